@@ -1,0 +1,98 @@
+"""Which simulated cards this process sees, taken from the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from fractions import Fraction
+
+MOST_CARDS = 8
+"""Cards in one server, as in the vendor's eight-card machines."""
+
+GIB = 1 << 30
+_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*([KMGT]iB|B|)", re.IGNORECASE)
+
+
+class DeviceType(IntEnum):
+    """Card generations under the numbers of the vendor's ``synDeviceType``."""
+
+    GAUDI = 2
+    GAUDI2 = 4
+    GAUDI3 = 5
+
+
+_NOMINAL_MEMORY = {
+    DeviceType.GAUDI: 32 * GIB,
+    DeviceType.GAUDI2: 96 * GIB,
+    DeviceType.GAUDI3: 128 * GIB,
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Simulated cards of this machine as one process sees them.
+
+    Attributes
+    ----------
+    generation : str
+        ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
+    count : int
+        Number of cards, 1 to 8.
+    capacity : int
+        Memory of each card in bytes.
+    """
+
+    generation: str
+    count: int
+    capacity: int
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Configuration:
+        """Read ``HPU_MAGIC_GENERATION``, ``HPU_MAGIC_CARDS`` and ``HPU_MAGIC_MEMORY``.
+
+        Raises
+        ------
+        ValueError
+            A variable holds something else than it may.
+        """
+        generation = _generation(environ.get("HPU_MAGIC_GENERATION", "gaudi2"))
+        count = _count(environ.get("HPU_MAGIC_CARDS", str(MOST_CARDS)))
+        memory = environ.get("HPU_MAGIC_MEMORY")
+        capacity = _NOMINAL_MEMORY[generation] if memory is None else _bytes(memory)
+        return cls(generation.name, count, capacity)
+
+
+def _generation(text: str) -> DeviceType:
+    try:
+        return DeviceType[text.strip().upper()]
+    except KeyError:
+        raise ValueError(
+            f"HPU_MAGIC_GENERATION={text!r} names no card generation; "
+            "write gaudi, gaudi2 or gaudi3."
+        ) from None
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(rf"\s*[1-{MOST_CARDS}]\s*", text):
+        raise ValueError(
+            f"HPU_MAGIC_CARDS={text!r} is no number of cards; "
+            f"write a whole number from 1 to {MOST_CARDS}."
+        )
+    return int(text)
+
+
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    size = 0
+    if match:
+        size = int(Fraction(match[1]) * _UNITS[match[2].lower()])
+    if not 0 < size < 1 << 63:
+        raise ValueError(
+            f"HPU_MAGIC_MEMORY={text!r} is no amount of memory; "
+            "write a size per card such as 96GiB, 512MiB or a number of bytes."
+        )
+    return size
