@@ -1,0 +1,129 @@
+"""Real cards, through the vendor's HLML library and its binding `pyhlml`."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import threading
+import warnings
+from typing import Any
+
+from .processes import device_holders
+from .reading import CardReading, Holder
+
+# Return codes of HLML.
+_UNINITIALIZED = 1
+_NOT_SUPPORTED = 3
+_ALREADY_INITIALIZED = 5
+_NOT_FOUND = 6
+_DRIVER_NOT_LOADED = 9
+_NO_DATA = 21
+
+_ON_AIP = 0
+"""The temperature sensor on the chip."""
+
+_GENERATIONS = {"HL-20": "GAUDI", "HL-22": "GAUDI2", "HL-3": "GAUDI3"}
+
+
+class HlmlUnavailable(Exception):
+    """HLML does not answer; the text says why in one sentence."""
+
+
+_serial = threading.Lock()
+_binding: Any = None
+
+
+def read() -> tuple[CardReading, ...]:
+    """Read all cards that HLML knows. Acquires none.
+
+    Raises
+    ------
+    HlmlUnavailable
+        The binding, the library or the driver is missing, or answers with an error.
+    """
+    with _serial:
+        binding = _connect()
+        count = _ask(binding, "hlmlDeviceGetCount")
+        holders = device_holders() if count else {}
+        return tuple(_read_card(binding, index, holders) for index in range(count or 0))
+
+
+def _read_card(binding: Any, index: int, holders: dict[int, tuple[Holder, ...]]) -> CardReading:
+    try:
+        device = _ask(binding, "hlmlDeviceGetHandleByIndex", index)
+        name = (_ask(binding, "hlmlDeviceGetName", device) or b"").decode(errors="replace")
+        module_id = _ask(binding, "hlmlDeviceGetModuleID", device)
+        minor = _ask(binding, "hlmlDeviceGetMinorNumber", device)
+        memory = _ask(binding, "hlmlDeviceGetMemoryInfo", device)
+        rates = _ask(binding, "hlmlDeviceGetUtilizationRates", device)
+        milliwatts = _ask(binding, "hlmlDeviceGetPowerUsage", device)
+        temperature = _ask(binding, "hlmlDeviceGetTemperature", device, _ON_AIP)
+    except HlmlUnavailable as lost:
+        # One card that fell off the bus must not hide the others.
+        return CardReading(index, index, "", None, False, None, None, error=str(lost))
+    return CardReading(
+        index=index,
+        module_id=index if module_id is None else module_id,
+        name=name,
+        generation=next(
+            (label for prefix, label in _GENERATIONS.items() if name.startswith(prefix)), None
+        ),
+        simulated=False,
+        memory_used=memory and memory.used,
+        memory_total=memory and memory.total,
+        utilization=rates and float(rates.aip),
+        temperature=None if temperature is None else float(temperature),
+        power=None if milliwatts is None else milliwatts / 1000,
+        holders=holders.get(minor, ()) if minor is not None else (),
+    )
+
+
+def _connect() -> Any:
+    """Return the binding with HLML initialised, once per process."""
+    global _binding
+    if _binding is not None:
+        return _binding
+    try:
+        with warnings.catch_warnings():
+            # pyhlml imports a module of its own that it has deprecated.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import pyhlml
+            from pyhlml.hlml_lib import LibHLML
+    except ModuleNotFoundError:
+        raise HlmlUnavailable(
+            "The HLML binding is missing; on a Gaudi machine install it with "
+            "`pip install habana-pyhlml`."
+        ) from None
+    library = inspect.signature(LibHLML).parameters["path"].default
+    try:
+        # pyhlml prints a line of its own when this fails, so it must not get to try.
+        ctypes.CDLL(library)
+    except OSError:
+        raise HlmlUnavailable(
+            f"The driver's library {library} cannot be loaded; it comes with the Gaudi driver."
+        ) from None
+    _ask(pyhlml, "hlmlInit")
+    _binding = pyhlml
+    return pyhlml
+
+
+def _ask(binding: Any, function: str, *arguments: object) -> Any:
+    """Call one HLML function; None where the card has no such value.
+
+    Raises
+    ------
+    HlmlUnavailable
+        Every other error.
+    """
+    global _binding
+    try:
+        return getattr(binding, function)(*arguments)
+    except binding.HLMLError as error:
+        code = error.value
+    if code in (_NOT_SUPPORTED, _NOT_FOUND, _NO_DATA, _ALREADY_INITIALIZED):
+        return None
+    if code == _UNINITIALIZED:
+        _binding = None
+    if code == _DRIVER_NOT_LOADED:
+        raise HlmlUnavailable(f"The Gaudi driver is not loaded ({function}: HLML code {code}).")
+    raise HlmlUnavailable(f"HLML answered {function} with code {code}.")

@@ -1,0 +1,79 @@
+"""Processes that hold cards. They may end while they are being looked at."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from .reading import Holder
+
+_COMMAND_LENGTH = 80
+
+# The control nodes (accel_controlD0, hl_controlD0) beside these are opened by
+# monitors and hold nothing.
+_DEVICE_NODE = re.compile(r"/dev/(?:accel/accel|hl)([0-9]+)")
+
+
+def device_holders(proc: Path = Path("/proc")) -> dict[int, tuple[Holder, ...]]:
+    """Find the processes that have a card's device node open.
+
+    Parameters
+    ----------
+    proc : Path
+        Where the kernel shows its processes.
+
+    Returns
+    -------
+    dict
+        Holders by the card's minor number. Other users' processes are only
+        seen by root.
+    """
+    found: dict[int, list[Holder]] = defaultdict(list)
+    for entry in _listing(proc):
+        if not entry.isdigit():
+            continue
+        descriptors = proc / entry / "fd"
+        minors = set(_open_cards(descriptors / name for name in _listing(descriptors)))
+        if minors:
+            holder = describe(int(entry))
+            for minor in minors:
+                found[minor].append(holder)
+    return {minor: tuple(holders) for minor, holders in found.items()}
+
+
+def describe(pid: int) -> Holder:
+    """Name a process: its command line in at most 80 characters, and its user."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        words = process.cmdline() or [process.name()]
+        user = process.username()
+    except psutil.NoSuchProcess:
+        return Holder(pid, "ended meanwhile", None)
+    except psutil.AccessDenied:
+        return Holder(pid, "a process of another user", None)
+    line = " ".join(" ".join([os.path.basename(words[0]), *words[1:]]).split())
+    if len(line) > _COMMAND_LENGTH:
+        line = line[: _COMMAND_LENGTH - 1] + "…"
+    return Holder(pid, line, user)
+
+
+def _listing(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, ProcessLookupError, PermissionError, NotADirectoryError):
+        return []
+
+
+def _open_cards(descriptors: Iterable[Path]) -> Iterator[int]:
+    for descriptor in descriptors:
+        try:
+            target = os.readlink(descriptor)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if match := _DEVICE_NODE.fullmatch(target):
+            yield int(match[1])

@@ -1,0 +1,90 @@
+"""What a look at the machine's cards gives, whatever the source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Source = Literal["hlml", "simulator", "none"]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a card.
+
+    Attributes
+    ----------
+    pid : int
+        0 when the process lives in another PID namespace and cannot be named.
+    command : str
+        Its command line, shortened.
+    user : str or None
+        Its owner's login name, where it can be told.
+    """
+
+    pid: int
+    command: str
+    user: str | None
+
+
+@dataclass(frozen=True)
+class CardReading:
+    """One card at one moment; None stands for what the source does not know.
+
+    Attributes
+    ----------
+    index : int
+        Position among the machine's cards.
+    module_id : int
+        The number under which the vendor's bridge acquires it.
+    name : str
+        ``"HL-225"`` of a real card, ``"GAUDI2"`` of a simulated one.
+    generation : str or None
+        ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
+    simulated : bool
+        Whether the card is simulated.
+    memory_used, memory_total : int or None
+        Bytes.
+    utilization : float or None
+        Percent of the time that the card computes.
+    temperature : float or None
+        Degrees Celsius on the chip.
+    power : float or None
+        Watts.
+    holders : tuple of Holder
+        Processes that hold the card, as far as this user may see them.
+    error : str or None
+        Why the card could not be read.
+    """
+
+    index: int
+    module_id: int
+    name: str
+    generation: str | None
+    simulated: bool
+    memory_used: int | None
+    memory_total: int | None
+    utilization: float | None = None
+    temperature: float | None = None
+    power: float | None = None
+    holders: tuple[Holder, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All cards of the machine at one moment.
+
+    Attributes
+    ----------
+    cards : tuple of CardReading
+        In the order of their indices.
+    source : {"hlml", "simulator", "none"}
+        Where the readings come from.
+    reason : str or None
+        Why there are no cards to show, in one sentence.
+    """
+
+    cards: tuple[CardReading, ...]
+    source: Source
+    reason: str | None = None
