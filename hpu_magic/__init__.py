@@ -1,0 +1,62 @@
+"""Gaudi in notebooks: magics, live panels and a simulator for machines without a card.
+
+In a notebook, ``%load_ext hpu_magic``. In a script the same commands are functions::
+
+    import hpu_magic
+
+    hpu_magic.to(model)
+    with hpu_magic.autocast():
+        ...
+
+Importing this package imports neither torch nor anything that draws.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+# Public name -> the module that defines it; loaded on first use.
+_FUNCTIONS = {
+    "to": "hpu_magic.runtime.move",
+    "mode": "hpu_magic.runtime.mode",
+    "autocast": "hpu_magic.runtime.autocast",
+    "memory": "hpu_magic.runtime.memory",
+    "time": "hpu_magic.runtime.timing",
+    "status": "hpu_magic.runtime.status",
+    "fit": "hpu_magic.panels.fit",
+    "panel": "hpu_magic.panels.panel",
+}
+
+__all__ = ["__version__", *_FUNCTIONS]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FUNCTIONS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    function = getattr(import_module(_FUNCTIONS[name]), name)
+    globals()[name] = function
+    return function
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FUNCTIONS})
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Run by ``%load_ext hpu_magic``."""
+    from hpu_magic.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Run by ``%unload_ext hpu_magic``."""
+    from hpu_magic.magics import unload
+
+    unload(shell)

@@ -1,0 +1,1 @@
+"""The IPython magics, one file a family."""

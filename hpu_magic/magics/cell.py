@@ -1,0 +1,352 @@
+"""Run a cell under a magic so that it stays a plain cell.
+
+A cell that begins with one of our cell magics is not handed to the magic as text. It is run by
+IPython itself, as any other cell, inside a ``with`` statement that the magic supplies::
+
+    %%hpu_autocast --dtype bf16          with entered("hpu_autocast", "--dtype bf16"):
+    loss = step()                  ->        loss = step()
+    loss                                     show(loss)
+
+Two transformers do it. The text transformer replaces the first line by a marker and leaves the
+other lines where they are, so that IPython applies other magics, ``!commands`` and its
+detection of ``await`` as always, and so that line numbers are the user's. The syntax-tree
+transformer puts the ``with`` in place of the marker. As the code runs in IPython's own frame,
+tracebacks, interrupts, ``await`` and ``Out`` need no imitation.
+
+The value of the last expression is displayed after the magic's context is left, so that
+printing a tensor is not itself run under autocast or counted by a timer.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import linecache
+import re
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.inputtransformer2 import cell_magic
+
+from hpu_magic.runtime.errors import RefusedError
+
+Factory = Callable[[str], AbstractContextManager[Any]]
+
+_HERE = f"__import__({__name__!r}, fromlist=['under'])"
+_FIRST_LINE = re.compile(r"%%(\w+)(?:[ \t]+(.*?))?[ \t]*\r?\n?$")
+_ASSIGNMENTS = (ast.AugAssign, ast.AnnAssign)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+@dataclass(frozen=True)
+class _CellMagic:
+    factory: Factory
+    repeats: bool
+
+
+_magics: dict[str, _CellMagic] = {}
+_running = threading.local()
+
+
+def offer(name: str, factory: Factory, *, repeats: bool = False) -> None:
+    """Make ``%%name ARGUMENTS`` run its cell inside ``factory(ARGUMENTS)``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the magic, which must also be registered with IPython (for help and lists).
+    factory : callable
+        Takes the rest of the first line, returns a context manager. It may raise `UsageError`
+        or `RefusedError`; then the cell does not run. If the context manager has a method
+        ``summary()``, its result is displayed below the cell's own output, whether or not the
+        cell raised; None displays nothing.
+    repeats : bool
+        The cell runs as long as ``context.again()`` is true instead of once; the value of its
+        last expression is displayed for the last run only.
+    """
+    _magics[name] = _CellMagic(factory, repeats)
+
+
+def enable(shell: Any) -> None:
+    """Install both transformers in an `InteractiveShell`; doing it twice changes nothing."""
+    if plain_cell not in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.append(plain_cell)
+    if not any(isinstance(one, _Wrapper) for one in shell.ast_transformers):
+        # First, so that other transformers see the user's code in its final place.
+        shell.ast_transformers.insert(0, _Wrapper(shell))
+
+
+def disable(shell: Any) -> None:
+    """Remove what `enable` installed."""
+    if plain_cell in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.remove(plain_cell)
+    shell.ast_transformers[:] = [
+        one for one in shell.ast_transformers if not isinstance(one, _Wrapper)
+    ]
+    _magics.clear()
+
+
+def plain_cell(lines: list[str]) -> list[str]:
+    """Turn a first line ``%%name arguments`` into the marker; other cells pass unchanged."""
+    found = _FIRST_LINE.match(lines[0]) if lines else None
+    if found is None or found[1] not in _magics or not "".join(lines[1:]).strip():
+        return lines
+    body = plain_cell(lines[1:])
+    if body[0].startswith("%%"):
+        body = cell_magic(body)
+    return [f"{_HERE}.under({found[1]!r}, {found[2] or ''!r})\n", *body]
+
+
+# While a cell is being typed in a terminal, IPython must still see a cell magic, which ends
+# with an empty line, and not a finished one-line statement.
+plain_cell.has_side_effects = True  # type: ignore[attr-defined]
+
+
+def under(name: str, line: str) -> None:
+    """Refuse: the marker was run as it stands, by a magic that ignores syntax-tree transformers."""
+    raise UsageError(
+        f"%%{name} {line} was not applied, because the magic above it compiles the cell itself: "
+        f"put %%{name} on the first line."
+    )
+
+
+class _Wrapper:
+    """The syntax-tree transformer."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def visit(self, module: ast.AST) -> ast.AST:
+        if isinstance(module, ast.Module) and module.body:
+            marker = _marker(module.body[0])
+            if marker is not None:
+                invalid = _invalid(module.body)
+                module.body = [invalid] if invalid else self._wrapped(marker, module.body)
+        return module
+
+    def _wrapped(self, marker: tuple[str, str], statements: list[ast.stmt]) -> list[ast.stmt]:
+        position, body = statements[0], statements[1:]
+        inner = _marker(body[0]) if body else None
+        futures: list[ast.stmt] = []
+        if inner is not None:
+            body = self._wrapped(inner, body)
+            futures = [body.pop(0) for one in list(body) if _is_future(one)]
+        else:
+            futures = [body.pop(0) for one in list(body) if _is_future(one)]
+            body = _displayed(body, self._shell.ast_node_interactivity)
+        return [*futures, _with(marker, body or [ast.Pass()], position)]
+
+
+def _with(marker: tuple[str, str], body: list[ast.stmt], position: ast.stmt) -> ast.stmt:
+    name, line = marker
+    source = f"with {_HERE}.entered({name!r}, {line!r}):\n"
+    source += f" while {_HERE}.again():\n  pass" if _magics[name].repeats else " pass"
+    statement = ast.parse(source).body[0]
+    assert isinstance(statement, ast.With)
+    for node in ast.walk(statement):
+        ast.copy_location(node, position)
+    innermost = statement.body[0] if isinstance(statement.body[0], ast.While) else statement
+    innermost.body = body
+    return statement
+
+
+def _marker(statement: ast.stmt) -> tuple[str, str] | None:
+    """Return the magic's name and arguments if `statement` is the marker of `plain_cell`."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "under"
+        and ast.unparse(call.func.value) == _HERE
+    ):
+        name, line = (
+            argument.value for argument in call.args if isinstance(argument, ast.Constant)
+        )
+        if name in _magics:
+            return str(name), str(line)
+    return None
+
+
+def _is_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+
+
+def _invalid(body: list[ast.stmt]) -> ast.stmt | None:
+    """Return the first statement that parses but cannot be compiled, such as a stray ``break``.
+
+    Inside ``with`` and ``while`` it might be accepted; alone, it gets Python's own error.
+    """
+    for statement in body:
+        try:
+            module = ast.Module([statement], [])
+            compile(module, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return statement
+    return None
+
+
+def _displayed(body: list[ast.stmt], interactivity: str) -> list[ast.stmt]:
+    """Pass the values that a plain cell would display to `show`.
+
+    The rules are those of ``InteractiveShell.ast_node_interactivity``. Under "all" IPython
+    compiles the whole ``with`` interactively, and Python displays every expression by itself.
+    """
+    if not body or interactivity in ("none", "all"):
+        return body
+    last = body[-1]
+    if interactivity == "last_expr_or_assign":
+        name = _assigned_name(last)
+        if name is not None:
+            value = ast.copy_location(ast.Name(name, ast.Load()), last)
+            return [*body, ast.copy_location(ast.Expr(_shown(value)), last)]
+    if isinstance(last, ast.Expr):
+        last.value = _shown(last.value)
+    elif interactivity == "last":
+        body[-1] = _ShowNested().visit(last)
+    return body
+
+
+def _assigned_name(statement: ast.stmt) -> str | None:
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target: ast.expr = statement.targets[0]
+    elif isinstance(statement, _ASSIGNMENTS):
+        target = statement.target
+    else:
+        return None
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def _shown(value: ast.expr) -> ast.expr:
+    call = ast.parse(f"{_HERE}.show()", mode="eval").body
+    assert isinstance(call, ast.Call)
+    for node in ast.walk(call):
+        ast.copy_location(node, value)
+    call.args = [value]
+    return call
+
+
+class _ShowNested(ast.NodeTransformer):
+    """Show the expressions inside a compound statement, but not those of inner scopes."""
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, _SCOPES):
+            return node
+        if isinstance(node, ast.Expr):
+            node.value = _shown(node.value)
+            return node
+        return self.generic_visit(node)
+
+
+class _Entered:
+    """A magic's context around its cell, and what is displayed after it."""
+
+    def __init__(self, context: AbstractContextManager[Any], repeats: bool) -> None:
+        self.context = context
+        self.repeats = repeats
+        self.values: list[Any] = []
+
+    def __enter__(self) -> None:
+        with _usage_errors():
+            self.context.__enter__()
+        _stack().append(self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _stack().remove(self)
+        try:
+            self.context.__exit__(kind, error, traceback)
+            if kind is None:
+                for value in self.values:
+                    sys.displayhook(value)
+        finally:
+            self.values.clear()
+            summary = getattr(self.context, "summary", None)
+            report = summary() if summary is not None else None
+            if report is not None:
+                from IPython.display import display
+
+                display(report)
+
+
+def entered(name: str, line: str) -> _Entered:
+    """Return the context for one run of a cell under ``%%name line`` (called by the cell)."""
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    frame = sys._getframe(1)
+    _show_as_typed(frame, f"%%{name} {line}")
+    # The frame above this one is the cell's: $name and {expression} mean the user's variables.
+    expanded = shell.var_expand(line, 1) if shell is not None else line
+    with _usage_errors():
+        magic = _magics[name]
+        return _Entered(magic.factory(expanded), magic.repeats)
+
+
+def _show_as_typed(frame: FrameType, line: str) -> None:
+    """Let tracebacks that quote the cell's first line show what the user typed.
+
+    As a comment, because what quotes the lines also parses them.
+    """
+    cached = linecache.cache.get(frame.f_code.co_filename, ())
+    lines = cached[2] if len(cached) == 4 else []
+    if len(lines) >= frame.f_lineno and lines[frame.f_lineno - 1].startswith(_HERE):
+        lines[frame.f_lineno - 1] = f"# {line}".rstrip() + "\n"
+
+
+def again() -> bool:
+    """Tell whether the innermost cell that repeats runs once more (called by the cell)."""
+    current = _stack()[-1]
+    more = current.context.again()  # type: ignore[attr-defined]
+    if more:
+        current.values.clear()
+    return more
+
+
+def show(value: Any) -> None:
+    """Keep `value` for display at the end of the innermost cell (called by the cell)."""
+    _stack()[-1].values.append(value)
+
+
+def run(shell: Any, name: str, line: str, cell: str) -> None:
+    """Run `cell` under ``%%name line`` when a program calls the magic instead of a cell.
+
+    Raises
+    ------
+    UsageError
+        The cell awaits at top level, which only a cell that IPython runs itself can do.
+    """
+    source = shell.transform_cell(f"%%{name} {line}\n{cell}")
+    filename = shell.compile.cache(source)
+    module = shell.transform_ast(shell.compile.ast_parse(source, filename=filename))
+    for statement in module.body:
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        with shell.builtin_trap, shell.compile.extra_flags(flags):
+            code = shell.compile(ast.Module([statement], []), filename, "exec")
+            if code.co_flags & inspect.CO_COROUTINE:
+                raise UsageError(f"%%{name} called from code cannot await: use it as a cell.")
+            exec(code, shell.user_global_ns, shell.user_ns)
+
+
+def _stack() -> list[_Entered]:
+    if not hasattr(_running, "stack"):
+        _running.stack = []
+    return _running.stack
+
+
+@contextlib.contextmanager
+def _usage_errors() -> Any:
+    try:
+        yield
+    except RefusedError as refused:
+        raise UsageError(str(refused)) from None

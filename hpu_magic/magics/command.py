@@ -1,0 +1,106 @@
+"""What every command shares: parsing its line, finding the user's objects, saying no."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, magics_class
+from IPython.utils.process import arg_split
+
+from hpu_magic.magics.settings import Configured, HPUMagics
+from hpu_magic.runtime.errors import RefusedError, suggestion
+
+Result = TypeVar("Result")
+
+
+@magics_class
+class CommandMagics(Magics):
+    """Base of the magics classes; `settings` holds the defaults of the options."""
+
+    def __init__(self, shell: Any, settings: HPUMagics) -> None:
+        super().__init__(shell)
+        self.settings = settings
+
+    def parse(self, magic: Callable[..., Any], line: str, *, cell: bool = False) -> Any:
+        """Parse `line` by the options declared on `magic`.
+
+        Raises
+        ------
+        UsageError
+            Whatever is wrong with the line, in one sentence that says what to type instead.
+        """
+        parser = magic.parser  # type: ignore[attr-defined]
+        shown = ("%%" if cell else "%") + parser.prog
+        try:
+            words = arg_split(line, posix=True)
+        except ValueError:
+            raise UsageError(f"{shown}: a quotation mark in {line!r} is not closed.") from None
+        try:
+            options = parser.parse_args(words)
+        except UsageError as error:
+            raise UsageError(_explained(shown, parser, str(error))) from None
+        for name, value in vars(options).items():
+            if isinstance(value, Configured):
+                setattr(options, name, value.value(self.settings))
+        return options
+
+    def find(self, name: str) -> Any:
+        """Return what `name` (dots allowed) means in the user's namespace.
+
+        Raises
+        ------
+        UsageError
+            There is no such name; close ones are suggested.
+        """
+        first, *attributes = name.split(".")
+        namespace = self.shell.user_ns
+        if first not in namespace:
+            visible = [known for known in namespace if not known.startswith("_")]
+            mend = suggestion(first, visible) or "define it first, or give another name."
+            raise UsageError(f"There is no variable {first!r}: {mend}")
+        found = namespace[first]
+        path = first
+        for attribute in attributes:
+            try:
+                found = getattr(found, attribute)
+            except AttributeError:
+                mend = suggestion(attribute, dir(found)) or f"type {path}.<Tab> to see what it has."
+                raise UsageError(f"{path!r} has no attribute {attribute!r}: {mend}") from None
+            path = f"{path}.{attribute}"
+        return found
+
+    def bind(self, name: str, value: Any) -> None:
+        """Make `name` (dots allowed) mean `value` in the user's namespace."""
+        *owner, last = name.split(".")
+        if owner:
+            setattr(self.find(".".join(owner)), last, value)
+        else:
+            self.shell.user_ns[last] = value
+
+    @staticmethod
+    def call(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+        """Call `function`; a refusal of the runtime becomes a sentence without a traceback."""
+        try:
+            return function(*arguments, **options)
+        except RefusedError as refused:
+            raise UsageError(str(refused)) from None
+
+
+def _explained(shown: str, parser: argparse.ArgumentParser, message: str) -> str:
+    """Turn argparse's message into one sentence with the mend."""
+    prefix = "unrecognized arguments: "
+    if message.startswith(prefix):
+        word = message[len(prefix) :].split()[0] if message[len(prefix) :].split() else "''"
+        if word.startswith("-"):
+            options = [name for name in parser._option_string_actions if name.startswith("--")]
+            mend = suggestion(word.split("=")[0], options) or f"its options are {_listed(options)}."
+            return f"{shown} has no option {word!r}: {mend}"
+        return f"{shown} does not take {word!r}: type {shown}? for what it takes."
+    return f"{shown}: {message}; type {shown}? for help."
+
+
+def _listed(options: list[str]) -> str:
+    return ", ".join(sorted(options)) if options else "none"

@@ -1,0 +1,52 @@
+"""Defaults of every option, set with ``%config HPUMagics.name = value``."""
+
+from __future__ import annotations
+
+from traitlets import Bool, Enum, Float, Int, Unicode
+from traitlets.config import Configurable
+
+
+class HPUMagics(Configurable):
+    """Defaults of the options of the hpu_magic commands; an option that is given wins."""
+
+    device = Unicode("hpu", help="%hpu_to --device: where to move to.").tag(config=True)
+    dtype = Enum(
+        ["bf16", "fp16", "fp32"],
+        default_value=None,
+        allow_none=True,
+        help="%hpu_to --dtype: convert floating-point values on the way; None keeps them.",
+    ).tag(config=True)
+    autocast_dtype = Enum(
+        ["bf16", "fp16"], default_value="bf16", help="%%hpu_autocast --dtype."
+    ).tag(config=True)
+    autocast_level = Enum(
+        ["O1", "O2"],
+        default_value=None,
+        allow_none=True,
+        help="%%hpu_autocast --level; None leaves the operator lists as they were loaded.",
+    ).tag(config=True)
+    autocast_verbose = Bool(False, help="%%hpu_autocast --verbose.").tag(config=True)
+    time_runs = Int(
+        0, min=0, help="%%hpu_time -n: runs a repeat; 0 chooses by the time of one run."
+    ).tag(config=True)
+    time_repeats = Int(5, min=1, help="%%hpu_time -r: repeats of the timed runs.").tag(config=True)
+    panel_interval = Float(
+        0.5, min=0.02, help="%hpu_panel and %%hpu_fit: seconds between two samples."
+    ).tag(config=True)
+    restart = Bool(
+        False, help="--restart: restart the kernel when a setting needs it, without asking."
+    ).tag(config=True)
+
+
+class Configured:
+    """Stands as the default of an option whose value lives in `HPUMagics`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"%config HPUMagics.{self.name}"
+
+    def value(self, settings: HPUMagics) -> object:
+        """Return the current default."""
+        return getattr(settings, self.name)

@@ -1,0 +1,16 @@
+"""The one exception that says no to a request before anything was changed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RefusedError(ValueError):
+    """A request that cannot be done; its text names the offending value and the mend."""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return ``did you mean 'x' or 'y'?`` for the names close to `word`, else an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(repr(name) for name in close)}?" if close else ""

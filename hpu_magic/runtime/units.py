@@ -1,0 +1,41 @@
+"""Numbers as people read them: every figure the package shows carries its unit from here."""
+
+from __future__ import annotations
+
+_BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+def size(count: int | float) -> str:
+    """Write a number of bytes, for example ``14.2 MiB``; negative counts keep their sign."""
+    sign, magnitude = ("-" if count < 0 else ""), abs(count)
+    for scale, unit in _BINARY:
+        # 1023.9996 KiB must not print as "1024 KiB".
+        if magnitude >= scale * 0.9995:
+            return f"{sign}{_three_digits(magnitude / scale)} {unit}"
+    return f"{sign}{round(magnitude)} B"
+
+
+def duration(seconds: float) -> str:
+    """Write a time given in seconds, for example ``3.10 ms`` or ``2 min 5 s``."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds >= 59.95:
+        minutes, rest = divmod(round(seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    for scale, unit in _SECONDS:
+        if seconds >= scale * 0.9995:
+            return f"{_three_digits(seconds / scale)} {unit}"
+    return "0 s" if seconds == 0 else f"{_three_digits(seconds / 1e-9)} ns"
+
+
+def rate(per_second: float, what: str = "steps") -> str:
+    """Write a frequency given per second, for example ``412 steps/s``."""
+    return f"{_three_digits(per_second)} {what}/s"
+
+
+def _three_digits(number: float) -> str:
+    if number >= 99.95:
+        return f"{number:.0f}"
+    return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
