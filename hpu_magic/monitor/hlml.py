@@ -13,11 +13,13 @@ from .reading import CardReading, Holder
 
 # Return codes of HLML.
 _UNINITIALIZED = 1
+_INVALID_ARGUMENT = 2  # also what pyhlml makes of a function that the library lacks
 _NOT_SUPPORTED = 3
 _ALREADY_INITIALIZED = 5
 _NOT_FOUND = 6
 _DRIVER_NOT_LOADED = 9
 _NO_DATA = 21
+_ABSENT = (_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _NO_DATA)
 
 _ON_AIP = 0
 """The temperature sensor on the chip."""
@@ -26,7 +28,11 @@ _GENERATIONS = {"HL-20": "GAUDI", "HL-22": "GAUDI2", "HL-3": "GAUDI3"}
 
 
 class HlmlUnavailable(Exception):
-    """HLML does not answer; the text says why in one sentence."""
+    """HLML does not answer; the text says why in one sentence, `code` is HLML's own."""
+
+    def __init__(self, text: str, code: int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 _serial = threading.Lock()
@@ -45,19 +51,19 @@ def read() -> tuple[CardReading, ...]:
         binding = _connect()
         count = _ask(binding, "hlmlDeviceGetCount")
         holders = device_holders() if count else {}
-        return tuple(_read_card(binding, index, holders) for index in range(count or 0))
+        return tuple(_read_card(binding, index, holders) for index in range(count))
 
 
 def _read_card(binding: Any, index: int, holders: dict[int, tuple[Holder, ...]]) -> CardReading:
     try:
         device = _ask(binding, "hlmlDeviceGetHandleByIndex", index)
-        name = (_ask(binding, "hlmlDeviceGetName", device) or b"").decode(errors="replace")
-        module_id = _ask(binding, "hlmlDeviceGetModuleID", device)
-        minor = _ask(binding, "hlmlDeviceGetMinorNumber", device)
-        memory = _ask(binding, "hlmlDeviceGetMemoryInfo", device)
-        rates = _ask(binding, "hlmlDeviceGetUtilizationRates", device)
-        milliwatts = _ask(binding, "hlmlDeviceGetPowerUsage", device)
-        temperature = _ask(binding, "hlmlDeviceGetTemperature", device, _ON_AIP)
+        name = (_value(binding, "hlmlDeviceGetName", device) or b"").decode(errors="replace")
+        module_id = _value(binding, "hlmlDeviceGetModuleID", device)
+        minor = _value(binding, "hlmlDeviceGetMinorNumber", device)
+        memory = _value(binding, "hlmlDeviceGetMemoryInfo", device)
+        rates = _value(binding, "hlmlDeviceGetUtilizationRates", device)
+        milliwatts = _value(binding, "hlmlDeviceGetPowerUsage", device)
+        temperature = _value(binding, "hlmlDeviceGetTemperature", device, _ON_AIP)
     except HlmlUnavailable as lost:
         # One card that fell off the bus must not hide the others.
         return CardReading(index, index, "", None, False, None, None, error=str(lost))
@@ -102,28 +108,40 @@ def _connect() -> Any:
         raise HlmlUnavailable(
             f"The driver's library {library} cannot be loaded; it comes with the Gaudi driver."
         ) from None
-    _ask(pyhlml, "hlmlInit")
+    try:
+        _ask(pyhlml, "hlmlInit")
+    except HlmlUnavailable as refused:
+        if refused.code != _ALREADY_INITIALIZED:
+            raise
     _binding = pyhlml
     return pyhlml
 
 
+def _value(binding: Any, function: str, *arguments: object) -> Any:
+    """Ask for something that a card may not have; None then."""
+    try:
+        return _ask(binding, function, *arguments)
+    except HlmlUnavailable as refused:
+        if refused.code in _ABSENT:
+            return None
+        raise
+
+
 def _ask(binding: Any, function: str, *arguments: object) -> Any:
-    """Call one HLML function; None where the card has no such value.
+    """Call one HLML function; every error of the binding ends here.
 
     Raises
     ------
     HlmlUnavailable
-        Every other error.
+        HLML answers with an error.
     """
     global _binding
     try:
         return getattr(binding, function)(*arguments)
     except binding.HLMLError as error:
         code = error.value
-    if code in (_NOT_SUPPORTED, _NOT_FOUND, _NO_DATA, _ALREADY_INITIALIZED):
-        return None
     if code == _UNINITIALIZED:
         _binding = None
     if code == _DRIVER_NOT_LOADED:
-        raise HlmlUnavailable(f"The Gaudi driver is not loaded ({function}: HLML code {code}).")
-    raise HlmlUnavailable(f"HLML answered {function} with code {code}.")
+        raise HlmlUnavailable(f"The Gaudi driver is not loaded ({function}: code {code}).", code)
+    raise HlmlUnavailable(f"HLML answered {function} with code {code}.", code)

@@ -1,0 +1,81 @@
+"""Real cards, read by the real binding from a small HLML library built here."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyhlml.hlml_lib")
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc or gcc) installed")
+
+READ = """
+import dataclasses, json, sys
+from pyhlml.hlml_lib import LibHLML
+# The binding has the library's place built in.
+LibHLML.__init__.__defaults__ = (sys.argv[1],)
+from hpu_magic import monitor
+monitor.snapshot()
+print(json.dumps(dataclasses.asdict(monitor.snapshot())))
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    built = tmp_path_factory.mktemp("hlml") / "libhlml.so"
+    source = Path(__file__).with_name("hlml_library.c")
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", built, source], check=True)
+    return built
+
+
+@pytest.fixture
+def read(library, tmp_path):
+    """Take a snapshot in a process of its own."""
+
+    def read_process(**environ):
+        cards = {"HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")}
+        shown = subprocess.run(
+            [sys.executable, "-c", READ, str(library)],
+            env={**os.environ, **cards, **environ},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert shown.stderr == ""
+        return json.loads(shown.stdout)
+
+    return read_process
+
+
+def test_real_card_shows_what_the_library_knows(read):
+    seen = read(HLML_TEST_CARDS="1")
+    assert (seen["source"], seen["reason"]) == ("hlml", None)
+    [card] = seen["cards"]
+    assert (card["name"], card["generation"], card["simulated"]) == ("HL-225", "GAUDI2", False)
+    assert (card["index"], card["module_id"]) == (0, 4)
+    assert (card["memory_used"], card["memory_total"]) == (6 << 30, 96 << 30)
+    assert (card["utilization"], card["power"]) == (37.0, 87.5)
+
+
+def test_what_a_card_or_an_older_library_lacks_is_absent(read):
+    first, second = read(HLML_TEST_CARDS="2")["cards"]
+    assert first["temperature"] is None
+    assert (second["name"], second["generation"]) == ("HL-325L", "GAUDI3")
+    assert (second["utilization"], second["power"], second["error"]) == (None, None, None)
+
+
+def test_lost_card_is_reported_and_hides_no_other(read):
+    cards = read()["cards"]
+    assert [card["error"] for card in cards[:2]] == [None, None]
+    assert "code 15" in cards[2]["error"]
+
+
+def test_library_without_driver_or_card_leaves_the_simulator(read):
+    for environ in ({"HLML_TEST_NO_DRIVER": "1"}, {"HLML_TEST_CARDS": "0"}):
+        seen = read(HPU_MAGIC_CARDS="2", **environ)
+        assert seen["source"] == "simulator"
+        assert len(seen["cards"]) == 2
