@@ -5,7 +5,7 @@ Reading acquires no card and loads no torch, so that a server may do it.
 
 from __future__ import annotations
 
-from importlib.machinery import PathFinder
+from hpu_magic.backend import is_simulated
 
 from . import hlml, simulated
 from .reading import CardReading, Holder, Snapshot
@@ -27,16 +27,9 @@ def snapshot() -> Snapshot:
         real, missing = (), str(unavailable)
     if real:
         return Snapshot(real, "hlml")
-    if _vendor_installed():
+    if not is_simulated():
         return Snapshot((), "none", missing)
     try:
         return Snapshot(simulated.read(), "simulator")
     except (RuntimeError, ValueError) as refused:
         return Snapshot((), "simulator", str(refused))
-
-
-def _vendor_installed() -> bool:
-    # PathFinder, not find_spec: the simulator's own import finder must not answer.
-    package = PathFinder.find_spec("habana_frameworks")
-    places = package and package.submodule_search_locations
-    return bool(places and PathFinder.find_spec("habana_frameworks.torch", places))

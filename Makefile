@@ -1,0 +1,66 @@
+# make lab    open the quickstart in JupyterLab
+# make test   run every check and test
+# make demo   run the quickstart without a browser
+# make bench  measure speed and memory
+#
+# PYTHON chooses the interpreter (3.10 to 3.13) and TORCH the torch that is
+# installed, for example TORCH="torch==2.13.0 --index-url ..." for a CPU wheel.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+# Virtual environment without activation: the tools that tests start must be found.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: lab test demo bench lint engine system clean
+.DEFAULT_GOAL := test
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
+		{ echo "$$($(PYTHON) --version) will not do; set PYTHON to a Python 3.10 to 3.13."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) lacks venv; install it (on Debian: apt-get install python3-venv)."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and alone, so that nothing else chooses its build.
+$(READY): pyproject.toml constraints.txt requirements-dev.txt | $(BIN)/python
+	@echo "Setting up $(VENV) (some minutes the first time) ..."
+	$(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt $(TORCH)
+	$(BIN)/python tools/requirements.py > $(VENV)/requirements.txt
+	$(PIP) install -c constraints.txt -r requirements-dev.txt -r $(VENV)/requirements.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+engine: $(READY)
+	@sh tools/system_packages.sh compiler headers
+	@$(BIN)/python -c 'from hpu_magic.simulator.engine import compiled; compiled()'
+
+system:
+	@sh tools/system_packages.sh compiler headers browser
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+test: system lint engine
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+
+lab: engine
+	$(BIN)/jupyter lab --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root) \
+		notebooks/quickstart.ipynb
+
+demo: engine
+	@$(BIN)/python tools/demo.py
+
+bench: engine
+	@$(BIN)/python -m bench
+
+clean:
+	rm -rf build

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Install the system's parts that pip cannot, where the rights allow it; else
+# say what is missing and what that means. Usage: system_packages.sh KIND...
+# with the kinds compiler, headers (of the Python in PYTHON, default
+# .venv/bin/python) and browser.
+set -eu
+
+missing=""
+need() { # package, what goes without it
+    missing="$missing $1"
+    without="${without:+$without; }$2"
+}
+
+for kind in "$@"; do
+    case $kind in
+    compiler)
+        command -v "${CXX:-c++}" >/dev/null || command -v g++ >/dev/null ||
+            need g++ "without a C++ compiler the simulator's engine cannot be built"
+        ;;
+    headers)
+        "${PYTHON:-.venv/bin/python}" -c 'import os, sysconfig, sys
+sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+            need python3-dev "without the headers of Python the simulator's engine cannot be built"
+        ;;
+    browser)
+        command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
+            command -v google-chrome >/dev/null || command -v google-chrome-stable >/dev/null ||
+            need chromium "without it the browser tests are skipped"
+        ;;
+    *)
+        echo "system_packages.sh: unknown kind $kind" >&2
+        exit 2
+        ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+
+if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+    as_root=""
+elif command -v apt-get >/dev/null && sudo -n true 2>/dev/null; then
+    as_root="sudo"
+else
+    echo "Missing on this system:$missing ($without). Install with your system's package manager."
+    exit 0
+fi
+echo "Installing$missing with apt-get ..."
+# shellcheck disable=SC2086
+if ! { $as_root apt-get update -qq &&
+    DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends \
+        $missing >/dev/null; }; then
+    echo "apt-get could not install$missing: $without."
+fi
