@@ -1,0 +1,33 @@
+"""The one place that decides which ``habana_frameworks`` is in use: the vendor's or ours."""
+
+from __future__ import annotations
+
+from .simulator import TooLate
+from .simulator import activate as _activate_simulator
+from .simulator import announcement as _announce_simulator
+from .simulator.finder import vendor_package
+
+__all__ = ["TooLate", "activate", "is_simulated"]
+
+
+def is_simulated() -> bool:
+    """Tell whether the ``hpu`` device is simulated: true where the vendor's package is absent."""
+    return vendor_package() is None
+
+
+def activate() -> str:
+    """Make ``habana_frameworks`` importable and return one line that says whose it is.
+
+    Imports no torch and acquires no card.
+
+    Raises
+    ------
+    TooLate
+        The simulator is needed, and PyTorch has settled without a device already.
+    RuntimeError, ValueError
+        The simulator cannot be turned on; the message says why.
+    """
+    if not is_simulated():
+        return "Intel Gaudi: the hpu device is the vendor's (habana_frameworks)."
+    _activate_simulator(announce=False)
+    return _announce_simulator()

@@ -1,0 +1,43 @@
+"""Runs a script under the simulator: ``python -m hpu_magic.simulator train.py --args``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from .activation import SWITCH, activate
+
+
+def main() -> None:
+    """Turn the simulator on, here and in child processes, and run what the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hpu_magic.simulator",
+        description="Run a Python script on simulated Gaudi cards.",
+        epilog="Cards: HPU_MAGIC_GENERATION=gaudi|gaudi2|gaudi3, HPU_MAGIC_CARDS=1..8, "
+        "HPU_MAGIC_MEMORY=512MiB and the like.",
+    )
+    parser.add_argument("-m", action="store_true", dest="module", help="SCRIPT names a module")
+    parser.add_argument("script", help="the script to run, or the module with -m")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    options = parser.parse_args()
+    if not options.module and not Path(options.script).exists():
+        parser.error(f"there is no file {options.script!r}")
+    try:
+        activate()
+    except (RuntimeError, ValueError) as refused:
+        parser.error(str(refused))
+    os.environ[SWITCH] = "1"
+    sys.argv = [options.script, *options.arguments]
+    if options.module:
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(Path(options.script).resolve().parent))
+        runpy.run_path(options.script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

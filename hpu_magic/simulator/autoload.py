@@ -1,0 +1,23 @@
+"""What PyTorch runs at the end of ``import torch`` (entry point ``torch.backends``)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from .activation import SWITCH, activate, is_requested
+from .finder import vendor_package
+
+
+def autoload() -> None:
+    """Load the engine if the simulator has been asked for; otherwise do nothing."""
+    if not is_requested():
+        return
+    if real := vendor_package():
+        print(
+            f"hpu_magic: {SWITCH} is ignored, the vendor's package is installed ({real}).",
+            file=sys.stderr,
+        )
+        return
+    activate()
+    importlib.import_module("habana_frameworks.torch")

@@ -1,0 +1,12 @@
+"""The simulator's form of the vendor's PyTorch bridge: importing it loads the device."""
+
+from habana_frameworks.torch import _bridge
+
+_bridge.load()
+
+from habana_frameworks.torch import core, hpu, utils  # noqa: E402
+from habana_frameworks.torch.utils import internal  # noqa: E402
+
+internal.is_lazy()  # the mode is read now, once
+
+__all__ = ["core", "hpu", "utils"]

@@ -1,0 +1,267 @@
+"""The ``torch.hpu`` module."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from hpu_magic.simulator import cards, engine
+from hpu_magic.simulator.configuration import DeviceType
+
+from . import _utils
+from .events import Event
+from .memory import (
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    memory_usage,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+)
+from .random import (
+    default_generators,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from .streams import (
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    record_stream,
+    set_stream,
+    stream,
+)
+
+_API_LEVEL = "1.23.0-simulator"  # the release whose documented API this follows
+
+
+def init() -> None:
+    """Acquire the card, unless this process has one."""
+    engine.load().acquire()
+
+
+def _lazy_init() -> None:
+    """Do nothing: the first allocation acquires the card."""
+
+
+def _is_in_bad_fork() -> bool:
+    return cards.in_bad_fork()
+
+
+def is_initialized() -> bool:
+    """Tell whether this process has acquired a card."""
+    return bool(engine.load().is_acquired())
+
+
+def is_available() -> bool:
+    """Tell whether the machine has cards; acquires none."""
+    return device_count() > 0
+
+
+def device_count() -> int:
+    """Return the number of cards of the machine, free or not; acquires none."""
+    return cards.device_count()
+
+
+def current_device() -> int:
+    """Acquire the card and return its index, which is 0 in every process."""
+    init()
+    return 0
+
+
+def set_device(device: Any) -> None:
+    """Choose the card by its place in ``HABANA_VISIBLE_MODULES``, before it is acquired.
+
+    Raises
+    ------
+    AssertionError
+        There is no such card, or this process uses another one already.
+    """
+    index = _utils._get_device_index(device, optional=True)
+    listed = os.environ.get("HABANA_VISIBLE_MODULES")
+    modules = (
+        [int(module) for module in listed.split(",")] if listed else list(range(device_count()))
+    )
+    if index not in range(len(modules)):
+        raise AssertionError(
+            f"Trying to open device with idx={index} when only {modules} are available"
+        )
+    module = modules[index]
+    card = cards.acquired()
+    current = card.module_id if card else os.environ.get("HLS_MODULE_ID")
+    if current is not None and int(current) != module and (index != 0 or card is None):
+        raise AssertionError(
+            f"Requested module_id={module} is different from current_module_id={current} "
+            "which was previously set."
+        )
+    if card is None and (listed or index != 0):
+        os.environ["HLS_MODULE_ID"] = str(module)
+
+
+class device:
+    """Context manager that selects a device; a process has only index 0.
+
+    Raises
+    ------
+    AssertionError
+        The index is neither 0 nor the card's module id.
+    """
+
+    def __init__(self, device: Any) -> None:
+        index = _utils._get_device_index(device, optional=True)
+        if index not in (-1, 0) and str(index) != os.environ.get("HLS_MODULE_ID"):
+            raise AssertionError(
+                f"Invalid device id {index}: a process owns one card and sees it as hpu:0."
+            )
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+
+class device_of(device):
+    """Context manager that selects the device of a tensor or storage."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(0)
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until the device has done all its work; simulated work is done when its call returns."""
+    _check_device(device)
+
+
+def get_device_name(device: Any = None) -> str:
+    """Acquire the card and return its generation: GAUDI, GAUDI2 or GAUDI3."""
+    _check_device(device)
+    init()
+    return cards.acquire().generation
+
+
+def get_device_capability(device: Any = None) -> str:
+    """Return the version of the driver."""
+    _check_device(device)
+    return _API_LEVEL
+
+
+def get_device_properties(device: Any = None) -> str:
+    """Acquire the card and describe it as the vendor does: ``(key=value, ...)``."""
+    name = get_device_name(device)
+    card = cards.acquire()
+    sram_mib, tpcs = {"GAUDI": (24, 8), "GAUDI2": (48, 24), "GAUDI3": (96, 64)}[name]
+    return (
+        f"(sramBaseAddress=0, dramBaseAddress=0, sramSize={sram_mib << 20}, "
+        f"dramSize={card.capacity}, tpcEnabledMask={(1 << tpcs) - 1}, dramEnabled=1, fd=-1, "
+        f"device_id={card.module_id}, device_type={int(DeviceType[name])})"
+    )
+
+
+def can_device_access_peer(device: int, peer: int) -> bool:
+    """Tell whether two different cards reach each other: always, on one machine.
+
+    Raises
+    ------
+    AssertionError
+        An index names no card, or both the same.
+    """
+    for index in (device, peer):
+        if index not in range(device_count()):
+            raise AssertionError("Invalid device id")
+    if device == peer:
+        raise AssertionError("Invalid device id")
+    return True
+
+
+def get_arch_list() -> list[str]:
+    """Return the name of the card in a list."""
+    return [get_device_name()]
+
+
+def get_gencode_flags() -> str:
+    """Return the empty string: there are no compiler flags for the device."""
+    return ""
+
+
+def is_bf16_supported() -> bool:
+    """Tell whether the device computes in bfloat16: every generation does."""
+    return is_available()
+
+
+def utilization(device: Any = None) -> Any:
+    """Refuse: the simulated card has no such counter, and none is invented.
+
+    Raises
+    ------
+    RuntimeError
+        Always.
+    """
+    raise RuntimeError("A simulated card has no utilization counter; a real one reports it.")
+
+
+def setDeterministic(value: bool) -> None:
+    """Deprecated by the vendor; use `torch.use_deterministic_algorithms`."""
+    torch.use_deterministic_algorithms(value)
+
+
+def getDeterministic() -> bool:
+    """Deprecated by the vendor; use `torch.are_deterministic_algorithms_enabled`."""
+    return torch.are_deterministic_algorithms_enabled()
+
+
+def set_autocast_hpu_enabled(enabled: bool) -> None:
+    """Switch autocast on ``hpu`` on or off for this thread."""
+    torch.set_autocast_enabled("hpu", enabled)
+
+
+def is_autocast_hpu_enabled() -> bool:
+    """Tell whether autocast on ``hpu`` is on in this thread."""
+    return torch.is_autocast_enabled("hpu")
+
+
+def set_autocast_hpu_dtype(dtype: torch.dtype) -> None:
+    """Set the lower-precision type of autocast on ``hpu``."""
+    torch.set_autocast_dtype("hpu", dtype)
+
+
+def get_autocast_hpu_dtype() -> torch.dtype:
+    """Return the lower-precision type of autocast on ``hpu``."""
+    return torch.get_autocast_dtype("hpu")
+
+
+@contextlib.contextmanager
+def sdp_kernel(enable_recompute: bool = True) -> Iterator[None]:
+    """Accept the vendor's choice of attention kernels, which changes no result."""
+    yield
+
+
+def _check_device(device: Any) -> None:
+    if device is not None and _utils._get_device_index(device, optional=True) not in range(
+        device_count()
+    ):
+        raise AssertionError("Invalid device id")
+
+
+__all__ = [name for name in dir() if not name.startswith("_")]
+
+import sys  # noqa: E402
+
+torch._register_device_module("hpu", sys.modules[__name__])

@@ -1,0 +1,84 @@
+"""Streams: simulated work is done when its call returns, so a stream is only a name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .events import Event
+
+
+class Stream(torch.Stream):
+    """A queue of device work. `device` and `priority` are accepted and ignored."""
+
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
+        if kwargs:
+            return super().__new__(cls, **kwargs)
+        return super().__new__(cls, device="hpu")
+
+    @property
+    def hpu_stream(self) -> int:
+        """The stream's handle."""
+        return self.stream_id
+
+    def id(self) -> int:
+        """Return the stream's number; the default stream is 0."""
+        return self.stream_id
+
+    def record_event(self, event: torch.Event | None = None) -> torch.Event:
+        """Record `event`, or a new one, and return it."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def __repr__(self) -> str:
+        return f"<torch.hpu.Stream device={self.device} hpu_stream={self.stream_id:#x}>"
+
+
+class StreamContext:
+    """Context manager that makes a stream the current one."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+        self._previous: torch.Stream | None = None
+
+    def __enter__(self) -> torch.Stream | None:
+        if self.stream is not None:
+            self._previous = current_stream()
+            set_stream(self.stream)
+        return self.stream
+
+    def __exit__(self, *exception: object) -> None:
+        if self._previous is not None:
+            set_stream(self._previous)
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """Return a context manager in which `stream` is the current one; None changes nothing."""
+    return StreamContext(stream)
+
+
+def set_stream(stream: torch.Stream) -> None:
+    """Make `stream` the current one of this thread."""
+    torch.accelerator.set_stream(stream)
+
+
+def current_stream(device: Any = None) -> Stream:
+    """Return the current stream of this thread."""
+    return _stream(torch.accelerator.current_stream().stream_id)
+
+
+def default_stream(device: Any = None) -> Stream:
+    """Return the default stream, number 0."""
+    return _stream(0)
+
+
+def record_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
+    """Tell the allocator that `stream` uses `tensor`."""
+    tensor.record_stream(stream)
+
+
+def _stream(number: int) -> Stream:
+    kind = torch.Stream(device="hpu").device_type
+    return Stream(stream_id=number, device_index=0, device_type=kind)

@@ -1,0 +1,54 @@
+"""Import finder that offers our ``habana_frameworks`` where no other exists."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+FACE = Path(__file__).parent / "face"
+
+
+def vendor_package() -> str | None:
+    """Return where the vendor's ``habana_frameworks.torch`` is installed, or None.
+
+    ``habana_frameworks`` alone is a namespace that other packages share.
+    """
+    package = PathFinder.find_spec("habana_frameworks")
+    places = package.submodule_search_locations if package else None
+    bridge = PathFinder.find_spec("habana_frameworks.torch", places) if places else None
+    return bridge.origin if bridge else None
+
+
+class _BridgeLoader(Loader):
+    """Loads ``torch.hpu``, which PyTorch imports by itself, as the bridge's own module."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return importlib.import_module("habana_frameworks.torch.hpu")
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave the module as the bridge made it."""
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if fullname == "habana_frameworks":
+            return PathFinder.find_spec(fullname, [str(FACE)])
+        if fullname == "torch.hpu":
+            return ModuleSpec(fullname, _BridgeLoader())
+        return None
+
+
+def install_finder() -> None:
+    """Add the finder behind all others, so that a real package always comes first."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())

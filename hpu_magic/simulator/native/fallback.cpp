@@ -1,0 +1,287 @@
+#include "fallback.h"
+
+#include "dtypes.h"
+#include "generator.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/library.h>
+
+#include <string_view>
+
+namespace hpu {
+namespace {
+
+using torch::jit::Stack;
+
+/// A device tensor among the arguments, and the CPU view that stands for it in the call.
+struct Operand {
+  at::Tensor tensor;
+  at::Tensor view;
+  size_t argument;
+  bool written;
+};
+
+/// One call of an operator: arguments to the host, the CPU's kernel, results to the device.
+class HostCall {
+ public:
+  HostCall(const c10::OperatorHandle& op, Stack* stack)
+      : op_(op),
+        schema_(op.schema()),
+        stack_(stack),
+        first_(stack->size() - schema_.arguments().size()) {}
+
+  void run() {
+    for (size_t i = 0; i < schema_.arguments().size(); ++i) {
+      argument_to_host(i);
+    }
+    check_supported();
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    if (reduced_) {
+      run_reduced();
+    } else {
+      op_.redispatchBoxed(kHost, stack_);
+    }
+    results_to_device();
+  }
+
+ private:
+  c10::IValue& argument(size_t i) {
+    return (*stack_)[first_ + i];
+  }
+
+  at::Tensor tensor_to_host(const at::Tensor& tensor, size_t i, bool written) {
+    if (!tensor.defined()) {
+      return tensor;
+    }
+    if (!on_device(tensor)) {
+      check_operand(tensor, i);
+      return tensor;
+    }
+    reduced_ = reduced_ || is_reduced(tensor.scalar_type());
+    operands_.push_back({tensor, host_view(tensor), i, written});
+    return operands_.back().view;
+  }
+
+  void argument_to_host(size_t i) {
+    const c10::Argument& declared = schema_.arguments()[i];
+    c10::IValue& value = argument(i);
+    const bool written = declared.alias_info() && declared.alias_info()->isWrite();
+    if (value.isTensor()) {
+      value = tensor_to_host(value.toTensor(), i, written);
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> list = value.toTensorVector();
+      for (auto& tensor : list) {
+        tensor = tensor_to_host(tensor, i, written);
+      }
+      value = c10::List<at::Tensor>(std::move(list));
+    } else if (value.isOptionalTensorList()) {  // indices: PyTorch lets them stay on the CPU
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+        list.push_back(
+            tensor && on_device(*tensor) ? tensor_to_host(*tensor, i, written) : tensor);
+      }
+      value = std::move(list);
+    } else if (value.isDevice() && value.toDevice().type() == kDevice) {
+      value = c10::Device(c10::kCPU);
+    } else if (is_generator(*declared.type())) {
+      value = host_generator(value.isNone() ? at::Generator() : value.toGenerator());
+    }
+  }
+
+  static bool is_generator(const c10::Type& type) {
+    if (const auto* optional = type.castRaw<c10::OptionalType>()) {
+      return optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+    }
+    return type.kind() == c10::TypeKind::GeneratorType;
+  }
+
+  void check_supported() const {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), op_.operator_name(),
+        " is not yet supported on HPU.");
+  }
+
+  /// The CPU's kernels lack some types that the device has: then a wider type computes.
+  void run_reduced() {
+    const Stack arguments(stack_->begin() + static_cast<ptrdiff_t>(first_), stack_->end());
+    try {
+      op_.redispatchBoxed(kHost, stack_);
+      return;
+    } catch (const c10::Error& error) {
+      if (!lacks_dtype(error)) {
+        throw;
+      }
+    }
+    stack_->resize(first_);
+    stack_->insert(stack_->end(), arguments.begin(), arguments.end());
+    run_widened();
+  }
+
+  void run_widened() {
+    std::optional<c10::ScalarType> target = widen_dtype_argument();
+    bool full_precision_operand = false;
+    for (const Operand& operand : operands_) {
+      const auto dtype = operand.view.scalar_type();
+      if (is_reduced(dtype)) {
+        target = target.value_or(dtype);
+      } else if (c10::isFloatingType(dtype) && operand.view.dim() > 0 && !operand.written) {
+        full_precision_operand = true;
+      }
+    }
+    std::vector<at::Tensor> wide;
+    for (Operand& operand : operands_) {
+      const auto dtype = operand.view.scalar_type();
+      wide.push_back(is_reduced(dtype) ? operand.view.to(wider(dtype)) : operand.view);
+      replace(operand, wide.back());
+    }
+    op_.redispatchBoxed(kHost, stack_);
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      Operand& operand = operands_[i];
+      if (operand.written && !wide[i].is_same(operand.view)) {
+        operand.view.resize_(wide[i].sizes());
+        operand.view.copy_(narrow(wide[i], operand.view.scalar_type()));
+      }
+    }
+    if (target && !full_precision_operand) {
+      narrow_results(*target);
+    }
+  }
+
+  /// A `dtype` argument that names a reduced type asks the kernel for it: ask for the wider one.
+  std::optional<c10::ScalarType> widen_dtype_argument() {
+    for (size_t i = 0; i < schema_.arguments().size(); ++i) {
+      if (schema_.arguments()[i].name() == "dtype" && argument(i).isInt()) {
+        const auto dtype = argument(i).toScalarType();
+        if (is_reduced(dtype)) {
+          argument(i) = wider(dtype);
+        }
+        return dtype;
+      }
+    }
+    return std::nullopt;
+  }
+
+  void replace(const Operand& operand, const at::Tensor& by) {
+    c10::IValue& value = argument(operand.argument);
+    if (value.isTensor()) {
+      value = by;
+    } else if (value.isTensorList()) {
+      auto list = value.toTensorList();
+      for (size_t i = 0; i < list.size(); ++i) {
+        if (list.get(i).is_same(operand.view)) {
+          list.set(i, by);
+        }
+      }
+    }
+  }
+
+  void narrow_results(c10::ScalarType target) {
+    for (size_t i = stack_->size() - schema_.returns().size(); i < stack_->size(); ++i) {
+      c10::IValue& value = (*stack_)[i];
+      if (value.isTensor() && value.toTensor().defined() && !is_operand(value.toTensor()) &&
+          value.toTensor().scalar_type() == wider(target)) {
+        value = narrow(value.toTensor(), target);
+      }
+    }
+  }
+
+  bool is_operand(const at::Tensor& view) const {
+    for (const Operand& operand : operands_) {
+      if (operand.view.is_same(view)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void results_to_device() {
+    for (const Operand& operand : operands_) {
+      if (operand.written) {
+        write_back(operand.tensor, operand.view);
+      }
+    }
+    const auto& returns = schema_.returns();
+    const size_t first = stack_->size() - returns.size();
+    for (size_t i = 0; i < returns.size(); ++i) {
+      c10::IValue& value = (*stack_)[first + i];
+      const auto* alias = returns[i].alias_info();
+      if (value.isTensor()) {
+        value = alias && alias->isWrite() ? written_operand(*alias, value.toTensor())
+                                          : tensor_to_device(value.toTensor());
+      } else if (value.isTensorList()) {
+        std::vector<at::Tensor> list = value.toTensorVector();
+        for (auto& tensor : list) {
+          tensor = tensor_to_device(tensor);
+        }
+        value = c10::List<at::Tensor>(std::move(list));
+      }
+    }
+  }
+
+  at::Tensor written_operand(const c10::AliasInfo& alias, const at::Tensor& result) {
+    for (const Operand& operand : operands_) {
+      const auto* declared = schema_.arguments()[operand.argument].alias_info();
+      if (declared && *declared == alias) {
+        return operand.tensor;
+      }
+    }
+    return result;  // a 0-dim CPU tensor was written
+  }
+
+  at::Tensor tensor_to_device(const at::Tensor& result) {
+    if (!result.defined() || !result.device().is_cpu()) {
+      return result;
+    }
+    if (result.has_storage() && result.storage().use_count() > 1) {
+      const c10::StorageImpl* storage = result.storage().unsafeGetStorageImpl();
+      for (const Operand& operand : operands_) {
+        if (operand.view.storage().unsafeGetStorageImpl() == storage) {
+          return with_geometry_of(operand.tensor.storage(), result);
+        }
+      }
+      for (const auto& [host, adopted] : shared_) {
+        if (host == storage) {
+          return with_geometry_of(adopted, result);
+        }
+      }
+      at::Tensor adopted = adopt(result);
+      shared_.emplace_back(storage, adopted.storage());
+      return adopted;
+    }
+    return adopt(result);
+  }
+
+  const c10::OperatorHandle& op_;
+  const c10::FunctionSchema& schema_;
+  Stack* stack_;
+  size_t first_;
+  c10::SmallVector<Operand, 4> operands_;
+  std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> shared_;
+  bool reduced_ = false;
+};
+
+}  // namespace
+
+void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  HostCall(op, stack).run();
+}
+
+void check_operand(const at::Tensor& tensor, size_t index) {
+  TORCH_CHECK(
+      tensor.dim() == 0 || !tensor.device().is_cpu(),
+      "Expected all tensors to be on the HPU device, but found at least one input[idx=", index,
+      "] on cpu (details: ", tensor.scalar_type(), " tensor of shape ", tensor.sizes(),
+      "). Move it first, for example with .to(\"hpu\").");
+}
+
+bool lacks_dtype(const c10::Error& error) {
+  const std::string_view what = error.what_without_backtrace();
+  return what.find("not implemented for") != std::string_view::npos ||
+      what.find("not supported for Float8") != std::string_view::npos;
+}
+
+TORCH_LIBRARY_IMPL(_, HPU, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+}
+
+}  // namespace hpu

@@ -1,0 +1,231 @@
+#include "memory.h"
+
+#include "card.h"
+
+#include <ATen/native/Resize.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace hpu {
+namespace {
+
+using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
+
+struct Block {
+  StoragePtr twin;
+  size_t bytes;  // as booked on the card
+};
+
+void free_block(void* context) {
+  auto* block = static_cast<Block*>(context);
+  card::release(block->bytes);
+  delete block;
+}
+
+StoragePtr make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator) {
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), allocator, /*resizable=*/true);
+}
+
+/// Books the twin's bytes on the card and wraps it as device memory.
+c10::DataPtr wrap(StoragePtr twin) {
+  const size_t bytes = twin->nbytes();
+  card::charge(bytes);
+  void* data = twin->mutable_data();
+  return {data, new Block{std::move(twin), bytes}, &free_block, device()};
+}
+
+struct DeviceAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    card::charge(bytes);  // before the host is asked, so that a full card never fills the host
+    c10::DataPtr host;
+    try {
+      host = c10::GetCPUAllocator()->allocate(bytes);
+    } catch (const c10::Error&) {
+      card::release(bytes);
+      TORCH_CHECK(
+          false, "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::", bytes,
+          " (", static_cast<double>(bytes) / (1 << 20),
+          ")MB. The simulated card has room for it, but this machine's own memory does not: set "
+          "HPU_MAGIC_MEMORY to a smaller card.");
+    }
+    void* data = host.get();
+    auto twin = make_storage(bytes, std::move(host), c10::GetCPUAllocator());
+    return {data, new Block{std::move(twin), bytes}, &free_block, device()};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override {
+    return nullptr;  // a block is freed through its context, not through its address
+  }
+
+  void copy_data(void* destination, const void* source, size_t bytes) const override {
+    std::memcpy(destination, source, bytes);
+  }
+};
+
+struct PinnedAllocator final : c10::Allocator {
+  struct Pin {
+    c10::DataPtr host;
+    PinnedAllocator* owner;
+  };
+
+  c10::DataPtr allocate(size_t bytes) override {
+    auto* pin = new Pin{c10::GetCPUAllocator()->allocate(bytes), this};
+    void* data = pin->host.get();
+    if (data) {
+      std::lock_guard lock(mutex);
+      ranges[data] = bytes;
+    }
+    return {data, pin, &unpin, c10::Device(c10::kCPU)};
+  }
+
+  static void unpin(void* context) {
+    auto* pin = static_cast<Pin*>(context);
+    {
+      std::lock_guard lock(pin->owner->mutex);
+      pin->owner->ranges.erase(pin->host.get());
+    }
+    delete pin;
+  }
+
+  bool holds(const void* address) {
+    std::lock_guard lock(mutex);
+    auto next = ranges.upper_bound(address);
+    if (next == ranges.begin()) {
+      return false;
+    }
+    const auto& [start, bytes] = *--next;
+    return address < static_cast<const char*>(start) + bytes;
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override {
+    return nullptr;
+  }
+
+  void copy_data(void* destination, const void* source, size_t bytes) const override {
+    std::memcpy(destination, source, bytes);
+  }
+
+  std::mutex mutex;
+  std::map<const void*, size_t> ranges;
+};
+
+// Leaked on purpose: tensors of static lifetime may outlive static destruction.
+DeviceAllocator& allocator = *new DeviceAllocator;
+PinnedAllocator& pinned = *new PinnedAllocator;
+
+Block* block_of(const c10::Storage& storage) {
+  return storage.data_ptr().cast_context<Block>(&free_block);
+}
+
+/// The CPU storage over a device storage's memory.
+StoragePtr twin_of(const c10::Storage& storage) {
+  void* data = storage.mutable_data();  // a copy-on-write storage gets its own memory here
+  if (Block* block = block_of(storage)) {
+    return block->twin;
+  }
+  return make_storage(
+      storage.nbytes(), c10::DataPtr(data, c10::Device(c10::kCPU)), c10::GetCPUAllocator());
+}
+
+at::Tensor make_tensor(c10::Storage storage, c10::DispatchKeySet keys, const at::Tensor& like) {
+  auto tensor =
+      at::detail::make_tensor_base<c10::TensorImpl>(std::move(storage), keys, like.dtype());
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_storage_offset(like.storage_offset());
+  impl->set_sizes_and_strides(like.sizes(), like.strides());
+  return at::Tensor(std::move(tensor));
+}
+
+void copy_lazy_bits(const at::Tensor& from, const at::Tensor& to) {
+  if (from.is_conj()) {
+    to._set_conj(true);
+  }
+  if (from.is_neg()) {
+    to._set_neg(true);
+  }
+}
+
+void rebind(const c10::Storage& storage, StoragePtr twin, size_t booked) {
+  void* data = twin->mutable_data();
+  auto* impl = storage.unsafeGetStorageImpl();
+  impl->set_data_ptr_noswap({data, new Block{std::move(twin), booked}, &free_block, device()});
+  impl->set_nbytes(booked);
+}
+
+/// Makes a device storage follow its twin after a kernel resized the twin.
+void follow_twin(const c10::Storage& storage, Block& block) {
+  StoragePtr twin = block.twin;
+  try {
+    card::charge(twin->nbytes());
+  } catch (const c10::Error&) {
+    at::native::resize_bytes_cpu(twin.get(), block.bytes);
+    rebind(storage, std::move(twin), std::exchange(block.bytes, 0));
+    throw;
+  }
+  const size_t bytes = twin->nbytes();
+  rebind(storage, std::move(twin), bytes);
+}
+
+}  // namespace
+
+REGISTER_ALLOCATOR(kDevice, &allocator);
+
+c10::Allocator* device_allocator() {
+  return &allocator;
+}
+
+c10::Allocator* pinned_allocator() {
+  return &pinned;
+}
+
+bool is_pinned(const void* address) {
+  return pinned.holds(address);
+}
+
+at::Tensor host_view(const at::Tensor& tensor) {
+  auto view = make_tensor(c10::Storage(twin_of(tensor.storage())), kHost, tensor);
+  copy_lazy_bits(tensor, view);
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    view.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return view;
+}
+
+at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like) {
+  auto tensor = make_tensor(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::HPU), like);
+  copy_lazy_bits(like, tensor);
+  return tensor;
+}
+
+at::Tensor adopt(const at::Tensor& result) {
+  if (!result.defined() || !result.device().is_cpu()) {
+    return result;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      result.layout() == c10::kStrided && result.has_storage(), "HPU tensors have strided layout; ",
+      result.layout(), " results are not supported on HPU. Move the inputs to the CPU first.");
+  StoragePtr twin = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+      result.storage().unsafeGetStorageImpl());
+  const size_t bytes = twin->nbytes();
+  return with_geometry_of(
+      c10::Storage(make_storage(bytes, wrap(std::move(twin)), &allocator)), result);
+}
+
+void write_back(const at::Tensor& tensor, const at::Tensor& view) {
+  const c10::Storage& storage = tensor.storage();
+  if (Block* block = block_of(storage);
+      block && (block->twin->data() != storage.data() || block->twin->nbytes() != block->bytes)) {
+    follow_twin(storage, *block);
+  }
+  if (tensor.sizes() != view.sizes() || tensor.strides() != view.strides()) {
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides());
+  }
+}
+
+}  // namespace hpu
