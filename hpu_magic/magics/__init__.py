@@ -1,1 +1,97 @@
-"""The IPython magics, one file a family."""
+"""The IPython magics, one file a family.
+
+No module here imports torch, Bokeh or ipywidgets at its top: loading the extension is instant.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from hpu_magic.magics.command import CommandMagics
+
+_FAMILIES = (
+    ("status", "StatusMagics"),
+    ("move", "MoveMagics"),
+    ("autocast", "AutocastMagics"),
+    ("memory", "MemoryMagics"),
+    ("timing", "TimingMagics"),
+)
+_loaded: list[CommandMagics] = []
+
+
+def load(shell: InteractiveShell) -> None:
+    """Set up the extension in `shell` and say in one line which device there is."""
+    from hpu_magic.runtime import first_import, restart
+
+    restart.attach(_connection_file(shell))
+    remembered = restart.apply()
+    first_import.observe(lambda: _cell_number(shell))
+    _announce(remembered)
+    _install_lightning_hook()
+    _register(shell)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take the magics out of `shell` again; the device stays as it is."""
+    from hpu_magic.magics import cell, completion
+
+    cell.disable(shell)
+    completion.disable(shell)
+    configurables: list[Any] = shell.configurables  # type: ignore[assignment]
+    for magics in _loaded:
+        magics.close()
+        for kind, names in magics.magics.items():
+            for name in names:
+                shell.magics_manager.magics[kind].pop(name, None)
+        configurables.remove(magics)
+    if _loaded:
+        configurables.remove(_loaded[0].settings)
+    _loaded.clear()
+
+
+def _announce(remembered: dict[str, str]) -> None:
+    from hpu_magic import backend
+
+    try:
+        print(backend.activate())
+    except backend.TooLate as late:
+        print(f"{late} Type %hpu_mode --restart to restart this kernel.")
+    except (RuntimeError, ValueError) as error:
+        print(f"No hpu device: {error}")
+    if remembered:
+        settings = ", ".join(f"{name}={value}" for name, value in remembered.items())
+        print(f"Remembered for this notebook: {settings}.")
+
+
+def _install_lightning_hook() -> None:
+    from hpu_magic.lightning import hook
+
+    hook.install()
+
+
+def _register(shell: InteractiveShell) -> None:
+    from hpu_magic.magics import cell, completion
+    from hpu_magic.magics.settings import HPUMagics
+
+    cell.enable(shell)
+    settings = HPUMagics(parent=shell)
+    shell.configurables.append(settings)  # type: ignore[arg-type]
+    for module, name in _FAMILIES:
+        family = getattr(import_module(f"{__name__}.{module}"), name)
+        _loaded.append(family(shell, settings))
+        shell.register_magics(_loaded[-1])
+    completion.enable(shell)
+
+
+def _connection_file(shell: InteractiveShell) -> str | None:
+    kernel = getattr(shell, "kernel", None)
+    return getattr(getattr(kernel, "parent", None), "connection_file", None)
+
+
+def _cell_number(shell: InteractiveShell) -> int | None:
+    history = shell.history_manager
+    return len(history.input_hist_raw) - 1 if history is not None else None

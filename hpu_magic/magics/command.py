@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import keyword
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,6 +20,8 @@ Result = TypeVar("Result")
 @magics_class
 class CommandMagics(Magics):
     """Base of the magics classes; `settings` holds the defaults of the options."""
+
+    shell: Any
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell)
@@ -47,6 +50,15 @@ class CommandMagics(Magics):
                 setattr(options, name, value.value(self.settings))
         return options
 
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The user's variables."""
+        return self.shell.user_ns
+
+    def cells(self) -> list[str]:
+        """Return the source of the cells run so far; the list's index is their number."""
+        return list(self.namespace.get("In", ()))
+
     def find(self, name: str) -> Any:
         """Return what `name` (dots allowed) means in the user's namespace.
 
@@ -56,7 +68,7 @@ class CommandMagics(Magics):
             There is no such name; close ones are suggested.
         """
         first, *attributes = name.split(".")
-        namespace = self.shell.user_ns
+        namespace = self.namespace
         if first not in namespace:
             visible = [known for known in namespace if not known.startswith("_")]
             mend = suggestion(first, visible) or "define it first, or give another name."
@@ -78,7 +90,28 @@ class CommandMagics(Magics):
         if owner:
             setattr(self.find(".".join(owner)), last, value)
         else:
-            self.shell.user_ns[last] = value
+            self.namespace[last] = value
+
+    def check_name(self, name: str | None) -> None:
+        """Refuse a name that cannot be a variable.
+
+        Raises
+        ------
+        UsageError
+            `name` is not an identifier.
+        """
+        if name is not None and (not name.isidentifier() or keyword.iskeyword(name)):
+            raise UsageError(f"{name!r} cannot be a variable: give a name such as report.")
+
+    def keep(self, name: str | None, report: Result) -> Result:
+        """Return `report`, bound to `name` as well if there is one."""
+        if name is not None:
+            self.check_name(name)
+            self.namespace[name] = report
+        return report
+
+    def close(self) -> None:
+        """Undo what outlives a command, when the extension is unloaded."""
 
     @staticmethod
     def call(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:

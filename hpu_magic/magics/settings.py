@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from IPython.core.magic_arguments import argument
 from traitlets import Bool, Enum, Float, Int, Unicode
 from traitlets.config import Configurable
 
@@ -33,9 +34,6 @@ class HPUMagics(Configurable):
     panel_interval = Float(
         0.5, min=0.02, help="%hpu_panel and %%hpu_fit: seconds between two samples."
     ).tag(config=True)
-    restart = Bool(
-        False, help="--restart: restart the kernel when a setting needs it, without asking."
-    ).tag(config=True)
 
 
 class Configured:
@@ -50,3 +48,10 @@ class Configured:
     def value(self, settings: HPUMagics) -> object:
         """Return the current default."""
         return getattr(settings, self.name)
+
+
+RESTART = argument(
+    "--restart",
+    action="store_true",
+    help="restart the kernel if the change needs it; variables are lost",
+)

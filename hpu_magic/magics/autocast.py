@@ -1,0 +1,156 @@
+"""``%%hpu_autocast`` for a cell and ``%hpu_autocast on|off`` for all later ones."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from hpu_magic.magics import cell as cells
+from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.settings import RESTART, Configured, HPUMagics
+from hpu_magic.runtime import operators, restart
+from hpu_magic.runtime.autocast import AutocastReport, AutocastState, autocast
+
+
+@magics_class
+class AutocastMagics(CommandMagics):
+    """Mixed precision."""
+
+    def __init__(self, shell: Any, settings: HPUMagics) -> None:
+        super().__init__(shell, settings)
+        self._standing: argparse.Namespace | None = None
+        self._entered: list[autocast] = []
+        cells.offer("hpu_autocast", self._context)
+
+    @line_cell_magic
+    @magic_arguments()
+    @argument(
+        "switch", nargs="?", choices=["on", "off"], help="for all later cells (line form only)"
+    )
+    @argument(
+        "--dtype",
+        choices=["bf16", "fp16"],
+        default=Configured("autocast_dtype"),
+        help="the lower precision",
+    )
+    @argument("--off", action="store_true", help="run this cell without autocast")
+    @argument(
+        "--lower",
+        metavar="LIST",
+        help="operators in lower precision: comma-separated, a file with one a line, or default",
+    )
+    @argument("--fp32", metavar="LIST", help="operators in float32, given likewise")
+    @argument(
+        "--level",
+        choices=["O1", "O2"],
+        default=Configured("autocast_level"),
+        help="O1: the lists; O2: only matrix products and convolutions in lower precision",
+    )
+    @argument(
+        "--verbose",
+        action=argparse.BooleanOptionalAction,
+        default=Configured("autocast_verbose"),
+        help="show which operators computed in which type, and the lists in force",
+    )
+    @RESTART
+    def hpu_autocast(self, line: str, cell: str | None = None) -> AutocastState | None:
+        """Run a cell, or all later cells, under autocast.
+
+        Operator lists are read once, when torch is imported: other lists are remembered for
+        this notebook and take effect at the next start. Examples::
+
+            %%hpu_autocast
+            loss = model(batch).mean()
+
+            %%hpu_autocast --dtype fp16 --verbose
+            output = model(batch)
+
+            %hpu_autocast on
+            %hpu_autocast off
+            %hpu_autocast on --lower linear,matmul --restart
+        """
+        if cell is not None:
+            cells.run(self.shell, "hpu_autocast", line, cell)
+            return None
+        options = self.parse(self.hpu_autocast, line)
+        if options.off and options.switch == "on":
+            raise UsageError("%hpu_autocast on --off says both: leave out one of them.")
+        if options.switch == "off" or options.off:
+            self._switch_off()
+        elif options.switch == "on":
+            self._switch_on(options)
+        elif options.lower or options.fp32:
+            raise UsageError("%hpu_autocast needs on or off, or a cell: type %hpu_autocast on.")
+        standing = self._standing
+        return AutocastState(standing.dtype if standing else None, self.call(operators.in_force))
+
+    def close(self) -> None:
+        """Leave autocast when the extension is unloaded."""
+        self._switch_off()
+
+    def _context(self, line: str) -> autocast:
+        options = self.parse(self.hpu_autocast, line, cell=True)
+        if options.switch:
+            raise UsageError(
+                f"%%hpu_autocast {options.switch} on a cell has no meaning: type %hpu_autocast "
+                f"{options.switch} (one %) for all later cells, or %%hpu_autocast --off."
+            )
+        return self._autocast(options)
+
+    def _autocast(self, options: argparse.Namespace) -> autocast:
+        try:
+            return self.call(
+                autocast,
+                options.dtype,
+                enabled=not options.off,
+                lower=options.lower,
+                fp32=options.fp32,
+                level=options.level,
+                verbose=options.verbose,
+            )
+        except UsageError as error:
+            if not (
+                options.restart and isinstance(error.__context__, operators.RestartNeededError)
+            ):
+                raise
+        self.call(restart.restart_kernel)
+        raise UsageError("The kernel restarts now with these lists: run the cell again after it.")
+
+    def _switch_on(self, options: argparse.Namespace) -> None:
+        self._autocast(options)  # refuses what is wrong now, not at the next cell
+        self._switch_off()
+        self._standing = options
+        self.shell.events.register("pre_run_cell", self._before)
+        self.shell.events.register("post_run_cell", self._after)
+
+    def _switch_off(self) -> None:
+        if self._standing is not None:
+            self.shell.events.unregister("pre_run_cell", self._before)
+            self.shell.events.unregister("post_run_cell", self._after)
+            self._standing = None
+        while self._entered:
+            self._entered.pop().__exit__(None, None, None)
+
+    def _before(self, info: object) -> None:
+        assert self._standing is not None
+        context = self._autocast(self._standing)
+        context.__enter__()
+        self._entered.append(context)
+
+    def _after(self, result: object) -> None:
+        # The cell that said "on" was not entered; a cell run by a cell is left before it.
+        if self._entered:
+            context = self._entered.pop()
+            context.__exit__(None, None, None)
+            self._show(context.summary())
+
+    @staticmethod
+    def _show(report: AutocastReport | None) -> None:
+        if report is not None:
+            from IPython.display import display
+
+            display(report)

@@ -1,0 +1,63 @@
+"""``%hpu_memory`` and ``%%hpu_memory``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.magic import line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from hpu_magic.magics import cell as cells
+from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.settings import HPUMagics
+from hpu_magic.runtime import memory
+
+
+@magics_class
+class MemoryMagics(CommandMagics):
+    """What the device's memory is used for."""
+
+    def __init__(self, shell: Any, settings: HPUMagics) -> None:
+        super().__init__(shell, settings)
+        cells.offer("hpu_memory", self._watch)
+
+    @line_cell_magic
+    @magic_arguments()
+    @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
+    def hpu_memory(self, line: str, cell: str | None = None) -> memory.MemoryReport | None:
+        """Show the memory statistics; for a cell, what it used and what it left behind.
+
+        As a cell magic it shows the memory in use before and after the cell, the peak in
+        between, and the variables that hold new tensors. Examples::
+
+            %hpu_memory
+            stats = %hpu_memory
+
+            %%hpu_memory
+            output = model(batch)
+        """
+        if cell is not None:
+            cells.run(self.shell, "hpu_memory", line, cell)
+            return None
+        options = self.parse(self.hpu_memory, line)
+        report = self.call(memory.memory)
+        return self.keep(options.output, report)
+
+    def _watch(self, line: str) -> _Watch:
+        options = self.parse(self.hpu_memory, line, cell=True)
+        self.check_name(options.output)
+        return _Watch(self, options.output)
+
+
+class _Watch(memory.MemoryWatch):
+    """The cell's context; the report comes after the cell's value was displayed."""
+
+    def __init__(self, magics: MemoryMagics, output: str | None) -> None:
+        super().__init__(magics.namespace, magics.shell.user_ns_hidden)
+        self._magics = magics
+        self._output = output
+
+    def summary(self) -> memory.MemoryUse:
+        report = self.measure()
+        self._magics.keep(self._output, report)
+        return report

@@ -1,0 +1,52 @@
+"""``%hpu`` and ``%hpu_mode``."""
+
+from __future__ import annotations
+
+from IPython.core.magic import line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.settings import RESTART
+from hpu_magic.runtime import mode, status
+
+
+@magics_class
+class StatusMagics(CommandMagics):
+    """What there is, and in which mode."""
+
+    @line_magic
+    @magic_arguments()
+    def hpu(self, line: str) -> status.StatusReport:
+        """Show the device: card, mode, memory, versions, and who holds which card.
+
+        Takes no card. Examples::
+
+            %hpu
+            state = %hpu
+            state.mode.loaded
+        """
+        self.parse(self.hpu, line)
+        return self.call(status.status, cells=self.cells())
+
+    @line_magic
+    @magic_arguments()
+    @argument(
+        "mode",
+        nargs="?",
+        choices=list(mode.VALUES),
+        help="the mode to use; without it, the loaded and the requested mode are shown",
+    )
+    @RESTART
+    def hpu_mode(self, line: str) -> mode.ModeReport:
+        """Show the execution mode of this process, or ask for another.
+
+        The mode is read once, when torch is imported. Asked for later, it is remembered for
+        this notebook and takes effect at the next start. Examples::
+
+            %hpu_mode
+            %hpu_mode lazy
+            %hpu_mode lazy --restart
+            %hpu_mode --restart
+        """
+        options = self.parse(self.hpu_mode, line)
+        return self.call(mode.mode, options.mode, restart_now=options.restart, cells=self.cells())

@@ -1,0 +1,126 @@
+"""``%hpu_time`` and ``%%hpu_time``."""
+
+from __future__ import annotations
+
+import re
+from types import TracebackType
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from hpu_magic.magics import cell as cells
+from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.settings import Configured, HPUMagics
+from hpu_magic.runtime import timing
+
+_WITH_VALUE = ("-n", "--runs", "-r", "--repeats", "-o", "--output")
+
+
+@magics_class
+class TimingMagics(CommandMagics):
+    """Times code on the device."""
+
+    def __init__(self, shell: Any, settings: HPUMagics) -> None:
+        super().__init__(shell, settings)
+        cells.offer("hpu_time", self._stopwatch, repeats=True)
+
+    @line_cell_magic
+    @magic_arguments()
+    @argument(
+        "-n",
+        "--runs",
+        type=int,
+        default=Configured("time_runs"),
+        help="runs in each repeat; 0 chooses by the time of one run",
+    )
+    @argument(
+        "-r", "--repeats", type=int, default=Configured("time_repeats"), help="number of repeats"
+    )
+    @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
+    @argument("statement", nargs="...", help="what to time, in the line form")
+    def hpu_time(self, line: str, cell: str | None = None) -> timing.TimeReport | None:
+        """Time a statement or a cell on the device.
+
+        The device is synchronised around what is timed, and the first runs, which compile,
+        are reported apart from the steady state. The code runs several times. Examples::
+
+            %hpu_time model(batch)
+            report = %hpu_time -n 100 -r 3 model(batch)
+
+            %%hpu_time
+            loss = step(batch)
+        """
+        if cell is not None:
+            cells.run(self.shell, "hpu_time", line, cell)
+            return None
+        arguments, statement = _split(line)
+        options = self.parse(self.hpu_time, arguments)
+        if not statement.strip():
+            raise UsageError("%hpu_time times nothing: give a statement, or use %%hpu_time.")
+        self.check_name(options.output)
+        watch = self.call(timing.Stopwatch, options.runs, options.repeats)
+        code = self._compiled(statement)
+        while watch.again():
+            exec(code, self.shell.user_global_ns, self.shell.user_ns)
+        return self.keep(options.output, watch.report)
+
+    def _compiled(self, statement: str) -> Any:
+        source = self.shell.transform_cell(statement)
+        try:
+            module = self.shell.transform_ast(self.shell.compile.ast_parse(source))
+            return compile(module, "<hpu_time>", "exec")
+        except (SyntaxError, ValueError) as error:
+            message = getattr(error, "msg", str(error))
+            raise UsageError(f"{statement.strip()!r} is not Python: {message}.") from None
+
+    def _stopwatch(self, line: str) -> _Timed:
+        arguments, statement = _split(line)
+        options = self.parse(self.hpu_time, arguments, cell=True)
+        if statement.strip():
+            raise UsageError(
+                f"%%hpu_time times the cell and does not take {statement.strip()!r}: put it into "
+                f"the cell."
+            )
+        self.check_name(options.output)
+        return _Timed(self, options)
+
+
+class _Timed(timing.Stopwatch):
+    """The cell's context."""
+
+    def __init__(self, magics: TimingMagics, options: Any) -> None:
+        super().__init__(options.runs, options.repeats)
+        self._magics = magics
+        self._output = options.output
+
+    def __enter__(self) -> None:
+        """Begin; the cell asks `again` by itself."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End; a cell that raised was not timed."""
+
+    def summary(self) -> timing.TimeReport | None:
+        return self._magics.keep(self._output, self.report) if self.report.steady else None
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Split a line into the leading options and the statement, which is left as it is."""
+    words = list(re.finditer(r"\S+", line))
+    position = 0
+    while position < len(words) and words[position][0].startswith("-"):
+        word = words[position][0]
+        position += 1
+        if word == "--":
+            break
+        if word in _WITH_VALUE:
+            position += 1
+    end = words[position].start() if position < len(words) else len(line)
+    arguments = [word[0] for word in words[:position] if word[0] != "--"]
+    return " ".join(arguments), line[end:]

@@ -1,0 +1,124 @@
+"""Which line of the user's brought in torch, and what the import-time settings were then.
+
+Some settings are read once, when the vendor's library loads with ``import torch``. To say why
+a setting came too late, that import is observed; nothing about it is changed.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from types import FrameType
+from typing import Any
+
+READ_AT_IMPORT = (
+    "PT_HPU_LAZY_MODE",
+    "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST",
+    "PT_HPU_AUTOCAST_FP32_OPS_LIST",
+)
+_LOADERS = "torch|lightning|pytorch_lightning|habana_frameworks|transformers|accelerate"
+_IMPORT = re.compile(rf"^\s*(?:import|from)\s+(?:{_LOADERS})\b.*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The line that loaded torch.
+
+    Attributes
+    ----------
+    place : str
+        ``In [3], line 2`` or ``train.py, line 2``.
+    text : str
+        The line itself, stripped; empty when its source is not known.
+    through : str or None
+        The package that imported torch on the line's behalf, if another than torch.
+    """
+
+    place: str
+    text: str
+    through: str | None = None
+
+    def __str__(self) -> str:
+        text = f"`{self.text}` ({self.place})" if self.text else self.place
+        return f"{text}, through {self.through}" if self.through else text
+
+
+class _Observer(MetaPathFinder):
+    """Sees the first search for torch; finds nothing itself."""
+
+    def __init__(self, number: Callable[[], int | None]) -> None:
+        self.number = number
+        self.origin: Origin | None = None
+        self.environment: dict[str, str] | None = None
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> None:
+        if name == "torch" and self.environment is None:
+            self.environment = _settings(os.environ)
+            self.origin = _origin(sys._getframe(1), self.number())
+
+
+_observer: _Observer | None = None
+
+
+def observe(number: Callable[[], int | None] = lambda: None) -> None:
+    """Start to observe, unless torch is there already.
+
+    Parameters
+    ----------
+    number : callable
+        Returns the number of the notebook cell that runs now, or None outside a notebook.
+    """
+    global _observer
+    if _observer is None and "torch" not in sys.modules:
+        _observer = _Observer(number)
+        sys.meta_path.insert(0, _observer)
+
+
+def origin(cells: Sequence[str] = ()) -> Origin | None:
+    """Return the line that loaded torch; None if it is not known.
+
+    Parameters
+    ----------
+    cells : sequence of str
+        The cells run so far, by number: searched when torch came before `observe`.
+    """
+    if _observer is not None and _observer.origin is not None:
+        return _observer.origin
+    for number, source in enumerate(cells):
+        found = _IMPORT.search(source)
+        if found:
+            line = source[: found.start()].count("\n") + found[0].count("\n") + 1
+            return Origin(f"In [{number}], line {line}", found[0].strip())
+    return None
+
+
+def environment_at_import() -> Mapping[str, str]:
+    """Return the import-time settings as the library found (or will find) them."""
+    if _observer is not None and _observer.environment is not None:
+        return _observer.environment
+    return _settings(os.environ)
+
+
+def _settings(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: environment[name] for name in READ_AT_IMPORT if name in environment}
+
+
+def _origin(frame: FrameType | None, number: int | None) -> Origin | None:
+    """Walk outwards to the user's own frame, remembering the package just inside it."""
+    inside: str | None = None
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module == "__main__":
+            file, line = frame.f_code.co_filename, frame.f_lineno
+            place = f"In [{number}]" if number is not None else os.path.basename(file)
+            text = linecache.getline(file, line).strip()
+            return Origin(f"{place}, line {line}", text, inside)
+        if not module.startswith(("importlib", "hpu_magic")) and module:
+            inside = module.partition(".")[0]
+        frame = frame.f_back
+    return None

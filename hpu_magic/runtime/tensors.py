@@ -1,0 +1,56 @@
+"""Find every tensor that an object of the user's holds: modules, containers, optimizers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), range, slice, type)
+_LIMIT = 200_000
+
+
+def tensors_in(value: Any, *, into_objects: bool = False) -> Iterator[Any]:
+    """Yield the tensors that `value` holds, each once, gradients included.
+
+    Parameters
+    ----------
+    value : object
+        A tensor, module, optimizer, or nested containers of them.
+    into_objects : bool
+        Look also into the attributes of other objects, such as a trainer.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting and len(seen) < _LIMIT:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, _PLAIN):
+            continue
+        seen.add(id(one))
+        if isinstance(one, torch.Tensor):
+            yield one
+            if one.is_leaf and one.grad is not None:
+                waiting.append(one.grad)
+        else:
+            waiting.extend(reversed(list(_held_by(one, torch, into_objects))))
+
+
+def _held_by(value: Any, torch: Any, into_objects: bool) -> Iterator[Any]:
+    if isinstance(value, torch.nn.Module):
+        yield from value.parameters()
+        yield from value.buffers()
+    elif isinstance(value, torch.optim.Optimizer):
+        for group in value.param_groups:
+            yield from group["params"]
+        yield from value.state.values()
+    elif isinstance(value, Mapping):
+        yield from list(value.values())
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from list(value)
+    attributes = getattr(value, "__dict__", None)
+    if into_objects and isinstance(attributes, dict) and not isinstance(value, ModuleType):
+        yield from list(attributes.values())
