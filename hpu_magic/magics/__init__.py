@@ -19,6 +19,8 @@ _FAMILIES = (
     ("autocast", "AutocastMagics"),
     ("memory", "MemoryMagics"),
     ("timing", "TimingMagics"),
+    ("fit", "FitMagics"),
+    ("panel", "PanelMagics"),
 )
 _loaded: list[CommandMagics] = []
 

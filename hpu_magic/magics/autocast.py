@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class
@@ -12,8 +12,9 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import RESTART, Configured, HPUMagics
-from hpu_magic.runtime import operators, restart
-from hpu_magic.runtime.autocast import AutocastReport, AutocastState, autocast
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.autocast import AutocastReport, AutocastState, autocast
 
 
 @magics_class
@@ -76,6 +77,9 @@ class AutocastMagics(CommandMagics):
         if cell is not None:
             cells.run(self.shell, "hpu_autocast", line, cell)
             return None
+        from hpu_magic.runtime import operators
+        from hpu_magic.runtime.autocast import AutocastState
+
         options = self.parse(self.hpu_autocast, line)
         if options.off and options.switch == "on":
             raise UsageError("%hpu_autocast on --off says both: leave out one of them.")
@@ -102,6 +106,9 @@ class AutocastMagics(CommandMagics):
         return self._autocast(options)
 
     def _autocast(self, options: argparse.Namespace) -> autocast:
+        from hpu_magic.runtime import operators, restart
+        from hpu_magic.runtime.autocast import autocast
+
         try:
             return self.call(
                 autocast,

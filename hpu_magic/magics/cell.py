@@ -28,9 +28,8 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import cell_magic
@@ -45,8 +44,7 @@ _ASSIGNMENTS = (ast.AugAssign, ast.AnnAssign)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
-@dataclass(frozen=True)
-class _CellMagic:
+class _CellMagic(NamedTuple):
     factory: Factory
     repeats: bool
 

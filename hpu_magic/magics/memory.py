@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
@@ -10,7 +10,9 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import HPUMagics
-from hpu_magic.runtime import memory
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.memory import MemoryReport, MemoryWatch
 
 
 @magics_class
@@ -24,7 +26,7 @@ class MemoryMagics(CommandMagics):
     @line_cell_magic
     @magic_arguments()
     @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
-    def hpu_memory(self, line: str, cell: str | None = None) -> memory.MemoryReport | None:
+    def hpu_memory(self, line: str, cell: str | None = None) -> MemoryReport | None:
         """Show the memory statistics; for a cell, what it used and what it left behind.
 
         As a cell magic it shows the memory in use before and after the cell, the peak in
@@ -39,25 +41,19 @@ class MemoryMagics(CommandMagics):
         if cell is not None:
             cells.run(self.shell, "hpu_memory", line, cell)
             return None
+        from hpu_magic.runtime.memory import memory
+
         options = self.parse(self.hpu_memory, line)
-        report = self.call(memory.memory)
+        report = self.call(memory)
         return self.keep(options.output, report)
 
-    def _watch(self, line: str) -> _Watch:
+    def _watch(self, line: str) -> MemoryWatch:
+        from hpu_magic.runtime.memory import MemoryWatch
+
         options = self.parse(self.hpu_memory, line, cell=True)
         self.check_name(options.output)
-        return _Watch(self, options.output)
-
-
-class _Watch(memory.MemoryWatch):
-    """The cell's context; the report comes after the cell's value was displayed."""
-
-    def __init__(self, magics: MemoryMagics, output: str | None) -> None:
-        super().__init__(magics.namespace, magics.shell.user_ns_hidden)
-        self._magics = magics
-        self._output = output
-
-    def summary(self) -> memory.MemoryUse:
-        report = self.measure()
-        self._magics.keep(self._output, report)
-        return report
+        return MemoryWatch(
+            self.namespace,
+            self.shell.user_ns_hidden,
+            keep=lambda report: self.keep(options.output, report),
+        )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured
-from hpu_magic.runtime import move
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.move import MoveReport
 
 
 @magics_class
@@ -26,7 +30,7 @@ class MoveMagics(CommandMagics):
     @argument(
         "--device", default=Configured("device"), help="hpu (the default) or cpu", metavar="DEVICE"
     )
-    def hpu_to(self, line: str) -> move.MoveReport:
+    def hpu_to(self, line: str) -> MoveReport:
         """Move models, tensors, containers of tensors and optimizers' state to the hpu.
 
         Parameters stay the same objects and tied weights stay tied. Nothing is moved if one of
@@ -37,6 +41,8 @@ class MoveMagics(CommandMagics):
             %hpu_to trainer.model --dtype bf16
             %hpu_to model --device cpu
         """
+        from hpu_magic.runtime import move
+
         options = self.parse(self.hpu_to, line)
         objects = {name: self.find(name) for name in options.names}
         report = self.call(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import RESTART
-from hpu_magic.runtime import mode, status
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.mode import ModeReport
+    from hpu_magic.runtime.status import StatusReport
 
 
 @magics_class
@@ -16,7 +21,7 @@ class StatusMagics(CommandMagics):
 
     @line_magic
     @magic_arguments()
-    def hpu(self, line: str) -> status.StatusReport:
+    def hpu(self, line: str) -> StatusReport:
         """Show the device: card, mode, memory, versions, and who holds which card.
 
         Takes no card. Examples::
@@ -25,6 +30,8 @@ class StatusMagics(CommandMagics):
             state = %hpu
             state.mode.loaded
         """
+        from hpu_magic.runtime import status
+
         self.parse(self.hpu, line)
         return self.call(status.status, cells=self.cells())
 
@@ -33,11 +40,11 @@ class StatusMagics(CommandMagics):
     @argument(
         "mode",
         nargs="?",
-        choices=list(mode.VALUES),
+        choices=["eager", "lazy"],
         help="the mode to use; without it, the loaded and the requested mode are shown",
     )
     @RESTART
-    def hpu_mode(self, line: str) -> mode.ModeReport:
+    def hpu_mode(self, line: str) -> ModeReport:
         """Show the execution mode of this process, or ask for another.
 
         The mode is read once, when torch is imported. Asked for later, it is remembered for
@@ -48,5 +55,7 @@ class StatusMagics(CommandMagics):
             %hpu_mode lazy --restart
             %hpu_mode --restart
         """
+        from hpu_magic.runtime import mode
+
         options = self.parse(self.hpu_mode, line)
         return self.call(mode.mode, options.mode, restart_now=options.restart, cells=self.cells())

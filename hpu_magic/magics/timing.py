@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class
@@ -13,7 +12,9 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured, HPUMagics
-from hpu_magic.runtime import timing
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.timing import Stopwatch, TimeReport
 
 _WITH_VALUE = ("-n", "--runs", "-r", "--repeats", "-o", "--output")
 
@@ -40,7 +41,7 @@ class TimingMagics(CommandMagics):
     )
     @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
     @argument("statement", nargs="...", help="what to time, in the line form")
-    def hpu_time(self, line: str, cell: str | None = None) -> timing.TimeReport | None:
+    def hpu_time(self, line: str, cell: str | None = None) -> TimeReport | None:
         """Time a statement or a cell on the device.
 
         The device is synchronised around what is timed, and the first runs, which compile,
@@ -55,12 +56,14 @@ class TimingMagics(CommandMagics):
         if cell is not None:
             cells.run(self.shell, "hpu_time", line, cell)
             return None
+        from hpu_magic.runtime.timing import Stopwatch
+
         arguments, statement = _split(line)
         options = self.parse(self.hpu_time, arguments)
         if not statement.strip():
             raise UsageError("%hpu_time times nothing: give a statement, or use %%hpu_time.")
         self.check_name(options.output)
-        watch = self.call(timing.Stopwatch, options.runs, options.repeats)
+        watch = self.call(Stopwatch, options.runs, options.repeats)
         code = self._compiled(statement)
         while watch.again():
             exec(code, self.shell.user_global_ns, self.shell.user_ns)
@@ -75,7 +78,9 @@ class TimingMagics(CommandMagics):
             message = getattr(error, "msg", str(error))
             raise UsageError(f"{statement.strip()!r} is not Python: {message}.") from None
 
-    def _stopwatch(self, line: str) -> _Timed:
+    def _stopwatch(self, line: str) -> Stopwatch:
+        from hpu_magic.runtime.timing import Stopwatch
+
         arguments, statement = _split(line)
         options = self.parse(self.hpu_time, arguments, cell=True)
         if statement.strip():
@@ -84,30 +89,11 @@ class TimingMagics(CommandMagics):
                 f"the cell."
             )
         self.check_name(options.output)
-        return _Timed(self, options)
-
-
-class _Timed(timing.Stopwatch):
-    """The cell's context."""
-
-    def __init__(self, magics: TimingMagics, options: Any) -> None:
-        super().__init__(options.runs, options.repeats)
-        self._magics = magics
-        self._output = options.output
-
-    def __enter__(self) -> None:
-        """Begin; the cell asks `again` by itself."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End; a cell that raised was not timed."""
-
-    def summary(self) -> timing.TimeReport | None:
-        return self._magics.keep(self._output, self.report) if self.report.steady else None
+        return Stopwatch(
+            options.runs,
+            options.repeats,
+            keep=lambda report: self.keep(options.output, report),
+        )
 
 
 def _split(line: str) -> tuple[str, str]:

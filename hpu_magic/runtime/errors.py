@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -12,5 +11,7 @@ class RefusedError(ValueError):
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return ``did you mean 'x' or 'y'?`` for the names close to `word`, else an empty string."""
+    import difflib  # here, as it is wanted only when something is wrong
+
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f"did you mean {' or '.join(repr(name) for name in close)}?" if close else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,12 +117,20 @@ class MemoryWatch:
         The variables among which new tensors are looked for.
     hidden : mapping
         Names in it that are not the user's.
+    keep : callable
+        Called with the finished report.
     """
 
-    def __init__(self, namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        namespace: Mapping[str, Any],
+        hidden: Mapping[str, Any] | None = None,
+        keep: Callable[[MemoryUse], object] = lambda report: None,
+    ) -> None:
         self.use = MemoryUse()
         self._namespace = namespace
         self._hidden = hidden or {}
+        self._keep = keep
         self._known: dict[int, Any] = {}
 
     def __enter__(self) -> MemoryUse:
@@ -135,18 +143,18 @@ class MemoryWatch:
         return self.use
 
     def __exit__(self, *error: object) -> None:
-        """Leave the measurement to `measure`, which may come after the result was displayed."""
+        """Leave the measurement to `summary`, which comes after the result was displayed."""
 
-    def measure(self) -> MemoryUse:
-        """Complete the report."""
-        if not device.taken():
-            return self.use
-        device.synchronize()
-        stats = sys.modules["torch"].hpu.memory_stats()
-        self.use.after, self.use.limit = stats["InUse"], stats["Limit"]
-        # Right after a reset the statistic may read 0.
-        self.use.peak = max(stats["MaxInUse"], self.use.before, self.use.after)
-        self.use.left = self._left_behind()
+    def summary(self) -> MemoryUse:
+        """Measure what is left, and return the completed report."""
+        if device.taken():
+            device.synchronize()
+            stats = sys.modules["torch"].hpu.memory_stats()
+            self.use.after, self.use.limit = stats["InUse"], stats["Limit"]
+            # Right after a reset the statistic may read 0.
+            self.use.peak = max(stats["MaxInUse"], self.use.before, self.use.after)
+            self.use.left = self._left_behind()
+        self._keep(self.use)
         return self.use
 
     def _variables(self) -> dict[str, Any]:

@@ -17,8 +17,6 @@ import re
 import sys
 import tempfile
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -151,6 +149,8 @@ def _server() -> dict[str, Any] | None:
 
 
 def _ask(server: Mapping[str, Any], method: str, path: str) -> None:
+    import urllib.request  # here, as loading the extension must be instant
+
     request = urllib.request.Request(f"{server['url']}api/kernels/{path}", method=method)
     # Behind JupyterHub the server has no token of its own and accepts the user's.
     token = server.get("token") or os.environ.get("JUPYTERHUB_API_TOKEN")

@@ -80,6 +80,8 @@ class Stopwatch:
         Runs in a repeat; 0 chooses a number by the time of one run.
     repeats : int
         Repeats of the steady state.
+    keep : callable
+        Called with the finished report.
 
     Raises
     ------
@@ -87,13 +89,32 @@ class Stopwatch:
         A number is out of range.
     """
 
-    def __init__(self, runs: int = 0, repeats: int = 5) -> None:
+    def __init__(
+        self,
+        runs: int = 0,
+        repeats: int = 5,
+        keep: Callable[[TimeReport], object] = lambda report: None,
+    ) -> None:
         if runs < 0:
             raise RefusedError(f"-n is {runs}: give 1 or more runs, or 0 to have them chosen.")
         if repeats < 1:
             raise RefusedError(f"-r is {repeats}: give 1 or more repeats.")
         self.report = TimeReport()
+        self._keep = keep
         self._schedule = self._timed(runs, repeats)
+
+    def __enter__(self) -> Stopwatch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End; code that raised was not timed."""
+
+    def summary(self) -> TimeReport | None:
+        """Return the finished report, None if the code raised before its first repeat ended."""
+        if not self.report.steady:
+            return None
+        self._keep(self.report)
+        return self.report
 
     def again(self) -> bool:
         """Tell whether to run once more."""
