@@ -1,0 +1,36 @@
+"""Intel Gaudi for current Lightning: ``Trainer(accelerator="hpu", devices=1)``.
+
+Importing this package registers the accelerator and its strategy with every
+Lightning that is loaded, or will be; it imports neither Lightning nor torch.
+The classes are those of the Lightning in use; with both distributions loaded,
+``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` gives the
+other's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hpu_magic.lightning import hook
+
+if TYPE_CHECKING:
+    HPUAccelerator: type[Any]
+    HPUCheckpointIO: type[Any]
+    HPUPrecisionPlugin: type[Any]
+    SingleHPUStrategy: type[Any]
+
+__all__ = ["HPUAccelerator", "HPUCheckpointIO", "HPUPrecisionPlugin", "SingleHPUStrategy"]
+
+hook.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hpu_magic.lightning.namespaces import default_namespace, plugins
+
+    return getattr(plugins(default_namespace()), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

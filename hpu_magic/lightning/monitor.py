@@ -1,0 +1,208 @@
+"""The callback behind the live panel: what a fit tells while it trains.
+
+A step costs two comparisons and two references. The loss is read at the
+panel's rate only, and it is the loss of the step before: its value is there
+already, so the read does not make the host wait for the device.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hpu_magic.runtime.progress import FitProgress
+from hpu_magic.runtime.sampler import Sampler
+
+__all__ = ["FitMonitorBase", "validation_loss"]
+
+_VALIDATION_LOSS = re.compile(r"^(val|valid|validation)[_/ ]?.*loss", re.IGNORECASE)
+_EPOCHS_MARKED = 10
+_PLAIN_NAMES = ("val_loss", "val/loss", "valid_loss", "validation_loss")
+
+
+def validation_loss(metrics: Mapping[str, Any]) -> Any | None:
+    """Return the validation loss among logged metrics, by its usual names, or None."""
+    for name in _PLAIN_NAMES:
+        if name in metrics:
+            return metrics[name]
+    for name, value in metrics.items():
+        if _VALIDATION_LOSS.match(name):
+            return value
+    return None
+
+
+def _loss_of(outputs: Any) -> Any | None:
+    """Return the loss in what a training step returned, free of its graph, or None."""
+    loss: Any = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+    return loss.detach() if getattr(loss, "requires_grad", False) else loss
+
+
+def _bounded(number: float | None) -> int | None:
+    """Return a positive finite count, or None for Lightning's "no limit" values."""
+    if number is None or not math.isfinite(number) or number < 0:
+        return None
+    return int(number)
+
+
+class FitMonitorBase:
+    """Report one fit to a sampler, and end it when asked to.
+
+    Parameters
+    ----------
+    sampler
+        Receives the series ``train`` (loss), ``validation`` (loss), ``speed``
+        (steps per second) and marks for epochs.
+    progress
+        Kept up to date for the panel.
+    stop
+        When set, the fit ends after the current batch.
+    interval
+        Seconds between two reads of the loss.
+    poll
+        Called at each read from the training thread.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        progress: FitProgress,
+        stop: threading.Event,
+        interval: float = 0.1,
+        poll: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.progress = progress
+        self._sampler = sampler
+        self._stop = stop
+        self._interval = interval
+        self._poll = poll
+        self._due = 0.0
+        self._window_began = 0.0
+        self._window_steps = 0
+        self._batch = 0
+        self._previous: Any = None
+        self._limits: tuple[Any, Any] | None = None
+
+    # Lightning's hooks
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Note what is planned."""
+        progress = self.progress
+        progress.training_began = time.monotonic()
+        progress.epochs = _bounded(trainer.max_epochs)
+        progress.batches = _bounded(trainer.num_training_batches)
+        plans = []
+        if progress.epochs and progress.batches:
+            plans.append(progress.epochs * progress.batches)
+        optimizer_steps = _bounded(trainer.max_steps)
+        if optimizer_steps is not None:
+            plans.append(optimizer_steps * trainer.accumulate_grad_batches)
+        progress.planned_steps = min(plans, default=None)
+        self._resume()
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Mark the epoch on the time axis, or about ten of them when there are many."""
+        epoch = self.progress.epoch = trainer.current_epoch
+        self.progress.batches = _bounded(trainer.num_training_batches)
+        if epoch % max(1, (self.progress.epochs or 0) // _EPOCHS_MARKED) == 0:
+            self._sampler.mark("epoch", f"epoch {epoch + 1}")
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count the step; at the panel's rate, report the loss of the step before."""
+        self._window_steps += 1
+        self._batch = batch_idx + 1
+        now = time.monotonic()
+        if now >= self._due:
+            self._report(now)
+            if self._poll is not None:
+                self._poll()
+        self._previous = _loss_of(outputs)
+        if self._stop.is_set():
+            self._end_early(trainer)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Leave validation out of the training pace."""
+        if trainer.sanity_checking:
+            return
+        self._pause()
+        self.progress.phase = "validating"
+
+    def on_validation_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Keep answering while Lightning validates."""
+        if self._poll is not None and time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._interval
+            self._poll()
+        if self._stop.is_set() and not trainer.sanity_checking:
+            self._end_early(trainer)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Report the validation loss that the model logged."""
+        if trainer.sanity_checking:
+            return
+        loss = validation_loss(trainer.callback_metrics)
+        if loss is not None:
+            self._sampler.record("validation", loss=float(loss))
+        self._resume()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Report the last step."""
+        self._report(time.monotonic())
+        self.release(trainer)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Let go of the last step's tensors."""
+        self._pause()
+        self.release(trainer)
+
+    # The work
+
+    def release(self, trainer: Any) -> None:
+        """Drop references to the device's tensors and give the Trainer its limits back."""
+        self._previous = None
+        if self._limits is not None:
+            trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = self._limits
+            self._limits = None
+
+    def _resume(self) -> None:
+        self.progress.phase = "training"
+        self._window_began = time.monotonic()
+        self._window_steps = 0
+        self._due = self._window_began + self._interval
+
+    def _pause(self) -> None:
+        """Close the running window, so that a break does not count as slow steps."""
+        self.progress.batch = self._batch
+        if self._window_steps:
+            self._count(time.monotonic())
+
+    def _count(self, now: float) -> float:
+        seconds = max(now - self._window_began, 1e-9)
+        progress = self.progress
+        progress.steps += self._window_steps
+        progress.training_seconds += seconds
+        speed = self._window_steps / seconds
+        self._window_began, self._window_steps = now, 0
+        return speed
+
+    def _report(self, now: float) -> None:
+        self._due = now + self._interval
+        self.progress.batch = self._batch
+        if self._window_steps:
+            self._sampler.record("speed", moment=now, steps_per_second=self._count(now))
+        if self._previous is not None:
+            self._sampler.record("train", moment=now, loss=float(self._previous))
+
+    def _end_early(self, trainer: Any) -> None:
+        """Ask Lightning to stop; a person's wish comes before ``min_epochs`` and ``min_steps``."""
+        if self._limits is None:
+            loop = trainer.fit_loop
+            self._limits = (loop.min_epochs, loop.epoch_loop.min_steps)
+            loop.min_epochs, loop.epoch_loop.min_steps = 0, None
+            self.progress.stopping = True
+        trainer.should_stop = True

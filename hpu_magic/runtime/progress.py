@@ -1,0 +1,72 @@
+"""How far a fit is: written by the thread that trains, read by the one that draws."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+__all__ = ["FitProgress"]
+
+
+@dataclass
+class FitProgress:
+    """State of one fit.
+
+    Each attribute is written by the training thread alone and read as it is, so
+    no lock is needed. Times are seconds of ``time.monotonic()``.
+    """
+
+    phase: str = "starting"
+    """``starting``, ``training``, ``validating``, ``finished``, ``stopped``, ``interrupted``
+    or ``failed``."""
+
+    began: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+    epoch: int = 0
+    epochs: int | None = None
+    batch: int = 0
+    batches: int | None = None
+    steps: int = 0
+    planned_steps: int | None = None
+    stopping: bool = False
+    training_began: float | None = None
+    training_seconds: float = 0.0
+    error: str | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        """Whether the fit has ended, in whatever way."""
+        return self.ended is not None
+
+    @property
+    def seconds(self) -> float:
+        """Time since the fit began, up to its end."""
+        return (time.monotonic() if self.ended is None else self.ended) - self.began
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Training steps per second of training, validation left out; None before the first."""
+        return self.steps / self.training_seconds if self.training_seconds > 0 else None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the planned end at the pace so far, or None when it is not known."""
+        if self.over or not self.steps or not self.planned_steps or self.training_began is None:
+            return None
+        pace = (time.monotonic() - self.training_began) / self.steps
+        return max(0.0, (self.planned_steps - self.steps) * pace)
+
+    def where(self) -> str:
+        """Return the place in the fit, for example ``epoch 3 of 10, batch 40 of 57``."""
+        if not self.steps and self.training_began is None:
+            return "before the first batch"
+        epoch = f"epoch {self.epoch + 1}" + (f" of {self.epochs}" if self.epochs else "")
+        batch = f"batch {self.batch}" + (f" of {self.batches}" if self.batches else "")
+        return f"{epoch}, {batch}"
+
+    def end(self, phase: str, error: str | None = None) -> None:
+        """Note how the fit ended."""
+        self.phase = phase
+        self.error = error
+        self.ended = time.monotonic()
