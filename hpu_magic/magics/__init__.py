@@ -21,6 +21,8 @@ _FAMILIES = (
     ("timing", "TimingMagics"),
     ("fit", "FitMagics"),
     ("panel", "PanelMagics"),
+    ("fit", "FitMagics"),
+    ("panel", "PanelMagics"),
 )
 _loaded: list[CommandMagics] = []
 

@@ -1,0 +1,110 @@
+"""``%hpu_fit`` and ``%%hpu_fit``."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from hpu_magic.magics import cell as cells
+from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.settings import HPUMagics
+
+if TYPE_CHECKING:
+    from hpu_magic.panels.result import FitResult
+
+_LINE_FORM = "write %hpu_fit TRAINER MODEL [DATA]"
+
+
+@magics_class
+class FitMagics(CommandMagics):
+    """Shows a Lightning fit while it runs."""
+
+    def __init__(self, shell: Any, settings: HPUMagics) -> None:
+        super().__init__(shell, settings)
+        cells.offer("hpu_fit", self._observe)
+
+    @line_cell_magic
+    @magic_arguments()
+    @argument(
+        "--interval",
+        type=float,
+        metavar="SECONDS",
+        default=0.1,
+        help="seconds between two updates, 0.02 to 60",
+    )
+    @argument("-o", "--output", metavar="NAME", help="keep the result under this name")
+    @argument("names", nargs="*", help="TRAINER MODEL [DATA], names of variables; line form only")
+    def hpu_fit(self, line: str, cell: str | None = None) -> FitResult | None:
+        """Fit a Lightning model with the live panel: loss, pace, device memory, compilations.
+
+        Its Stop button ends the fit after the current batch. What stays in the notebook is a
+        picture and a table. As a cell magic it gives every trainer.fit(...) in the cell its
+        panel. Examples::
+
+            %hpu_fit trainer model train_loader
+            result = %hpu_fit trainer model datamodule
+
+            %%hpu_fit -o result
+            trainer.fit(model, train_loader, val_loader)
+        """
+        if cell is not None:
+            cells.run(self.shell, "hpu_fit", line, cell)
+            return None
+        options = self.parse(self.hpu_fit, line)
+        if not 2 <= len(options.names) <= 3:
+            given = " ".join(options.names) or "nothing"
+            raise UsageError(f"%hpu_fit takes two or three names, not {given!r}: {_LINE_FORM}.")
+        self.check_name(options.output)
+        trainer, model, *data = (self.find(name) for name in options.names)
+        from hpu_magic.panels import fit
+
+        result = self.call(fit.fit, trainer, model, *data, interval=options.interval)
+        return self.keep(options.output, result)
+
+    def _observe(self, line: str) -> _Observed:
+        options = self.parse(self.hpu_fit, line, cell=True)
+        if options.names:
+            raise UsageError(
+                f"%%hpu_fit takes no names, and {options.names[0]!r} is one: call trainer.fit in "
+                f"the cell, or {_LINE_FORM}."
+            )
+        self.check_name(options.output)
+        return _Observed(self, options.output, options.interval)
+
+
+class _Observed:
+    """The cell's context: every fit in it gets a panel."""
+
+    def __init__(self, magics: FitMagics, output: str | None, interval: float) -> None:
+        from hpu_magic.panels import fit
+
+        self._magics = magics
+        self._output = output
+        self._fits = fit.observed_fits(interval)
+        self._results: list[FitResult] = []
+        self._completed = False
+
+    def __enter__(self) -> None:
+        self._results = self._fits.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._completed = kind is None
+        self._fits.__exit__(kind, error, traceback)
+        if self._results:
+            self._magics.keep(self._output, self._results[-1])
+
+    def summary(self) -> str | None:
+        """Say when there was nothing to show; a fit's own panel is below the cell already."""
+        if self._results or not self._completed:
+            return None
+        print("%%hpu_fit saw no trainer.fit(...) in this cell.")
+        return None

@@ -1,0 +1,210 @@
+"""The live charts: Bokeh figures on one time axis, built once and streamed into."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from bokeh.layouts import column
+from bokeh.models import (
+    AdaptiveTicker,
+    ColumnDataSource,
+    CustomJSTickFormatter,
+    DataRange1d,
+    HoverTool,
+    Range1d,
+)
+from bokeh.plotting import figure
+
+from hpu_magic.panels import palette
+from hpu_magic.panels.record import COLUMNS
+from hpu_magic.panels.trace import Trace, Window
+from hpu_magic.runtime import units
+
+__all__ = ["Charts"]
+
+_EVENTS_KEPT = 200
+_MEMORY_TITLE = "device memory: in use, and peak (dashed)"
+_BYTES_TICKS = """
+const step = [[2**40, "TiB"], [2**30, "GiB"], [2**20, "MiB"], [2**10, "KiB"]]
+  .find(([scale]) => Math.abs(tick) >= scale)
+return step ? +(tick / step[0]).toPrecision(4) + " " + step[1] : tick + " B"
+"""
+_TIME_TICKS = """
+if (tick < 600) return tick + " s"
+const minutes = Math.floor(tick / 60), hours = Math.floor(minutes / 60)
+return hours ? hours + " h " + (minutes % 60) + " min" : minutes + " min"
+"""
+
+
+def _chart(kind: str, time_range: Any, title: str, values: DataRange1d) -> Any:
+    plot: Any = figure(
+        height=palette.HEIGHTS[kind],
+        sizing_mode="stretch_width",
+        x_range=time_range,
+        y_range=values,
+        toolbar_location=None,
+        tools="",
+        min_border_left=palette.LEFT,
+        min_border_right=12,
+        output_backend="canvas",
+        background_fill_alpha=0,
+        border_fill_alpha=0,
+        outline_line_color=None,
+    )
+    plot.title.text = title
+    plot.title.text_color = palette.TEXT
+    plot.title.text_font = palette.FONT
+    plot.title.text_font_size = "11px"
+    plot.title.text_font_style = "normal"
+    plot.title.standoff = 4
+    for axis in (plot.xaxis, plot.yaxis):
+        axis.major_label_text_color = palette.TEXT
+        axis.major_label_text_font = palette.FONT
+        axis.major_label_text_font_size = "10px"
+        axis.axis_line_color = None
+        axis.minor_tick_line_color = None
+        axis.major_tick_line_color = None
+    plot.yaxis.ticker.desired_num_ticks = 4
+    plot.grid.grid_line_color = palette.GRID
+    plot.grid.grid_line_alpha = 0.25
+    plot.xgrid.grid_line_color = None
+    plot.xaxis.formatter = CustomJSTickFormatter(code=_TIME_TICKS)
+    return plot
+
+
+class Charts:
+    """Loss, pace and memory of one fit, or memory alone.
+
+    All methods are to be called from one thread.
+
+    Parameters
+    ----------
+    capacity
+        Points kept in a line.
+    kinds
+        Which charts, from top to bottom: ``loss``, ``speed``, ``memory``.
+    window
+        Seconds of the time axis, which then follows the newest point; None
+        shows all from 0.
+    """
+
+    def __init__(
+        self,
+        capacity: int = 1000,
+        kinds: Sequence[str] = ("loss", "speed", "memory"),
+        window: float | None = None,
+    ) -> None:
+        self._capacity = capacity
+        self.kinds = tuple(kinds)
+        self._follows = window is not None
+        self._time: Any = Range1d(start=0, end=10)
+        if window is not None:
+            self._time = DataRange1d(follow="end", follow_interval=window, range_padding=0)
+        self._lines = ColumnDataSource({name: [] for name in COLUMNS})
+        self._validation = ColumnDataSource({"time": [], "loss": []})
+        self._marks: dict[str, ColumnDataSource] = {
+            kind: ColumnDataSource({"time": [], "text": []}) for kind in ("epoch", "compilation")
+        }
+        self._limit: Any = None
+        build = {"loss": self._loss, "speed": self._speed, "memory": self._memory}
+        plots = [build[kind]() for kind in self.kinds]
+        for plot in plots:
+            self._add_marks(plot)
+        for plot in plots[:-1]:
+            plot.xaxis.visible = False
+        plots[-1].height += 20
+        self.layout = column(*plots, sizing_mode="stretch_width", spacing=0)
+
+    def _line(self, plot: Any, name: str, colour: str, **style: Any) -> Any:
+        return plot.line("time", name, source=self._lines, color=colour, line_width=1.6, **style)
+
+    def _loss(self) -> Any:
+        plot = _chart("loss", self._time, "loss", DataRange1d(range_padding=0.08))
+        train = self._line(plot, "train", palette.TRAIN, legend_label="training")
+        points = {"source": self._validation, "color": palette.VALIDATION}
+        plot.line("time", "loss", line_width=1.6, legend_label="validation", **points)
+        seen = plot.scatter("time", "loss", size=5, legend_label="validation", **points)
+        self._hover(plot, train, "training @train{0.0000} at @time{0.0} s")
+        self._hover(plot, seen, "validation @loss{0.0000} at @time{0.0} s")
+        legend = plot.legend[0]
+        legend.orientation = "horizontal"
+        legend.location = "top_right"
+        legend.background_fill_alpha = 0
+        legend.border_line_color = None
+        legend.label_text_color = palette.TEXT
+        legend.label_text_font = palette.FONT
+        legend.label_text_font_size = "11px"
+        legend.padding = legend.margin = 0
+        legend.glyph_width = 16
+        return plot
+
+    def _speed(self) -> Any:
+        plot = _chart("speed", self._time, "steps per second", DataRange1d(start=0))
+        line = self._line(plot, "speed", palette.SPEED)
+        self._hover(plot, line, "@speed{0.0} steps/s at @time{0.0} s")
+        return plot
+
+    def _memory(self) -> Any:
+        values = DataRange1d(start=0, range_padding=0.15)
+        plot = _chart("memory", self._time, _MEMORY_TITLE, values)
+        self._memory_title = plot.title
+        area = plot.varea("time", 0, "in_use", source=self._lines, color=palette.MEMORY)
+        area.glyph.fill_alpha = 0.18
+        line = self._line(plot, "in_use", palette.MEMORY)
+        peak = self._line(plot, "peak", palette.MEMORY, line_dash=[4, 3])
+        # The card's limit is drawn, but must not squeeze the curve when it is far above it.
+        values.renderers = [line, peak]
+        self._limit = plot.hspan([math.nan], color=palette.COMPILATION, line_width=1.2)
+        binary = [2**power for power in range(10)]
+        plot.yaxis.ticker = AdaptiveTicker(base=1024, mantissas=binary, desired_num_ticks=3)
+        plot.yaxis.formatter = CustomJSTickFormatter(code=_BYTES_TICKS)
+        self._hover(plot, line, "@in_use{0.0 ib} in use, peak @peak{0.0 ib} at @time{0.0} s")
+        return plot
+
+    @staticmethod
+    def _hover(plot: Any, renderer: Any, tooltip: str) -> None:
+        plot.add_tools(
+            HoverTool(renderers=[renderer], tooltips=tooltip, mode="vline", visible=False)
+        )
+
+    def _add_marks(self, plot: Any) -> None:
+        styles = {
+            "epoch": {"color": palette.GRID, "line_alpha": 0.35, "line_width": 1},
+            "compilation": {"color": palette.COMPILATION, "line_alpha": 0.6, "line_width": 1.2},
+        }
+        for kind, style in styles.items():
+            plot.vspan("time", source=self._marks[kind], level="underlay", **style)
+
+    # Updates, from one thread
+
+    def add(self, row: Sequence[float]) -> None:
+        """Append one row of ``COLUMNS``."""
+        data: dict[str, Any] = {name: [value] for name, value in zip(COLUMNS, row, strict=True)}
+        self._lines.stream(data, rollover=self._capacity)
+        self._extend(row[0])
+
+    def replace(self, trace: Trace | Window) -> None:
+        """Draw all rows of a trace, after it was thinned."""
+        self._lines.data = trace.data()
+
+    def add_validation(self, time: float, loss: float) -> None:
+        """Append one validation loss."""
+        self._validation.stream({"time": [time], "loss": [loss]}, rollover=_EVENTS_KEPT)
+
+    def add_mark(self, kind: str, time: float, text: str) -> None:
+        """Draw a vertical line for an epoch or a compilation."""
+        if kind in self._marks:
+            self._marks[kind].stream({"time": [time], "text": [text]}, rollover=_EVENTS_KEPT)
+
+    def set_limit(self, limit: float) -> None:
+        """Draw the size of the device's memory pool, in bytes."""
+        if self._limit is not None:
+            self._limit.glyph.y = limit
+            self._memory_title.text = f"{_MEMORY_TITLE}, of {units.size(limit)}"
+
+    def _extend(self, now: float) -> None:
+        """Lengthen the time axis in steps of a quarter, not at every point."""
+        if not self._follows and now > self._time.end:
+            self._time.end = now * 1.25

@@ -1,0 +1,130 @@
+"""Fit a Lightning model with the live panel."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hpu_magic.lightning import hook
+from hpu_magic.lightning.monitor import FitMonitorBase
+from hpu_magic.panels.panel import checked_interval
+from hpu_magic.panels.result import FitResult
+from hpu_magic.panels.session import observed_fit
+from hpu_magic.runtime.errors import RefusedError
+
+__all__ = ["FIT_INTERVAL", "fit", "observed_fits"]
+
+FIT_INTERVAL = 0.1
+"""Seconds between two updates of a fit's panel."""
+
+
+def fit(trainer: Any, model: Any, data: Any = None, *, interval: float = FIT_INTERVAL) -> FitResult:
+    """Run ``trainer.fit(model, data)`` with the live panel and return what it came to.
+
+    Parameters
+    ----------
+    trainer : lightning.pytorch.Trainer
+        The Trainer; any accelerator.
+    model : lightning.pytorch.LightningModule
+        What to train.
+    data : DataLoader, LightningDataModule or pair of DataLoaders, optional
+        Training data, or training and validation data as a pair; left out when
+        the model brings its own.
+    interval : float
+        Seconds between two updates of the panel, 0.02 to 60.
+
+    Raises
+    ------
+    RefusedError
+        When an argument is not what it has to be; nothing has run then.
+    KeyboardInterrupt
+        When the fit was interrupted.
+    """
+    pytorch = _lightning_of(trainer)
+    checked_interval(interval)
+    if not isinstance(model, pytorch.LightningModule):
+        raise RefusedError(
+            f"fit needs a LightningModule to train, not {_described(model)}: "
+            "write hpu_magic.fit(trainer, model, data)."
+        )
+    arguments: dict[str, Any] = {}
+    if isinstance(data, pytorch.LightningDataModule):
+        arguments["datamodule"] = data
+    elif isinstance(data, tuple) and len(data) == 2:
+        arguments["train_dataloaders"], arguments["val_dataloaders"] = data
+    elif data is not None:
+        arguments["train_dataloaders"] = data
+    return observed_fit(trainer, lambda: trainer.fit(model, **arguments), model, interval)
+
+
+@contextmanager
+def observed_fits(interval: float = FIT_INTERVAL) -> Iterator[list[FitResult]]:
+    """Give every ``trainer.fit(...)`` inside the block its own panel.
+
+    Yields
+    ------
+    list of FitResult
+        Filled as the fits end.
+
+    Raises
+    ------
+    RefusedError
+        When the interval is out of range or no Lightning is installed.
+    """
+    checked_interval(interval)
+    results: list[FitResult] = []
+    originals = [(trainer, trainer.fit) for trainer in _trainer_classes()]
+    for trainer_class, original in originals:
+        trainer_class.fit = _observed(original, results, interval)
+    try:
+        yield results
+    finally:
+        for trainer_class, original in originals:
+            trainer_class.fit = original
+
+
+def _observed(
+    original: Callable[..., Any], results: list[FitResult], interval: float
+) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        def run() -> None:
+            original(self, model, *args, **kwargs)
+
+        if any(isinstance(callback, FitMonitorBase) for callback in self.callbacks):
+            run()
+        else:
+            results.append(observed_fit(self, run, model, interval))
+
+    return fit
+
+
+def _trainer_classes() -> list[Any]:
+    names = hook.loaded_namespaces()
+    if not names:
+        from hpu_magic.lightning.namespaces import default_namespace
+
+        try:
+            names = [default_namespace()]
+        except ModuleNotFoundError as missing:
+            raise RefusedError(str(missing)) from None
+    return [importlib.import_module(name).Trainer for name in names]
+
+
+def _lightning_of(trainer: Any) -> Any:
+    for name in hook.loaded_namespaces():
+        pytorch = sys.modules[name]
+        if isinstance(trainer, pytorch.Trainer):
+            return pytorch
+    raise RefusedError(
+        f"fit needs a Lightning Trainer first, not {_described(trainer)}: "
+        "write hpu_magic.fit(trainer, model, data)."
+    )
+
+
+def _described(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

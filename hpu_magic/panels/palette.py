@@ -1,0 +1,20 @@
+"""Colours and measures shared by the live charts and the static picture.
+
+Every colour is of middle lightness, so that it reads on a light and on a dark page.
+"""
+
+from __future__ import annotations
+
+TEXT = "#7a7a7a"
+GRID = "#9a9a9a"
+TRAIN = "#3d85c6"
+VALIDATION = "#d9822b"
+SPEED = "#3f9e72"
+MEMORY = "#8e6fcf"
+COMPILATION = "#c9534f"
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
+WIDTH = 760
+LEFT = 64
+"""Pixels left of each plot for its labels, so that the time axes line up."""
+HEIGHTS = {"loss": 150, "speed": 96, "memory": 120}

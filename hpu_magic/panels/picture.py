@@ -1,0 +1,203 @@
+"""The static picture a panel leaves in the notebook: plain SVG, no script, no fonts.
+
+It is drawn in the colours and proportions of the live charts and reads without
+a kernel, on a light page and on a dark one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+
+from hpu_magic.panels import palette
+from hpu_magic.panels.record import RunRecord
+from hpu_magic.runtime import units
+
+__all__ = ["draw"]
+
+_POINTS = 240
+_TITLE = 18
+_GAP = 10
+_FOOT = 20
+_RIGHT = 14
+
+Point = tuple[float, float]
+
+
+def draw(record: RunRecord, kinds: Sequence[str] = ("loss", "speed", "memory")) -> str:
+    """Return the run as an SVG image of at most a few dozen kilobytes."""
+    data = record.lines.data()
+    times = data["time"]
+    start = times[0] if times and "loss" not in kinds else 0.0
+    end = times[-1] if times else 1.0
+    panel = _Panel(start, end if end > start else start + 1.0)
+    top = 0.0
+    parts: list[str] = []
+    for kind in kinds:
+        lines = {name: list(zip(times, data[name], strict=True)) for name in data}
+        lines["validation"] = list(record.validation)
+        parts += panel.chart(kind, top, lines, record)
+        top += _TITLE + palette.HEIGHTS[kind] - 30 + _GAP
+    parts += panel.time_axis(top - _GAP)
+    height = top - _GAP + _FOOT
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {palette.WIDTH} {height:.0f}" '
+        f'width="{palette.WIDTH}" height="{height:.0f}" font-family="{escape(palette.FONT)}" '
+        f'font-size="11" fill="{palette.TEXT}">{"".join(parts)}</svg>'
+    )
+
+
+class _Panel:
+    """Draws charts one below the other over the same time from ``start`` to ``end``."""
+
+    def __init__(self, start: float, end: float) -> None:
+        self._start, self._end = start, end
+
+    def x(self, time: float) -> float:
+        width = palette.WIDTH - palette.LEFT - _RIGHT
+        return palette.LEFT + width * (time - self._start) / (self._end - self._start)
+
+    def chart(
+        self, kind: str, top: float, lines: dict[str, list[Point]], record: RunRecord
+    ) -> list[str]:
+        shown = {
+            "loss": (("train", palette.TRAIN, ""), ("validation", palette.VALIDATION, "")),
+            "speed": (("speed", palette.SPEED, ""),),
+            "memory": (("in_use", palette.MEMORY, ""), ("peak", palette.MEMORY, "4 3")),
+        }[kind]
+        ticks, label = _ticks_of(kind, [y for name, *_ in shown for _, y in lines[name]])
+        low, high = ticks[0], ticks[-1]
+        plot_top, bottom = top + _TITLE, top + _TITLE + palette.HEIGHTS[kind] - 30
+
+        def y(value: float) -> float:
+            return bottom - (bottom - plot_top) * (value - low) / (high - low)
+
+        parts = [_text(palette.LEFT, top + 11, _title(kind, record))]
+        if kind == "loss":
+            parts += _legend(top + 11, bool(lines["validation"]))
+        for tick in ticks:
+            parts.append(_rule(palette.LEFT, y(tick), palette.WIDTH - _RIGHT, y(tick), 0.3))
+            parts.append(_text(palette.LEFT - 8, y(tick) + 3.5, label(tick), "end", 10))
+        parts += self._marks(record, plot_top, bottom)
+        for name, colour, dashes in shown:
+            path = _path(points := [(self.x(t), y(v)) for t, v in _thin(lines[name])])
+            if name == "in_use" and points:
+                area = f"{path}L{points[-1][0]:.1f} {bottom:.1f}L{points[0][0]:.1f} {bottom:.1f}Z"
+                parts.append(f'<path d="{area}" fill="{colour}" fill-opacity="0.18"/>')
+            dash = f' stroke-dasharray="{dashes}"' if dashes else ""
+            parts.append(
+                f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>'
+            )
+        parts += [
+            f'<circle cx="{self.x(t):.1f}" cy="{y(v):.1f}" r="2.5" fill="{palette.VALIDATION}"/>'
+            for t, v in (_thin(lines["validation"]) if kind == "loss" else ())
+        ]
+        return parts
+
+    def _marks(self, record: RunRecord, top: float, bottom: float) -> list[str]:
+        parts = []
+        for mark in record.marks:
+            if mark.kind == "compilation" and self._start <= mark.time <= self._end:
+                at = self.x(mark.time)
+                line = _rule(at, top, at, bottom, 0.6, palette.COMPILATION)
+                parts.append(f"<g><title>{escape(mark.text)}</title>{line}</g>")
+        return parts
+
+    def time_axis(self, bottom: float) -> list[str]:
+        ticks = [t for t in _nice(self._start, self._end, 6) if t <= self._end]
+        if self._start > ticks[0]:
+            ticks = ticks[1:]
+        return [_text(self.x(t), bottom + 15, _time_label(t), "middle", 10) for t in ticks]
+
+
+def _time_label(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds < 600 else units.duration(seconds)
+
+
+def _title(kind: str, record: RunRecord) -> str:
+    if kind == "loss":
+        return "loss"
+    if kind == "speed":
+        return "steps per second"
+    compiled = any(mark.kind == "compilation" for mark in record.marks)
+    title = "device memory: in use, and peak (dashed)"
+    title += f", of {units.size(record.limit)}" if math.isfinite(record.limit) else ""
+    return title + (", vertical lines: graph compilations" if compiled else "")
+
+
+def _legend(baseline: float, with_validation: bool) -> list[str]:
+    entries = [("training", palette.TRAIN)]
+    if with_validation:
+        entries.append(("validation", palette.VALIDATION))
+    parts, right = [], float(palette.WIDTH - _RIGHT)
+    for word, colour in reversed(entries):
+        parts.append(_text(right, baseline, word, "end"))
+        right -= 6.1 * len(word) + 4
+        parts.append(
+            f'<line x1="{right - 16:.1f}" y1="{baseline - 4:.1f}" x2="{right:.1f}" '
+            f'y2="{baseline - 4:.1f}" stroke="{colour}" stroke-width="2"/>'
+        )
+        right -= 28
+    return parts
+
+
+def _ticks_of(kind: str, values: list[float]) -> tuple[list[float], Callable[[float], str]]:
+    known = [value for value in values if math.isfinite(value)] or [0.0]
+    if kind == "memory":
+        unit = 1024.0 ** max(0, math.floor(math.log(max(*known, 1.0), 1024)))
+        top = max(known) / unit
+        return [unit * t for t in _nice(0.0, top, 3)], units.size
+    low = 0.0 if kind == "speed" else min(known)
+    ticks = _nice(low, max(known), 4)
+    digits = max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9))
+    return ticks, lambda tick: f"{tick:.{digits}f}"
+
+
+def _nice(low: float, high: float, count: int) -> list[float]:
+    """Return round numbers from at or below ``low`` to at or above ``high``."""
+    width = (high - low) or abs(high) or 1.0
+    raw = width / count
+    scale = 10.0 ** math.floor(math.log10(raw))
+    step = next(scale * factor for factor in (1, 2, 2.5, 5, 10) if scale * factor >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [step * index for index in range(first, max(last, first + 1) + 1)]
+
+
+def _thin(points: list[Point]) -> list[Point]:
+    """Keep the lowest and the highest point of each of equal stretches, in order of time."""
+    points = [point for point in points if math.isfinite(point[1])]
+    if len(points) <= _POINTS:
+        return points
+    size = 2 * len(points) / _POINTS
+    kept = []
+    for stretch in range(_POINTS // 2):
+        part = points[int(stretch * size) : int((stretch + 1) * size)]
+        kept += sorted({min(part, key=_value), max(part, key=_value)})
+    if kept[-1] != points[-1]:
+        kept.append(points[-1])
+    return kept
+
+
+def _value(point: Point) -> float:
+    return point[1]
+
+
+def _path(points: Iterable[Point]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) if points else ""
+
+
+def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 11) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">'
+        f"{escape(words)}</text>"
+    )
+
+
+def _rule(
+    x1: float, y1: float, x2: float, y2: float, opacity: float, colour: str = palette.GRID
+) -> str:
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
+        f'stroke-opacity="{opacity}"/>'
+    )

@@ -1,0 +1,106 @@
+"""What a fit came to: a table for people, numbers for code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpu_magic.runtime import units
+from hpu_magic.runtime.report import Report, Row
+
+__all__ = ["FitResult"]
+
+_METRICS_SHOWN = 12
+
+
+@dataclass(repr=False)
+class FitResult(Report):
+    """Outcome of one fit.
+
+    Attributes
+    ----------
+    outcome : str
+        ``finished``, ``stopped`` (by Stop), ``interrupted`` or ``failed``.
+    where : str
+        The last batch, for example ``epoch 3 of 10, batch 40 of 57``.
+    device : str
+        For example ``hpu:0 (simulated GAUDI2)``.
+    steps : int
+        Training batches.
+    seconds : float
+        From the call of ``fit`` to its end.
+    steps_per_second : float or None
+        Of the training alone, validation left out.
+    peak_memory, memory_limit : int or None
+        Bytes; None when no card was used.
+    metrics : dict of str to float
+        What the model logged, as it was at the end.
+    error : str or None
+        Of a failed fit.
+    picture : str
+        The curves as SVG.
+    """
+
+    outcome: str
+    where: str
+    device: str
+    steps: int
+    seconds: float
+    steps_per_second: float | None = None
+    peak_memory: int | None = None
+    memory_limit: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    error: str | None = None
+    picture: str = ""
+    _shown_by_cell: int | None = None
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether Stop ended the fit."""
+        return self.outcome == "stopped"
+
+    def title(self) -> str:
+        """Return the headline."""
+        if self.outcome == "finished":
+            return f"Fit finished on {self.device} in {units.duration(self.seconds)}"
+        how = {"stopped": "Fit stopped", "interrupted": "Fit interrupted"}
+        return f"{how.get(self.outcome, 'Fit failed')} on {self.device} in {self.where}"
+
+    def rows(self) -> Sequence[Row]:
+        """Return the figures."""
+        rows = [("steps", f"{self.steps:,} in {units.duration(self.seconds)}")]
+        if self.steps_per_second is not None:
+            rows.append(("pace", units.rate(self.steps_per_second)))
+        if self.peak_memory is not None:
+            limit = f" of {units.size(self.memory_limit)}" if self.memory_limit else ""
+            rows.append(("peak memory", units.size(self.peak_memory) + limit))
+        shown = list(self.metrics.items())[:_METRICS_SHOWN]
+        return rows + [(name, f"{value:.4g}") for name, value in shown]
+
+    def notes(self) -> Sequence[str]:
+        """Say how it ended, when not by itself, and which metrics are not in the table."""
+        notes = [f"It ended with {self.error}"] if self.error else []
+        hidden = len(self.metrics) - _METRICS_SHOWN
+        if hidden > 0:
+            notes.append(f"{hidden} more are in its attribute `metrics`.")
+        return notes
+
+    def bundles(self) -> list[dict[str, str]]:
+        """Return the MIME bundles that stay in the notebook: the picture, then the table."""
+        table = {"text/html": self._repr_html_(), "text/plain": repr(self)}
+        if not self.picture:
+            return [table]
+        curves = "Curves of loss, pace and device memory."
+        return [{"image/svg+xml": self.picture, "text/plain": curves}, table]
+
+    def _ipython_display_(self) -> None:
+        """Show the result, but not a second time below the panel that shows it already."""
+        from IPython.core.getipython import get_ipython
+        from IPython.display import display
+
+        shell: Any = get_ipython()
+        if shell is not None and shell.execution_count == self._shown_by_cell:
+            return
+        for bundle in self.bundles():
+            display(bundle, raw=True)

@@ -1,0 +1,248 @@
+"""One fit with its panel: the callback, the sampling, the view and the result."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+from hpu_magic.panels.picture import draw
+from hpu_magic.panels.record import RunRecord
+from hpu_magic.panels.result import FitResult
+from hpu_magic.panels.terminal import TerminalView
+from hpu_magic.runtime import device, units
+from hpu_magic.runtime.progress import FitProgress
+from hpu_magic.runtime.sampler import Mark, Sampler, device_memory, sampler
+
+__all__ = ["observed_fit"]
+
+_HEADER_SECONDS = 0.3
+
+
+def in_notebook() -> bool:
+    """Return whether a Jupyter kernel runs this process, so that widgets can be shown."""
+    from IPython.core.getipython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
+
+
+class _Session:
+    """State of one observed fit; ``tick`` runs in the sampler's thread, the rest in the fit's."""
+
+    def __init__(self, model_name: str, device_label: str, source: Sampler) -> None:
+        self.model_name = model_name
+        self.device_label = device_label
+        self.progress = FitProgress()
+        self.stop = threading.Event()
+        self.record = RunRecord(source, self.progress.began)
+        self._header_due = 0.0
+        self._limit_drawn = math.nan
+        self._drawing = threading.Lock()
+        self.widget: Any = None
+        self.terminal: TerminalView | None = None
+        if in_notebook():
+            from hpu_magic.panels.charts import Charts
+            from hpu_magic.panels.widget import PanelWidget
+
+            self.widget = PanelWidget(Charts(self.record.lines.capacity), self.stop.set)
+        else:
+            self.terminal = TerminalView()
+
+    def show(self) -> None:
+        """Bring the panel up."""
+        if self.widget is not None:
+            self._head()
+            self.widget.show()
+
+    def tick(self, source: Sampler) -> None:
+        """Take one sample into the record and draw it."""
+        with self._drawing:
+            if self.progress.over:
+                return
+            self.collect()
+            now = time.monotonic()
+            if now >= self._header_due:
+                self._header_due = now + _HEADER_SECONDS
+                self._head()
+
+    def collect(self) -> None:
+        """Read what is new and draw it, but not the header."""
+        points = len(self.record.validation)
+        row, became = self.record.take(time.monotonic())
+        marks = self.record.new_marks()
+        if self.widget is not None:
+            self._draw(row, became, marks, self.record.validation[points:])
+
+    def _draw(
+        self,
+        row: tuple[float, ...],
+        became: str,
+        marks: list[Mark],
+        validation: list[tuple[float, float]],
+    ) -> None:
+        charts = self.widget.charts
+        if became == "thinned":
+            charts.replace(self.record.lines)
+        elif became == "kept":
+            charts.add(row)
+        for point in validation:
+            charts.add_validation(*point)
+        for mark in marks:
+            charts.add_mark(mark.kind, mark.time, mark.text)
+        if self.record.limit != self._limit_drawn and not math.isnan(self.record.limit):
+            self._limit_drawn = self.record.limit
+            charts.set_limit(self._limit_drawn)
+
+    def _head(self) -> None:
+        progress = self.progress
+        details = [self.device_label]
+        if (pace := progress.steps_per_second) is not None:
+            details.insert(0, units.rate(pace))
+        if (left := progress.remaining) is not None:
+            rough = f"{max(1, round(left))} s" if left < 60 else units.duration(left)
+            details.insert(1, f"about {rough} left")
+        share = progress.steps / progress.planned_steps if progress.planned_steps else None
+        doing = {"starting": "Starting", "training": "Training", "validating": "Validating"}
+        word = "Stopping" if progress.stopping else doing.get(progress.phase, progress.phase)
+        if self.widget is not None:
+            headline = f"<b>{word}</b> {escape(self.model_name)}, {escape(progress.where())}"
+            self.widget.head(headline, ", ".join(details), share)
+        if self.terminal is not None:
+            self.terminal.line(
+                f"{word} {self.model_name}: " + ", ".join([progress.where(), *details])
+            )
+
+    def finish(self) -> FitResult:
+        """Replace the panel by what stays, and return it."""
+        with self._drawing:
+            self.collect()
+            result = self._result()
+        if self.terminal is not None:
+            self.terminal.finish(result)
+        if self.widget is not None:
+            from IPython.core.getipython import get_ipython
+            from IPython.display import display
+
+            picture, table = result.bundles()
+            self.widget.replace(picture)
+            display(table, raw=True)
+            result._shown_by_cell = getattr(get_ipython(), "execution_count", None)
+        return result
+
+    def _result(self) -> FitResult:
+        progress, stats = self.progress, device_memory()
+        used = stats is not None and self.device_label.startswith("hpu")
+        return FitResult(
+            outcome=progress.phase,
+            where=progress.where(),
+            device=self.device_label,
+            steps=progress.steps,
+            seconds=progress.seconds,
+            steps_per_second=progress.steps_per_second,
+            peak_memory=stats["MaxInUse"] if stats is not None and used else None,
+            memory_limit=stats["Limit"] if stats is not None and used else None,
+            metrics=dict(progress.metrics),
+            error=progress.error,
+            picture=draw(self.record),
+        )
+
+
+def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: float) -> FitResult:
+    """Run ``fit`` with a panel.
+
+    Parameters
+    ----------
+    trainer
+        The Lightning Trainer whose fit it is.
+    fit
+        Runs it.
+    model
+        The module that is trained, for its name.
+    interval
+        Seconds between two updates of the panel.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        When the fit was interrupted; the device's memory is released by then.
+    """
+    from hpu_magic.lightning.namespaces import default_namespace, namespace_of, plugins
+
+    on_hpu = trainer.strategy.root_device.type == "hpu"
+    label = device.label() if on_hpu else str(trainer.strategy.root_device)
+    session = _Session(type(model).__name__, label, sampler())
+    monitor_class = plugins(namespace_of(trainer) or default_namespace()).FitMonitor
+    poll = session.widget.poll if session.widget is not None else None
+    monitor = monitor_class(sampler(), session.progress, session.stop, interval, poll)
+    if device_memory() is not None:
+        _reset_peak()
+    session.show()
+    subscription = sampler().subscribe(session.tick, rate=1 / interval)
+    interrupted = False
+    try:
+        with _attached(trainer, monitor), _restored_interrupt_handler():
+            fit()
+    except BaseException as error:
+        # Lightning shuts down gracefully on an interrupt and then leaves with SystemExit.
+        interrupted = isinstance(error, KeyboardInterrupt) or (
+            isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt)
+        )
+        if not interrupted:
+            session.progress.end("failed", f"{type(error).__name__}: {error}")
+            raise
+    finally:
+        subscription.close()
+        monitor.release(trainer)
+        session.progress.metrics = _numbers(trainer.callback_metrics)
+        if not session.progress.over:
+            outcome = "stopped" if session.progress.stopping else "finished"
+            session.progress.end("interrupted" if interrupted else outcome)
+        result = session.finish()
+    if interrupted:
+        # Raised anew: the traceback of the first holds the frames, and so the memory, of the step.
+        raise KeyboardInterrupt
+    return result
+
+
+def _reset_peak() -> None:
+    import torch
+
+    torch.hpu.reset_peak_memory_stats()  # type: ignore[attr-defined]
+
+
+def _numbers(metrics: Any) -> dict[str, float]:
+    return {str(name): float(value) for name, value in metrics.items()}
+
+
+@contextmanager
+def _attached(trainer: Any, monitor: Any) -> Iterator[None]:
+    """Give the Trainer the callback in place of its progress bar, for one fit."""
+    bar = trainer.progress_bar_callback
+    shown = bar is not None and getattr(bar, "is_enabled", False)
+    if shown:
+        bar.disable()
+    trainer.callbacks.insert(0, monitor)
+    try:
+        yield
+    finally:
+        trainer.callbacks[:] = [one for one in trainer.callbacks if one is not monitor]
+        if shown:
+            bar.enable()
+
+
+@contextmanager
+def _restored_interrupt_handler() -> Iterator[None]:
+    """Undo that Lightning, after an interrupt, leaves the process deaf to the next one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
