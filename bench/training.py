@@ -1,0 +1,79 @@
+"""One training step on the device against the same step on plain CPU PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+
+from .harness import Figure, in_turn, median_ratio
+
+TARGET = 1.05
+MLP_BATCH = (64, 784)
+CNN_BATCH = (64, 1, 28, 28)
+TRANSFORMER_BATCH = (16, 64, 128)
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(784, 512),
+        nn.ReLU(),
+        nn.Linear(512, 512),
+        nn.ReLU(),
+        nn.Linear(512, 10),
+    )
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 49, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
+
+
+def transformer_layer() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(128, 4, batch_first=True)
+    return nn.Sequential(layer, nn.Flatten(), nn.Linear(64 * 128, 10))
+
+
+def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], device: str):
+    """Return a function that trains a model for one step, batch copy and loss read included."""
+    torch.manual_seed(0)
+    model = build().to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    inputs = torch.randn(batch)
+    labels = torch.randint(0, 10, batch[:1])
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs.to(device)), labels.to(device))
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def figures() -> Iterator[Figure]:
+    models = (
+        ("MLP", mlp, MLP_BATCH, 400),
+        ("CNN", cnn, CNN_BATCH, 200),
+        ("transformer layer", transformer_layer, TRANSFORMER_BATCH, 100),
+    )
+    for name, build, batch, rounds in models:
+        steps = [training_step(build, batch, device) for device in ("cpu", "hpu")]
+        for _ in range(5):
+            for step in steps:
+                step()
+        value = median_ratio(in_turn(*steps, rounds))
+        yield Figure(f"training step, {name}: hpu / cpu", value, "ratio", TARGET)
