@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from hpu_magic.backend import is_simulated
 
-from . import hlml, simulated
 from .reading import CardReading, Holder, Snapshot
 
 __all__ = ["CardReading", "Holder", "Snapshot", "snapshot"]
@@ -20,6 +19,9 @@ def snapshot() -> Snapshot:
     vendor's package is installed and the simulator therefore not in use. The
     snapshot's `reason` then says why it is empty.
     """
+    # Here, because every `%load_ext` imports this package and few look at the cards.
+    from . import hlml, simulated
+
     try:
         real = hlml.read()
         missing = "HLML answers but knows no card."

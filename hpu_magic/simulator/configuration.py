@@ -7,14 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from fractions import Fraction
 
 MOST_CARDS = 8
 """Cards in one server, as in the vendor's eight-card machines."""
 
 GIB = 1 << 30
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*([KMGT]iB|B|)", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?\s*([KMGT]iB|B|)", re.IGNORECASE)
 
 
 class DeviceType(IntEnum):
@@ -89,7 +88,8 @@ def _bytes(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     size = 0
     if match:
-        size = int(Fraction(match[1]) * _UNITS[match[2].lower()])
+        whole, decimals, unit = match[1], match[2] or "", match[3].lower()
+        size = int(whole + decimals) * _UNITS[unit] // 10 ** len(decimals)
     if not 0 < size < 1 << 63:
         raise ValueError(
             f"HPU_MAGIC_MEMORY={text!r} is no amount of memory; "
