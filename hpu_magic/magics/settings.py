@@ -32,7 +32,13 @@ class HPUMagics(Configurable):
     ).tag(config=True)
     time_repeats = Int(5, min=1, help="%%hpu_time -r: repeats of the timed runs.").tag(config=True)
     panel_interval = Float(
-        0.5, min=0.02, help="%hpu_panel and %%hpu_fit: seconds between two samples."
+        0.5, min=0.02, max=60.0, help="%hpu_panel --interval: seconds between two samples."
+    ).tag(config=True)
+    panel_history = Float(
+        120.0, min=1.0, max=86400.0, help="%hpu_panel --history: seconds that the chart shows."
+    ).tag(config=True)
+    fit_interval = Float(
+        0.1, min=0.02, max=60.0, help="%%hpu_fit --interval: seconds between two updates."
     ).tag(config=True)
 
 

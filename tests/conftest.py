@@ -1,0 +1,96 @@
+"""A real shell over the simulated device, in a process whose cards nobody else sees."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+_PRIVATE = tempfile.mkdtemp(prefix="hpu_magic_tests_")
+atexit.register(shutil.rmtree, _PRIVATE, ignore_errors=True)
+os.environ["HPU_MAGIC_CARDS_DIR"] = os.path.join(_PRIVATE, "cards")
+os.environ["JUPYTER_DATA_DIR"] = os.path.join(_PRIVATE, "jupyter")
+os.environ["JUPYTER_RUNTIME_DIR"] = os.path.join(_PRIVATE, "runtime")
+os.environ["IPYTHONDIR"] = os.path.join(_PRIVATE, "ipython")
+for _folder in ("cards", "jupyter", "runtime", "ipython"):
+    os.makedirs(os.path.join(_PRIVATE, _folder))
+# A terminal session by default: no notebook, no server.
+for _variable in ("JPY_SESSION_NAME", "JPY_PARENT_PID", "PT_HPU_LAZY_MODE"):
+    os.environ.pop(_variable, None)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What running a cell gave."""
+
+    result: Any
+    out: str
+    err: str
+    error: BaseException | None
+
+
+@pytest.fixture(scope="session")
+def _session_shell() -> Any:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("colors", "nocolor")
+    shell.run_line_magic("load_ext", "hpu_magic")
+    return shell
+
+
+@pytest.fixture
+def shell(_session_shell: Any) -> Iterator[Any]:
+    """A real InteractiveShell with the extension loaded and an empty namespace."""
+    # Once, before each test: it collects garbage, which takes most of a second.
+    _session_shell.reset(new_session=True)
+    yield _session_shell
+    _session_shell.run_line_magic("hpu_autocast", "off")
+    _session_shell.ast_node_interactivity = "last_expr"
+
+
+@pytest.fixture
+def run(shell: Any, capfd: pytest.CaptureFixture[str]) -> Callable[[str], Cell]:
+    """Run a cell and return its value, what it wrote, and the exception it ended with."""
+
+    def run_cell(source: str) -> Cell:
+        capfd.readouterr()
+        result = shell.run_cell(source, store_history=True)
+        out, err = capfd.readouterr()
+        error = result.error_before_exec or result.error_in_exec
+        return Cell(result.result, out, err, error)
+
+    return run_cell
+
+
+@pytest.fixture
+def script() -> Callable[..., str]:
+    """Run Python code in a process of its own and return what it printed."""
+
+    def run_script(code: str, *, simulated: bool = False, **environment: str) -> str:
+        settings = {**os.environ, **environment}
+        if simulated:
+            settings["HPU_MAGIC_SIMULATOR"] = "1"
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run_script
+
+
+@pytest.fixture
+def torch(shell: Any) -> Any:
+    """PyTorch with the hpu device behind it."""
+    import torch
+
+    return torch

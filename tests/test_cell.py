@@ -1,0 +1,170 @@
+"""A cell under a magic behaves like a plain cell."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.error import UsageError
+
+CELL_MAGICS = ["hpu_autocast", "hpu_memory", "hpu_time -n 1 -r 1"]
+
+
+@pytest.fixture(params=CELL_MAGICS)
+def under(request, run):
+    """Run a cell's body under each of the cell magics."""
+    return lambda body: run(f"%%{request.param}\n{body}")
+
+
+def test_last_expression_is_displayed_and_kept_once(under, shell):
+    cell = under("x = 20\nx + 1")
+    assert cell.result == 21
+    assert cell.out.count("21") == 1
+    assert shell.user_ns["_"] == 21
+    assert shell.user_ns["Out"] == {1: 21}
+
+
+def test_trailing_semicolon_displays_nothing(under, shell):
+    cell = under("x = 20\nx + 1;")
+    assert cell.result is None
+    assert "21" not in cell.out
+    assert shell.user_ns["Out"] == {}
+
+
+def test_statement_displays_nothing(under, shell):
+    assert under("x = 21").result is None
+    assert shell.user_ns["x"] == 21
+
+
+def test_traceback_shows_the_users_line_and_number(under):
+    cell = under("x = 1\n\nx / 0  # here\ny = 2")
+    assert isinstance(cell.error, ZeroDivisionError)
+    assert "line 4" in cell.out
+    assert "----> 4 x / 0  # here" in cell.out
+    assert "hpu_magic" not in cell.out.replace("# %%hpu_magic", "")
+
+
+def test_traceback_quotes_the_first_line_as_typed(run):
+    cell = run("%%hpu_autocast --dtype bf16\n1 / 0")
+    assert "1 # %%hpu_autocast --dtype bf16" in cell.out
+
+
+def test_syntax_error_points_to_the_users_line(under):
+    cell = under("x = 1\ny = (")
+    assert isinstance(cell.error, SyntaxError)
+    assert "line 3" in cell.out
+
+
+def test_stray_break_is_a_syntax_error_before_anything_runs(under, shell):
+    cell = under("x = 1\nbreak")
+    assert isinstance(cell.error, SyntaxError)
+    assert "x" not in shell.user_ns
+
+
+def test_top_level_await_works(under):
+    assert under("import asyncio\nawait asyncio.sleep(0.001, 'slept')").result == "slept"
+
+
+def test_line_magics_and_shell_commands_work(under):
+    cell = under("found = !echo from-the-shell\n%precision 3\nfound")
+    assert cell.result == ["from-the-shell"]
+
+
+def test_another_cell_magic_below_works(under):
+    cell = under("%%time\n6 * 7")
+    assert cell.result == 42
+    assert "Wall time" in cell.out
+
+
+def test_another_cell_magic_above_works(run):
+    cell = run("%%time\n%%hpu_autocast\n6 * 7")
+    assert cell.error is None
+    assert "42" in cell.out
+
+
+def test_our_cell_magics_nest(run, torch):
+    cell = run("%%hpu_memory\n%%hpu_autocast\nimport torch\ntorch.is_autocast_enabled('hpu')")
+    assert cell.result is True
+    assert "Memory of this cell" in cell.out
+    assert not torch.is_autocast_enabled("hpu")
+
+
+def test_magic_that_compiles_the_cell_itself_is_told_to_go_below(run):
+    cell = run("%%prun -q\n%%hpu_autocast\n6 * 7")
+    assert isinstance(cell.error, UsageError)
+    assert "put %%hpu_autocast on the first line" in cell.err
+
+
+def test_future_imports_work(under, shell):
+    cell = under("from __future__ import annotations\ndef f(x: missing): ...\nf.__annotations__")
+    assert cell.result == {"x": "missing"}
+
+
+def test_cell_of_comments_runs(under):
+    assert under("# nothing to do").error is None
+
+
+def test_no_names_of_ours_are_left_behind(under, shell):
+    before = set(shell.user_ns)
+    under("6 * 7")
+    new = {name for name in set(shell.user_ns) - before if not name.startswith(("_", "Out"))}
+    assert new == set()
+
+
+@pytest.mark.parametrize(
+    ("interactivity", "body", "shown"),
+    [
+        ("all", "111\n222", ["111", "222"]),
+        ("none", "111\n222", []),
+        ("last_expr_or_assign", "111\nx = 222", ["222"]),
+        ("last", "for x in (111, 222):\n    x", ["111", "222"]),
+        ("last_expr", "for x in (111, 222):\n    x", []),
+    ],
+)
+def test_display_follows_the_shells_interactivity(run, shell, interactivity, body, shown):
+    shell.ast_node_interactivity = interactivity
+    cell = run(f"%%hpu_autocast\n{body}")
+    assert [number for number in ("111", "222") if number in cell.out] == shown
+
+
+def test_interrupt_propagates_and_restores(run, torch):
+    cell = run("%%hpu_autocast\nraise KeyboardInterrupt")
+    assert isinstance(cell.error, KeyboardInterrupt)
+    assert not torch.is_autocast_enabled("hpu")
+
+
+def test_cell_being_typed_waits_for_its_end(shell):
+    check = shell.input_transformer_manager.check_complete
+    assert check("%%hpu_autocast\n")[0] == "incomplete"
+    assert check("%%hpu_autocast\nx = 1\n\n")[0] == "complete"
+
+
+def test_called_from_code_it_runs_the_cell_too(run, shell):
+    cell = run("get_ipython().run_cell_magic('hpu_autocast', '', 'y = 6 * 7')")
+    assert cell.error is None
+    assert shell.user_ns["y"] == 42
+
+
+def test_python_expressions_in_the_arguments_are_expanded(run, torch):
+    cell = run(
+        "kind = 'fp16'\nget_ipython().run_cell_magic('hpu_autocast', '--dtype {kind}', "
+        "'import torch; dtype = torch.get_autocast_dtype(\"hpu\")')\ndtype"
+    )
+    assert cell.result == torch.float16
+
+
+def test_empty_cell_is_explained(run):
+    assert "cell body is empty" in run("%%hpu_memory").err
+
+
+def test_help_of_a_cell_magic_is_shown(run):
+    assert "--dtype" in run("%%hpu_autocast?").out
+
+
+def test_unloaded_extension_takes_its_commands_with_it(run, shell):
+    shell.run_line_magic("unload_ext", "hpu_magic")
+    try:
+        assert isinstance(run("%hpu").error, UsageError)
+        assert isinstance(run("%%hpu_memory\n1").error, UsageError)
+        assert not any("hpu_magic" in str(one) for one in shell.ast_transformers)
+    finally:
+        shell.run_line_magic("load_ext", "hpu_magic")
+    assert run("%%hpu_memory\n41 + 1").result == 42

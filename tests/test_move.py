@@ -1,0 +1,209 @@
+"""%hpu_to and hpu_magic.to."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import pytest
+from IPython.core.error import UsageError
+
+import hpu_magic
+
+Pair = namedtuple("Pair", "left right")
+
+
+@pytest.fixture
+def ns(shell, torch):
+    shell.user_ns["torch"] = torch
+    return shell.user_ns
+
+
+def devices(tensors):
+    return {str(tensor.device) for tensor in tensors}
+
+
+def test_model_keeps_its_parameter_objects_and_tied_weights(run, ns, torch):
+    model = torch.nn.Sequential(torch.nn.Embedding(10, 8), torch.nn.Linear(8, 10, bias=False))
+    model[1].weight = model[0].weight
+    weight = model[0].weight
+    values = weight.detach().clone()
+    ns["model"] = model
+    report = run("%hpu_to model").result
+    assert ns["model"] is model
+    assert model[0].weight is weight
+    assert model[1].weight is weight
+    assert devices(model.parameters()) == {"hpu:0"}
+    assert torch.equal(weight.cpu(), values)
+    assert report.sizes == {"model": 10 * 8 * 4}
+
+
+def test_gradients_and_buffers_move_too(run, ns, torch):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    model(torch.ones(2, 3)).sum().backward()
+    ns["model"] = model
+    run("%hpu_to model")
+    assert devices(one.grad for one in model.parameters()) == {"hpu:0"}
+    assert devices(model.buffers()) == {"hpu:0"}
+    assert model[0].weight.grad is not None
+
+
+def test_parameters_that_share_memory_share_it_again(torch, shell):
+    base = torch.arange(12.0)
+    module = torch.nn.Module()
+    module.all = torch.nn.Parameter(base)
+    module.part = torch.nn.Parameter(base[4:8])
+    hpu_magic.to(module)
+    with torch.no_grad():
+        module.all[4] = 99.0
+    assert module.part[0].item() == 99.0
+
+
+def test_moved_model_trains_with_the_optimizer_built_before(run, ns, torch):
+    ns["model"] = torch.nn.Linear(4, 1)
+    ns["opt"] = torch.optim.Adam(ns["model"].parameters(), lr=0.1)
+    ns["model"](torch.ones(2, 4)).sum().backward()
+    ns["opt"].step()
+    cell = run("%hpu_to model opt")
+    assert "Warning" not in cell.out
+    before = ns["model"].weight.detach().cpu()
+    run("opt.zero_grad(); model(torch.ones(2, 4, device='hpu')).sum().backward(); opt.step()")
+    assert not torch.equal(before, ns["model"].weight.detach().cpu())
+    state = ns["opt"].state[ns["model"].weight]
+    assert state["exp_avg"].device.type == "hpu"
+    assert state["step"].device.type == "cpu"
+
+
+def test_names_of_containers_are_bound_to_what_was_moved(run, ns, torch):
+    shared = torch.ones(3)
+    ns["batch"] = {"x": shared, "more": [shared, Pair(torch.zeros(2), 7)], "id": "a"}
+    ns["pair"] = (torch.ones(1), torch.ones(1))
+    run("%hpu_to batch pair")
+    batch = ns["batch"]
+    assert batch["x"].device.type == "hpu"
+    assert batch["more"][0] is batch["x"]
+    assert isinstance(batch["more"][1], Pair)
+    assert batch["more"][1].left.device.type == "hpu"
+    assert (batch["more"][1].right, batch["id"]) == (7, "a")
+    assert devices(ns["pair"]) == {"hpu:0"}
+
+
+def test_dotted_names_resolve_and_are_bound(run, ns, torch):
+    class Holder:
+        data = torch.ones(2)
+
+    ns["holder"] = Holder()
+    run("%hpu_to holder.data")
+    assert ns["holder"].data.device.type == "hpu"
+
+
+def test_leaf_stays_a_leaf(torch, shell):
+    moved = hpu_magic.to(torch.ones(2, requires_grad=True))
+    assert moved.is_leaf
+    assert moved.requires_grad
+
+
+def test_dtype_converts_floating_point_values_only(run, ns, torch):
+    ns["x"] = {"f": torch.ones(2), "i": torch.ones(2, dtype=torch.int64)}
+    run("%hpu_to x --dtype bf16")
+    assert ns["x"]["f"].dtype == torch.bfloat16
+    assert ns["x"]["i"].dtype == torch.int64
+
+
+def test_there_and_back_again(run, ns, torch):
+    ns["model"] = torch.nn.Linear(2, 2)
+    values = ns["model"].weight.detach().clone()
+    run("%hpu_to model")
+    run("%hpu_to model --device cpu")
+    assert ns["model"].weight.device.type == "cpu"
+    assert torch.equal(ns["model"].weight, values)
+
+
+def test_report_tells_bytes_time_and_what_is_left(run, ns, torch):
+    ns["x"] = torch.zeros(1024, 1024)
+    cell = run("%hpu_to x")
+    assert "4.00 MiB" in cell.out
+    assert "simulated" in cell.out
+    assert "left on the device" in cell.out
+    assert cell.result.free == torch.hpu.mem_get_info()[0]
+    assert cell.result.seconds > 0
+    assert "<table>" in cell.result._repr_html_()
+
+
+def test_what_is_there_already_is_not_moved(run, ns, torch):
+    ns["x"] = torch.ones(2, device="hpu")
+    same = ns["x"]
+    assert run("%hpu_to x").result.sizes == {"x": 0}
+    assert ns["x"] is same
+
+
+def test_optimizer_on_other_parameters_is_warned_about(run, ns, torch):
+    ns["model"] = torch.nn.Linear(2, 2)
+    ns["stale"] = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
+    cell = run("%hpu_to model")
+    assert "stale was built on other parameters than those of model" in cell.out
+
+
+def test_optimizer_whose_state_stays_behind_is_named(run, ns, torch):
+    ns["model"] = torch.nn.Linear(2, 2)
+    ns["opt"] = torch.optim.Adam(ns["model"].parameters())
+    ns["model"](torch.ones(1, 2)).sum().backward()
+    ns["opt"].step()
+    assert "%hpu_to opt" in run("%hpu_to model").out
+
+
+@pytest.mark.parametrize(
+    ("prepare", "line", "sentence"),
+    [
+        ("", "nothing_here", "There is no variable 'nothing_here'"),
+        ("modell = 1", "model", "did you mean 'modell'?"),
+        ("text = 'abc'", "text", "text is a str"),
+        ("empty = {'a': 1}", "empty", "without a tensor"),
+        ("batch = {'x': torch.ones(1), 'f': open}", "batch", "batch['f'] is a function"),
+        ("x = torch.ones(1)", "x --device cuda", "There is no device 'cuda'"),
+        ("x = torch.ones(1)", "x --device hpu:1", "owns one card"),
+        ("x = torch.ones(1)", "x --dtype int7", "invalid choice: 'int7'"),
+        ("x = torch.ones(1)", "x.shap", "has no attribute 'shap': did you mean 'shape'"),
+        ("x = torch.ones(1, device='meta')", "x", "x is on the meta device"),
+        ("m = torch.nn.LazyLinear(3)", "m", "m.weight has no shape yet"),
+        ("x = [torch.ones(1)]; x.append(x)", "x", "contains itself"),
+        ("m = torch.nn.Linear(1, 1); o = torch.optim.SGD(m.parameters(), lr=1)", "o", "name the"),
+    ],
+)
+def test_refusals_are_one_sentence_and_move_nothing(run, ns, torch, prepare, line, sentence):
+    ns["first"] = torch.ones(1)
+    run(prepare or "pass")
+    cell = run(f"%hpu_to first {line}")
+    assert isinstance(cell.error, UsageError)
+    assert sentence in cell.err
+    assert "Traceback" not in cell.err + cell.out
+    assert cell.err.count("\n") == 1
+    assert ns["first"].device.type == "cpu"
+
+
+def test_what_cannot_fit_is_refused_before_anything_moves(run, ns, torch):
+    free = torch.hpu.mem_get_info()[0]
+    ns["small"] = torch.nn.Linear(2, 2)
+    ns["huge"] = torch.empty(1).as_strided((free // 4 + 1024,), (0,))
+    used = torch.hpu.memory_allocated()
+    cell = run("%hpu_to small huge")
+    assert isinstance(cell.error, UsageError)
+    assert "cannot fit" in cell.err
+    assert "are needed and" in cell.err
+    assert devices(ns["small"].parameters()) == {"cpu"}
+    assert torch.hpu.memory_allocated() == used
+
+
+def test_shared_memory_counts_once(run, ns, torch):
+    base = torch.zeros(1000)
+    ns["views"] = [base, base[:500], base.view(10, 100)]
+    assert run("%hpu_to views").result.sizes == {"views": 4000}
+
+
+def test_plain_function_returns_what_it_moved(torch, shell):
+    model, x = hpu_magic.to(torch.nn.Linear(2, 2), torch.ones(1, 2))
+    assert model(x).device.type == "hpu"
+
+
+def test_plain_function_refuses_with_a_sentence(torch, shell):
+    with pytest.raises(ValueError, match="argument 1 is an int"):
+        hpu_magic.to(3)

@@ -1,0 +1,93 @@
+"""%hpu_time, %%hpu_time and hpu_magic.time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from IPython.core.error import UsageError
+
+import hpu_magic
+
+
+def test_cell_runs_once_first_and_then_n_times_in_each_repeat(run, shell):
+    run("count = 0")
+    run("%%hpu_time -n 3 -r 2 -o report\ncount += 1")
+    assert shell.user_ns["count"] == 1 + 3 * 2
+    report = shell.user_ns["report"]
+    assert len(report.first) == 1
+    assert len(report.steady) == 2
+    assert report.runs == 3
+
+
+def test_value_of_the_last_run_is_displayed_once(run):
+    run("count = 0")
+    cell = run("%%hpu_time -n 2 -r 1\ncount += 1\ncount")
+    assert cell.result == 3
+    assert cell.out.count("Out[") == 1
+
+
+def test_first_runs_are_reported_apart_from_the_steady_state(run, shell):
+    run("import time\npauses = [0.3, 0.2, 0.002]")
+    run("%%hpu_time -r 2 -o report\ntime.sleep(pauses[0] if len(pauses) == 1 else pauses.pop(0))")
+    report = shell.user_ns["report"]
+    assert len(report.first) == 2
+    assert report.first[0] >= 0.3
+    assert report.mean < 0.1
+
+
+def test_device_work_is_waited_for(run, shell, torch):
+    shell.user_ns["x"] = torch.ones(64, 64, device="hpu")
+    cell = run("%hpu_time -n 5 -r 3 x @ x")
+    assert cell.result.mean > 0
+    assert "simulated" in cell.out
+    assert "compilation included" in cell.out
+    assert "steady state" in cell.out
+    assert "runs/s" in cell.out
+
+
+def test_statement_keeps_its_quotes_and_dashes(run, shell):
+    run("""%hpu_time -n 1 -r 1 kept = "a  'b" + 'c' * -(-2)""")
+    assert shell.user_ns["kept"] == "a  'bcc"
+
+
+def test_error_in_the_cell_is_the_users(run):
+    cell = run("%%hpu_time\nx = 1\n1 / 0")
+    assert isinstance(cell.error, ZeroDivisionError)
+    assert "line 3" in cell.out
+    assert "steady" not in cell.out
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("%hpu_time", "give a statement"),
+        ("%hpu_time x = (", "is not Python"),
+        ("%hpu_time -n -1 pass", "-n is -1"),
+        ("%%hpu_time -r 0\npass", "-r is 0"),
+        ("%%hpu_time x\npass", "put it into the cell"),
+        ("%%hpu_time -n many\npass", "invalid int value: 'many'"),
+        ("%hpu_time -o 1x pass", "'1x' cannot be a variable"),
+    ],
+)
+def test_wrong_input_is_refused_in_a_sentence(run, source, sentence):
+    cell = run(source)
+    assert isinstance(cell.error, UsageError)
+    assert sentence in cell.err
+    assert cell.err.count("\n") == 1
+
+
+def test_defaults_are_configurable(run, shell):
+    run("count = 0\n%config HPUMagics.time_runs = 2\n%config HPUMagics.time_repeats = 1")
+    try:
+        run("%%hpu_time\ncount += 1")
+        assert shell.user_ns["count"] == 1 + 2
+    finally:
+        run("%config HPUMagics.time_runs = 0\n%config HPUMagics.time_repeats = 5")
+
+
+def test_plain_function(shell):
+    report = hpu_magic.time(time.sleep, 0.002, n=2, r=2)
+    assert 0.002 <= report.best <= report.mean
+    with pytest.raises(ValueError, match="cannot be called"):
+        hpu_magic.time(3)
