@@ -226,6 +226,12 @@ void write_back(const at::Tensor& tensor, const at::Tensor& view) {
   if (tensor.sizes() != view.sizes() || tensor.strides() != view.strides()) {
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides());
   }
+  if (tensor.is_conj() != view.is_conj()) {
+    tensor._set_conj(view.is_conj());
+  }
+  if (tensor.is_neg() != view.is_neg()) {
+    tensor._set_neg(view.is_neg());
+  }
 }
 
 }  // namespace hpu

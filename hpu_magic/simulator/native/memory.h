@@ -34,7 +34,8 @@ at::Tensor adopt(const at::Tensor& result);
 /// A device tensor over `storage` (a device storage) with the geometry of `like`.
 at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like);
 
-/// Carries a resize that a kernel made through `view` over to the device tensor behind it.
+/// Carries what a kernel changed of `view` besides values (its size, its lazy bits) over to the
+/// device tensor behind it.
 void write_back(const at::Tensor& tensor, const at::Tensor& view);
 
 }  // namespace hpu

@@ -2,6 +2,7 @@
 #include "kernel.h"
 
 #include <ATen/Operators.h>
+#include <ATen/SDPBackend.h>
 
 namespace hpu {
 
@@ -9,7 +10,7 @@ namespace ops = at::_ops;
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
   register_kernels<
-      ops::mm, ops::addmm, ops::bmm, ops::baddbmm, ops::mv, ops::dot, ops::addmm_out, ops::mm_out, ops::bmm_out, ops::convolution,
+      ops::mm, ops::addr, ops::addmm, ops::bmm, ops::baddbmm, ops::mv, ops::dot, ops::addmm_out, ops::mm_out, ops::bmm_out, ops::convolution,
       ops::convolution_backward, ops::_softmax, ops::_softmax_backward_data, ops::_log_softmax,
       ops::_log_softmax_backward_data, ops::nll_loss_forward, ops::nll_loss_backward, ops::nll_loss2d_forward,
       ops::nll_loss2d_backward, ops::native_layer_norm, ops::native_layer_norm_backward, ops::native_batch_norm,
@@ -43,7 +44,20 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward_overrideable
       transposed, output_padding, std::move(groups), output_mask);
 }
 
+/// The CPU chooses by requires_grad, which its views of device tensors do not carry.
+int64_t fused_sdp_choice(
+    const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const std::optional<at::Tensor>& attn_mask, double dropout_p, bool is_causal,
+    std::optional<double> scale, bool enable_gqa) {
+  const bool mask_gradient = at::GradMode::is_enabled() && attn_mask && attn_mask->requires_grad();
+  return mask_gradient
+      ? static_cast<int64_t>(at::SDPBackend::math)
+      : Kernel<ops::_fused_sdp_choice>::call(
+            query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
+}
+
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
+  library.impl("_fused_sdp_choice", &fused_sdp_choice);
   library.impl("convolution_overrideable", &convolution_overrideable);
   library.impl("convolution_backward_overrideable", &convolution_backward_overrideable);
 }

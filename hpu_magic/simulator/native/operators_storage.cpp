@@ -1,10 +1,10 @@
 // Operators that make, view, resize, fill and copy device storages.
-#include "device.h"
 #include "dtypes.h"
 #include "kernel.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -56,6 +56,21 @@ at::Tensor empty_strided(
   return at::Tensor(at::detail::empty_strided_generic(
       size, stride, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::HPU),
       c10::dtype_or_default(dtype)));
+}
+
+/// A tensor of zeros without memory, which autograd makes for gradients known to vanish.
+at::Tensor efficient_zero_tensor(
+    c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
+    std::optional<at::Layout> layout, std::optional<at::Device> wanted,
+    std::optional<bool> pin_memory) {
+  check_layout(layout, pin_memory);
+  check_device(wanted);
+  static auto& allocator = *new at::native::ZeroTensorAllocator(device());
+  return at::Tensor(at::detail::empty_generic(
+      C10_AS_INTARRAYREF_SLOW(size), &allocator,
+      c10::DispatchKeySet(c10::DispatchKey::HPU) |
+          c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+      c10::dtype_or_default(dtype), std::nullopt));
 }
 
 const at::Tensor& resize(
@@ -164,6 +179,7 @@ at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double s
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
+  library.impl("_efficientzerotensor", &efficient_zero_tensor);
   library.impl("as_strided", &at::native::as_strided_tensorimpl);
   library.impl("view", &at::native::view);
   library.impl("_reshape_alias", &at::native::_reshape_alias);

@@ -26,11 +26,15 @@ class Stream(torch.Stream):
         """Return the stream's number; the default stream is 0."""
         return self.stream_id
 
-    def record_event(self, event: torch.Event | None = None) -> torch.Event:
+    def record_event(self, event: Event | None = None) -> Event:
         """Record `event`, or a new one, and return it."""
         event = Event() if event is None else event
         event.record(self)
         return event
+
+    def wait_event(self, event: Event) -> None:
+        """Make all later work of this stream wait for `event`."""
+        event.wait(self)
 
     def __repr__(self) -> str:
         return f"<torch.hpu.Stream device={self.device} hpu_stream={self.stream_id:#x}>"
