@@ -1,7 +1,8 @@
 """Intel Gaudi for current Lightning: ``Trainer(accelerator="hpu", devices=1)``.
 
-Importing this package registers the accelerator and its strategy with every
-Lightning that is loaded, or will be; it imports neither Lightning nor torch.
+Importing this package brings the ``hpu`` device in, as ``%load_ext hpu_magic``
+does, and registers the accelerator and its strategy with every Lightning that is
+loaded, or will be; it imports neither Lightning nor torch.
 The classes are those of the Lightning in use; with both distributions loaded,
 ``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` gives the
 other's.
@@ -9,8 +10,12 @@ other's.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
+from hpu_magic import backend
 from hpu_magic.lightning import hook
 
 if TYPE_CHECKING:
@@ -21,6 +26,21 @@ if TYPE_CHECKING:
 
 __all__ = ["HPUAccelerator", "HPUCheckpointIO", "HPUPrecisionPlugin", "SingleHPUStrategy"]
 
+
+def _bring_device_in() -> None:
+    """Activate the device for a script that imports this package and nothing else of ours.
+
+    Where it cannot be had, Lightning itself will say that there is no ``hpu``.
+    """
+    if importlib.util.find_spec("habana_frameworks") is not None:
+        return
+    try:
+        print(backend.activate(), file=sys.stderr)
+    except (RuntimeError, ValueError) as refusal:
+        warnings.warn(str(refusal), stacklevel=3)
+
+
+_bring_device_in()
 hook.install()
 
 
