@@ -97,3 +97,5 @@ class PanelWidget:
             self._place.update(bundle, raw=True)
         for widget in (self._model, self._button, self._header, *self._box.children[:1], self._box):
             widget.close()
+        # jupyter_bokeh's widget is closed again when it is collected, and raises with a document.
+        self.charts.layout.document.clear()
