@@ -41,8 +41,10 @@ class Cell:
 @pytest.fixture(scope="session")
 def _session_shell() -> Any:
     from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
 
-    shell = InteractiveShell.instance()
+    settings = Config({"HistoryManager": {"hist_file": ":memory:"}})
+    shell = InteractiveShell.instance(config=settings)
     shell.run_line_magic("colors", "nocolor")
     shell.run_line_magic("load_ext", "hpu_magic")
     return shell

@@ -1,4 +1,4 @@
-"""Tab completes the options of the commands and the values that an option may take."""
+"""Tab completes options, the values that an option may take, and names of variables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _complete(shell: Any, event: Any) -> list[str]:
     Raises
     ------
     TryNext
-        The word is the user's own, such as a variable: IPython completes it.
+        The word is the user's own: IPython completes it.
     """
     command = event.command.lstrip("%")
     magic = shell.find_line_magic(command) or shell.find_cell_magic(command)
@@ -50,12 +50,27 @@ def _complete(shell: Any, event: Any) -> list[str]:
     else:
         positional = [one for one in parser._actions if not one.option_strings]
         found = [value for one in positional for value in _choices(one)]
-        if not found and not word and not positional:
+        if not found and positional:
+            found = _variables(shell, word)
+        elif not positional and not word:
             found = sorted(name for name in actions if name.startswith("--"))
     matching = [one for one in found if one.startswith(word)]
     if not matching:
         raise TryNext
     return _from_token(matching, word, event.symbol)
+
+
+def _variables(shell: Any, word: str) -> list[str]:
+    """Return the user's variables, or what the variable before the last dot has."""
+    owner, dot, _ = word.rpartition(".")
+    if not dot:
+        hidden = shell.user_ns_hidden
+        return [name for name in shell.user_ns if name not in hidden and name[0] != "_"]
+    first, *attributes = owner.split(".")
+    value = shell.user_ns.get(first)
+    for attribute in attributes:
+        value = getattr(value, attribute, None)
+    return [f"{owner}.{name}" for name in dir(value) if name[0] != "_"] if value is not None else []
 
 
 def _choices(action: argparse.Action | None) -> list[str]:

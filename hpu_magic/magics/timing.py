@@ -72,8 +72,10 @@ class TimingMagics(CommandMagics):
     def _compiled(self, statement: str) -> Any:
         source = self.shell.transform_cell(statement)
         try:
-            module = self.shell.transform_ast(self.shell.compile.ast_parse(source))
-            return compile(module, "<hpu_time>", "exec")
+            # Known to IPython under this name, so that a traceback quotes the statement.
+            filename = self.shell.compile.cache(source)
+            module = self.shell.compile.ast_parse(source, filename=filename)
+            return compile(self.shell.transform_ast(module), filename, "exec")
         except (SyntaxError, ValueError) as error:
             message = getattr(error, "msg", str(error))
             raise UsageError(f"{statement.strip()!r} is not Python: {message}.") from None

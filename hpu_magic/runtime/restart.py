@@ -25,6 +25,8 @@ from hpu_magic.runtime.errors import RefusedError
 
 BY_HAND = "restart the kernel by hand (in JupyterLab: Kernel, Restart); the setting is remembered."
 
+_DELAY = 0.5  # seconds
+
 _interactive = False
 _kernel_id: str | None = None
 
@@ -116,10 +118,11 @@ def restart_kernel(kernel_id: str | None = None) -> None:
         raise RestartUnavailableError(
             f"The Jupyter server at {server['url']} refused ({error}): {BY_HAND}"
         ) from error
-    # The server first asks this process to end: waiting for its answer here would delay that.
-    threading.Thread(
-        target=_ask, args=(server, "POST", f"{kernel_id}/restart"), daemon=True
-    ).start()
+    # The server ends this process before it answers, so it is asked from a thread, and after a
+    # moment in which the cell can end and what it displays can leave.
+    request = threading.Timer(_DELAY, _ask, args=(server, "POST", f"{kernel_id}/restart"))
+    request.daemon = True  # it would keep this process from ending, which it waits for
+    request.start()
 
 
 def _session() -> str:

@@ -1,0 +1,126 @@
+"""%load_ext hpu_magic, import hpu_magic, and %hpu."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+import hpu_magic
+
+HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "numpy", "psutil"]
+
+
+@pytest.fixture
+def notebook(script):
+    """Run cells in an IPython of their own and return what they printed."""
+
+    def run_cells(*cells, **environment):
+        sources = [textwrap.dedent(cell) for cell in cells]
+        return script(
+            f"""
+            from IPython.core.interactiveshell import InteractiveShell
+            shell = InteractiveShell.instance()
+            shell.run_line_magic("colors", "nocolor")
+            for source in {sources!r}:
+                shell.run_cell(source, store_history=True)
+            """,
+            **environment,
+        )
+
+    return run_cells
+
+
+def test_import_brings_in_nothing_heavy(script):
+    out = script(f"import sys, hpu_magic; print([m for m in {HEAVY} if m in sys.modules])")
+    assert out.strip() == "[]"
+
+
+def test_load_ext_brings_in_nothing_heavy_and_says_once_what_there_is(notebook):
+    out = notebook(
+        "%load_ext hpu_magic", f"import sys; print([m for m in {HEAVY[:-1]} if m in sys.modules])"
+    )
+    first, second = out.strip().splitlines()
+    assert "SIMULATED" in first
+    assert second == "[]"
+
+
+def test_plain_functions_are_found_and_listed():
+    for name in ("to", "mode", "autocast", "memory", "time", "status", "fit", "panel"):
+        assert callable(getattr(hpu_magic, name))
+        assert name in dir(hpu_magic)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        getattr(hpu_magic, "nothing")  # noqa: B009
+
+
+def test_cpu_work_before_load_ext_changes_nothing(notebook):
+    out = notebook(
+        "import torch; a = torch.ones(3) * 2",
+        "%load_ext hpu_magic",
+        "x = torch.ones(2, device='hpu', requires_grad=True); (x * 2).sum().backward()",
+        "print(x.grad.device)",
+    )
+    assert out.strip().splitlines()[-1] == "hpu:0"
+
+
+def test_too_late_is_one_sentence_that_offers_the_restart(notebook):
+    out = notebook(
+        "import torch; torch.ones(1, requires_grad=True).sum().backward()", "%load_ext hpu_magic"
+    )
+    assert "Traceback" not in out
+    assert "%hpu_mode --restart" in out
+
+
+def test_status_before_torch_and_before_a_card(notebook):
+    out = notebook(
+        "%load_ext hpu_magic",
+        "%hpu",
+        "import sys; print('torch' in sys.modules)",
+        "import torch",
+        "%hpu",
+        "print(torch.hpu.is_initialized())",
+    )
+    assert "SIMULATED" in out
+    assert "(not imported)" in out
+    assert "none taken yet: 8 of 8 are free" in out
+    assert "\nFalse\n" in out
+    assert out.strip().endswith("False")
+
+
+def test_status_with_a_card_tells_owner_memory_and_mode(run, shell, torch):
+    shell.user_ns["x"] = torch.ones(1 << 18, device="hpu")
+    cell = run("state = %hpu\nstate")
+    state = cell.result
+    assert state.simulated
+    assert state.card.generation == "GAUDI2"
+    assert state.memory_in_use == torch.hpu.memory_allocated()
+    assert state.memory_limit == torch.hpu.memory_stats()["Limit"]
+    assert state.mode.loaded == "eager"
+    assert state.versions["torch"] == torch.__version__
+    assert "owned by this process" in cell.out
+    assert hpu_magic.status().card == state.card
+
+
+def test_status_names_the_process_that_holds_another_card(run, holder):
+    cell = run("%hpu")
+    assert f"held by pid {holder.pid}" in cell.out
+
+
+@pytest.fixture
+def holder(shell):
+    """Another process that holds a card."""
+    import os
+    import subprocess
+    import sys
+
+    code = "import torch; torch.ones(1, device='hpu'); print('ready', flush=True); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline().strip() == "ready"
+    yield process
+    process.communicate("\n", timeout=60)
