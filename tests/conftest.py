@@ -55,7 +55,10 @@ def shell(_session_shell: Any) -> Iterator[Any]:
     """A real InteractiveShell with the extension loaded and an empty namespace."""
     # Once, before each test: it collects garbage, which takes most of a second.
     _session_shell.reset(new_session=True)
+    environment = dict(os.environ)
     yield _session_shell
+    os.environ.clear()
+    os.environ.update(environment)
     _session_shell.run_line_magic("hpu_autocast", "off")
     _session_shell.ast_node_interactivity = "last_expr"
 

@@ -15,17 +15,17 @@ def under(request, run):
 
 
 def test_last_expression_is_displayed_and_kept_once(under, shell):
-    cell = under("x = 20\nx + 1")
-    assert cell.result == 21
-    assert cell.out.count("21") == 1
-    assert shell.user_ns["_"] == 21
-    assert shell.user_ns["Out"] == {1: 21}
+    cell = under("x = 'plum'\nx + 'tree'")
+    assert cell.result == "plumtree"
+    assert cell.out.count("plumtree") == 1
+    assert shell.user_ns["_"] == "plumtree"
+    assert shell.user_ns["Out"] == {1: "plumtree"}
 
 
 def test_trailing_semicolon_displays_nothing(under, shell):
-    cell = under("x = 20\nx + 1;")
+    cell = under("x = 'plum'\nx + 'tree';")
     assert cell.result is None
-    assert "21" not in cell.out
+    assert "plumtree" not in cell.out
     assert shell.user_ns["Out"] == {}
 
 
