@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,6 +69,12 @@ def _is_in_bad_fork() -> bool:
 def is_initialized() -> bool:
     """Tell whether this process has acquired a card."""
     return bool(engine.load().is_acquired())
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_initialized":  # PyTorch's checkpointing asks under this name
+        return is_initialized()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def is_available() -> bool:
@@ -259,9 +266,5 @@ def _check_device(device: Any) -> None:
     ):
         raise AssertionError("Invalid device id")
 
-
-__all__ = [name for name in dir() if not name.startswith("_")]
-
-import sys  # noqa: E402
 
 torch._register_device_module("hpu", sys.modules[__name__])

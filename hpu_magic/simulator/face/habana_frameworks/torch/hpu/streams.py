@@ -13,6 +13,7 @@ class Stream(torch.Stream):
     """A queue of device work. `device` and `priority` are accepted and ignored."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
+        """Make a new stream, or with keyword arguments name an existing one."""
         if kwargs:
             return super().__new__(cls, **kwargs)
         return super().__new__(cls, device="hpu")

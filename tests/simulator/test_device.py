@@ -1,0 +1,431 @@
+"""What PyTorch can do with a genuine hpu device."""
+
+import copy
+import gc
+import inspect
+import io
+import pickle
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+
+def in_use():
+    gc.collect()
+    return torch.hpu.memory_allocated()
+
+
+def test_tensors_are_on_hpu_0():
+    assert torch.ones(2, device="hpu").device == torch.device("hpu", 0)
+    assert torch.ones(2).to("hpu").device == torch.device("hpu", 0)
+
+
+def test_another_index_is_refused():
+    with pytest.raises(RuntimeError, match="habana active device: 0 != 1"):
+        torch.ones(2, device="hpu:1")
+
+
+def test_mixing_devices_raises_the_vendors_error():
+    with pytest.raises(RuntimeError, match=r"on the HPU device, but found .*input\[idx=1\] on cpu"):
+        torch.ones(3, device="hpu") + torch.ones(3)
+    with pytest.raises(RuntimeError, match=r"input\[idx=0\] on cpu"):
+        torch.ones(3).add_(torch.ones(3, device="hpu"))
+
+
+def test_zero_dimensional_cpu_tensors_count_as_scalars():
+    assert (torch.ones(2, device="hpu") + torch.tensor(2.0)).tolist() == [3.0, 3.0]
+
+
+def test_training_equals_the_cpu_bit_for_bit():
+    def train(device):
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(1, 4, 3),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(0.2),
+            nn.Linear(36, 10),
+        ).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        torch.manual_seed(1)
+        data, labels = torch.randn(16, 1, 8, 8), torch.randint(0, 10, (16,))
+        torch.manual_seed(2)
+        losses = []
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(data.to(device)), labels.to(device))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    assert train("hpu") == train("cpu")
+
+
+@pytest.mark.parametrize("form", ["default", "foreach", "fused"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        getattr(torch.optim, name)
+        for name in (
+            "SGD",
+            "Adam",
+            "AdamW",
+            "RMSprop",
+            "Adagrad",
+            "NAdam",
+            "RAdam",
+            "Adadelta",
+            "Adamax",
+            "ASGD",
+            "Rprop",
+            "LBFGS",
+        )
+    ],
+)
+def test_optimizers_step_as_on_the_cpu(optimizer, form):
+    if form != "default" and form not in inspect.signature(optimizer).parameters:
+        pytest.skip(f"{optimizer.__name__} has no {form} form")
+    options = {} if form == "default" else {form: True}
+    weights = []
+    for device in ("cpu", "hpu"):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4).to(device)
+        steps = optimizer(model.parameters(), lr=0.01, **options)
+        data = torch.ones(2, 4, device=device)
+
+        def closure(model=model, steps=steps, data=data):
+            steps.zero_grad()
+            loss = model(data).square().sum()
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            steps.step(closure)
+        steps.load_state_dict(steps.state_dict())
+        weights.append(model.weight.detach().cpu())
+    torch.testing.assert_close(*weights)
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs"),
+    [
+        (lambda: nn.LSTM(3, 4, 2, batch_first=True), lambda: (torch.randn(2, 5, 3),)),
+        (lambda: nn.GRU(3, 4), lambda: (torch.randn(2, 5, 3),)),
+        (lambda: nn.MultiheadAttention(8, 2), lambda: (torch.randn(4, 2, 8),) * 3),
+        (lambda: nn.EmbeddingBag(10, 4), lambda: (torch.randint(0, 10, (3, 4)),)),
+        (lambda: nn.ConvTranspose2d(4, 6, 3, groups=2), lambda: (torch.randn(2, 4, 8, 8),)),
+        (lambda: nn.Conv3d(1, 2, 2), lambda: (torch.randn(1, 1, 4, 4, 4),)),
+        (lambda: nn.Transformer(16, 2, 1, 1, dropout=0.0), lambda: (torch.randn(3, 2, 16),) * 2),
+    ],
+)
+def test_layers_give_the_cpus_outputs_and_gradients(module, inputs):
+    torch.manual_seed(0)
+    on_cpu = module()
+    on_hpu = copy.deepcopy(on_cpu).to("hpu")
+    data = inputs()
+    results = []
+    for model, device in ((on_cpu, "cpu"), (on_hpu, "hpu")):
+        output = model(*(tensor.to(device) for tensor in data))
+        output = output[0] if isinstance(output, tuple) else output
+        output.square().sum().backward()
+        results.append([output, *(parameter.grad for parameter in model.parameters())])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual.cpu(), expected)
+
+
+@pytest.mark.parametrize("place", [None, "cpu", "hpu", torch.device("hpu")])
+def test_save_and_load_keep_values_and_shared_memory(place):
+    tensor = torch.randn(3, 3, device="hpu")
+    file = io.BytesIO()
+    torch.save({"whole": tensor, "row": tensor[1]}, file)
+    file.seek(0)
+    loaded = torch.load(file, map_location=place)
+    assert loaded["whole"].device.type == ("cpu" if place == "cpu" else "hpu")
+    assert torch.equal(loaded["whole"].cpu(), tensor.cpu())
+    loaded["whole"][1] = 7
+    assert loaded["row"].tolist() == [7.0, 7.0, 7.0]
+
+
+def test_pickle_and_deepcopy_stay_on_the_device():
+    tensor = torch.randn(4, device="hpu")
+    for copied in (pickle.loads(pickle.dumps(tensor)), copy.deepcopy(tensor)):
+        assert copied.device.type == "hpu"
+        assert torch.equal(copied, tensor)
+        assert copied.data_ptr() != tensor.data_ptr()
+
+
+def test_data_loader_workers_pin_their_batches():
+    batches = DataLoader(TensorDataset(torch.arange(8.0)), 4, num_workers=2, pin_memory=True)
+    moved = []
+    for (batch,) in batches:
+        assert batch.is_pinned()
+        moved += batch.to("hpu", non_blocking=True).tolist()
+    assert moved == list(range(8))
+    assert not torch.ones(3).is_pinned()
+
+
+def test_generators_draw_the_cpus_numbers():
+    on_hpu = torch.Generator("hpu").manual_seed(3)
+    on_cpu = torch.Generator().manual_seed(3)
+    assert on_hpu.device.type == "hpu"
+    for draw in (torch.randn, torch.rand):
+        assert torch.equal(draw(5, generator=on_hpu, device="hpu").cpu(), draw(5, generator=on_cpu))
+    assert torch.equal(
+        torch.randperm(9, generator=on_hpu, device="hpu").cpu(), torch.randperm(9, generator=on_cpu)
+    )
+    with pytest.raises(RuntimeError, match="Expected a 'hpu' device type for generator"):
+        torch.rand(2, device="hpu", generator=on_cpu)
+
+
+def test_manual_seed_seeds_cpu_and_device_alike():
+    torch.manual_seed(5)
+    assert torch.equal(torch.hpu.get_rng_state(), torch.get_rng_state())
+    assert torch.equal(torch.rand(4, device="hpu").cpu(), torch.rand(4))
+    state = torch.get_rng_state()
+    torch.hpu.manual_seed(6)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_rng_state_is_restored_by_set_and_by_fork():
+    state = torch.hpu.get_rng_state()
+    first = torch.rand(3, device="hpu")
+    torch.hpu.set_rng_state(state)
+    with torch.random.fork_rng():
+        assert torch.equal(torch.rand(3, device="hpu"), first)
+    assert torch.equal(torch.rand(3, device="hpu"), first)
+    with pytest.raises(RuntimeError, match="supports only device 0"):
+        torch.hpu.get_rng_state(1)
+
+
+def test_dropout_draws_from_the_device_and_leaves_the_cpus_generator():
+    state = torch.get_rng_state()
+    mask = F.dropout(torch.ones(1000, device="hpu"), 0.5, training=True)
+    assert 300 < int((mask == 0).sum()) < 700
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_streams_and_events():
+    stream = torch.hpu.Stream()
+    with torch.hpu.stream(stream):
+        assert torch.hpu.current_stream().stream_id == stream.stream_id
+    assert torch.hpu.current_stream().stream_id == 0
+    start, end = torch.hpu.Event(enable_timing=True), torch.hpu.Event(enable_timing=True)
+    with pytest.raises(RuntimeError, match="Both events must be recorded before"):
+        start.elapsed_time(end)
+    start.record()
+    torch.rand(64, 64, device="hpu").sum()
+    end.record()
+    end.synchronize()
+    assert end.query()
+    assert start.elapsed_time(end) > 0
+    stream.wait_stream(torch.hpu.current_stream())
+    stream.wait_event(start)
+    assert stream.query()
+
+
+def test_func_transforms():
+    weight, data = torch.randn(4, 3, device="hpu"), torch.randn(5, 3, device="hpu")
+
+    def energy(x):
+        return (weight @ x).sin().sum()
+
+    per_sample = torch.func.vmap(torch.func.grad(energy))(data)
+    on_cpu = torch.func.vmap(torch.func.grad(lambda x: (weight.cpu() @ x).sin().sum()))(data.cpu())
+    torch.testing.assert_close(per_sample.cpu(), on_cpu)
+    assert torch.func.hessian(energy)(data[0]).device.type == "hpu"
+    assert torch.func.jvp(torch.sin, (data,), (data,))[1].device.type == "hpu"
+
+
+def test_sparse_tensors_raise_pytorchs_own_error():
+    with pytest.raises(NotImplementedError, match="SparseHPU"):
+        torch.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), device="hpu")
+    with pytest.raises(NotImplementedError, match="strided layout"):
+        torch.eye(3, device="hpu").to_sparse()
+
+
+def test_complex_tensors():
+    z = torch.randn(3, dtype=torch.complex64, device="hpu", requires_grad=True)
+    (z.conj() * z).real.sum().backward()
+    torch.testing.assert_close(z.grad.cpu(), 2 * z.detach().cpu())
+
+
+def test_conversion_to_numpy_needs_the_cpu():
+    with pytest.raises(TypeError, match=r"Tensor\.cpu"):
+        torch.ones(2, device="hpu").numpy()
+
+
+def test_autocast_casts_by_the_vendors_lists():
+    linear = nn.Linear(4, 4).to("hpu")
+    data = torch.randn(2, 4, device="hpu")
+    with torch.autocast("hpu"):
+        low = linear(data)
+        assert low.dtype == torch.bfloat16
+        assert F.softmax(data, -1).dtype == torch.bfloat16
+        assert F.layer_norm(data, (4,)).dtype == torch.bfloat16
+        assert torch.exp(low).dtype == torch.float32
+        assert (data + data).dtype == torch.float32
+        assert (low + data).dtype == torch.float32
+        assert torch.relu(low).dtype == torch.bfloat16
+    assert linear(data).dtype == torch.float32
+    with torch.autocast("hpu", dtype=torch.float16):
+        assert linear(data).dtype == torch.float16
+
+
+def test_autocast_as_decorator_gives_full_precision_gradients():
+    linear = nn.Linear(4, 4).to("hpu")
+
+    @torch.autocast("hpu", dtype=torch.bfloat16)
+    def forward(data):
+        return linear(data)
+
+    forward(torch.randn(2, 4, device="hpu")).sum().backward()
+    assert linear.weight.grad.dtype == torch.float32
+
+
+def test_gradient_scaler_for_float16():
+    model = nn.Linear(3, 3).to("hpu")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("hpu", init_scale=8.0)
+    before = model.weight.detach().clone()
+    with torch.autocast("hpu", dtype=torch.float16):
+        loss = model(torch.randn(2, 3, device="hpu")).sum()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert not torch.equal(model.weight, before)
+
+
+def test_threads_share_the_device():
+    model = nn.Linear(8, 8).to("hpu")
+    failures = []
+
+    def work():
+        try:
+            for _ in range(30):
+                model(torch.randn(4, 8, device="hpu")).sum().backward()
+        except RuntimeError as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing_repeats_its_random_numbers(reentrant):
+    from torch.utils.checkpoint import checkpoint
+
+    data = torch.ones(64, device="hpu", requires_grad=True)
+    output = checkpoint(lambda x: F.dropout(x, 0.5, training=True), data, use_reentrant=reentrant)
+    output.sum().backward()
+    assert torch.equal(data.grad, output)
+
+
+class TestMemory:
+    def test_in_use_is_the_bytes_of_live_storages(self):
+        before = in_use()
+        tensor = torch.randn(1000, device="hpu")
+        assert in_use() - before == 4000
+        row = tensor.view(10, 100)[2]
+        assert in_use() - before == 4000
+        del tensor
+        assert in_use() - before == 4000
+        del row
+        assert in_use() == before
+
+    def test_resizing_is_booked(self):
+        before = in_use()
+        source, out = torch.ones(1000, device="hpu"), torch.empty(0, device="hpu")
+        torch.add(source, source, out=out)
+        assert in_use() - before == 8000
+        assert out.sum().item() == 2000
+        out.resize_(2000)
+        assert in_use() - before == 12000
+        source.untyped_storage().resize_(0)
+        assert in_use() - before == 8000
+        source.untyped_storage().resize_(4000)
+        source.fill_(3)
+        assert source.sum().item() == 3000
+
+    def test_peak_and_counts(self):
+        torch.hpu.reset_accumulated_memory_stats()
+        before = in_use()
+        torch.hpu.reset_peak_memory_stats()
+        assert torch.hpu.max_memory_allocated() == 0
+        tensors = [torch.empty(1 << 20, dtype=torch.uint8, device="hpu") for _ in range(3)]
+        del tensors
+        stats = torch.hpu.memory_stats()
+        assert stats["MaxInUse"] - before == 3 << 20
+        assert stats["MaxAllocSize"] == 1 << 20
+        assert (stats["NumAllocs"], stats["NumFrees"], stats["ActiveAllocs"]) == (3, 3, 0)
+        assert torch.hpu.mem_get_info() == (stats["Limit"] - before, stats["Limit"])
+        assert list(stats) == [
+            "Limit",
+            "InUse",
+            "MaxInUse",
+            "NumAllocs",
+            "NumFrees",
+            "ActiveAllocs",
+            "MaxAllocSize",
+            "TotalSystemAllocs",
+            "TotalSystemFrees",
+            "TotalActiveAllocs",
+        ]
+
+    def test_summary_has_the_vendors_rows(self):
+        lines = torch.hpu.memory_summary().splitlines()
+        assert "PyTorch HPU memory summary, device ID" in lines[1]
+        assert [line[1:].split()[0] for line in lines[3:-1]] == [
+            "Limit",
+            "InUse",
+            "MaxInUse",
+            "NumAllocs",
+            "NumFrees",
+            "MaxAllocSize",
+            "ActiveAllocs",
+        ]
+        assert len({len(line) for line in lines}) == 1
+
+    def test_a_full_card_raises_the_vendors_error_and_stays_usable(self, script):
+        assert (
+            script(
+                """
+            import torch
+            keep = torch.zeros(3 << 20, dtype=torch.uint8, device="hpu")
+            before = torch.hpu.memory_allocated()
+            def attempt(work):
+                try:
+                    work()
+                except RuntimeError as error:
+                    assert str(error).startswith(
+                        "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::"
+                    ), error
+                    assert torch.hpu.memory_allocated() == before
+                    return True
+            assert attempt(lambda: torch.empty(6 << 20, dtype=torch.uint8, device="hpu"))
+            assert attempt(lambda: torch.cat([keep, keep]))
+            small = torch.zeros(4, dtype=torch.uint8, device="hpu")
+            before = torch.hpu.memory_allocated()
+            assert attempt(lambda: torch.cat([keep, keep], out=small))
+            assert small.tolist() == [0, 0, 0, 0]
+            print(int((keep[:8] + 1).sum()))
+            """,
+                simulated=True,
+                HPU_MAGIC_MEMORY="8MiB",
+            ).strip()
+            == "8"
+        )

@@ -1,0 +1,162 @@
+"""Every operator of PyTorch's own database, on the device and on the CPU, forward and backward."""
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_leaves, tree_map
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+DTYPES = [
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+]
+
+CSR = "HPU tensors have strided layout: compressed sparse inputs cannot be moved to the device"
+SKIPPED = {
+    "sparse.mm.reduce": CSR,
+    "sparse.sampled_addmm": CSR,
+    "to_sparse": "HPU tensors have strided layout: the result would be sparse",
+    "tensor_split": "PyTorch wants the indices on the CPU whatever the device; see below",
+    "nn.functional.linear_cross_entropy.chunked": "PyTorch's chunks differ off the CPU",
+    "nn.functional.linear_cross_entropy.chunked_none": "PyTorch's chunks differ off the CPU",
+    "as_strided.partial_views": "reads past its input, where a copy on the device has other bytes",
+}
+UNINITIALIZED = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+}
+# Without a device argument these make CPU tensors on every device.
+PLACED_BY_ARGUMENT = {
+    "arange",
+    "linspace",
+    "logspace",
+    "to",
+    "eye",
+    "full",
+    "ones",
+    "zeros",
+    "signal.windows",
+    "randn",
+    "tril_indices",
+    "triu_indices",
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    # The samples are tiny: two test processes with two threads each would only wait for another.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def to_hpu(value):
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("hpu").requires_grad_(value.requires_grad)
+    return torch.device("hpu") if isinstance(value, torch.device) else value
+
+
+def tensors(tree):
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def call(op, sample):
+    torch.manual_seed(1)
+    return op(sample.input, *sample.args, **sample.kwargs)
+
+
+def gradients(sample, results):
+    inputs = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
+    outputs = [t for t in results if t.requires_grad]
+    if not inputs or not outputs:
+        return []
+    return torch.autograd.grad(
+        outputs, inputs, [torch.ones_like(t) for t in outputs], allow_unused=True
+    )
+
+
+def compare(op, sample, with_gradients):
+    try:
+        expected = tensors(call(op, sample))
+        expected_gradients = gradients(sample, expected) if with_gradients else []
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return False  # the CPU refuses the sample
+    on_device = sample.transform(to_hpu)
+    on_device.kwargs = tree_map(to_hpu, on_device.kwargs)
+    actual = tensors(call(op, on_device))
+    assert len(actual) == len(expected)
+    for result, reference in zip(actual, expected, strict=True):
+        if tensors((sample.input, sample.args)) and op.name not in PLACED_BY_ARGUMENT:
+            assert result.device.type == "hpu"
+        assert (result.shape, result.dtype) == (reference.shape, reference.dtype)
+        assert result.stride() == reference.stride()
+        if op.name not in UNINITIALIZED:
+            torch.testing.assert_close(result.detach().cpu(), reference.detach(), equal_nan=True)
+    if with_gradients:
+        for result, reference in zip(gradients(on_device, actual), expected_gradients, strict=True):
+            assert (result is None) == (reference is None)
+            if result is not None:
+                torch.testing.assert_close(result.cpu(), reference, equal_nan=True)
+    return True
+
+
+def name_of(op):
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
+
+
+@pytest.mark.parametrize("op", op_db, ids=name_of)
+def test_operator_equals_the_cpu(op):
+    if name_of(op) in SKIPPED:
+        pytest.skip(SKIPPED[name_of(op)])
+    compared = 0
+    for dtype in DTYPES:
+        if dtype not in op.dtypes:
+            continue
+        with_gradients = op.supports_autograd and dtype in (torch.float32, torch.complex64)
+        for sample in op.sample_inputs("cpu", dtype, requires_grad=with_gradients):
+            compared += compare(op, sample, with_gradients)
+    if not compared:
+        pytest.skip("the CPU build of PyTorch runs no sample of it")
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("name", ["amin", "amax", "clamp", "add", "pad", "index_fill", "mul"])
+def test_float8_is_computed_in_float32_and_narrowed(name, dtype):
+    values = torch.tensor([[1.0, -2.0, 0.5], [3.0, 4.0, -0.25]])
+    operator = {
+        "amin": lambda x: x.amin(1),
+        "amax": lambda x: x.amax(1),
+        "clamp": lambda x: x.clamp(-1, 2),
+        "add": lambda x: x + x,
+        "pad": lambda x: torch.nn.functional.pad(x, (1, 1)),
+        "index_fill": lambda x: x.index_fill(1, torch.tensor([0], device=x.device), 1.0),
+        "mul": lambda x: x * x,
+    }[name]
+    result = operator(values.to("hpu").to(dtype))
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.float().cpu(), operator(values).to(dtype).float())
+
+
+def test_float8_e4m3fn_saturates_at_gaudi2s_largest_value():
+    values = torch.tensor([300.0, -1000.0, 3.0], device="hpu").to(torch.float8_e4m3fn)
+    assert values.float().tolist() == [240.0, -240.0, 3.0]
+
+
+def test_tensor_split_takes_indices_on_the_cpu():
+    parts = torch.arange(6, device="hpu").tensor_split(torch.tensor([2, 3]))
+    assert [part.tolist() for part in parts] == [[0, 1], [2], [3, 4, 5]]
