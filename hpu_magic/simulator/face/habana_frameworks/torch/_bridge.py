@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from pathlib import Path
 
 import torch
 from hpu_magic.simulator import cards, engine
 from hpu_magic.simulator.activation import TooLate
 from hpu_magic.simulator.page import COUNTERS_OFFSET
-
-from . import _autocast_lists
 
 _FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
 _loaded = False
@@ -32,9 +31,9 @@ def load() -> None:
         raise TooLate
     native.set_driver(_acquire)
     native.set_autocast_operators(
-        _operators("PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", _autocast_lists.LOWER),
-        _operators("PT_HPU_AUTOCAST_FP32_OPS_LIST", _autocast_lists.FP32),
-        list(_autocast_lists.PROMOTE),
+        _operators("lower_precision", "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST"),
+        _operators("fp32", "PT_HPU_AUTOCAST_FP32_OPS_LIST"),
+        _operators("promote"),
     )
     # Backward runs on the thread that calls it: on a thread of its own, OpenMP would start a
     # second pool of workers there, and the two pools would fight for the cores.
@@ -52,14 +51,12 @@ def _acquire() -> tuple[object, int, int, float]:
     return card.page, COUNTERS_OFFSET, card.capacity, _FLOAT8_E4M3FN_LIMIT[card.generation]
 
 
-def _operators(variable: str, default: tuple[str, ...]) -> list[str]:
-    """Operator names of the file that `variable` names, one a line; else the default list."""
-    path = os.environ.get(variable)
-    if not path:
-        return list(default)
+def _operators(kind: str, variable: str | None = None) -> list[str]:
+    """Operator names, one a line, of the file that `variable` names; else the vendor's own."""
+    own = Path(__file__).parent / "autocast_operators" / f"{kind}.txt"
+    chosen = os.environ.get(variable) if variable else None
     try:
-        with open(path) as file:
-            return [line.strip() for line in file if line.strip()]
+        return Path(chosen or own).read_text().split()
     except OSError as unreadable:
         warnings.warn(f"{variable}: {unreadable}; the default list stays in force.", stacklevel=2)
-        return list(default)
+        return own.read_text().split()
