@@ -162,3 +162,23 @@ def test_plain_context_manager(model, torch, shell):
 def test_plain_context_manager_refuses_other_types(shell, dtype):
     with pytest.raises(ValueError, match="bf16"):
         hpu_magic.autocast(dtype)
+
+
+def test_lists_given_before_torch_is_imported_are_in_force_at_once(script, tmp_path):
+    cells = [
+        "%load_ext hpu_magic",
+        "%%hpu_autocast --lower mm,addmm,linear\n"
+        "import torch; x = torch.ones(2, 2, device='hpu')\n"
+        "print(torch.mm(x, x).dtype, torch.bmm(x[None], x[None]).dtype)",
+        "%hpu_autocast",
+    ]
+    out = script(
+        f"""
+        from IPython.core.interactiveshell import InteractiveShell
+        for source in {cells!r}:
+            InteractiveShell.instance().run_cell(source, store_history=True)
+        """,
+        JPY_SESSION_NAME=str(tmp_path / "lists.ipynb"),
+    )
+    assert "torch.bfloat16 torch.float32" in out
+    assert "lower precision: addmm linear mm" in out

@@ -71,7 +71,7 @@ def test_too_late_is_one_sentence_that_offers_the_restart(notebook):
     assert "%hpu_mode --restart" in out
 
 
-def test_status_before_torch_and_before_a_card(notebook):
+def test_status_before_torch_and_before_a_card(notebook, tmp_path):
     out = notebook(
         "%load_ext hpu_magic",
         "%hpu",
@@ -79,6 +79,7 @@ def test_status_before_torch_and_before_a_card(notebook):
         "import torch",
         "%hpu",
         "print(torch.hpu.is_initialized())",
+        HPU_MAGIC_CARDS_DIR=str(tmp_path),
     )
     assert "SIMULATED" in out
     assert "(not imported)" in out
@@ -104,6 +105,30 @@ def test_status_with_a_card_tells_owner_memory_and_mode(run, shell, torch):
 def test_status_names_the_process_that_holds_another_card(run, holder):
     cell = run("%hpu")
     assert f"held by pid {holder.pid}" in cell.out
+
+
+def test_busy_machine_is_a_sentence_that_names_the_holder(notebook, tmp_path):
+    """Two notebooks, one card."""
+    out = notebook(
+        "%load_ext hpu_magic",
+        "import os, subprocess, sys, torch",
+        "other = subprocess.Popen([sys.executable, '-c', \"import torch; "
+        "torch.ones(1, device='hpu'); print(flush=True); input()\"], stdin=subprocess.PIPE, "
+        "stdout=subprocess.PIPE, env={**os.environ, 'HPU_MAGIC_SIMULATOR': '1'})\n"
+        "other.stdout.readline(); print('holder', other.pid)",
+        "model = torch.nn.Linear(1, 1)",
+        "sys.stderr = sys.stdout",
+        "%hpu_to model",
+        "print(model.weight.device)",
+        "other.communicate(b'.')",
+        HPU_MAGIC_CARDS_DIR=str(tmp_path),
+        HPU_MAGIC_CARDS="1",
+    )
+    holder = out.split("holder ")[1].split()[0]
+    (sentence,) = [line for line in out.splitlines() if "Device acquire failed" in line]
+    assert "UsageError" in sentence
+    assert holder in out.split("Device acquire failed")[1]
+    assert "\ncpu\n" in out
 
 
 @pytest.fixture

@@ -87,6 +87,11 @@ def test_cell_that_raised_is_reported_as_well(run, ns):
     assert "left in kept  1.00 MiB" in cell.out
 
 
+def test_what_a_traceback_keeps_alive_is_named(run, ns):
+    run("def step():\n    held = torch.zeros(1 << 18, device='hpu')\n    1 / 0")
+    assert "left in the last traceback  1.00 MiB" in run("%%hpu_memory\nstep()").out
+
+
 def test_cell_that_left_nothing_says_so(run, ns):
     assert "left no new tensors" in run("%%hpu_memory\n1 + 1").out
 

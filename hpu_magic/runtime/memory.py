@@ -165,7 +165,7 @@ class MemoryWatch:
         }
         shown = self._namespace.get("Out", {})
         variables.update({f"Out[{number}]": value for number, value in dict(shown).items()})
-        last = getattr(sys, "last_value", None)
+        last = sys.exc_info()[1] or getattr(sys, "last_value", None)
         frames = getattr(last, "__traceback__", None)
         while frames is not None:
             local = frames.tb_frame.f_locals
