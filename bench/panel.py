@@ -12,14 +12,14 @@ from jupyter_client.manager import start_new_kernel
 
 from .harness import Figure, in_turn
 
-FITS = 20
-STEPS = 600
+FITS = 16
+STEPS = 300
 WARM_UP = 50
 RATE = 10.0  # updates a second, the panel's own default in a fit
 
 
 def figures() -> Iterator[Figure]:
-    manager, client = start_new_kernel(kernel_name="python3")
+    manager, client = start_new_kernel(extra_arguments=["--log-level=ERROR"])
     lines: list[str] = []
 
     def output(message: dict) -> None:

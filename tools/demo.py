@@ -1,0 +1,68 @@
+"""Run the quickstart in a fresh kernel and say in one line what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
+EXECUTED = ROOT / "build" / "quickstart.ipynb"
+LOWEST_ACCURACY = 0.97
+
+
+def execute(notebook: Any) -> dict[str, Any]:
+    """Execute the notebook, naming each step, and return the `summary` that it defines."""
+    question = nbformat.v4.new_code_cell("import json; print(json.dumps(summary))")
+    notebook.cells.append(question)
+    client = NotebookClient(
+        notebook,
+        timeout=600,
+        resources={"metadata": {"path": str(EXECUTED.parent)}},
+        extra_arguments=["--log-level=ERROR"],
+    )
+    with client.setup_kernel():
+        for number, cell in enumerate(notebook.cells):
+            if cell.cell_type == "markdown":
+                print(cell.source.partition("\n")[0].lstrip("# "), flush=True)
+            client.execute_cell(cell, number)
+    notebook.cells.remove(question)
+    [answer] = question.outputs
+    return json.loads(answer.text)
+
+
+def main() -> int:
+    """Return the exit code: 1 when a cell fails or the accuracy is too low."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    EXECUTED.parent.mkdir(exist_ok=True)
+    started = perf_counter()
+    try:
+        summary = execute(notebook)
+    except CellExecutionError as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    seconds = perf_counter() - started
+    nbformat.write(notebook, EXECUTED)
+    print(f"The executed notebook is {EXECUTED.relative_to(ROOT)}.")
+    if summary["accuracy"] < LOWEST_ACCURACY:
+        print(
+            f"demo: accuracy {summary['accuracy']:.3f} is below {LOWEST_ACCURACY}.",
+            file=sys.stderr,
+        )
+        return 1
+    print(
+        f"demo: accuracy {summary['accuracy']:.3f} on {summary['device']}, "
+        f"peak memory {summary['peak_memory'] / 2**20:.1f} MiB, {seconds:.0f} s"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
