@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -51,6 +54,19 @@ def test_plain_functions_are_found_and_listed():
         assert name in dir(hpu_magic)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         getattr(hpu_magic, "nothing")  # noqa: B009
+
+
+def test_script_without_a_card_is_told_once_that_it_is_simulated(tmp_path):
+    code = (
+        "import hpu_magic, torch\nx = hpu_magic.to(torch.ones(1))\ny = hpu_magic.to(x)\n"
+        "print(y.device)"
+    )
+    settings = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=settings, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "hpu:0\n"
+    assert done.stderr.count("SIMULATED") == 1
 
 
 def test_cpu_work_before_load_ext_changes_nothing(notebook):
@@ -134,10 +150,6 @@ def test_busy_machine_is_a_sentence_that_names_the_holder(notebook, tmp_path):
 @pytest.fixture
 def holder(shell):
     """Another process that holds a card."""
-    import os
-    import subprocess
-    import sys
-
     code = "import torch; torch.ones(1, device='hpu'); print('ready', flush=True); input()"
     process = subprocess.Popen(
         [sys.executable, "-c", code],

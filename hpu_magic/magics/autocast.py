@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -24,7 +25,8 @@ class AutocastMagics(CommandMagics):
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         self._standing: argparse.Namespace | None = None
-        self._entered: list[autocast] = []
+        # Cells may run in several threads (a kernel's subshells), each with its own state.
+        self._cells = threading.local()
         cells.offer("hpu_autocast", self._context)
 
     @line_cell_magic
@@ -141,6 +143,13 @@ class AutocastMagics(CommandMagics):
             self._standing = None
         while self._entered:
             self._entered.pop().__exit__(None, None, None)
+
+    @property
+    def _entered(self) -> list[autocast]:
+        """The contexts of the cells that run in this thread, the innermost last."""
+        if not hasattr(self._cells, "entered"):
+            self._cells.entered = []
+        return self._cells.entered
 
     def _before(self, info: object) -> None:
         assert self._standing is not None

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpu_magic import backend, monitor
 from hpu_magic.monitor import CardReading, Snapshot
+from hpu_magic.runtime import restart
 from hpu_magic.runtime.errors import RefusedError, suggestion
 
 DTYPES = {
@@ -37,15 +38,19 @@ def taken() -> bool:
 
 
 def torch_with_hpu() -> ModuleType:
-    """Import torch and see to it that ``torch.hpu`` answers.
+    """Import torch and see to it that ``torch.hpu`` answers; a script is told whose it is.
 
     Raises
     ------
     RefusedError
         Neither the vendor's package nor the simulator can be used.
     """
+    # In a notebook, loading the extension has said so already.
+    silent = bridge_loaded() or restart.interactive()
     try:
-        backend.activate()
+        announcement = backend.activate()
+        if not silent:
+            print(f"hpu_magic: {announcement}", file=sys.stderr)
         import torch
         import torch.hpu  # type: ignore[import-not-found]
     except (ImportError, RuntimeError, ValueError) as error:
