@@ -12,7 +12,7 @@ from jupyter_client.manager import start_new_kernel
 
 from .harness import Figure, in_turn
 
-FITS = 16
+FITS = 24
 STEPS = 300
 WARM_UP = 50
 RATE = 10.0  # updates a second, the panel's own default in a fit
