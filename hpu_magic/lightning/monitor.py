@@ -111,12 +111,17 @@ class FitMonitorBase:
         if epoch % max(1, (self.progress.epochs or 0) // _EPOCHS_MARKED) == 0:
             self._sampler.mark("epoch", f"epoch {epoch + 1}")
 
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Note the batch, so that a failure can be told by it."""
+        self._batch = batch_idx + 1
+
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count the step; at the panel's rate, report the loss of the step before."""
         self._window_steps += 1
-        self._batch = batch_idx + 1
         now = time.monotonic()
         if now >= self._due:
             self._report(now)
@@ -133,6 +138,12 @@ class FitMonitorBase:
         self._pause()
         self.progress.phase = "validating"
 
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Note the batch, so that a failure can be told by it."""
+        self.progress.validation_batch = batch_idx + 1
+
     def on_validation_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep answering while Lightning validates."""
         if self._poll is not None and time.monotonic() >= self._due:
@@ -143,6 +154,7 @@ class FitMonitorBase:
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Report the validation loss that the model logged."""
+        self.progress.validation_batch = None
         if trainer.sanity_checking:
             return
         loss = validation_loss(trainer.callback_metrics)
@@ -165,6 +177,10 @@ class FitMonitorBase:
     def release(self, trainer: Any) -> None:
         """Drop references to the device's tensors and give the Trainer its limits back."""
         self._previous = None
+        # A fit that was broken off leaves its batch in the collections of logged values.
+        loop = trainer.fit_loop.epoch_loop
+        for results in (loop._results, loop.val_loop._results):
+            results.batch = None
         if self._limits is not None:
             trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = self._limits
             self._limits = None

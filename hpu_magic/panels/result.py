@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hpu_magic.runtime import units
 from hpu_magic.runtime.report import Report, Row
@@ -94,13 +93,21 @@ class FitResult(Report):
         curves = "Curves of loss, pace and device memory."
         return [{"image/svg+xml": self.picture, "text/plain": curves}, table]
 
+    def note_shown(self) -> None:
+        """Remember that the running cell shows the result already."""
+        self._shown_by_cell = _running_cell()
+
     def _ipython_display_(self) -> None:
         """Show the result, but not a second time below the panel that shows it already."""
-        from IPython.core.getipython import get_ipython
         from IPython.display import display
 
-        shell: Any = get_ipython()
-        if shell is not None and shell.execution_count == self._shown_by_cell:
+        if self._shown_by_cell is not None and self._shown_by_cell == _running_cell():
             return
         for bundle in self.bundles():
             display(bundle, raw=True)
+
+
+def _running_cell() -> int | None:
+    from IPython.core.getipython import get_ipython
+
+    return getattr(get_ipython(), "execution_count", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import signal
 import threading
@@ -37,9 +38,8 @@ class _Session:
     def __init__(self, model_name: str, device_label: str, source: Sampler) -> None:
         self.model_name = model_name
         self.device_label = device_label
-        self.progress = FitProgress()
         self.stop = threading.Event()
-        self.record = RunRecord(source, self.progress.began)
+        self.progress = FitProgress()
         self._header_due = 0.0
         self._limit_drawn = math.nan
         self._drawing = threading.Lock()
@@ -49,15 +49,14 @@ class _Session:
             from hpu_magic.panels.charts import Charts
             from hpu_magic.panels.widget import PanelWidget
 
-            self.widget = PanelWidget(Charts(self.record.lines.capacity), self.stop.set)
-        else:
-            self.terminal = TerminalView()
-
-    def show(self) -> None:
-        """Bring the panel up."""
-        if self.widget is not None:
+            self.widget = PanelWidget(Charts(), self.stop.set)
             self._head()
             self.widget.show()
+        else:
+            self.terminal = TerminalView()
+        # Bringing the panel up takes a moment that is not the fit's.
+        self.progress.began = time.monotonic()
+        self.record = RunRecord(source, self.progress.began)
 
     def tick(self, source: Sampler) -> None:
         """Take one sample into the record and draw it."""
@@ -125,13 +124,12 @@ class _Session:
         if self.terminal is not None:
             self.terminal.finish(result)
         if self.widget is not None:
-            from IPython.core.getipython import get_ipython
             from IPython.display import display
 
             picture, table = result.bundles()
             self.widget.replace(picture)
             display(table, raw=True)
-            result._shown_by_cell = getattr(get_ipython(), "execution_count", None)
+        result.note_shown()
         return result
 
     def _result(self) -> FitResult:
@@ -181,7 +179,6 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
     monitor = monitor_class(sampler(), session.progress, session.stop, interval, poll)
     if device_memory() is not None:
         _reset_peak()
-    session.show()
     subscription = sampler().subscribe(session.tick, rate=1 / interval)
     interrupted = False
     try:
@@ -204,7 +201,9 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
             session.progress.end("interrupted" if interrupted else outcome)
         result = session.finish()
     if interrupted:
-        # Raised anew: the traceback of the first holds the frames, and so the memory, of the step.
+        # The first exception holds the frames of the step, and they its tensors, in cycles: it is
+        # collected, and another raised.
+        gc.collect()
         raise KeyboardInterrupt
     return result
 

@@ -98,4 +98,6 @@ class PanelWidget:
         for widget in (self._model, self._button, self._header, *self._box.children[:1], self._box):
             widget.close()
         # jupyter_bokeh's widget is closed again when it is collected, and raises with a document.
-        self.charts.layout.document.clear()
+        document = self.charts.layout.document
+        if document is not None:
+            document.clear()

@@ -26,6 +26,7 @@ class FitProgress:
     epochs: int | None = None
     batch: int = 0
     batches: int | None = None
+    validation_batch: int | None = None
     steps: int = 0
     planned_steps: int | None = None
     stopping: bool = False
@@ -59,9 +60,12 @@ class FitProgress:
 
     def where(self) -> str:
         """Return the place in the fit, for example ``epoch 3 of 10, batch 40 of 57``."""
-        if not self.steps and self.training_began is None:
-            return "before the first batch"
+        validating = f"validation batch {self.validation_batch}" if self.validation_batch else ""
+        if self.training_began is None:
+            return validating or "before the first batch"
         epoch = f"epoch {self.epoch + 1}" + (f" of {self.epochs}" if self.epochs else "")
+        if validating:
+            return f"{epoch}, {validating}"
         batch = f"batch {self.batch}" + (f" of {self.batches}" if self.batches else "")
         return f"{epoch}, {batch}"
 
