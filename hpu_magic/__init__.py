@@ -31,6 +31,8 @@ _FUNCTIONS = {
     "status": "hpu_magic.runtime.status",
     "fit": "hpu_magic.panels.fit",
     "panel": "hpu_magic.panels.panel",
+    "flags": "hpu_magic.runtime.flags",
+    "release": "hpu_magic.runtime.release",
 }
 
 __all__ = ["__version__", *_FUNCTIONS]

@@ -121,3 +121,18 @@ def test_spoilt_memory_counts_as_none(run, shell, forgetful):
     assert restart.recall() == {}
     restart.remember({"PT_HPU_LAZY_MODE": "0"})
     assert restart.recall() == {"PT_HPU_LAZY_MODE": "0"}
+
+
+def test_mode_survives_run_all_even_where_torch_comes_before_the_extension(notebook):
+    notebook("%load_ext hpu_magic", "import torch", "%hpu_mode lazy")
+    out = notebook("import torch", "%load_ext hpu_magic", "%hpu_mode lazy")
+    assert "Remembered for this notebook: PT_HPU_LAZY_MODE=1" in out
+    assert "loaded     lazy" in out
+    assert "restart" not in out.lower()
+
+
+def test_remembered_mode_that_comes_too_late_says_where_to_put_the_extension(notebook):
+    notebook("%load_ext hpu_magic", "import torch", "%hpu_mode lazy")
+    out = notebook("import torch", "%load_ext hpu_magic", HPU_MAGIC_SIMULATOR="1")
+    assert "read already: PT_HPU_LAZY_MODE=1" in out
+    assert "above the first import of torch" in out

@@ -5,6 +5,7 @@ No module here imports torch, Bokeh or ipywidgets at its top: loading the extens
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,8 @@ _FAMILIES = (
     ("timing", "TimingMagics"),
     ("fit", "FitMagics"),
     ("panel", "PanelMagics"),
-    ("fit", "FitMagics"),
-    ("panel", "PanelMagics"),
+    ("flags", "FlagsMagics"),
+    ("release", "ReleaseMagics"),
 )
 _loaded: list[CommandMagics] = []
 
@@ -66,9 +67,21 @@ def _announce(remembered: dict[str, str]) -> None:
         print(f"{late} Type %hpu_mode --restart to restart this kernel.")
     except (RuntimeError, ValueError) as error:
         print(f"No hpu device: {error}")
+    from hpu_magic.runtime import restart
+
     if remembered:
-        settings = ", ".join(f"{name}={value}" for name, value in remembered.items())
-        print(f"Remembered for this notebook: {settings}.")
+        print(f"Remembered for this notebook: {_settings(remembered)}.")
+    elif spent := {
+        name: value for name, value in restart.recall().items() if os.environ.get(name) != value
+    }:
+        print(
+            f"Remembered for this notebook, but read already: {_settings(spent)}. Put "
+            "%load_ext hpu_magic above the first import of torch."
+        )
+
+
+def _settings(environment: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in environment.items())
 
 
 def _install_lightning_hook() -> None:

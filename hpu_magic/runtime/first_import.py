@@ -16,11 +16,6 @@ from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import Any
 
-READ_AT_IMPORT = (
-    "PT_HPU_LAZY_MODE",
-    "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST",
-    "PT_HPU_AUTOCAST_FP32_OPS_LIST",
-)
 _LOADERS = "torch|lightning|pytorch_lightning|habana_frameworks|transformers|accelerate"
 _IMPORT = re.compile(rf"^\s*(?:import|from)\s+(?:{_LOADERS})\b.*$", re.MULTILINE)
 
@@ -58,7 +53,7 @@ class _Observer(MetaPathFinder):
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> None:
         if name == "torch" and self.environment is None:
-            self.environment = _settings(os.environ)
+            self.environment = dict(os.environ)
             self.origin = _origin(sys._getframe(1), self.number())
 
 
@@ -98,14 +93,10 @@ def origin(cells: Sequence[str] = ()) -> Origin | None:
 
 
 def environment_at_import() -> Mapping[str, str]:
-    """Return the import-time settings as the library found (or will find) them."""
+    """Return the environment as the library found it, or will find it."""
     if _observer is not None and _observer.environment is not None:
         return _observer.environment
-    return _settings(os.environ)
-
-
-def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: environment[name] for name in READ_AT_IMPORT if name in environment}
+    return os.environ
 
 
 def _origin(frame: FrameType | None, number: int | None) -> Origin | None:

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -87,8 +86,13 @@ def recall() -> dict[str, str]:
 
 
 def apply() -> dict[str, str]:
-    """Set the remembered variables in this process if torch is not loaded yet; return them."""
-    if "torch" in sys.modules or not interactive():
+    """Set the remembered variables in this process and return them.
+
+    Nothing is set, and nothing returned, once the vendor's library is loaded: it has read them.
+    """
+    from hpu_magic.runtime.device import bridge_loaded
+
+    if bridge_loaded() or not interactive():
         return {}
     remembered = recall()
     os.environ.update(remembered)

@@ -1,0 +1,53 @@
+"""``%hpu_flags``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.settings import RESTART
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.flags import FlagsReport
+
+
+@magics_class
+class FlagsMagics(CommandMagics):
+    """The runtime's environment variables."""
+
+    @line_magic
+    @magic_arguments()
+    @argument(
+        "flag",
+        nargs="?",
+        metavar="NAME[=VALUE]",
+        help="a flag or the beginning of several; with =VALUE it is set, with = alone taken back",
+    )
+    @RESTART
+    def hpu_flags(self, line: str) -> FlagsReport:
+        """Show the documented runtime flags, or set one.
+
+        Flags are environment variables, and most are read once, when torch is imported. Set
+        later, a flag is remembered for this notebook and takes effect at the next start.
+        Examples::
+
+            %hpu_flags
+            %hpu_flags PT_HPU_LAZY_MODE
+            %hpu_flags PT_HPU_METRICS
+            %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=1
+            %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=1 --restart
+            %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=
+        """
+        from hpu_magic.runtime import flags
+
+        options = self.parse(self.hpu_flags, line)
+        if options.flag is None:
+            return self.call(flags.flags, restart_now=options.restart)
+        name, given, value = options.flag.partition("=")
+        if not name:
+            raise UsageError(f"{options.flag!r} names no flag: write %hpu_flags NAME=VALUE.")
+        return self.call(flags.flags, name, value if given else None, restart_now=options.restart)
