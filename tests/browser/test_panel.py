@@ -1,0 +1,189 @@
+"""The live panel in a real JupyterLab, looked at and clicked in a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+pytestmark = pytest.mark.browser
+
+SETUP = """
+%load_ext hpu_magic
+import logging, warnings
+import lightning.pytorch as pl, torch
+from torch import nn
+from sklearn.datasets import load_digits
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+warnings.filterwarnings("ignore")
+torch.set_num_threads(1)
+
+class DigitReader(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(512, 10))
+    def training_step(self, batch, index):
+        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+    def validation_step(self, batch, index):
+        self.log("val_loss", nn.functional.cross_entropy(self.network(batch[0]), batch[1]))
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=3e-4)
+
+digits = load_digits()
+pixels = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+dataset = torch.utils.data.TensorDataset(pixels, torch.tensor(digits.target))
+train, val = torch.utils.data.random_split(dataset, [1437, 360])
+loaders = torch.utils.data.DataLoader(train, 32), torch.utils.data.DataLoader(val, 360)
+"""
+FIT = """%%hpu_fit -o result
+trainer = pl.Trainer(accelerator="hpu", devices=1, precision="bf16-mixed", max_epochs=1_000,
+                     logger=False, enable_checkpointing=False, enable_model_summary=False)
+trainer.fit(DigitReader(), *loaders)"""
+AFTER = "print('outcome:', result.outcome)"
+
+POINTS = """() => {
+  const sources = Object.values(Bokeh.index.roots ?? Bokeh.index)
+    .flatMap(view => [...view.model.references()])
+  const lines = sources.find(one => one.data && "train" in one.data)
+  return lines ? lines.data.time.length : 0
+}"""
+
+
+def wait_until(page: Any, condition: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
+        page.wait_for_timeout(100)
+
+
+def open_notebook(page: Any, lab: Any, name: str, *cells: str) -> None:
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source.strip()) for source in cells],
+        metadata={
+            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
+        },
+    )
+    nbformat.write(notebook, lab.folder / name)
+    page.goto(lab.address(name))
+    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    wait_until(page, lambda: "idle" in lab.kernel_states(name), 60, "the start of the kernel")
+    # The page hears of the kernel a moment later; run before that, it asks which kernel to use.
+    page.wait_for_timeout(2_000)
+
+
+def run_all(page: Any) -> None:
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+
+
+def choose_theme(page: Any, name: str) -> None:
+    page.get_by_role("menuitem", name="Settings", exact=True).click()
+    page.get_by_text("Theme", exact=True).hover()
+    page.get_by_text(name, exact=True).click()
+    page.wait_for_selector(f"body[data-jp-theme-name='{name}']", state="attached")
+    page.wait_for_timeout(500)
+
+
+def busy_prompt(page: Any, cell: int) -> bool:
+    prompt = page.locator(".jp-Notebook .jp-CodeCell").nth(cell).locator(".jp-InputPrompt")
+    return "[*]" in prompt.inner_text()
+
+
+def keep_screenshot(page: Any, panel: Any, name: str, folder: Path) -> None:
+    chosen = Path(os.environ.get("HPU_MAGIC_SCREENSHOTS") or folder)
+    chosen.mkdir(parents=True, exist_ok=True)
+    panel.scroll_into_view_if_needed()
+    panel.screenshot(path=chosen / name)
+
+
+@pytest.fixture
+def page(browser: Any) -> Any:
+    page = browser.new_page(viewport={"width": 1280, "height": 1000}, device_scale_factor=2)
+    page.set_default_timeout(30_000)
+    page.problems = []
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    yield page
+    page.close()
+
+
+def test_curve_moves_and_stop_works_while_the_cell_is_busy(
+    page: Any, lab: Any, tmp_path: Path
+) -> None:
+    open_notebook(page, lab, "fit.ipynb", SETUP, FIT, AFTER)
+    run_all(page)
+    stop = page.get_by_role("button", name="Stop")
+    stop.wait_for(timeout=240_000)
+    wait_until(page, lambda: page.evaluate(POINTS) > 10, 60, "a curve of ten points")
+
+    seen, busy = page.evaluate(POINTS), busy_prompt(page, 1)
+    wait_until(page, lambda: page.evaluate(POINTS) > seen + 5, 20, "a longer curve")
+    assert busy
+    assert busy_prompt(page, 1), "the curve has to move while the cell is busy"
+
+    panel = page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".jp-OutputArea-output")
+    header = panel.last.inner_text()
+    assert "Training DigitReader, epoch" in header
+    assert "hpu:0 (simulated GAUDI2)" in header
+    page.wait_for_timeout(8_000)
+    keep_screenshot(page, panel.last, "panel.png", tmp_path)
+    choose_theme(page, "JupyterLab Dark")
+    keep_screenshot(page, panel.last, "panel-dark.png", tmp_path)
+    choose_theme(page, "JupyterLab Light")
+
+    stop.click()
+    pressed = time.monotonic()
+    output = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
+    wait_until(page, lambda: output.count() > 0, 20, "the end of the fit after Stop")
+    assert time.monotonic() - pressed < 20
+    assert output.first.inner_text().strip() == "outcome: stopped"
+    assert page.locator(".jp-RenderedText[data-mime-type*='stderr']").count() == 0
+    assert page.problems == []
+
+
+def test_saved_notebook_holds_the_picture_and_no_script(page: Any, lab: Any) -> None:
+    short = FIT.replace("1_000", "3")
+    open_notebook(page, lab, "saved.ipynb", SETUP, short, AFTER)
+    run_all(page)
+    output = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
+    wait_until(page, lambda: output.count() > 0, 240, "the end of the fit")
+    assert output.first.inner_text().strip() == "outcome: finished"
+    page.keyboard.press("Control+s")
+    file = lab.folder / "saved.ipynb"
+
+    def outputs() -> list[Any]:
+        try:
+            return json.loads(file.read_text())["cells"][1]["outputs"]
+        except json.JSONDecodeError:  # while it is being written
+            return []
+
+    wait_until(page, lambda: bool(outputs()), 10, "the saving of the notebook")
+    assert [sorted(one["data"]) for one in outputs()] == [
+        ["image/svg+xml", "text/plain"],
+        ["text/html", "text/plain"],
+    ]
+    assert file.stat().st_size < 100_000
+
+
+def test_memory_panel_moves_and_its_button_leaves_a_picture(page: Any, lab: Any) -> None:
+    allocate = "import torch, time\nkept = []\nfor _ in range(60):\n"
+    allocate += "    kept.append(torch.zeros(1 << 18, device='hpu'))\n    time.sleep(0.1)"
+    open_notebook(
+        page, lab, "memory.ipynb", "%load_ext hpu_magic", "%hpu_panel --interval 0.1", allocate
+    )
+    run_all(page)
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    wait_until(page, lambda: "MiB in use" in cells.nth(1).inner_text(), 120, "memory in use")
+    before = cells.nth(1).inner_text()
+    wait_until(page, lambda: cells.nth(1).inner_text() != before, 10, "a change of memory")
+    assert busy_prompt(page, 2), "the panel has to move while another cell is busy"
+    page.get_by_role("button", name="Stop").click()
+    picture = cells.nth(1).locator(".jp-RenderedSVG")
+    picture.wait_for(timeout=20_000)
+    assert page.problems == []
