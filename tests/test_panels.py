@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -47,7 +48,7 @@ def test_trace_covers_the_whole_run_in_bounded_space() -> None:
     times = trace.data()["time"]
     assert times[0] == 0
     assert times[-1] > 12_000
-    steps = {later - earlier for earlier, later in zip(times, times[1:], strict=False)}
+    steps = {later - earlier for earlier, later in itertools.pairwise(times)}
     assert steps == {float(trace.stride)}
 
 

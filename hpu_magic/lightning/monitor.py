@@ -137,6 +137,7 @@ class FitMonitorBase:
             return
         self._pause()
         self.progress.phase = "validating"
+        self.progress.validation_began = time.monotonic()
 
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -154,7 +155,7 @@ class FitMonitorBase:
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Report the validation loss that the model logged."""
-        self.progress.validation_batch = None
+        self.progress.validation_batch = self.progress.validation_began = None
         if trainer.sanity_checking:
             return
         loss = validation_loss(trainer.callback_metrics)

@@ -106,15 +106,17 @@ class _Session:
             rough = f"{max(1, round(left))} s" if left < 60 else units.duration(left)
             details.insert(1, f"about {rough} left")
         share = progress.steps / progress.planned_steps if progress.planned_steps else None
-        doing = {"starting": "Starting", "training": "Training", "validating": "Validating"}
-        word = "Stopping" if progress.stopping else doing.get(progress.phase, progress.phase)
+        where = progress.where(short_validations=False)
+        word = "Training" if progress.training_began is not None else "Starting"
+        if progress.long_validation:
+            word = "Validating"
+        if progress.stopping:
+            word = "Stopping"
         if self.widget is not None:
-            headline = f"<b>{word}</b> {escape(self.model_name)}, {escape(progress.where())}"
+            headline = f"<b>{word}</b> {escape(self.model_name)}, {escape(where)}"
             self.widget.head(headline, ", ".join(details), share)
         if self.terminal is not None:
-            self.terminal.line(
-                f"{word} {self.model_name}: " + ", ".join([progress.where(), *details])
-            )
+            self.terminal.line(f"{word} {self.model_name}: " + ", ".join([where, *details]))
 
     def finish(self) -> FitResult:
         """Replace the panel by what stays, and return it."""

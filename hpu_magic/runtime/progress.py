@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["FitProgress"]
 
+_NOTICED_SECONDS = 0.7
+
 
 @dataclass
 class FitProgress:
@@ -27,6 +29,7 @@ class FitProgress:
     batch: int = 0
     batches: int | None = None
     validation_batch: int | None = None
+    validation_began: float | None = None
     steps: int = 0
     planned_steps: int | None = None
     stopping: bool = False
@@ -58,9 +61,20 @@ class FitProgress:
         pace = (time.monotonic() - self.training_began) / self.steps
         return max(0.0, (self.planned_steps - self.steps) * pace)
 
-    def where(self) -> str:
-        """Return the place in the fit, for example ``epoch 3 of 10, batch 40 of 57``."""
-        validating = f"validation batch {self.validation_batch}" if self.validation_batch else ""
+    @property
+    def long_validation(self) -> bool:
+        """Whether a validation is going on that people notice; short ones are not worth a word."""
+        began = self.validation_began
+        return began is not None and time.monotonic() - began > _NOTICED_SECONDS
+
+    def where(self, *, short_validations: bool = True) -> str:
+        """Return the place in the fit, for example ``epoch 3 of 10, batch 40 of 57``.
+
+        Without ``short_validations`` a validation counts only once it is noticed.
+        """
+        validating = ""
+        if self.validation_batch and (short_validations or self.long_validation):
+            validating = f"validation batch {self.validation_batch}"
         if self.training_began is None:
             return validating or "before the first batch"
         epoch = f"epoch {self.epoch + 1}" + (f" of {self.epochs}" if self.epochs else "")
