@@ -11,7 +11,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.settings import HPUMagics
+from hpu_magic.magics.settings import Configured, HPUMagics
 
 if TYPE_CHECKING:
     from hpu_magic.panels.result import FitResult
@@ -33,7 +33,7 @@ class FitMagics(CommandMagics):
         "--interval",
         type=float,
         metavar="SECONDS",
-        default=0.1,
+        default=Configured("fit_interval"),
         help="seconds between two updates, 0.02 to 60",
     )
     @argument("-o", "--output", metavar="NAME", help="keep the result under this name")

@@ -28,7 +28,7 @@ class PanelMagics(CommandMagics):
         "--history",
         type=float,
         metavar="SECONDS",
-        default=120.0,
+        default=Configured("panel_history"),
         help="seconds that the chart shows, 1 to 86400",
     )
     @argument("--stop", action="store_true", help="stop the panel and keep its last state")

@@ -87,7 +87,7 @@ class _Session:
         charts = self.widget.charts
         if became == "thinned":
             charts.replace(self.record.lines)
-        elif became == "kept":
+        elif became == "kept" and not all(map(math.isnan, row[1:])):
             charts.add(row)
         for point in validation:
             charts.add_validation(*point)
