@@ -33,6 +33,11 @@ _FUNCTIONS = {
     "panel": "hpu_magic.panels.panel",
     "flags": "hpu_magic.runtime.flags",
     "release": "hpu_magic.runtime.release",
+    "profile": "hpu_magic.runtime.profiling",
+    "graph": "hpu_magic.runtime.capture",
+    "replay": "hpu_magic.runtime.graphs",
+    "graphs": "hpu_magic.runtime.graphs",
+    "wrap": "hpu_magic.runtime.wrapping",
 }
 
 __all__ = ["__version__", *_FUNCTIONS]

@@ -12,7 +12,26 @@ from IPython.core.error import UsageError
 OPTIONS = ("--dtype", "--device", "--restart", "--lower", "--fp32", "--level", "--off", "--verbose")
 WORDS = (
     *OPTIONS,
-    *("-n", "-r", "-o", "--output", "--interval", "--stop", "--no-verbose", "--", "-", "---"),
+    *(
+        "-n",
+        "-r",
+        "-o",
+        "--output",
+        "--interval",
+        "--stop",
+        "--no-verbose",
+        "--inputs",
+        "--warmup",
+        "--train",
+        "--sample",
+        "--inputs",
+        "--warmup",
+        "--train",
+        "--sample",
+        "--",
+        "-",
+        "---",
+    ),
     *("on", "off", "eager", "lazy", "hpu", "cpu", "bf16", "fp16", "O2", "O9", "0", "-1", "1e9"),
     *("model", "number", "model.weight", "model.x.y", "..", ".", "missing", "x=1", "--dtype=bf16"),
     *("'", '"', "\\", "\\'", "{", "}", "{number}", "$number", "$", "%", "%s", "%(x)s", "?", "!"),
@@ -49,10 +68,15 @@ def commands(shell):
 
 @pytest.mark.parametrize(
     "name",
-    ["hpu", "hpu_to", "hpu_mode", "hpu_autocast", "hpu_memory", "hpu_time", "hpu_fit", "hpu_panel"],
+    [
+        *("hpu", "hpu_to", "hpu_mode", "hpu_autocast", "hpu_memory", "hpu_time", "hpu_fit"),
+        *("hpu_panel", "hpu_graph", "hpu_replay", "hpu_graphs", "hpu_wrap", "hpu_profile"),
+        *("hpu_flags", "hpu_release"),
+    ],
 )
-def test_help_has_usage_options_and_examples(run, name):
-    text = run(f"%{name}?").out
+def test_help_has_usage_options_and_examples(run, shell, name):
+    mark = "%" if shell.find_line_magic(name) else "%%"
+    text = run(f"{mark}{name}?").out
     assert "Examples" in text
     assert f"%{name}" in text
 
@@ -107,7 +131,10 @@ def raised_by_the_statement(error):
     return any(frame.filename.startswith("<ipython-input") for frame in frames)
 
 
-def test_ten_thousand_random_lines_give_no_traceback(run, shell, torch, capfd):
+def test_ten_thousand_random_lines_give_no_traceback(
+    run, shell, torch, capfd, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     shell.user_ns.update(number=3, model=torch.nn.Linear(1, 1))
     shell.run_line_magic("config", "HPUMagics.time_runs = 1")
     names = commands(shell)

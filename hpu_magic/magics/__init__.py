@@ -24,6 +24,8 @@ _FAMILIES = (
     ("panel", "PanelMagics"),
     ("flags", "FlagsMagics"),
     ("release", "ReleaseMagics"),
+    ("profiling", "ProfileMagics"),
+    ("graphs", "GraphMagics"),
 )
 _loaded: list[CommandMagics] = []
 
@@ -32,6 +34,8 @@ def load(shell: InteractiveShell) -> None:
     """Set up the extension in `shell` and say in one line which device there is."""
     from hpu_magic.runtime import first_import, restart
 
+    # PyTorch's profiler prints its stages below the cell unless told so before torch is imported.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "3")
     restart.attach(_connection_file(shell))
     remembered = restart.apply()
     first_import.observe(lambda: _cell_number(shell))

@@ -263,7 +263,8 @@ class _Entered:
     ) -> None:
         _stack().remove(self)
         try:
-            self.context.__exit__(kind, error, traceback)
+            with _usage_errors():
+                self.context.__exit__(kind, error, traceback)
             if kind is None:
                 for value in self.values:
                     sys.displayhook(value)
@@ -305,7 +306,8 @@ def _show_as_typed(frame: FrameType, line: str) -> None:
 def again() -> bool:
     """Tell whether the innermost cell that repeats runs once more (called by the cell)."""
     current = _stack()[-1]
-    more = current.context.again()  # type: ignore[attr-defined]
+    with _usage_errors():
+        more = current.context.again()  # type: ignore[attr-defined]
     if more:
         current.values.clear()
     return more
@@ -324,7 +326,8 @@ def run(shell: Any, name: str, line: str, cell: str) -> None:
     UsageError
         The cell awaits at top level, which only a cell that IPython runs itself can do.
     """
-    source = shell.transform_cell(f"%%{name} {line}\n{cell}")
+    # A variable that IPython put into the line may have brought line breaks.
+    source = shell.transform_cell(f"%%{name} {' '.join(line.splitlines())}\n{cell}")
     filename = shell.compile.cache(source)
     module = shell.transform_ast(shell.compile.ast_parse(source, filename=filename))
     for statement in module.body:

@@ -31,6 +31,12 @@ class HPUMagics(Configurable):
         0, min=0, help="%%hpu_time -n: runs a repeat; 0 chooses by the time of one run."
     ).tag(config=True)
     time_repeats = Int(5, min=1, help="%%hpu_time -r: repeats of the timed runs.").tag(config=True)
+    graph_warmup = Int(1, min=0, help="%%hpu_graph --warmup: runs before the capture.").tag(
+        config=True
+    )
+    profile_dir = Unicode(
+        "hpu_profile", help="%%hpu_profile --dir: folder that traces are written to."
+    ).tag(config=True)
     panel_interval = Float(
         0.5, min=0.02, max=60.0, help="%hpu_panel --interval: seconds between two samples."
     ).tag(config=True)

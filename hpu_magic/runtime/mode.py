@@ -87,6 +87,35 @@ def requested_mode() -> str | None:
     return "eager" if value == "0" else "lazy"
 
 
+class LazyNeededError(RefusedError):
+    """Something exists in lazy mode only, and this process is in another."""
+
+
+def require_lazy(what: str) -> None:
+    """Refuse `what` unless this process is in lazy mode, or will be when torch is imported.
+
+    Raises
+    ------
+    LazyNeededError
+        The text says how to come into lazy mode.
+    """
+    loaded = loaded_mode()
+    if loaded == "lazy" or (loaded is None and requested_mode() == "lazy"):
+        return
+    if loaded is None:
+        mend = "type %hpu_mode lazy first."
+        if not restart.interactive():
+            mend = f"start python with {VARIABLE}=1."
+        raise LazyNeededError(f"{what} need lazy mode, which has not been asked for: {mend}")
+    by = first_import.origin()
+    mend = "type %hpu_mode lazy --restart (variables are lost)."
+    if not restart.interactive():
+        mend = f"start python with {VARIABLE}=1."
+    raise LazyNeededError(
+        f"{what} need lazy mode, and eager is loaded{f' by {by}' if by else ''}: {mend}"
+    )
+
+
 def mode(
     requested: str | None = None, *, restart_now: bool = False, cells: Sequence[str] = ()
 ) -> ModeReport:

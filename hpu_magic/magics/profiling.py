@@ -1,0 +1,57 @@
+"""``%%hpu_profile``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.magic import cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from hpu_magic.magics import cell as cells
+from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.settings import Configured, HPUMagics
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.profiling import profile
+
+
+@magics_class
+class ProfileMagics(CommandMagics):
+    """Profiles cells on the device."""
+
+    def __init__(self, shell: Any, settings: HPUMagics) -> None:
+        super().__init__(shell, settings)
+        cells.offer("hpu_profile", self._profile)
+
+    @cell_magic
+    @magic_arguments()
+    @argument(
+        "--dir",
+        default=Configured("profile_dir"),
+        metavar="FOLDER",
+        help="where to write the trace; the folder is made if need be",
+    )
+    @argument("--no-trace", action="store_true", help="show the table only")
+    @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
+    def hpu_profile(self, line: str, cell: str) -> None:
+        """Profile a cell: the costliest operators as a table, and a trace file.
+
+        The trace opens in TensorBoard and at ui.perfetto.dev. Examples::
+
+            %%hpu_profile
+            loss = step(batch)
+
+            %%hpu_profile --dir traces -o report
+            loss = step(batch)
+        """
+        cells.run(self.shell, "hpu_profile", line, cell)
+
+    def _profile(self, line: str) -> profile:
+        from hpu_magic.runtime.profiling import profile
+
+        options = self.parse(self.hpu_profile, line, cell=True)
+        self.check_name(options.output)
+        return profile(
+            None if options.no_trace else options.dir,
+            keep=lambda report: self.keep(options.output, report),
+        )

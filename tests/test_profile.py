@@ -1,0 +1,69 @@
+"""%%hpu_profile and hpu_magic.profile."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from IPython.core.error import UsageError
+
+import hpu_magic
+
+
+@pytest.fixture
+def multiplied(run, shell, torch, tmp_path):
+    """The report of a cell with three matrix products, and its output."""
+    shell.user_ns["x"] = torch.ones(64, 32, device="hpu")
+    cell = run(
+        f"%%hpu_profile --dir {tmp_path}/traces -o report\nfor _ in range(3):\n    y = x @ x.T"
+    )
+    assert cell.error is None
+    return shell.user_ns["report"], cell
+
+
+def test_operators_are_listed_with_calls_time_and_shapes(multiplied):
+    report, cell = multiplied
+    [product] = [one for one in report.operators if one.name == "aten::mm"]
+    assert product.calls == 3
+    assert 0 < product.host + product.on_device <= report.seconds
+    assert product.shapes == "[64, 32], [32, 64]"
+    assert "simulated" in cell.out
+    assert "aten::mm" in cell.out
+
+
+def test_trace_is_written_in_the_form_that_tensorboard_and_perfetto_read(multiplied):
+    report, cell = multiplied
+    assert report.trace in cell.out
+    assert report.trace.endswith(".pt.trace.json")
+    with open(report.trace) as file:
+        events = json.load(file)["traceEvents"]
+    products = [one for one in events if one.get("name") == "aten::mm"]
+    assert len(products) == 3
+    assert all(one["ph"] == "X" and one["dur"] > 0 for one in products)
+
+
+def test_without_a_trace_nothing_is_written(run, shell, torch, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("%%hpu_profile --no-trace -o report\ntorch.ones(3)")
+    assert shell.user_ns["report"].trace is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_error_in_the_cell_is_the_users_and_what_ran_is_shown(run, torch):
+    cell = run("%%hpu_profile --no-trace\nimport torch\ntorch.ones(3)\n1 / 0")
+    assert isinstance(cell.error, ZeroDivisionError)
+    assert "aten::ones" in cell.out
+
+
+def test_folder_that_cannot_be_made_is_refused(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    cell = run(f"%%hpu_profile --dir {tmp_path}/file/traces\nran = True")
+    assert isinstance(cell.error, UsageError)
+    assert "cannot be made" in cell.err
+    assert run("'ran' in dir()").result is False
+
+
+def test_plain_context_manager(torch):
+    with hpu_magic.profile() as profile:
+        torch.ones(8, device="hpu") * 2
+    assert any(one.name == "aten::mul" for one in profile.report.operators)
