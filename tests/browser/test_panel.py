@@ -43,7 +43,7 @@ train, val = torch.utils.data.random_split(dataset, [1437, 360])
 loaders = torch.utils.data.DataLoader(train, 32), torch.utils.data.DataLoader(val, 360)
 """
 FIT = """%%hpu_fit -o result
-trainer = pl.Trainer(accelerator="hpu", devices=1, precision="bf16-mixed", max_epochs=1_000,
+trainer = pl.Trainer(accelerator="hpu", devices=1, precision="bf16-mixed", max_epochs=400,
                      logger=False, enable_checkpointing=False, enable_model_summary=False)
 trainer.fit(DigitReader(), *loaders)"""
 AFTER = "print('outcome:', result.outcome)"
@@ -148,7 +148,7 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
 
 
 def test_saved_notebook_holds_the_picture_and_no_script(page: Any, lab: Any) -> None:
-    short = FIT.replace("1_000", "3")
+    short = FIT.replace("400", "3")
     open_notebook(page, lab, "saved.ipynb", SETUP, short, AFTER)
     run_all(page)
     output = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
