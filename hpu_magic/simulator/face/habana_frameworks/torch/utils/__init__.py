@@ -1,5 +1,5 @@
 """Helpers of the bridge."""
 
-from . import experimental, internal, library_loader
+from . import debug, event_dispatcher, experimental, internal, library_loader
 
-__all__ = ["experimental", "internal", "library_loader"]
+__all__ = ["debug", "event_dispatcher", "experimental", "internal", "library_loader"]

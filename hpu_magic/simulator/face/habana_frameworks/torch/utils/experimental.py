@@ -3,12 +3,12 @@
 import torch
 from hpu_magic.simulator.configuration import DeviceType
 
-from ..hpu import get_device_name
+from .. import hpu
 
 
 def _get_device_type() -> int:
     """Return the synDeviceType number of the card: Gaudi 2, Gaudi2 4, Gaudi3 5."""
-    return int(DeviceType[get_device_name()])
+    return int(DeviceType[hpu.get_device_name()])
 
 
 def _is_fp16_supported() -> bool:

@@ -1,0 +1,265 @@
+"""Counts of what the device did: for the whole process, or inside a ``with`` block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hpu_magic.simulator import engine
+
+from ..utils.event_dispatcher import EventDispatcher, EventId, Parameters
+from . import _metrics_file
+
+Counts = dict[str, Any]  # a number, or numbers by name
+Statistics = list[tuple[str, Any]]
+
+
+class MetricNotFound(Exception):
+    """There is no metric of that name in this process."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How one metric is read from the engine's counters and shown."""
+
+    read: Callable[[Mapping[str, Mapping[str, Any]]], Counts]
+    show: Callable[[Counts], Statistics]
+    events: tuple[EventId, ...]
+
+
+def _mean(total: float, number: int) -> float:
+    return total / number if number else 0.0
+
+
+def _read_compilation(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
+    seen = counters["graph_compilation"]
+    return {"number": seen["count"], "nanoseconds": seen["nanoseconds"]}
+
+
+def _show_compilation(counts: Counts) -> Statistics:
+    microseconds = counts["nanoseconds"] / 1e3
+    return [
+        ("TotalNumber", counts["number"]),
+        ("TotalTime", round(microseconds)),
+        ("AvgTime", _mean(microseconds, counts["number"])),
+    ]
+
+
+def _read_fallback(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
+    seen = counters["cpu_fallback"]
+    return {"number": seen["count"], "operators": dict(seen["operators"])}
+
+
+def _show_fallback(counts: Counts) -> Statistics:
+    return [("TotalNumber", counts["number"]), ("FallbackOps", counts["operators"])]
+
+
+def _read_defragmentation(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
+    seen = counters["memory_defragmentation"]
+    return {
+        "number": seen.get("count", 0),
+        "successful": seen.get("successful", 0),
+        "nanoseconds": seen.get("nanoseconds", 0),
+        "longest": seen.get("max_nanoseconds", 0),
+    }
+
+
+def _show_defragmentation(counts: Counts) -> Statistics:
+    return [
+        ("TotalNumber", counts["number"]),
+        ("TotalSuccessful", counts["successful"]),
+        ("AvgTime", _mean(counts["nanoseconds"] / 1e6, counts["number"])),
+        ("MaxTime", counts["longest"] / 1e6),
+    ]
+
+
+def _read_cache(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
+    hit, miss = counters["recipe_cache_hit"], counters["recipe_cache_miss"]
+    return {
+        "hit": hit["count"],
+        "hits": dict(hit["operators"]),
+        "miss": miss["count"],
+        "misses": dict(miss["operators"]),
+    }
+
+
+def _show_cache(counts: Counts) -> Statistics:
+    return [
+        ("TotalHit", counts["hit"]),
+        ("RecipeHit", counts["hits"]),
+        ("TotalMiss", counts["miss"]),
+        ("RecipeMiss", counts["misses"]),
+    ]
+
+
+_KINDS = {
+    "graph_compilation": _Kind(_read_compilation, _show_compilation, (EventId.GRAPH_COMPILATION,)),
+    "cpu_fallback": _Kind(_read_fallback, _show_fallback, (EventId.CPU_FALLBACK,)),
+    "memory_defragmentation": _Kind(
+        _read_defragmentation, _show_defragmentation, (EventId.MEMORY_DEFRAGMENTATION,)
+    ),
+}
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() not in {"", "0", "false", "no", "off"}
+
+
+if _is_set("PT_HPU_ENABLE_CACHE_METRICS"):
+    _KINDS["recipe_cache"] = _Kind(
+        _read_cache, _show_cache, (EventId.CACHE_HIT, EventId.CACHE_MISS)
+    )
+_WITH_DETAILS = _is_set("PT_HPU_METRICS_GC_DETAILS")
+
+
+def _combined(first: Counts, second: Counts, sign: int) -> Counts:
+    """Add or subtract counts, number by number; names whose count is 0 are left out."""
+    result: Counts = {}
+    for key in {**first, **second}:
+        a, b = first.get(key, 0), second.get(key, 0)
+        if isinstance(a, dict) or isinstance(b, dict):
+            combined = _combined(a or {}, b or {}, sign)
+            result[key] = {name: count for name, count in combined.items() if count}
+        elif key == "longest":
+            result[key] = max(a, b) if sign > 0 or a > b else 0
+        else:
+            result[key] = a + sign * b
+    return result
+
+
+class Metric:
+    """One count, running from `start` to `stop`.
+
+    Get one from `metric_global` or `metric_localcontext`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._kind = _KINDS[name]
+        self._stopped: Counts = self._zero()
+        self._since: Counts | None = None
+        self._details: list[tuple[str, float]] = []
+        self._handles: list[int] = []
+
+    def name(self) -> str:
+        """Return the metric's name."""
+        return self._name
+
+    def stats(self) -> Statistics:
+        """Return the statistics as (key, value) pairs.
+
+        Times of ``graph_compilation`` are microseconds, those of
+        ``memory_defragmentation`` milliseconds.
+        """
+        statistics = self._kind.show(self._counted())
+        if _WITH_DETAILS and self._name == "graph_compilation":
+            EventDispatcher.instance().deliver()
+            statistics.append(("Recipes", list(self._details)))
+        return statistics
+
+    def reset(self) -> None:
+        """Count from zero again."""
+        self._stopped = self._zero()
+        self._details.clear()
+        if self._since is not None:
+            self._since = self._now()
+
+    def start(self) -> None:
+        """Count from now on; without effect while counting."""
+        if self._since is None:
+            self._since = self._now()
+            if _WITH_DETAILS and self._name == "graph_compilation":
+                self._subscribe(self._note_detail)
+
+    def stop(self) -> None:
+        """Stop counting and being called back; the statistics stay."""
+        self._stopped = self._counted()
+        self._since = None
+        for handle in self._handles:
+            EventDispatcher.instance().unsubscribe(handle)
+        self._handles.clear()
+
+    def on_metric_change(self, callback: Callable[[Metric], object]) -> None:
+        """Call ``callback(metric)`` soon after each change, from a thread of the bridge."""
+        self._subscribe(lambda timestamp, parameters: callback(self))
+
+    def _subscribe(self, callback: Callable[[int, Parameters], object]) -> None:
+        for event in self._kind.events:
+            self._handles.append(EventDispatcher.instance().subscribe(event, callback))
+
+    def _note_detail(self, timestamp: int, parameters: Parameters) -> None:
+        seen = dict(parameters)
+        self._details.append((seen["name"], float(seen["duration"])))
+
+    def _counted(self) -> Counts:
+        if self._since is None:
+            return self._stopped
+        return _combined(self._stopped, _combined(self._now(), self._since, -1), +1)
+
+    def _now(self) -> Counts:
+        return self._kind.read(engine.load().counters())
+
+    def _zero(self) -> Counts:
+        now = self._now()
+        return _combined(now, now, -1)
+
+
+_global: dict[str, Metric] = {}
+
+
+def _start_global() -> None:
+    """Count from the start of the process: everything the engine has counted so far."""
+    for name in _KINDS:
+        metric = _global[name] = Metric(name)
+        metric.start()
+        metric._since = metric._zero()
+
+
+def metric_global(name: str) -> Metric | None:
+    """Return the metric that counts for the whole process; None when there is no such metric."""
+    return _global.get(name)
+
+
+@contextmanager
+def metric_localcontext(name: str) -> Iterator[Metric]:
+    """Count only what happens inside the ``with`` block.
+
+    Raises
+    ------
+    MetricNotFound
+        There is no metric of that name; ``recipe_cache`` exists only with
+        ``PT_HPU_ENABLE_CACHE_METRICS``.
+    """
+    if name not in _KINDS:
+        raise MetricNotFound(f"There is no metric {name!r}; choose from {', '.join(_KINDS)}.")
+    metric = Metric(name)
+    metric.start()
+    try:
+        yield metric
+    finally:
+        metric.stop()
+
+
+def metrics_dump(file_name: str, format: str = "json") -> None:
+    """Write the statistics of every metric to a file.
+
+    Parameters
+    ----------
+    file_name : str
+        An existing file is kept: the new one gets a numeric suffix.
+    format : str
+        ``"json"`` or ``"text"``.
+
+    Raises
+    ------
+    ValueError
+        The format is another one.
+    """
+    _metrics_file.MetricsFile(file_name, format).append("user", _global.values())
+
+
+_start_global()
+_metrics_file.start(list(_global.values()))

@@ -1,0 +1,227 @@
+"""What the device does, as events: subscribe, then be called or ask.
+
+An event is a timestamp in nanoseconds and pairs of key and value, both text:
+
+``event``
+    What happened: ``graph_compilation``, ``cpu_fallback``, ``host_synchronization``, ...
+``name``
+    The recipe that was compiled, or the operator that fell back or read the device.
+``duration``
+    Microseconds.
+``file``, ``line``
+    Python source that caused it; absent when no Python code did.
+``shapes``
+    Input shapes that caused a compilation.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from hpu_magic.simulator import engine
+
+Parameters = list[tuple[str, str]]
+Callback = Callable[[int, Parameters], object]
+
+_POLL_SECONDS = 0.05
+_HELD_PUBLISHED = 4096
+
+
+class EventId(IntEnum):
+    """Kinds of event. Host synchronisations come as `CUSTOM_EVENT`."""
+
+    GRAPH_COMPILATION = 0
+    CPU_FALLBACK = 1
+    CACHE_HIT = 2
+    CACHE_MISS = 3
+    MEMORY_DEFRAGMENTATION = 4
+    MARK_STEP = 5
+    PROCESS_EXIT = 6
+    DEVICE_ACQUIRED = 7
+    CUSTOM_EVENT = 8
+
+
+_NATIVE = {
+    "graph_compilation": EventId.GRAPH_COMPILATION,
+    "cpu_fallback": EventId.CPU_FALLBACK,
+    "recipe_cache_hit": EventId.CACHE_HIT,
+    "recipe_cache_miss": EventId.CACHE_MISS,
+    "memory_defragmentation": EventId.MEMORY_DEFRAGMENTATION,
+    "mark_step": EventId.MARK_STEP,
+    "device_acquired": EventId.DEVICE_ACQUIRED,
+}
+_FROM_DEVICE = frozenset(_NATIVE.values()) | {EventId.CUSTOM_EVENT}
+
+
+@dataclass
+class _Subscription:
+    event_id: EventId
+    callback: Callback | None
+    position: int
+    published: collections.deque[tuple[int, Parameters]] = field(
+        default_factory=lambda: collections.deque(maxlen=_HELD_PUBLISHED)
+    )
+
+
+class EventDispatcher:
+    """Delivers the device's events to subscribers; one a process, see `instance`.
+
+    The device notes events in a bounded buffer, and only while there are
+    subscribers. A subscription with a callback is served from a thread of its
+    own, within a twentieth of a second, and at each ``mark_step``; one without
+    a callback is asked with `process`.
+    """
+
+    _instance: EventDispatcher | None = None
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._handles = itertools.count(1)
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def instance(cls) -> EventDispatcher:
+        """Return the dispatcher of this process."""
+        if cls._instance is None:
+            cls._instance = cls()
+        return cls._instance
+
+    def subscribe(self, event_id: EventId, callback: Callback | None = None) -> int:
+        """Receive events of one kind from now on.
+
+        Parameters
+        ----------
+        event_id : EventId
+        callback : callable, optional
+            Called as ``callback(timestamp, [(key, value), ...])``. Without it the
+            events wait for `process`.
+
+        Returns
+        -------
+        int
+            Handle for `process` and `unsubscribe`.
+        """
+        native = engine.load()
+        with self._lock:
+            position = 0
+            if event_id in _FROM_DEVICE:
+                native.listen(True)
+                position, _ = native.take_events(0)
+            handle = next(self._handles)
+            self._subscriptions[handle] = _Subscription(EventId(event_id), callback, position)
+            if callback is not None and event_id in _FROM_DEVICE:
+                self._serve()
+        return handle
+
+    def unsubscribe(self, handle: int) -> None:
+        """Deliver what has happened so far, then end a subscription; an ended one is ignored."""
+        with self._lock:
+            subscription = self._subscriptions.get(handle)
+            if subscription is None:
+                return
+            self._deliver(subscription, subscription.callback)
+            if self._subscriptions.pop(handle, None) and subscription.event_id in _FROM_DEVICE:
+                engine.load().listen(False)
+
+    def process(self, handle: int, callback: Callback | None = None) -> None:
+        """Call `callback`, or the subscription's own, for what has happened since the last time.
+
+        Raises
+        ------
+        KeyError
+            There is no such subscription.
+        """
+        with self._lock:
+            if handle not in self._subscriptions:
+                raise KeyError(f"{handle!r} is no handle of a subscription; see subscribe().")
+            subscription = self._subscriptions[handle]
+            self._deliver(subscription, callback or subscription.callback)
+
+    def publish(self, event_id: EventId, parameters: Iterable[tuple[str, object]] = ()) -> None:
+        """Deliver an event of your own to the subscribers of its kind."""
+        event = (time.time_ns(), [(key, str(value)) for key, value in parameters])
+        with self._lock:
+            self.deliver()
+            for subscription in tuple(self._subscriptions.values()):
+                if subscription.event_id == event_id:
+                    subscription.published.append(event)
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Serve every subscription that has a callback now, on this thread."""
+        if not self._subscriptions:
+            return
+        with self._lock:
+            for subscription in tuple(self._subscriptions.values()):
+                if subscription.callback is not None:
+                    self._deliver(subscription, subscription.callback)
+
+    def _deliver(self, subscription: _Subscription, callback: Callback | None) -> None:
+        if callback is None:
+            return
+        arrived = []
+        if subscription.event_id in _FROM_DEVICE:
+            subscription.position, events = engine.load().take_events(subscription.position)
+            arrived = [
+                (event[3], _parameters(event))
+                for event in events
+                if _NATIVE.get(event[1], EventId.CUSTOM_EVENT) == subscription.event_id
+            ]
+        while subscription.published:
+            arrived.append(subscription.published.popleft())
+        for timestamp, parameters in arrived:
+            _call(callback, timestamp, parameters)
+
+    def _serve(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._poll, name="hpu-events", daemon=True)
+            self._thread.start()
+
+    def _poll(self) -> None:
+        while True:
+            time.sleep(_POLL_SECONDS)
+            with self._lock:
+                if not any(
+                    each.callback and each.event_id in _FROM_DEVICE
+                    for each in self._subscriptions.values()
+                ):
+                    self._thread = None
+                    return
+                self.deliver()
+
+
+def _parameters(event: tuple[int, str, str, int, int, str, int, str]) -> Parameters:
+    _, kind, name, _, nanoseconds, file, line, detail = event
+    parameters = [("event", kind), ("name", name), ("duration", f"{nanoseconds / 1000:g}")]
+    if file:
+        parameters += [("file", file), ("line", str(line))]
+    if detail:
+        parameters.append(("shapes", detail))
+    return parameters
+
+
+def _call(callback: Callback, timestamp: int, parameters: Parameters) -> None:
+    try:
+        callback(timestamp, parameters)
+    except Exception:  # a subscriber's mistake must reach neither the device nor the others
+        logging.getLogger("habana_frameworks.torch").exception(
+            "A subscriber to the device's events failed"
+        )
+
+
+def _forget_parent() -> None:
+    EventDispatcher._instance = None
+
+
+os.register_at_fork(after_in_child=_forget_parent)
+atexit.register(lambda: EventDispatcher.instance().publish(EventId.PROCESS_EXIT))
