@@ -14,6 +14,18 @@ from hpu_magic.simulator.configuration import DeviceType
 
 from . import _utils
 from .events import Event
+from .graphs import (
+    CachedParams,
+    HPUGraph,
+    ModuleCacher,
+    copy_to,
+    graph,
+    input_hash,
+    is_current_stream_capturing,
+    make_graphed_callables,
+    wrap_in_hpu_graph,
+    wrap_in_hpu_graph_func,
+)
 from .memory import (
     max_memory_allocated,
     max_memory_cached,

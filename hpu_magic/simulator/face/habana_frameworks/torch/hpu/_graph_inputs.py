@@ -1,0 +1,98 @@
+"""Inputs of captured graphs: keys to find a graph by, fixed copies to replay into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+
+def input_hash(obj: Any) -> int:
+    """Return the key under which a graph for these inputs is kept.
+
+    A tensor counts by its shape, its layout as a view and whether autocast is on, not by its
+    dtype or values; anything else by its value. Lists, tuples and dicts may be nested.
+    """
+    return hash(_key(obj))
+
+
+def _key(obj: Any) -> Any:
+    if isinstance(obj, Mapping):
+        return ("dict", tuple((name, _key(value)) for name, value in obj.items()))
+    if isinstance(obj, (list, tuple)):
+        return ("list", tuple(_key(value) for value in obj))
+    autocast = torch.is_autocast_enabled("hpu")
+    if isinstance(obj, torch.Tensor):
+        view = (obj._is_view(), obj.stride(), obj.storage_offset())
+        return ("tensor", tuple(obj.shape), view, autocast)
+    try:
+        hash(obj)
+    except TypeError:
+        obj = repr(obj)
+    return (type(obj).__name__, obj, autocast)
+
+
+def fixed_copy(obj: Any) -> Any:
+    """Return the same structure with every tensor copied to the device.
+
+    A graph reads the addresses it was captured with: the copies are those addresses, so that
+    replaying overwrites no tensor of the caller.
+    """
+    return tree_map(_fixed, obj)
+
+
+def _fixed(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    fixed = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="hpu")
+    fixed.copy_(leaf.detach())
+    return fixed.requires_grad_(leaf.requires_grad)
+
+
+def tensors_of(obj: Any) -> list[torch.Tensor]:
+    """Return every tensor of a structure, in order."""
+    return [leaf for leaf in tree_flatten(obj)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def copy_to(dst: Any, src: Any) -> Any:
+    """Copy each tensor of `src` into the one at the same place of `dst`; return `dst`.
+
+    Raises
+    ------
+    RuntimeError
+        The structures differ, or two tensors differ in shape or dtype.
+    """
+    fill(tensors_of(dst), tensors_of(src))
+    return dst
+
+
+def fill(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
+    """Copy new inputs into a graph's own, after checking all of them.
+
+    Raises
+    ------
+    RuntimeError
+        There are more or fewer of them, or one differs in shape or dtype.
+    """
+    if len(fixed) != len(new):
+        raise RuntimeError(
+            "HPU GRAPH:: Mark User Input Sizes is not same Replay Input Sizes: the graph was "
+            f"captured with {len(fixed)} input tensors and got {len(new)}."
+        )
+    for index, (own, given) in enumerate(zip(fixed, new, strict=True)):
+        if own.shape != given.shape:
+            raise RuntimeError(
+                f"Input {index} has shape {list(given.shape)} and the graph was captured with "
+                f"{list(own.shape)}: pad it to that shape, or capture a graph for the new one."
+            )
+        if own.dtype != given.dtype:
+            raise RuntimeError(
+                f"Input {index} is {given.dtype} and the graph was captured with {own.dtype}: "
+                f"convert it with .to({own.dtype})."
+            )
+    with torch.no_grad():
+        for own, given in zip(fixed, new, strict=True):
+            if own is not given:
+                own.copy_(given)
