@@ -7,6 +7,9 @@ _bridge.load()
 from habana_frameworks.torch import core, hpu, utils  # noqa: E402
 from habana_frameworks.torch.utils import internal  # noqa: E402
 
-internal.is_lazy()  # the mode is read now, once
+if not internal.is_lazy():  # the mode is read now, once
+    from habana_frameworks.torch import _dynamo_registration
+
+    _dynamo_registration.install()
 
 __all__ = ["core", "hpu", "utils"]

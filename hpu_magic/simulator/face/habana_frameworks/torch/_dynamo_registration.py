@@ -1,0 +1,62 @@
+"""Registers the device and its compile backend with Dynamo, as soon as Dynamo is imported.
+
+Importing Dynamo takes a second that nobody should pay who does not compile.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+_DYNAMO = "torch._dynamo"
+
+
+class _RegisterAfter(importlib.abc.Loader):
+    """Loads Dynamo with its own loader, then registers."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module's code, and ours after it."""
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _register()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds Dynamo as everybody does, with our registration appended."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != _DYNAMO:
+            return None
+        sys.meta_path.remove(self)  # once; and the search below must not come back here
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _RegisterAfter(spec.loader)
+        return spec
+
+
+def install() -> None:
+    """Register now if Dynamo is there, else when it comes."""
+    if _DYNAMO in sys.modules:
+        _register()
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+def _register() -> None:
+    importlib.import_module("habana_frameworks.torch.dynamo.device_interface").register()
+    importlib.import_module("habana_frameworks.torch.dynamo.compile_backend.backends").register()

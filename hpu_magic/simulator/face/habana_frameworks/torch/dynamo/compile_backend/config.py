@@ -1,0 +1,85 @@
+"""Settings of the compile backend, read from the environment once.
+
+``configuration_flags[key]`` reads and writes one for all later compilations;
+``torch.compile(..., options={key: value})`` for one. The simulator runs the graph as
+Dynamo captured it, so those that steer the vendor's graph passes change no result here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_BOOLEANS = {
+    "use_compiled_recipes": ("PT_HPU_COMPILE_USE_RECIPES", True),
+    "keep_input_mutations": ("PT_HPU_KEEP_INPUT_MUTATIONS", True),
+    "use_eager_fallback": ("PT_HPU_USE_EAGER_FALLBACK", True),
+    "use_graph_freezing": ("PT_HPU_COMPILE_GRAPH_FREEZE", False),
+    "discard_frozen_params": ("PT_HPU_COMPILE_DISCARD_FROZEN_PARAMS", False),
+    "remove_unnecessary_clones": ("PT_HPU_COMPILE_REMOVE_UNNECESSARY_CLONES", True),
+    "use_inplace_allreduce": ("PT_HPU_USE_INPLACE_COLLECTIVE", True),
+    "use_inplace_index_copy": ("PT_HPU_USE_INPLACE_INDEX_COPY", True),
+    "inference": ("PT_HPU_USE_INFERENCE_COMPILER", True),
+    "enable_sfg": ("PT_HPU_ENABLE_SFG", False),
+    "use_cpp_partitioner": ("PT_HPU_USE_CPP_PARTITIONER", True),
+    "enable_allreduce_graph_split": ("PT_HPU_ENABLE_ALLREDUCE_GRAPH_SPLIT", True),
+    "force_static_compile": ("PT_HPU_FORCE_STATIC_COMPILE", False),
+    "reinplace_add": ("PT_HPU_REINPLACE_ADD", True),
+    "reassign_full_copy": ("PT_HPU_REASSIGN_FULL_COPY", True),
+    "reassign_copy_": ("PT_HPU_REASSIGN_COPY_", True),
+    "use_boxed_input": ("PT_HPU_USE_BOXED_INPUT", True),
+}
+_DECOMPOSITIONS = ("habana", "core_aten", "none")
+_TRUE = frozenset({"on", "1", "yes", "true", "y", "t"})
+_FALSE = frozenset({"off", "0", "no", "false", "n", "f"})
+
+
+def _boolean(variable: str, default: bool) -> bool:
+    text = os.environ.get(variable)
+    if text is None:
+        return default
+    if text.lower() not in _TRUE | _FALSE:
+        raise AssertionError(f"{variable}={text!r} is neither true nor false; write 1 or 0.")
+    return text.lower() in _TRUE
+
+
+def _decomposition() -> str:
+    mode = os.environ.get("PT_HPU_COMPILE_DECOMPOSITION_MODE", "habana")
+    if mode not in _DECOMPOSITIONS:
+        raise AssertionError(
+            f"PT_HPU_COMPILE_DECOMPOSITION_MODE={mode!r} is unknown; "
+            f"write one of {', '.join(_DECOMPOSITIONS)}."
+        )
+    return mode
+
+
+configuration_flags: dict[str, Any] = {
+    key: _boolean(variable, default) for key, (variable, default) in _BOOLEANS.items()
+}
+configuration_flags["decomposition_mode"] = _decomposition()
+
+
+@contextlib.contextmanager
+def patched(options: Mapping[str, Any]) -> Iterator[None]:
+    """Use other settings inside the ``with`` block.
+
+    Raises
+    ------
+    KeyError
+        There is no such setting.
+    """
+    for key in options:
+        if key not in configuration_flags:
+            raise KeyError(
+                f"{key!r} is no setting of hpu_backend; see "
+                "habana_frameworks.torch.dynamo.compile_backend.config."
+            )
+    before = dict(configuration_flags)
+    configuration_flags.update(options)
+    try:
+        yield
+    finally:
+        configuration_flags.clear()
+        configuration_flags.update(before)

@@ -1,0 +1,72 @@
+"""What Dynamo asks about the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
+
+from .. import hpu
+
+
+class HpuInterface(DeviceInterface):
+    """Dynamo's view of ``torch.hpu``."""
+
+    device = hpu.device
+    Event = torch.Event
+    Stream = torch.Stream
+
+    class Worker:
+        """Answers in a compiling process, without acquiring the card a second time."""
+
+        @staticmethod
+        def set_device(device: int) -> None:
+            """Accept the device: a process has one."""
+
+        @staticmethod
+        def current_device() -> int:
+            """Return the index of the device."""
+            return 0
+
+        @staticmethod
+        def get_device_properties(device: Any = None) -> str:
+            """Describe the device."""
+            return hpu.get_device_properties()
+
+    current_device = staticmethod(hpu.current_device)
+    set_device = staticmethod(hpu.set_device)
+    device_count = staticmethod(hpu.device_count)
+    is_available = staticmethod(hpu.is_available)
+    stream = staticmethod(hpu.stream)
+    current_stream = staticmethod(hpu.current_stream)
+    set_stream = staticmethod(hpu.set_stream)
+    synchronize = staticmethod(hpu.synchronize)
+    get_compute_capability = staticmethod(hpu.get_device_capability)
+    memory_allocated = staticmethod(hpu.memory_allocated)
+
+    @staticmethod
+    def exchange_device(device: int) -> int:
+        """Return the only index there is."""
+        return 0
+
+    @staticmethod
+    def maybe_exchange_device(device: int) -> int:
+        """Return the only index there is."""
+        return 0
+
+    @staticmethod
+    def get_raw_stream(device_idx: int) -> int:
+        """Return the number of the current stream."""
+        return int(hpu.current_stream().stream_id)
+
+    @staticmethod
+    def is_bf16_supported(including_emulation: bool = False) -> bool:
+        """Tell whether the device computes in bfloat16."""
+        return hpu.is_bf16_supported()
+
+
+def register() -> None:
+    """Make Dynamo use this interface for ``hpu`` and ``hpu:0``."""
+    for name in ("hpu", "hpu:0"):
+        register_interface_for_device(name, HpuInterface)
