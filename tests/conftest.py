@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,9 @@ for _folder in ("cards", "jupyter", "runtime", "ipython"):
 # A terminal session by default: no notebook, no server.
 for _variable in ("JPY_SESSION_NAME", "JPY_PARENT_PID", "PT_HPU_LAZY_MODE"):
     os.environ.pop(_variable, None)
+# The suites of the device run in both modes, and a process has one.
+if "HPU_MAGIC_TEST_LAZY" in os.environ:
+    os.environ["PT_HPU_LAZY_MODE"] = "1"
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ def shell(_session_shell: Any) -> Iterator[Any]:
     os.environ.clear()
     os.environ.update(environment)
     _session_shell.run_line_magic("hpu_autocast", "off")
+    _session_shell.run_line_magic("hpu_ledger", "off")
     _session_shell.ast_node_interactivity = "last_expr"
 
 
@@ -91,6 +97,70 @@ def script() -> Callable[..., str]:
         return done.stdout
 
     return run_script
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a kernel sent back for a cell."""
+
+    printed: str
+    shown: list[dict[str, Any]]
+    error: str
+
+    @property
+    def text(self) -> str:
+        """Everything that the cell shows, as text."""
+        texts = [data.get("text/plain", "") for data in self.shown]
+        return "\n".join([self.printed, *texts, self.error])
+
+
+class LazyNotebook:
+    """A kernel in lazy mode with the extension loaded."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __call__(self, source: str) -> Answer:
+        """Run a cell."""
+        request = self._client.execute(source)
+        printed, shown, error = "", [], ""
+        while True:
+            message = self._client.get_iopub_msg(timeout=120)
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                printed += content["text"]
+            elif "data" in content:
+                shown.append(content["data"])
+            elif message["msg_type"] == "error":
+                error = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(content["traceback"]))
+            elif content.get("execution_state") == "idle":
+                return Answer(printed, shown, error)
+
+    def value(self, expression: str) -> Any:
+        """Return what an expression is in the kernel, as far as JSON carries it."""
+        answer = self(f"import json; print(json.dumps({expression}))")
+        assert not answer.error, answer.error
+        return json.loads(answer.printed.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def lazy() -> Iterator[LazyNotebook]:
+    """A kernel in lazy mode, the same one for all tests of a module."""
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(
+        kernel_name="python3", env={**os.environ, "PT_HPU_LAZY_MODE": "1"}
+    )
+    try:
+        notebook = LazyNotebook(client)
+        notebook("%load_ext hpu_magic\nimport torch\nfrom torch import nn")
+        notebook("import habana_frameworks.torch.core as htcore")
+        yield notebook
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from hpu_magic.simulator import activate
 
 activate(announce=False)
 
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+
 DTYPES = [
     torch.float32,
     torch.bfloat16,
@@ -104,7 +106,7 @@ def compare(op, sample, with_gradients):
         if tensors((sample.input, sample.args)) and op.name not in PLACED_BY_ARGUMENT:
             assert result.device.type == "hpu"
         assert (result.shape, result.dtype) == (reference.shape, reference.dtype)
-        assert result.stride() == reference.stride()
+        assert is_lazy() or result.stride() == reference.stride()  # inferred strides may differ
         if op.name not in UNINITIALIZED:
             torch.testing.assert_close(result.detach().cpu(), reference.detach(), equal_nan=True)
     if with_gradients:

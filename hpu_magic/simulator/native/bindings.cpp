@@ -3,7 +3,11 @@
 #include "card.h"
 #include "device.h"
 #include "dtypes.h"
+#include "events.h"
 #include "generator.h"
+#include "graph.h"
+#include "policy.h"
+#include "recorder.h"
 
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/utils/pybind.h>
@@ -47,6 +51,70 @@ py::dict memory_stats() {
   return stats;
 }
 
+py::dict counters() {
+  py::dict all;
+  for (size_t i = 0; i < hpu::events::kKinds; ++i) {
+    const auto kind = static_cast<hpu::events::Kind>(i);
+    const auto counter = hpu::events::counter(kind);
+    py::dict one;
+    one["count"] = counter.count;
+    one["nanoseconds"] = counter.nanoseconds;
+    one["operators"] = counter.names;
+    all[hpu::events::name_of(kind)] = one;
+  }
+  return all;
+}
+
+py::tuple take_events(uint64_t since) {
+  py::list events;
+  for (const auto& event : hpu::events::since(since)) {
+    events.append(py::make_tuple(
+        event.sequence, hpu::events::name_of(event.kind), event.name, event.timestamp,
+        event.duration, event.file, event.line, event.detail));
+  }
+  return py::make_tuple(hpu::events::next_sequence(), events);
+}
+
+void bind_execution(py::module_& module) {
+  const auto no_gil = py::call_guard<py::gil_scoped_release>();
+  module.def("set_lazy", &hpu::recorder::enable, py::arg("most_operations"));
+  module.def(
+      "mark_step",
+      [] {
+        hpu::events::notice(hpu::events::Kind::mark_step, "");
+        hpu::recorder::flush(hpu::recorder::Cause::step);
+      },
+      no_gil);
+  module.def(
+      "materialize",
+      [](const at::Tensor& tensor) {
+        hpu::recorder::flush_users_of(tensor, hpu::recorder::Cause::host_read, "data_ptr");
+        hpu::materialize(tensor);
+      },
+      no_gil);
+  module.def("pending_operations", &hpu::recorder::pending);
+  module.def("is_capturing", &hpu::recorder::capturing);
+  module.def("set_operators", &hpu::policy::set);
+  module.def("counters", &counters);
+  module.def("listen", &hpu::events::listen);
+  module.def("take_events", &take_events);
+  module.def(
+      "record_compilation",
+      [](const std::string& name, int64_t nanoseconds, std::string detail) {
+        hpu::events::notice(
+            hpu::events::Kind::graph_compilation, name, nanoseconds, std::move(detail));
+      },
+      py::arg("name"), py::arg("nanoseconds"), py::arg("detail"));
+  py::class_<hpu::Graph>(module, "Graph")
+      .def(py::init<>())
+      .def("capture_begin", &hpu::Graph::capture_begin, py::arg("dry_run") = false, no_gil)
+      .def("capture_end", &hpu::Graph::capture_end, no_gil)
+      .def("replay", &hpu::Graph::replay, no_gil)
+      .def("reset", &hpu::Graph::reset)
+      .def("operations", &hpu::Graph::operations)
+      .def("is_empty", &hpu::Graph::is_empty);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -60,4 +128,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("set_autocast_operators", &hpu::autocast::set_operators);
   module.def("current_stream_id", [] { return hpu::current_stream().id(); });
   module.def("default_generator", [] { return hpu::default_generator(); });
+  bind_execution(module);
 }

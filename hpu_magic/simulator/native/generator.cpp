@@ -1,6 +1,7 @@
 #include "generator.h"
 
 #include "memory.h"
+#include "recorder.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GeneratorImpl.h>
@@ -15,7 +16,15 @@ struct GeneratorImpl final : c10::GeneratorImpl {
       : c10::GeneratorImpl(hpu::device(), c10::DispatchKeySet(c10::DispatchKey::HPU)),
         host(std::move(generator)) {}
 
+  // Recorded operations draw when they run: before the state is seen or changed, they must.
+  static void settle() {
+    if (recorder::enabled()) {
+      recorder::flush(recorder::Cause::step);
+    }
+  }
+
   void set_current_seed(uint64_t seed) override {
+    settle();
     host.set_current_seed(seed);
   }
   void set_offset(uint64_t offset) override {
@@ -28,15 +37,19 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     return host.current_seed();
   }
   uint64_t seed() override {
+    settle();
     return host.seed();
   }
   void set_state(const c10::TensorImpl& state) override {
+    settle();
     host.unsafeGetGeneratorImpl()->set_state(state);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    settle();
     return host.unsafeGetGeneratorImpl()->get_state();
   }
   GeneratorImpl* clone_impl() const override {
+    settle();
     std::lock_guard lock(host.mutex());
     return new GeneratorImpl(host.clone());
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "fallback.h"
+#include "recorder.h"
 
 #include <ATen/core/IListRef.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -75,11 +76,13 @@ struct Kernel;
 template <class Op, class Result, class... Arguments>
 struct Kernel<Op, Result(Arguments...)> {
   static Result call(Arguments... arguments) {
-    try {
-      return run(std::index_sequence_for<Arguments...>(), arguments...);
-    } catch (const c10::Error& error) {
-      if (!lacks_dtype(error)) {
-        throw;
+    if (!recorder::enabled()) {
+      try {
+        return run(std::index_sequence_for<Arguments...>(), arguments...);
+      } catch (const c10::Error& error) {
+        if (!lacks_dtype(error)) {
+          throw;
+        }
       }
     }
     static const c10::OperatorHandle op =

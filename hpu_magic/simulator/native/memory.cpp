@@ -2,6 +2,7 @@
 
 #include "card.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
@@ -17,8 +18,10 @@ namespace {
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 
 struct Block {
-  StoragePtr twin;
-  size_t bytes;  // as booked on the card
+  StoragePtr twin;   // null until a recorded operation writes the storage
+  size_t bytes = 0;  // as booked on the card
+  RecordMark mark{};
+  std::shared_ptr<const std::string> failure{};  // why it will never be written
 };
 
 void free_block(void* context) {
@@ -37,7 +40,7 @@ c10::DataPtr wrap(StoragePtr twin) {
   const size_t bytes = twin->nbytes();
   card::charge(bytes);
   void* data = twin->mutable_data();
-  return {data, new Block{std::move(twin), bytes}, &free_block, device()};
+  return {data, new Block{.twin = std::move(twin), .bytes = bytes}, &free_block, device()};
 }
 
 struct DeviceAllocator final : c10::Allocator {
@@ -56,7 +59,7 @@ struct DeviceAllocator final : c10::Allocator {
     }
     void* data = host.get();
     auto twin = make_storage(bytes, std::move(host), c10::GetCPUAllocator());
-    return {data, new Block{std::move(twin), bytes}, &free_block, device()};
+    return {data, new Block{.twin = std::move(twin), .bytes = bytes}, &free_block, device()};
   }
 
   c10::DeleterFnPtr raw_deleter() const override {
@@ -123,8 +126,34 @@ Block* block_of(const c10::Storage& storage) {
   return storage.data_ptr().cast_context<Block>(&free_block);
 }
 
+void rebind(const c10::Storage& storage, StoragePtr twin, size_t booked) {
+  void* data = twin->mutable_data();
+  Block* old = block_of(storage);
+  auto* block = new Block{.twin = std::move(twin), .bytes = booked};
+  if (old) {
+    block->mark = old->mark;
+  }
+  auto* impl = storage.unsafeGetStorageImpl();
+  impl->set_data_ptr_noswap({data, block, &free_block, device()});
+  impl->set_nbytes(booked);
+}
+
+/// Gives a storage that was only recorded its memory.
+void materialize(const c10::Storage& storage, const Block& block) {
+  TORCH_CHECK(
+      !block.failure, "This tensor was never computed: the graph that it belongs to failed with: ",
+      *block.failure);
+  const size_t bytes = storage.nbytes();
+  c10::DataPtr memory = allocator.allocate(bytes);
+  auto* fresh = memory.cast_context<Block>(&free_block);
+  rebind(storage, std::exchange(fresh->twin, nullptr), std::exchange(fresh->bytes, 0));
+}
+
 /// The CPU storage over a device storage's memory.
 StoragePtr twin_of(const c10::Storage& storage) {
+  if (Block* block = block_of(storage); block && !block->twin) {
+    materialize(storage, *block);
+  }
   void* data = storage.mutable_data();  // a copy-on-write storage gets its own memory here
   if (Block* block = block_of(storage)) {
     return block->twin;
@@ -149,13 +178,6 @@ void copy_lazy_bits(const at::Tensor& from, const at::Tensor& to) {
   if (from.is_neg()) {
     to._set_neg(true);
   }
-}
-
-void rebind(const c10::Storage& storage, StoragePtr twin, size_t booked) {
-  void* data = twin->mutable_data();
-  auto* impl = storage.unsafeGetStorageImpl();
-  impl->set_data_ptr_noswap({data, new Block{std::move(twin), booked}, &free_block, device()});
-  impl->set_nbytes(booked);
 }
 
 /// Makes a device storage follow its twin after a kernel resized the twin.
@@ -197,6 +219,74 @@ at::Tensor host_view(const at::Tensor& tensor) {
   return view;
 }
 
+at::Tensor shape_view(const at::Tensor& tensor) {
+  auto storage = make_storage(
+      tensor.storage().nbytes(), c10::DataPtr(nullptr, c10::Device(c10::kCPU)),
+      c10::GetCPUAllocator());
+  auto view = make_tensor(c10::Storage(std::move(storage)), kHost, tensor);
+  copy_lazy_bits(tensor, view);
+  return view;
+}
+
+at::Tensor pending_tensor(
+    c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset, caffe2::TypeMeta dtype) {
+  card::acquire();
+  const size_t bytes =
+      at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize(), offset);
+  c10::DataPtr nothing(nullptr, new Block, &free_block, device());
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(make_storage(bytes, std::move(nothing), &allocator)),
+      c10::DispatchKeySet(c10::DispatchKey::HPU), dtype);
+  tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+bool has_memory(const c10::Storage& storage) {
+  const Block* block = block_of(storage);
+  return !block || block->twin;
+}
+
+void materialize(const at::Tensor& tensor) {
+  twin_of(tensor.storage());
+}
+
+RecordMark* record_mark(const c10::Storage& storage) {
+  Block* block = block_of(storage);
+  return block ? &block->mark : nullptr;
+}
+
+void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& why) {
+  Block* block = block_of(tensor.storage());
+  if (block && !block->twin) {
+    block->failure = why;
+  }
+}
+
+void place(const at::Tensor& result, const at::Tensor& output) {
+  const c10::Storage& storage = output.storage();
+  const size_t bytes = storage.nbytes();
+  const bool replaces = result.scalar_type() == output.scalar_type() &&
+      result.sizes() == output.sizes() && result.strides() == output.strides() &&
+      result.storage_offset() == output.storage_offset() && result.is_conj() == output.is_conj() &&
+      result.is_neg() == output.is_neg() && result.storage().nbytes() == bytes &&
+      result.storage().use_count() == 1;
+  Block* block = block_of(storage);
+  if (!replaces || !block) {
+    host_view(output).copy_(result);
+    return;
+  }
+  if (!block->twin) {
+    card::charge(bytes);
+  } else {
+    block->bytes = 0;  // the booking passes on to the result
+  }
+  rebind(
+      storage,
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(result.storage().unsafeGetStorageImpl()),
+      bytes);
+}
+
 at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like) {
   auto tensor = make_tensor(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::HPU), like);
   copy_lazy_bits(like, tensor);
@@ -220,7 +310,8 @@ at::Tensor adopt(const at::Tensor& result) {
 void write_back(const at::Tensor& tensor, const at::Tensor& view) {
   const c10::Storage& storage = tensor.storage();
   if (Block* block = block_of(storage);
-      block && (block->twin->data() != storage.data() || block->twin->nbytes() != block->bytes)) {
+      block && block->twin &&
+      (block->twin->data() != storage.data() || block->twin->nbytes() != block->bytes)) {
     follow_twin(storage, *block);
   }
   if (tensor.sizes() != view.sizes() || tensor.strides() != view.strides()) {

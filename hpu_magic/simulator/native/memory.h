@@ -7,6 +7,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 
+#include <memory>
+#include <string>
+
 namespace hpu {
 
 constexpr auto kDevice = c10::DeviceType::HPU;
@@ -28,6 +31,9 @@ bool is_pinned(const void* address);
 /// A CPU tensor over the memory of a device tensor, with its sizes, strides and lazy bits.
 at::Tensor host_view(const at::Tensor& tensor);
 
+/// A CPU tensor of the same shape over no memory, for kernels that only look at shapes.
+at::Tensor shape_view(const at::Tensor& tensor);
+
 /// A device tensor that takes over the storage of a CPU result. Undefined stays undefined.
 at::Tensor adopt(const at::Tensor& result);
 
@@ -37,5 +43,27 @@ at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like);
 /// Carries what a kernel changed of `view` besides values (its size, its lazy bits) over to the
 /// device tensor behind it.
 void write_back(const at::Tensor& tensor, const at::Tensor& view);
+
+// Lazy mode: a storage may be known before it has memory. It gets memory when an operation
+// writes it, or at the latest when one reads it.
+
+/// Where a storage stands in the graph that is being recorded.
+struct RecordMark {
+  uint64_t graph = 0;    // the last graph that used it
+  uint64_t ordinal = 0;  // its number there, by first use
+};
+
+at::Tensor pending_tensor(
+    c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset, caffe2::TypeMeta dtype);
+bool has_memory(const c10::Storage& storage);
+/// Gives the tensor's storage its memory, unless it has some.
+void materialize(const at::Tensor& tensor);
+RecordMark* record_mark(const c10::Storage& storage);
+
+/// Makes every later use of a tensor without memory raise `why`.
+void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& why);
+
+/// Puts a CPU result into a device tensor that was promised for it.
+void place(const at::Tensor& result, const at::Tensor& output);
 
 }  // namespace hpu

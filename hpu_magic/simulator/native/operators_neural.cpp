@@ -50,10 +50,16 @@ int64_t fused_sdp_choice(
     const std::optional<at::Tensor>& attn_mask, double dropout_p, bool is_causal,
     std::optional<double> scale, bool enable_gqa) {
   const bool mask_gradient = at::GradMode::is_enabled() && attn_mask && attn_mask->requires_grad();
-  return mask_gradient
-      ? static_cast<int64_t>(at::SDPBackend::math)
-      : Kernel<ops::_fused_sdp_choice>::call(
-            query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa);
+  if (mask_gradient) {
+    return static_cast<int64_t>(at::SDPBackend::math);
+  }
+  const auto shape = [](const at::Tensor& tensor) {
+    return on_device(tensor) ? shape_view(tensor) : tensor;
+  };
+  return ops::_fused_sdp_choice::redispatch(
+      kHost, shape(query), shape(key), shape(value),
+      attn_mask ? std::optional<at::Tensor>(shape(*attn_mask)) : std::nullopt, dropout_p, is_causal,
+      scale, enable_gqa);
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {

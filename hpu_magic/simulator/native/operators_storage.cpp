@@ -36,12 +36,20 @@ void check_device(std::optional<at::Device> wanted) {
       "before its first use.");
 }
 
+at::Tensor pending(const at::Tensor& meta) {
+  return pending_tensor(meta.sizes(), meta.strides(), 0, meta.dtype());
+}
+
 at::Tensor empty(
     c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
     std::optional<at::Device> wanted, std::optional<bool> pin_memory,
     std::optional<at::MemoryFormat> memory_format) {
   check_layout(layout, pin_memory);
   check_device(wanted);
+  if (recorder::enabled()) {
+    return pending(at::Tensor(
+        at::detail::empty_meta(size, c10::dtype_or_default(dtype), memory_format)));
+  }
   return at::Tensor(at::detail::empty_generic(
       size, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::HPU),
       c10::dtype_or_default(dtype), memory_format));
@@ -53,6 +61,10 @@ at::Tensor empty_strided(
     std::optional<bool> pin_memory) {
   check_layout(layout, pin_memory);
   check_device(wanted);
+  if (recorder::enabled()) {
+    return pending(at::Tensor(
+        at::detail::empty_strided_meta(size, stride, c10::dtype_or_default(dtype))));
+  }
   return at::Tensor(at::detail::empty_strided_generic(
       size, stride, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::HPU),
       c10::dtype_or_default(dtype)));
@@ -76,6 +88,7 @@ at::Tensor efficient_zero_tensor(
 const at::Tensor& resize(
     const at::Tensor& self, c10::SymIntArrayRef size,
     std::optional<at::MemoryFormat> memory_format) {
+  recorder::flush_users_of(self, recorder::Cause::host_read, "aten::resize_");
   return at::native::resize_(self, C10_AS_INTARRAYREF_SLOW(size), memory_format);
 }
 
@@ -125,25 +138,38 @@ void copy_values(const at::Tensor& source, at::Tensor destination) {
   }
 }
 
-at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool) {
-  if (!self.is_same(source)) {
-    copy_values(source, self);
+/// In lazy mode a copy within the device is recorded like any operation; one to or from the host
+/// waits for the recorded work that uses its tensors.
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (self.is_same(source)) {
+    return self;
   }
+  if (recorder::enabled()) {
+    if (on_device(self) && on_device(source)) {
+      return Kernel<at::_ops::copy_>::call(self, source, non_blocking);
+    }
+    recorder::flush_users_of(
+        on_device(self) ? self : source, recorder::Cause::host_read, "aten::copy_");
+  }
+  copy_values(source, self);
   return self;
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool) {
-  copy_values(self, destination);
+  at::Tensor target = destination;
+  copy_(target, self, false);
   return destination;
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destination) {
   destination.resize_(self.sizes());
-  copy_values(self, destination);
-  return destination;
+  return copy_from(self, destination, false);
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  if (recorder::enabled()) {
+    recorder::flush(recorder::Cause::host_read, "aten::_local_scalar_dense");
+  }
   return at::native::_local_scalar_dense_cpu(host_view(self));
 }
 

@@ -11,7 +11,18 @@ from hpu_magic.simulator import cards, engine
 from hpu_magic.simulator.activation import TooLate
 from hpu_magic.simulator.page import COUNTERS_OFFSET
 
+from . import _lazy_access
+from ._mode import is_lazy
+
 _FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
+_NO_LIMIT = 2**63 - 1
+# The CPU's names for what the vendor's bridge has a kernel for under names of its own.
+_CPU_NAMES = [
+    "convolution",
+    "convolution_backward",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
+]
 _loaded = False
 
 
@@ -35,10 +46,19 @@ def load() -> None:
         _operators("fp32", "PT_HPU_AUTOCAST_FP32_OPS_LIST"),
         _operators("promote"),
     )
+    native.set_operators(_device_operators(), os.environ.get("PT_HPU_PLACE_ON_CPU", ""))
+    if is_lazy():
+        native.set_lazy(int(os.environ.get("PT_HPU_MAX_COMPOUND_OP_SIZE", _NO_LIMIT)))
+        _lazy_access.install()
     # Backward runs on the thread that calls it: on a thread of its own, OpenMP would start a
     # second pool of workers there, and the two pools would fight for the cores.
     torch._C._set_multithreading_enabled(False)
     _loaded = True
+
+
+def _device_operators() -> list[str]:
+    """Operators with a device kernel in release 1.19 of the vendor's bridge, by its own table."""
+    return (Path(__file__).parent / "device_operators.txt").read_text().split() + _CPU_NAMES
 
 
 def _is_accelerator() -> bool:

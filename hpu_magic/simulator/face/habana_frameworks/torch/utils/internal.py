@@ -1,15 +1,10 @@
 """The execution mode of this process."""
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
-
-@functools.cache
-def is_lazy() -> bool:
-    """Tell whether lazy mode was loaded; read from ``PT_HPU_LAZY_MODE`` once, at load."""
-    return os.environ.get("PT_HPU_LAZY_MODE", "0") != "0"
+from .._mode import is_lazy
 
 
 def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:

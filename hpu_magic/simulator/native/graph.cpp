@@ -1,0 +1,46 @@
+#include "graph.h"
+
+namespace hpu {
+
+void Graph::capture_begin(bool dry_run) {
+  TORCH_CHECK(
+      recorder::enabled(),
+      "HPU Graphs are for lazy mode: set PT_HPU_LAZY_MODE=1 before the first import and restart.");
+  recorder::begin_capture(dry_run);
+  nodes_.clear();
+  capturing_ = true;
+}
+
+void Graph::capture_end() {
+  if (!capturing_) {
+    return;
+  }
+  capturing_ = false;
+  nodes_ = recorder::end_capture();
+}
+
+void Graph::replay() const {
+  TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
+  recorder::flush(recorder::Cause::step);
+  for (const Node& node : nodes_) {
+    node.run();
+  }
+}
+
+void Graph::reset() {
+  nodes_.clear();
+}
+
+std::vector<std::string> Graph::operations() const {
+  std::vector<std::string> names;
+  for (const Node& node : nodes_) {
+    names.push_back(c10::toString(node.op.operator_name()));
+  }
+  return names;
+}
+
+bool Graph::is_empty() const {
+  return nodes_.empty();
+}
+
+}  // namespace hpu

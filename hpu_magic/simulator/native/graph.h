@@ -1,0 +1,29 @@
+// HPU graphs: operations captured once and replayed into the same tensors.
+#pragma once
+
+#include "recorder.h"
+
+#include <string>
+#include <vector>
+
+namespace hpu {
+
+class Graph {
+ public:
+  /// Starts a capture; with `dry_run` the operations are recorded and not run.
+  void capture_begin(bool dry_run);
+  /// Ends it; silent when none was begun.
+  void capture_end();
+  /// Runs the captured operations again; nothing where there are none.
+  void replay() const;
+  void reset();
+
+  std::vector<std::string> operations() const;
+  bool is_empty() const;
+
+ private:
+  std::vector<Node> nodes_;
+  bool capturing_ = false;
+};
+
+}  // namespace hpu

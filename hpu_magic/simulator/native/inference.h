@@ -1,0 +1,46 @@
+// What an operation will return, without running it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <optional>
+#include <vector>
+
+namespace hpu {
+
+/// Shape, layout and type of a tensor.
+struct Geometry {
+  bool defined = false;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t offset = 0;
+  caffe2::TypeMeta dtype;
+};
+
+struct Inference {
+  bool known = false;                    // false: only running the operation tells
+  std::vector<Geometry> results;         // fresh tensors, lists flattened
+  std::vector<size_t> lengths;           // of the tensor lists among the results
+  std::vector<std::optional<Geometry>> written;  // by argument: what a resized one becomes
+};
+
+/// Everything of a call that decides its results' shapes: operator, shapes, types and scalars.
+struct Signature {
+  std::vector<int64_t> words;
+  uint64_t hash = 0;
+  bool complete = true;  // false: an argument has no place in a signature
+};
+
+Signature signature_of(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+
+/// Infers by PyTorch's meta kernels (where they are wrong, by the CPU's on zeros), and remembers
+/// the answer by signature.
+const Inference& infer(
+    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const Signature& signature);
+
+/// Nanoseconds spent in meta kernels since the last call.
+int64_t take_inference_time();
+
+}  // namespace hpu

@@ -1,0 +1,423 @@
+#include "recorder.h"
+
+#include "card.h"
+#include "events.h"
+#include "generator.h"
+#include "inference.h"
+#include "policy.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <new>
+#include <sstream>
+#include <unordered_set>
+
+namespace hpu {
+
+using torch::jit::Stack;
+
+void Node::run() const {
+  Stack stack = arguments;
+  HostCall(op, &stack).run_into(outputs);
+}
+
+namespace recorder {
+namespace {
+
+std::atomic<bool> lazy{false};
+size_t limit = SIZE_MAX;
+std::recursive_mutex mutex;
+
+/// The graph that is being recorded.
+struct Graph {
+  std::vector<Node> nodes;
+  uint64_t number = 1;
+  uint64_t storages = 0;
+  uint64_t hash = 0;
+  std::vector<at::Tensor> inputs;  // first uses of storages that no node has written
+} graph;
+
+struct Capture {
+  bool active = false;
+  bool dry_run = false;
+  std::vector<Node> nodes;
+} capture;
+
+std::unordered_set<uint64_t>& compiled() {
+  static auto& graphs = *new std::unordered_set<uint64_t>;
+  return graphs;
+}
+
+// A forked child may not use the card, so what its parent recorded is not the child's to run.
+void forget() {
+  new (&mutex) std::recursive_mutex;
+  new (&graph) Graph;  // leaked: dropping the nodes would touch the parent's memory accounts
+  new (&capture) Capture;
+}
+
+const bool fork_handler = pthread_atfork(nullptr, nullptr, &forget) == 0;
+
+void mix(uint64_t word) {
+  graph.hash = (graph.hash ^ word) * 0xff51afd7ed558ccd;
+  graph.hash ^= graph.hash >> 29;
+}
+
+/// Enters a storage into the graph's signature by the order of first use.
+void use(const at::Tensor& tensor, bool written) {
+  RecordMark* mark = record_mark(tensor.storage());
+  if (!mark) {
+    return;
+  }
+  if (mark->graph != graph.number) {
+    *mark = {graph.number, graph.storages++};
+    if (!written) {
+      graph.inputs.push_back(tensor);
+    }
+  }
+  mix(mark->ordinal << 20 ^ static_cast<uint64_t>(tensor.storage_offset()));
+}
+
+at::Tensor handle_of(const at::Tensor& tensor) {
+  auto handle = with_geometry_of(tensor.storage(), tensor);
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    handle.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return handle;
+}
+
+/// The recorder's own hold on an argument: CPU values are copied, they may change until the run.
+at::Tensor held(const at::Tensor& tensor, bool written) {
+  if (!tensor.defined()) {
+    return tensor;
+  }
+  if (!on_device(tensor)) {
+    TORCH_CHECK(!written, "Got a non-HPU tensor, expecting an HPU tensor");
+    if (tensor.dim() == 0) {
+      return tensor.clone();
+    }
+    return tensor.to(device());  // the bridge moves CPU operands over in lazy mode
+  }
+  use(tensor, written);
+  return handle_of(tensor);
+}
+
+c10::IValue held(const c10::IValue& value, bool written) {
+  if (value.isTensor()) {
+    return held(value.toTensor(), written);
+  }
+  if (value.isTensorList()) {
+    std::vector<at::Tensor> list = value.toTensorVector();
+    for (auto& tensor : list) {
+      tensor = held(tensor, written);
+    }
+    return c10::List<at::Tensor>(std::move(list));
+  }
+  if (value.isGenerator()) {
+    host_generator(value.toGenerator());  // raises now, at the user's line, if it is another's
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& tensor : value.toOptionalTensorVector()) {
+      list.push_back(tensor ? std::optional<at::Tensor>(held(*tensor, written)) : std::nullopt);
+    }
+    return list;
+  }
+  return value;
+}
+
+/// Gives written arguments (out=) the size that they will get. False where that would lose
+/// memory that exists.
+bool resize_written(const Stack& arguments, const Inference& inference) {
+  for (size_t i = 0; i < inference.written.size(); ++i) {
+    if (inference.written[i] && has_memory(arguments[i].toTensor().storage()) &&
+        arguments[i].toTensor().storage().nbytes() > 0) {
+      return false;
+    }
+  }
+  for (size_t i = 0; i < inference.written.size(); ++i) {
+    if (const auto& geometry = inference.written[i]) {
+      const at::Tensor& tensor = arguments[i].toTensor();
+      const at::Tensor fresh =
+          pending_tensor(geometry->sizes, geometry->strides, geometry->offset, tensor.dtype());
+      auto* impl = tensor.unsafeGetTensorImpl();
+      impl->set_storage_keep_dtype(fresh.storage());
+      impl->set_sizes_and_strides(geometry->sizes, geometry->strides);
+    }
+  }
+  return true;
+}
+
+/// What the call returns to the user: promised tensors for fresh results.
+void push_results(
+    const c10::FunctionSchema& schema, const Stack& arguments, const Inference& inference,
+    Node& node, Stack* stack) {
+  auto next = inference.results.begin();
+  auto length = inference.lengths.begin();
+  const auto promise = [&]() -> at::Tensor {
+    const Geometry& geometry = *next++;
+    if (!geometry.defined) {
+      node.outputs.emplace_back();
+      return {};
+    }
+    at::Tensor result =
+        pending_tensor(geometry.sizes, geometry.strides, geometry.offset, geometry.dtype);
+    use(result, /*written=*/true);
+    node.outputs.push_back(handle_of(result));
+    return result;
+  };
+  for (const auto& declared : schema.returns()) {
+    const auto* alias = declared.alias_info();
+    if (alias && alias->isWrite()) {
+      for (size_t i = 0; i < arguments.size(); ++i) {
+        const auto* argument = schema.arguments()[i].alias_info();
+        if (argument && *argument == *alias) {
+          stack->push_back(arguments[i]);
+          break;
+        }
+      }
+    } else if (declared.type()->kind() == c10::TypeKind::ListType) {
+      std::vector<at::Tensor> list(*length++);
+      for (auto& tensor : list) {
+        tensor = promise();
+      }
+      stack->push_back(c10::List<at::Tensor>(std::move(list)));
+    } else {
+      stack->push_back(promise());
+    }
+  }
+}
+
+enum class Results { tensors, views, host_values };
+
+Results results_of(const c10::FunctionSchema& schema) {
+  for (const auto& declared : schema.returns()) {
+    const auto* alias = declared.alias_info();
+    if (alias && !alias->isWrite()) {
+      return Results::views;
+    }
+    const auto kind = declared.type()->kind();
+    const bool tensors = kind == c10::TypeKind::TensorType ||
+        (kind == c10::TypeKind::ListType &&
+         declared.type()->castRaw<c10::ListType>()->getElementType()->kind() ==
+             c10::TypeKind::TensorType);
+    if (!tensors) {
+      return Results::host_values;
+    }
+  }
+  return Results::tensors;
+}
+
+void run_now(const c10::OperatorHandle& op, Stack* stack, Cause cause) {
+  flush(cause, c10::toString(op.operator_name()));
+  HostCall(op, stack).run();
+}
+
+std::string shapes_of(const std::vector<at::Tensor>& inputs) {
+  std::ostringstream text;
+  size_t shown = 0;
+  for (const at::Tensor& input : inputs) {
+    if (input.dim() == 0) {
+      continue;
+    }
+    if (shown++ == 8) {
+      text << ", ...";
+      break;
+    }
+    text << (shown > 1 ? ", " : "") << input.sizes();
+  }
+  return text.str();
+}
+
+/// Whether a graph like this ran before decides between a compilation and a recipe from the
+/// cache.
+void account(const Graph& ready) {
+  const int64_t spent = take_inference_time();
+  const std::string recipe = "graph_" + std::to_string(ready.hash % 0xffffff);
+  if (!compiled().insert(ready.hash).second) {
+    events::notice(events::Kind::recipe_cache_hit, recipe);
+    return;
+  }
+  events::notice(events::Kind::recipe_cache_miss, recipe);
+  events::notice(
+      events::Kind::graph_compilation, recipe, spent,
+      events::listening() ? shapes_of(ready.inputs) : "");
+}
+
+Graph take_graph() {
+  Graph ready = std::move(graph);
+  graph = Graph{};
+  graph.number = ready.number + 1;
+  return ready;
+}
+
+/// Runs the nodes in order and lets each go, so that its last readers' memory is freed.
+void run_all(std::vector<Node>& nodes) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    try {
+      nodes[i].run();
+    } catch (const std::exception& error) {
+      const auto why = std::make_shared<const std::string>(
+          dynamic_cast<const c10::Error*>(&error)
+              ? dynamic_cast<const c10::Error*>(&error)->what_without_backtrace()
+              : error.what());
+      for (; i < nodes.size(); ++i) {
+        for (const at::Tensor& output : nodes[i].outputs) {
+          if (output.defined()) {
+            fail(output, why);
+          }
+        }
+      }
+      throw;
+    }
+    if (!capture.active) {
+      nodes[i].arguments.clear();
+      nodes[i].outputs.clear();
+    }
+  }
+}
+
+const char* refusal(Cause cause) {
+  switch (cause) {
+    case Cause::fallback:
+      return "cpu fallback is not supported during hpu graph capturing";
+    case Cause::host_read:
+      return "reading a value on the host is not supported during hpu graph capturing";
+    default:
+      return "an output shape that depends on data is not supported during hpu graph capturing";
+  }
+}
+
+void abandon_capture() {
+  capture = Capture{};
+  const auto why = std::make_shared<const std::string>("the capture was abandoned");
+  for (const Node& node : take_graph().nodes) {
+    for (const at::Tensor& output : node.outputs) {
+      if (output.defined()) {
+        fail(output, why);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void enable(size_t most_operations) {
+  limit = most_operations;
+  lazy.store(true);
+}
+
+bool enabled() {
+  return lazy.load(std::memory_order_relaxed);
+}
+
+void record(const c10::OperatorHandle& op, Stack* stack) {
+  std::lock_guard lock(mutex);
+  const auto& schema = op.schema();
+  const auto results = results_of(schema);
+  if (results == Results::views) {
+    HostCall(op, stack).run_on_shapes();
+    return;
+  }
+  if (results == Results::host_values) {
+    run_now(op, stack, Cause::host_read);
+    return;
+  }
+  if (policy::falls_back(op)) {
+    policy::check_fallback(op);
+    run_now(op, stack, Cause::fallback);
+    return;
+  }
+  const size_t first = stack->size() - schema.arguments().size();
+  Stack arguments(
+      std::make_move_iterator(stack->begin() + static_cast<ptrdiff_t>(first)),
+      std::make_move_iterator(stack->end()));
+  stack->resize(first);
+  const Signature signature = signature_of(op, arguments);
+  static const Inference unknown;
+  const Inference& inference = signature.complete ? infer(op, arguments, signature) : unknown;
+  if (!inference.known || !resize_written(arguments, inference)) {
+    stack->insert(stack->end(), arguments.begin(), arguments.end());
+    run_now(op, stack, Cause::data_dependent_shape);
+    return;
+  }
+  Node node{op, {}, {}};
+  node.arguments.reserve(arguments.size());
+  mix(signature.hash);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = schema.arguments()[i].alias_info();
+    node.arguments.push_back(held(arguments[i], alias && alias->isWrite()));
+  }
+  push_results(schema, arguments, inference, node, stack);
+  graph.nodes.push_back(std::move(node));
+  if (graph.nodes.size() >= limit && !capture.active) {
+    flush(Cause::step);
+  }
+}
+
+void flush(Cause cause, const std::string& operation) {
+  std::lock_guard lock(mutex);
+  if (capture.active && cause != Cause::step) {
+    abandon_capture();
+    TORCH_CHECK(false, refusal(cause), operation.empty() ? "" : " (" + operation + ")");
+  }
+  if (cause != Cause::step && enabled()) {
+    events::notice(events::Kind::host_synchronization, operation);
+  }
+  if (graph.nodes.empty()) {
+    return;
+  }
+  Graph ready = take_graph();
+  account(ready);
+  ready.inputs.clear();
+  if (!capture.dry_run) {
+    run_all(ready.nodes);
+  }
+  if (capture.active) {
+    capture.nodes.insert(
+        capture.nodes.end(), std::make_move_iterator(ready.nodes.begin()),
+        std::make_move_iterator(ready.nodes.end()));
+  }
+}
+
+void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation) {
+  std::lock_guard lock(mutex);
+  const RecordMark* mark = record_mark(tensor.storage());
+  if (mark && mark->graph == graph.number && !graph.nodes.empty()) {
+    flush(cause, operation);
+  }
+}
+
+size_t pending() {
+  std::lock_guard lock(mutex);
+  return graph.nodes.size();
+}
+
+void begin_capture(bool dry_run) {
+  std::lock_guard lock(mutex);
+  TORCH_CHECK(!capture.active, "GRAPH:: graph Capture already in progress");
+  flush(Cause::step);
+  capture = Capture{true, dry_run, {}};
+}
+
+std::vector<Node> end_capture() {
+  std::lock_guard lock(mutex);
+  try {
+    flush(Cause::step);
+  } catch (...) {
+    abandon_capture();
+    throw;
+  }
+  std::vector<Node> nodes = std::move(capture.nodes);
+  capture = Capture{};
+  return nodes;
+}
+
+bool capturing() {
+  return capture.active;
+}
+
+}  // namespace recorder
+}  // namespace hpu

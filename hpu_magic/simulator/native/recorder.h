@@ -1,0 +1,49 @@
+// Lazy mode: operations are recorded with the shapes of their results and run together later.
+#pragma once
+
+#include "host_call.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace hpu {
+
+/// A recorded operation. Its tensors are the recorder's own handles: they keep the geometry of
+/// the moment of recording, whatever becomes of the user's.
+struct Node {
+  c10::OperatorHandle op;
+  torch::jit::Stack arguments;
+  std::vector<at::Tensor> outputs;
+
+  void run() const;
+};
+
+namespace recorder {
+
+/// Why recorded work must run now. Inside a capture only `step` may happen.
+enum class Cause { step, host_read, fallback, data_dependent_shape };
+
+/// Switches lazy mode on, at load.
+void enable(size_t most_operations);
+bool enabled();
+
+/// Records the operator, or runs it at once where only running it tells its results.
+void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+/// Runs what was recorded. An operation's error surfaces here; what depends on it is lost.
+void flush(Cause cause, const std::string& operation = "");
+
+/// Flushes if recorded work reads or writes the storage.
+void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation);
+
+size_t pending();
+
+// Captures, for HPU graphs.
+void begin_capture(bool dry_run);
+std::vector<Node> end_capture();
+bool capturing();
+
+}  // namespace recorder
+}  // namespace hpu
