@@ -1,8 +1,14 @@
 """Marks that end a lazy graph. In eager mode there is no graph, and they do nothing."""
 
+from __future__ import annotations
+
+import logging
 from collections.abc import Callable
 from typing import Any
 
+from hpu_magic.simulator import engine
+
+from ..utils.event_dispatcher import EventDispatcher
 from ..utils.internal import lazy_only
 
 _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -10,24 +16,44 @@ _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 @lazy_only
 def mark_step(device_str: str = "", sync: bool = False) -> None:
-    """End the graph that was recorded and run the step closures."""
+    """Execute what was recorded since the last mark, then run the step closures.
+
+    Parameters
+    ----------
+    device_str : str
+        Ignored: a process has one device.
+    sync : bool
+        Wait until the host's part of the launch is done; here it always is.
+    """
+    engine.load().mark_step()
+    EventDispatcher.instance().deliver()
     _run_closures()
 
 
 @lazy_only
 def iter_mark_step(device_str: str = "") -> None:
-    """Mark the end of an iteration and run the step closures."""
+    """Mark the end of an iteration and run the step closures; executes nothing by itself."""
     _run_closures()
 
 
 @lazy_only
 def add_step_closure(closure: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
-    """Have `closure` called once, after the next `mark_step`."""
+    """Have `closure` called once with `args`, after the next `mark_step`."""
     _closures.append((closure, args))
 
 
 def _run_closures() -> None:
+    """Run each waiting closure once; one that raises is reported and ends no other."""
     pending = _closures.copy()
     _closures.clear()
-    for closure, args in pending:
-        closure(*args)
+    try:
+        while pending:
+            closure, args = pending.pop(0)
+            try:
+                closure(*args)
+            except Exception:  # the step is done: a closure cannot undo it
+                logging.getLogger("habana_frameworks.torch").exception(
+                    "The step closure %s failed", getattr(closure, "__qualname__", closure)
+                )
+    finally:
+        _closures[:0] = pending  # an interrupt leaves the rest to the next mark
