@@ -4,12 +4,14 @@ from habana_frameworks.torch import _bridge
 
 _bridge.load()
 
-from habana_frameworks.torch import core, hpu, utils  # noqa: E402
+from habana_frameworks.torch import activity_profiler, core, hpu, utils  # noqa: E402
 from habana_frameworks.torch.utils import internal  # noqa: E402
 
 if not internal.is_lazy():  # the mode is read now, once
     from habana_frameworks.torch import _dynamo_registration
 
     _dynamo_registration.install()
+
+activity_profiler.install()
 
 __all__ = ["core", "hpu", "utils"]

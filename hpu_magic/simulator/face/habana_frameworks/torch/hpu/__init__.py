@@ -40,6 +40,7 @@ from .memory import (
     reset_accumulated_memory_stats,
     reset_peak_memory_stats,
 )
+from .metrics import MetricNotFound, metric_global, metric_localcontext, metrics_dump
 from .random import (
     default_generators,
     get_rng_state,

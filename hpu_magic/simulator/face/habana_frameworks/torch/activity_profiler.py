@@ -1,0 +1,127 @@
+"""PyTorch's profiler with what the bridge did: compilations, fallbacks, synchronisations.
+
+The operators themselves are in PyTorch's own trace: simulated work is done on the host, inside
+the call. The simulator adds no kernels that nobody measured.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import hpu
+from .utils.event_dispatcher import EventDispatcher, EventId, Parameters
+
+_DEVICE_PROCESS = 0
+_SORT_BEHIND_HOST = 0x1000000
+_STEADY_BELOW = 10**18  # nanoseconds: earlier than 2001 is no time of day, but time since boot
+_RECORDED = (
+    EventId.GRAPH_COMPILATION,
+    EventId.CPU_FALLBACK,
+    EventId.MEMORY_DEFRAGMENTATION,
+    EventId.MARK_STEP,
+    EventId.CUSTOM_EVENT,
+)
+
+
+class DebugActivity(IntEnum):
+    """Further activities that the vendor's profiler can record; the simulator has neither."""
+
+    SYNAPSE_FUNCTION_CALLS = 1
+    BRIDGE_FUNCTION_CALLS = 2
+
+
+class profile(torch.profiler.profile):
+    """`torch.profiler.profile` whose exported trace also shows what the bridge did.
+
+    Takes the same arguments, and ``debug_activities``, which records nothing here.
+    """
+
+    def __init__(
+        self, *, debug_activities: Iterable[DebugActivity] | None = None, **arguments: Any
+    ) -> None:
+        super().__init__(**arguments)
+        self._handles: list[int] = []
+        self._noted: list[tuple[int, Parameters]] = []
+
+    def start_trace(self) -> None:
+        """Start recording."""
+        self._noted = []
+        dispatcher = EventDispatcher.instance()
+        self._handles = [dispatcher.subscribe(event) for event in _RECORDED]
+        super().start_trace()
+
+    def stop_trace(self) -> None:
+        """Stop recording."""
+        super().stop_trace()
+        dispatcher = EventDispatcher.instance()
+        for handle in self._handles:
+            dispatcher.process(handle, lambda *event: self._noted.append(event))
+            dispatcher.unsubscribe(handle)
+        self._handles = []
+
+    def export_chrome_trace(self, path: str, **options: Any) -> Any:
+        """Write the trace as JSON, compressed when `path` ends with ``.gz``."""
+        result = super().export_chrome_trace(path, **options)
+        _add_to(Path(path), self._noted)
+        return result
+
+
+def _add_to(path: Path, noted: list[tuple[int, Parameters]]) -> None:
+    read: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
+    with read(path, "rt", encoding="utf-8") as file:
+        trace = json.load(file)
+    base = trace.get("baseTimeNanoseconds", 0)
+    trace["traceEvents"] += [
+        *_metadata(),
+        *(_trace_event(timestamp, parameters, base) for timestamp, parameters in noted),
+    ]
+    if hpu.is_initialized():
+        trace["deviceProperties"].append(
+            {
+                "id": 0,
+                "name": hpu.get_device_name(),
+                "totalGlobalMem": hpu.memory_stats()["Limit"],
+            }
+        )
+    with read(path, "wt", encoding="utf-8") as file:
+        json.dump(trace, file)
+
+
+def _metadata() -> list[dict[str, Any]]:
+    row = {"ph": "M", "pid": _DEVICE_PROCESS, "tid": 0, "ts": 0}
+    return [
+        {**row, "name": "process_name", "args": {"name": "hpu"}},
+        {**row, "name": "process_labels", "args": {"labels": "HPU 0 (simulated)"}},
+        {**row, "name": "process_sort_index", "args": {"sort_index": _SORT_BEHIND_HOST}},
+        {**row, "name": "thread_name", "args": {"name": "bridge"}},
+    ]
+
+
+def _trace_event(timestamp: int, parameters: Parameters, base: int) -> dict[str, Any]:
+    details = dict(parameters)
+    if timestamp < _STEADY_BELOW:
+        timestamp += time.time_ns() - time.monotonic_ns()
+    kind, name = details.pop("event", "custom"), details.pop("name", "")
+    return {
+        "ph": "X",
+        "cat": "Runtime",
+        "name": f"{kind} {name}".strip(),
+        "pid": _DEVICE_PROCESS,
+        "tid": 0,
+        "ts": (timestamp - base) / 1000,
+        "dur": float(details.pop("duration", 0)),
+        "args": details,
+    }
+
+
+def install() -> None:
+    """Put this class in the place of PyTorch's."""
+    torch.profiler.profile = torch.profiler.profiler.profile = profile
