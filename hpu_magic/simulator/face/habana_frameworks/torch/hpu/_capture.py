@@ -210,7 +210,7 @@ class graph:
         try:
             if kind is None:
                 self.hpu_graph.capture_end()
-            else:
-                self.hpu_graph.abandon()
         finally:
+            if kind is not None or is_current_stream_capturing():
+                self.hpu_graph.abandon()
             self._stream.__exit__()
