@@ -14,13 +14,13 @@ ROW = "{:<44} {:>10} {:<6} {:>9}  {}"
 
 
 def row(figure: Figure) -> str:
-    target = "" if figure.target is None else f"≤ {figure.target:g}"
-    value = f"{figure.value:.3g}"
+    target = "" if figure.target is None else f"≤ {figure.target:.3g}"
+    value = f"{figure.value:.4g}"
     return ROW.format(figure.name, value, figure.unit, target, "yes" if figure.holds else "NO")
 
 
 def main() -> None:
-    """Run all families of figures in one process each measurement of which is a comparison."""
+    """Run all families of figures; each compares two things within this one run."""
     # The engine must come in with torch, which the families import.
     os.environ.setdefault("HPU_MAGIC_SIMULATOR", "1")
     print(ROW.format("figure", "value", "", "target", "holds"))

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from time import perf_counter
 
 
+FEWEST_ROUNDS = 8
+
+
 @dataclass(frozen=True)
 class Figure:
     """One measured value; it holds when it is at most `target` (None: no target)."""
@@ -38,12 +41,19 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def in_turn(
-    baseline: Callable[[], object], candidate: Callable[[], object], rounds: int
+    baseline: Callable[[], object],
+    candidate: Callable[[], object],
+    rounds: int,
+    longest: float = 60.0,
 ) -> list[tuple[float, float]]:
-    """Seconds of (baseline, candidate) in each round; who goes first alternates."""
+    """Seconds of (baseline, candidate) in each round; who goes first alternates.
+
+    On a machine that is busy otherwise, rounds end early after `longest` seconds.
+    """
     baseline()
     candidate()
-    pairs = []
+    pairs: list[tuple[float, float]] = []
+    end = perf_counter() + longest
     gc.collect()
     gc.disable()
     try:
@@ -55,6 +65,8 @@ def in_turn(
                 before = seconds(baseline)
                 after = seconds(candidate)
             pairs.append((before, after))
+            if perf_counter() > end and len(pairs) >= FEWEST_ROUNDS:
+                break
     finally:
         gc.enable()
     return pairs
