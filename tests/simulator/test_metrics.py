@@ -1,0 +1,237 @@
+"""Metrics, the files they are written to, events, and the profiler's trace."""
+
+import gzip
+import json
+
+import pytest
+from lazy_process import LazyProcess
+
+FALLBACK = "torch.linalg.lstsq(torch.eye(2, device='hpu'), torch.eye(2, device='hpu'))"
+
+
+@pytest.fixture(scope="module")
+def lazy():
+    process = LazyProcess()
+    yield process
+    process.close()
+
+
+def test_a_new_shape_compiles_and_a_known_one_does_not(lazy):
+    assert lazy(
+        """
+        from habana_frameworks.torch.hpu.metrics import metric_localcontext
+
+        def step(rows):
+            with metric_localcontext("graph_compilation") as metric:
+                x = torch.ones(rows, 7, device="hpu")
+                ((x @ x.t()).relu() + 1).sum()
+                htcore.mark_step()
+            return dict(metric.stats())
+
+        print([step(rows)["TotalNumber"] for rows in (3, 3, 4, 3, 4)])
+        print(step(6)["TotalTime"] > 0)
+        """
+    ) == ["[1, 0, 1, 0, 0]", "True"]
+
+
+def test_the_recipe_cache_counts_when_asked_for(script):
+    out = script(
+        """
+        import torch
+        import habana_frameworks.torch.core as htcore
+        from habana_frameworks.torch.hpu.metrics import metric_global
+        for rows in (2, 2, 2, 3):
+            torch.ones(rows, device="hpu") + 1
+            htcore.mark_step()
+        stats = dict(metric_global("recipe_cache").stats())
+        print(stats["TotalHit"], stats["TotalMiss"])
+        print(list(stats["RecipeHit"].values()), list(stats["RecipeMiss"].values()))
+        """,
+        simulated=True,
+        PT_HPU_LAZY_MODE="1",
+        PT_HPU_ENABLE_CACHE_METRICS="1",
+    )
+    assert out.splitlines() == ["2 2", "[2] [1, 1]"]
+
+
+def test_without_the_flag_there_is_no_recipe_cache(torch):
+    from habana_frameworks.torch.hpu import metrics
+
+    assert metrics.metric_global("recipe_cache") is None
+    with (
+        pytest.raises(metrics.MetricNotFound, match="choose from graph_compilation"),
+        metrics.metric_localcontext("recipe_cache"),
+    ):
+        pass
+
+
+def test_fallbacks_are_counted_by_operator_globally_and_inside_a_block(torch):
+    from habana_frameworks.torch.hpu import metrics
+    from habana_frameworks.torch.utils import debug
+
+    overall = metrics.metric_global("cpu_fallback")
+    before = dict(overall.stats())["TotalNumber"]
+    eval(FALLBACK)
+    with metrics.metric_localcontext("cpu_fallback") as inside:
+        eval(FALLBACK)
+    eval(FALLBACK)
+    stats = dict(inside.stats())
+    ((operator, count),) = stats["FallbackOps"].items()
+    assert (stats["TotalNumber"], count) == (1, 1)
+    assert operator.startswith("aten::linalg_lstsq")
+    assert dict(overall.stats())["TotalNumber"] == before + 3
+    assert debug._get_fallback_op_count()[operator] >= 3
+
+
+def test_a_stopped_metric_counts_nothing_and_goes_on_when_started(torch):
+    from habana_frameworks.torch.hpu.metrics import metric_localcontext
+
+    with metric_localcontext("cpu_fallback") as metric:
+        metric.stop()
+        eval(FALLBACK)
+        assert dict(metric.stats())["TotalNumber"] == 0
+        metric.start()
+        eval(FALLBACK)
+        assert dict(metric.stats())["TotalNumber"] == 1
+        metric.reset()
+        assert metric.stats() == [("TotalNumber", 0), ("FallbackOps", {})]
+        assert metric.name() == "cpu_fallback"
+
+
+def test_an_event_names_the_line_that_caused_it(torch):
+    from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
+
+    dispatcher = EventDispatcher.instance()
+    handle = dispatcher.subscribe(EventId.CPU_FALLBACK)
+    seen = []
+    torch.linalg.lstsq(torch.eye(2, device="hpu"), torch.eye(2, device="hpu"))
+    dispatcher.process(handle, lambda timestamp, parameters: seen.append(dict(parameters)))
+    dispatcher.process(handle, lambda *event: seen.append(event))  # nothing comes twice
+    dispatcher.unsubscribe(handle)
+    (event,) = seen
+    assert event["name"].startswith("aten::linalg_lstsq")
+    assert event["file"] == __file__
+    with open(__file__) as source:
+        assert "torch.linalg.lstsq(torch.eye" in source.readlines()[int(event["line"]) - 1]
+
+
+def test_a_subscriber_is_called_in_time_and_its_mistakes_stay_its_own(torch, caplog):
+    import threading
+
+    from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
+
+    dispatcher = EventDispatcher.instance()
+    called = threading.Event()
+    handles = [
+        dispatcher.subscribe(EventId.CPU_FALLBACK, lambda *_: 1 / 0),
+        dispatcher.subscribe(EventId.CPU_FALLBACK, lambda *_: called.set()),
+    ]
+    eval(FALLBACK)
+    assert called.wait(10)
+    for handle in handles:
+        dispatcher.unsubscribe(handle)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_events_of_ones_own_reach_the_subscribers_of_their_kind(torch):
+    from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
+
+    dispatcher = EventDispatcher.instance()
+    seen = []
+    handle = dispatcher.subscribe(EventId.CUSTOM_EVENT, lambda _, pairs: seen.append(pairs))
+    dispatcher.publish(EventId.CUSTOM_EVENT, [("epoch", 3)])
+    dispatcher.publish(EventId.MARK_STEP)
+    dispatcher.unsubscribe(handle)
+    assert seen == [[("epoch", "3")]]
+
+
+def test_a_change_calls_back_until_the_metric_stops(torch):
+    from habana_frameworks.torch.hpu.metrics import metric_localcontext
+
+    numbers = []
+    with metric_localcontext("cpu_fallback") as metric:
+        metric.on_metric_change(lambda one: numbers.append(dict(one.stats())["TotalNumber"]))
+        eval(FALLBACK)
+    eval(FALLBACK)
+    assert numbers == [1]
+
+
+@pytest.mark.parametrize("variable", ["PT_HPU_METRICS", "HABANA_PT_METRICS"])
+def test_metrics_are_dumped_at_the_triggers_that_the_environment_names(script, tmp_path, variable):
+    target = tmp_path / "new" / "metrics.json"
+    for _ in range(2):  # the second process keeps the first one's file
+        script(
+            """
+            import torch
+            import habana_frameworks.torch.core as htcore
+            for _ in range(2):
+                torch.ones(3, device="hpu") + 1
+                htcore.mark_step()
+            """,
+            simulated=True,
+            PT_HPU_LAZY_MODE="1",
+            **{f"{variable}_FILE": str(target)},
+            **{f"{variable}_DUMP_TRIGGERS": "mark_step,process_exit"},
+        )
+    assert sorted(file.name for file in target.parent.iterdir()) == [
+        "metrics.json",
+        "metrics.json.1",
+    ]
+    records = json.loads(target.read_text())
+    assert [(record["metric_name"], record["triggered_by"]) for record in records] == [
+        (name, trigger)
+        for trigger in ("mark_step", "mark_step", "process_exit")
+        for name in ("graph_compilation", "cpu_fallback", "memory_defragmentation")
+    ]
+    assert records[-3]["statistics"]["TotalNumber"] == 1
+    assert records[-3]["generated_on"].count(":") == 2
+
+
+def test_no_file_is_written_by_a_process_that_used_no_card(script, tmp_path):
+    target = tmp_path / "metrics.json"
+    script("import torch", simulated=True, PT_HPU_METRICS_FILE=str(target))
+    assert not target.exists()
+
+
+def test_a_dump_on_request_is_text_or_json(torch, tmp_path):
+    from habana_frameworks.torch.hpu.metrics import metrics_dump
+
+    torch.ones(1, device="hpu")
+    metrics_dump(str(tmp_path / "metrics.txt"), "text")
+    lines = (tmp_path / "metrics.txt").read_text().splitlines()
+    assert lines[:2] == ["Metric name: graph_compilation", "Triggered by: user"]
+    assert lines[3] == "Statistics:"
+    assert lines[4].startswith("\tTotalNumber: ")
+    with pytest.raises(ValueError, match="write json or text"):
+        metrics_dump(str(tmp_path / "metrics.xml"), "xml")
+
+
+def test_a_profile_shows_operators_and_what_the_bridge_did(torch, tmp_path):
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.HPU]) as profiled:
+        torch.ones(4, 4, device="hpu") @ torch.ones(4, 4, device="hpu")
+        eval(FALLBACK)
+    assert "aten::mm" in profiled.key_averages().table()
+    path = tmp_path / "trace.json.gz"
+    profiled.export_chrome_trace(str(path))
+    with gzip.open(path, "rt") as file:
+        trace = json.load(file)
+    (product,) = (event for event in trace["traceEvents"] if event["name"] == "aten::mm")
+    (fallback,) = (event for event in trace["traceEvents"] if event.get("cat") == "Runtime")
+    assert fallback["name"].startswith("cpu_fallback aten::linalg_lstsq")
+    assert 0 < fallback["ts"] - product["ts"] < 1e8  # one clock, microseconds
+    assert trace["deviceProperties"][-1]["name"] == torch.hpu.get_device_name()
+
+
+def test_a_profile_in_steps_is_written_for_tensorboard(torch, tmp_path):
+    from torch.profiler import profile, schedule, tensorboard_trace_handler
+
+    handler = tensorboard_trace_handler(str(tmp_path))
+    with profile(schedule=schedule(wait=1, warmup=1, active=2), on_trace_ready=handler) as steps:
+        for _ in range(4):
+            torch.ones(4, device="hpu").relu()
+            steps.step()
+    (file,) = tmp_path.glob("*.pt.trace.json")
+    names = [event["name"] for event in json.loads(file.read_text())["traceEvents"]]
+    assert names.count("aten::relu") == 2
