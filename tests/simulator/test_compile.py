@@ -1,0 +1,210 @@
+"""torch.compile(backend="hpu_backend") in eager mode."""
+
+import pytest
+
+
+@pytest.fixture
+def compile_on_hpu(torch):
+    """`torch.compile` for the device, with no memory of other tests' compilations."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield lambda function, **options: torch.compile(function, backend="hpu_backend", **options)
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def compilations(torch):
+    """Number of compilations since the test began."""
+    from habana_frameworks.torch.hpu.metrics import metric_localcontext
+
+    with metric_localcontext("graph_compilation") as metric:
+        yield lambda: dict(metric.stats())["TotalNumber"]
+
+
+def _models(torch):
+    nn = torch.nn
+    return {
+        "mlp": (nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)), (4, 8)),
+        "cnn": (
+            nn.Sequential(
+                nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)
+            ),
+            (4, 1, 8, 8),
+        ),
+        "transformer": (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (4, 5, 16)),
+    }
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "transformer"])
+def test_training_gives_the_losses_of_eager_mode(torch, compile_on_hpu, compilations, name):
+    losses = []
+    for wrap in (lambda model: model, compile_on_hpu):
+        torch.manual_seed(0)
+        model, shape = _models(torch)[name]
+        model.to("hpu")
+        optimizer = torch.optim.AdamW(model.parameters())
+        step, run = torch.randn(shape, device="hpu"), wrap(model)
+        torch.manual_seed(1)
+        for _ in range(3):
+            loss = run(step).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    torch.testing.assert_close(losses[:3], losses[3:], rtol=1e-6, atol=0)
+    assert compilations() == 2  # forward and backward
+
+
+def test_inference_gives_the_results_of_eager_mode(torch, compile_on_hpu, compilations):
+    model, shape = _models(torch)["mlp"]
+    model.to("hpu").eval()
+    x = torch.randn(shape, device="hpu")
+    with torch.no_grad():
+        compiled = compile_on_hpu(model)
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), model(x))
+    assert compiled(x).device.type == "hpu"
+    assert compilations() == 2  # once without gradients, once with
+
+
+def test_each_shape_compiles_once_when_shapes_are_static(torch, compile_on_hpu, compilations):
+    double = compile_on_hpu(lambda x: x * 2 + 1, dynamic=False)
+    for rows in (2, 3, 2, 3):
+        assert double(torch.ones(rows, device="hpu")).tolist() == [3.0] * rows
+    assert compilations() == 2
+
+
+def test_a_dynamic_shape_compiles_once(torch, compile_on_hpu, compilations):
+    double = compile_on_hpu(lambda x: x * 2 + 1, dynamic=True)
+    for rows in (2, 3, 4):
+        assert double(torch.ones(rows, device="hpu")).tolist() == [3.0] * rows
+    assert compilations() == 1
+
+
+def test_an_event_names_the_shapes_that_were_compiled(torch, compile_on_hpu):
+    from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
+
+    dispatcher = EventDispatcher.instance()
+    handle = dispatcher.subscribe(EventId.GRAPH_COMPILATION)
+    compile_on_hpu(lambda x: x.relu(), dynamic=False)(torch.ones(3, 5, device="hpu"))
+    seen = []
+    dispatcher.process(handle, lambda _, pairs: seen.append(dict(pairs)))
+    dispatcher.unsubscribe(handle)
+    (event,) = seen
+    assert event["shapes"] == "[3, 5]"
+    assert float(event["duration"]) > 0
+
+
+def test_a_graph_break_runs_eagerly_and_is_reported(torch, compile_on_hpu, compilations):
+    def with_break(x):
+        x = x + 1
+        torch._dynamo.graph_break()
+        return x * 2
+
+    assert compile_on_hpu(with_break)(torch.ones(2, device="hpu")).tolist() == [4.0, 4.0]
+    assert sum(torch._dynamo.utils.counters["graph_break"].values()) == 1
+    assert compilations() == 2
+
+
+def test_inputs_that_the_function_writes_are_written(torch, compile_on_hpu):
+    def accumulate(total, x):
+        total += x
+        return total * 2
+
+    total = torch.zeros(2, device="hpu")
+    compiled = compile_on_hpu(accumulate)
+    compiled(total, torch.ones(2, device="hpu"))
+    assert compiled(total, torch.ones(2, device="hpu")).tolist() == [4.0, 4.0]
+    assert total.tolist() == [2.0, 2.0]
+
+
+def test_a_value_that_is_read_later_is_not_overwritten(torch, compile_on_hpu):
+    def reuse(x):
+        product = x @ x
+        return product + 1, product * 2, (product + 2) * 3
+
+    x = torch.eye(2, device="hpu")
+    for got, expected in zip(compile_on_hpu(reuse)(x), reuse(x), strict=True):
+        assert torch.equal(got, expected)
+
+
+def test_dropout_drops_what_eager_mode_drops(torch, compile_on_hpu):
+    dropout = torch.nn.functional.dropout
+    compiled = compile_on_hpu(lambda x, p: dropout(x, p))
+    for x in (torch.ones(64, 32, device="hpu"), torch.ones(32, 64, device="hpu").t()):
+        for p in (0.0, 0.3, 1.0):
+            torch.manual_seed(0)
+            expected = dropout(x, p)
+            torch.manual_seed(0)
+            assert torch.equal(compiled(x, p), expected)
+
+
+def test_autocast_inside_a_compiled_function(torch, compile_on_hpu):
+    def product(x):
+        with torch.autocast("hpu", dtype=torch.bfloat16):
+            return x @ x
+
+    assert compile_on_hpu(product)(torch.eye(2, device="hpu")).dtype == torch.bfloat16
+
+
+def test_settings_apply_to_one_compilation_and_unknown_ones_are_refused(torch, compile_on_hpu):
+    from habana_frameworks.torch.dynamo.compile_backend.config import configuration_flags
+
+    x = torch.ones(2, device="hpu")
+    compiled = compile_on_hpu(lambda x: x + 1, options={"decomposition_mode": "core_aten"})
+    assert compiled(x).tolist() == [2.0, 2.0]
+    assert configuration_flags["decomposition_mode"] == "habana"
+    with pytest.raises(Exception, match="'no_such' is no setting of hpu_backend"):
+        compile_on_hpu(lambda x: x + 2, options={"no_such": 1})(x)
+
+
+def test_settings_come_from_the_environment(script):
+    out = script(
+        """
+        import torch
+        from habana_frameworks.torch.dynamo.compile_backend.config import configuration_flags
+        print(configuration_flags["use_boxed_input"], configuration_flags["enable_sfg"])
+        """,
+        simulated=True,
+        PT_HPU_USE_BOXED_INPUT="off",
+        PT_HPU_ENABLE_SFG="Yes",
+    )
+    assert out == "False True\n"
+
+
+def test_lazy_mode_has_no_compile_backend(script):
+    out = script(
+        """
+        import torch
+        import torch._dynamo
+        print("hpu_backend" in torch._dynamo.list_backends())
+        """,
+        simulated=True,
+        PT_HPU_LAZY_MODE="1",
+    )
+    assert out == "False\n"
+
+
+def test_dynamo_loads_only_for_those_who_compile(script):
+    out = script(
+        """
+        import sys
+        import torch
+        print("torch._dynamo" in sys.modules)
+        import torch._dynamo
+        print("hpu_backend" in torch._dynamo.list_backends())
+        """,
+        simulated=True,
+    )
+    assert out == "False\nTrue\n"
+
+
+def test_dynamo_knows_the_device(torch):
+    from torch._dynamo.device_interface import get_interface_for_device
+
+    interface = get_interface_for_device("hpu")
+    assert interface.is_available()
+    assert interface.current_device() == 0
+    assert interface.is_bf16_supported()
