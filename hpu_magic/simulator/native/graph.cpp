@@ -1,5 +1,7 @@
 #include "graph.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+
 namespace hpu {
 
 void Graph::capture_begin(bool dry_run) {
@@ -7,7 +9,7 @@ void Graph::capture_begin(bool dry_run) {
       recorder::enabled(),
       "HPU Graphs are for lazy mode: set PT_HPU_LAZY_MODE=1 before the first import and restart.");
   recorder::begin_capture(dry_run);
-  nodes_.clear();
+  reset();
   capturing_ = true;
 }
 
@@ -19,15 +21,23 @@ void Graph::capture_end() {
   nodes_ = recorder::end_capture();
 }
 
-void Graph::replay() const {
+void Graph::replay() {
   TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
   recorder::flush(recorder::Cause::step);
-  for (const Node& node : nodes_) {
-    node.run();
+  if (steps_.empty()) {
+    for (const Node& node : nodes_) {
+      steps_.emplace_back(node);
+    }
+  }
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  torch::jit::Stack stack;
+  for (Step& step : steps_) {
+    step.run(stack);
   }
 }
 
 void Graph::reset() {
+  steps_.clear();
   nodes_.clear();
 }
 

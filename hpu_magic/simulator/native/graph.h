@@ -2,6 +2,7 @@
 #pragma once
 
 #include "recorder.h"
+#include "replay.h"
 
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ class Graph {
   /// Ends it; silent when none was begun.
   void capture_end();
   /// Runs the captured operations again; nothing where there are none.
-  void replay() const;
+  void replay();
   void reset();
 
   std::vector<std::string> operations() const;
@@ -23,6 +24,7 @@ class Graph {
 
  private:
   std::vector<Node> nodes_;
+  std::vector<Step> steps_;  // prepared at the first replay
   bool capturing_ = false;
 };
 

@@ -21,9 +21,15 @@ using torch::jit::Stack;
 constexpr size_t kCacheLimit = 1 << 16;
 int64_t inference_time = 0;
 
+uint64_t mixed(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0xff51afd7ed558ccd;
+  return hash ^ hash >> 32;
+}
+
 class SignatureBuilder {
  public:
-  explicit SignatureBuilder(Signature& signature) : words_(signature.words), signature_(signature) {}
+  SignatureBuilder(Signature& signature, bool fractions_shape)
+      : words_(signature.words), signature_(signature), fractions_shape_(fractions_shape) {}
 
   void add(const c10::IValue& value) {
     words_.push_back(static_cast<int64_t>(value.isTensor() ? 1 : 2));
@@ -36,7 +42,7 @@ class SignatureBuilder {
     } else if (value.isBool()) {
       words_.push_back(value.toBool());
     } else if (value.isDouble()) {
-      words_.push_back(std::bit_cast<int64_t>(value.toDouble()));
+      add_fraction(value.toDouble());
     } else if (value.isIntList()) {
       const auto list = value.toIntVector();
       words_.push_back(static_cast<int64_t>(list.size()));
@@ -47,7 +53,7 @@ class SignatureBuilder {
       add_all(value.toOptionalTensorVector());
     } else if (value.isDoubleList()) {
       for (double number : value.toDoubleVector()) {
-        words_.push_back(std::bit_cast<int64_t>(number));
+        add_fraction(number);
       }
     } else if (value.isBoolList()) {
       for (bool flag : value.toBoolList()) {
@@ -59,16 +65,20 @@ class SignatureBuilder {
       words_.push_back(static_cast<int64_t>(value.toDevice().type()));
     } else if (value.isComplexDouble()) {
       const auto number = value.toComplexDouble();
-      words_.push_back(std::bit_cast<int64_t>(number.real()));
-      words_.push_back(std::bit_cast<int64_t>(number.imag()));
-    } else if (value.isSymInt() || value.isSymIntList() || value.isSymFloat()) {
-      signature_.complete = false;
+      add_fraction(number.real());
+      add_fraction(number.imag());
     } else if (!value.isGenerator()) {
       signature_.complete = false;
     }
   }
 
  private:
+  void add_fraction(double number) {
+    const auto bits = std::bit_cast<int64_t>(number);
+    words_.push_back(fractions_shape_ ? bits : 3);
+    signature_.graph_hash = mixed(signature_.graph_hash, static_cast<uint64_t>(bits));
+  }
+
   void add(const at::Tensor& tensor) {
     if (!tensor.defined()) {
       words_.push_back(-1);
@@ -100,15 +110,13 @@ class SignatureBuilder {
 
   std::vector<int64_t>& words_;
   Signature& signature_;
+  bool fractions_shape_;
 };
 
-uint64_t hash_of(const std::vector<int64_t>& words) {
-  uint64_t hash = 0x9e3779b97f4a7c15;
-  for (int64_t word : words) {
-    hash = (hash ^ static_cast<uint64_t>(word)) * 0xff51afd7ed558ccd;
-    hash ^= hash >> 32;
-  }
-  return hash;
+/// Operators whose results' lengths come from fractions: arange(0, 1, 0.1).
+bool fractions_shape(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name == "aten::arange" || name == "aten::range";
 }
 
 /// Operators whose meta kernels promise other results than the CPU's kernels return.
@@ -234,11 +242,14 @@ Signature signature_of(const c10::OperatorHandle& op, const Stack& arguments) {
   Signature signature;
   signature.words.reserve(32);
   signature.words.push_back(reinterpret_cast<intptr_t>(&op.schema()));
-  SignatureBuilder builder(signature);
+  SignatureBuilder builder(signature, fractions_shape(op));
   for (const c10::IValue& value : arguments) {
     builder.add(value);
   }
-  signature.hash = hash_of(signature.words);
+  for (int64_t word : signature.words) {
+    signature.hash = mixed(signature.hash, static_cast<uint64_t>(word));
+  }
+  signature.graph_hash = mixed(signature.graph_hash, signature.hash);
   return signature;
 }
 

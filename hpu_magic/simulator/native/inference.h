@@ -26,11 +26,12 @@ struct Inference {
   std::vector<std::optional<Geometry>> written;  // by argument: what a resized one becomes
 };
 
-/// Everything of a call that decides its results' shapes: operator, shapes, types and scalars.
+/// What tells a call from another: operator, shapes, types and scalars.
 struct Signature {
-  std::vector<int64_t> words;
-  uint64_t hash = 0;
-  bool complete = true;  // false: an argument has no place in a signature
+  std::vector<int64_t> words;  // decides the results' shapes: no fractions, which change none
+  uint64_t hash = 0;           // of the words
+  uint64_t graph_hash = 0;     // of the words and the fractions: decides the compiled graph
+  bool complete = true;        // false: an argument has no place in a signature
 };
 
 Signature signature_of(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);

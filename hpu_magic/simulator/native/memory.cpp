@@ -276,15 +276,17 @@ void place(const at::Tensor& result, const at::Tensor& output) {
     host_view(output).copy_(result);
     return;
   }
+  c10::StorageImpl* source = result.storage().unsafeGetStorageImpl();
   if (!block->twin) {
     card::charge(bytes);
-  } else {
-    block->bytes = 0;  // the booking passes on to the result
+    rebind(storage, StoragePtr::reclaim_copy(source), bytes);
+    return;
   }
-  rebind(
-      storage,
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(result.storage().unsafeGetStorageImpl()),
-      bytes);
+  // The twin stays and takes the result's memory, so that views made of it stay views of it.
+  block->twin->set_data_ptr_noswap(source->set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
+  auto* impl = storage.unsafeGetStorageImpl();
+  void* context = impl->_mutable_data_ptr_no_checks().release_context();
+  impl->set_data_ptr_noswap({block->twin->mutable_data(), context, &free_block, device()});
 }
 
 at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like) {

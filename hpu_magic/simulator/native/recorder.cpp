@@ -13,6 +13,7 @@
 #include <mutex>
 #include <new>
 #include <sstream>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace hpu {
@@ -210,6 +211,22 @@ Results results_of(const c10::FunctionSchema& schema) {
   return Results::tensors;
 }
 
+/// What recording asks of an operator at every call.
+struct Traits {
+  Results results;
+  bool falls_back;
+};
+
+const Traits& traits_of(const c10::OperatorHandle& op) {
+  static auto& known = *new std::unordered_map<const c10::FunctionSchema*, Traits>;
+  const auto found = known.find(&op.schema());
+  if (found != known.end()) {
+    return found->second;
+  }
+  return known.emplace(&op.schema(), Traits{results_of(op.schema()), policy::falls_back(op)})
+      .first->second;
+}
+
 void run_now(const c10::OperatorHandle& op, Stack* stack, Cause cause) {
   flush(cause, c10::toString(op.operator_name()));
   HostCall(op, stack).run();
@@ -316,16 +333,16 @@ bool enabled() {
 void record(const c10::OperatorHandle& op, Stack* stack) {
   std::lock_guard lock(mutex);
   const auto& schema = op.schema();
-  const auto results = results_of(schema);
-  if (results == Results::views) {
+  const Traits& traits = traits_of(op);
+  if (traits.results == Results::views) {
     HostCall(op, stack).run_on_shapes();
     return;
   }
-  if (results == Results::host_values) {
+  if (traits.results == Results::host_values) {
     run_now(op, stack, Cause::host_read);
     return;
   }
-  if (policy::falls_back(op)) {
+  if (traits.falls_back) {
     policy::check_fallback(op);
     run_now(op, stack, Cause::fallback);
     return;
@@ -345,7 +362,7 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
   }
   Node node{op, {}, {}};
   node.arguments.reserve(arguments.size());
-  mix(signature.hash);
+  mix(signature.graph_hash);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
     node.arguments.push_back(held(arguments[i], alias && alias->isWrite()));
