@@ -1,0 +1,185 @@
+"""Random programs of views, in-place operations and reads give the CPU's values in every mode."""
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+import pytest  # noqa: E402
+from habana_frameworks.torch import core as htcore  # noqa: E402
+from habana_frameworks.torch import hpu  # noqa: E402
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+
+# Each step takes the live tensors and two numbers, and returns a new tensor or changes one.
+PURE = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b * 0.5,
+    "matmul": lambda a, b: a @ b.t() / 4,
+    "relu": lambda a, b: torch.relu(a),
+    "sum": lambda a, b: a + b.sum(0, keepdim=True) / 4,
+    "softmax": lambda a, b: torch.softmax(a, 1),
+    "cat": lambda a, b: torch.cat([a[:2], b[2:]]),
+    "where": lambda a, b: torch.where(a > b, a, b),
+    "clone": lambda a, b: a.clone(),
+}
+VIEWS = {
+    "transpose": lambda a: a.t(),
+    "alias": lambda a: a.view(4, 4),
+    "flip_halves": lambda a: a.as_strided((4, 4), (4, 1)),
+    "of_a_view": lambda a: a[:, :].t().t(),
+}
+IN_PLACE = {
+    "add_": lambda a, b: a.add_(b, alpha=0.5),
+    "mul_": lambda a, b: a.mul_(0.9),
+    "zero_row": lambda a, b: a[1].zero_(),
+    "copy_row": lambda a, b: a[0].copy_(b[3]),
+    "clamp_": lambda a, b: a.clamp_(-2, 2),
+    "fill_block": lambda a, b: a[1:3, ::2].fill_(0.25),
+    "out": lambda a, b: torch.tanh(b.clone(), out=a) if a.is_contiguous() else a,
+}
+READS = ["item", "tolist", "none", "none"]
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(sorted(PURE) + sorted(VIEWS) + sorted(IN_PLACE)),
+        st.integers(0, 100),
+        st.integers(0, 100),
+        st.sampled_from(READS),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def inputs(device):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(4, 4, generator=generator).to(device) for _ in range(3)]
+
+
+def run(program, tensors, with_reads=True):
+    live, seen = list(tensors), []
+    for name, first, second, read in program:
+        a, b = live[first % len(live)], live[second % len(live)]
+        if name in PURE:
+            live.append(PURE[name](a, b))
+        elif name in VIEWS:
+            view = VIEWS[name]
+            live.append(view(a) if name == "transpose" or a.is_contiguous() else a.t())
+        else:
+            IN_PLACE[name](a, b)
+        if with_reads and read == "item":
+            seen.append(live[-1].sum().item())
+        elif with_reads and read == "tolist":
+            seen.append(live[-1][0].tolist())
+    return live, seen
+
+
+def same(actual, expected):
+    for on_hpu, on_cpu in zip(actual, expected, strict=True):
+        torch.testing.assert_close(on_hpu.cpu(), on_cpu, equal_nan=True)
+
+
+relaxed = settings(
+    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+
+
+@relaxed
+@given(steps)
+def test_a_program_gives_the_cpus_values(program):
+    expected, expected_reads = run(program, inputs("cpu"))
+    actual, reads = run(program, inputs("hpu"))
+    same(actual, expected)
+    torch.testing.assert_close(reads, expected_reads, equal_nan=True)
+
+
+@pytest.mark.skipif(not is_lazy(), reason="HPU Graphs are for lazy mode")
+@relaxed
+@given(steps)
+def test_a_captured_program_replays_with_new_inputs(program):
+    static = inputs("hpu")
+    graph = hpu.HPUGraph()
+    with hpu.graph(graph):
+        captured, _ = run(program, static, with_reads=False)
+    fresh = [tensor * 1.5 + 0.1 for tensor in inputs("cpu")]
+    for tensor, value in zip(static, fresh, strict=True):
+        tensor.copy_(value)
+    graph.replay()
+    expected, _ = run(program, fresh, with_reads=False)
+    same(captured, expected)
+
+
+@pytest.mark.skipif(is_lazy(), reason="hpu_backend is for eager mode")
+@settings(relaxed, max_examples=15)
+@given(steps)
+def test_a_compiled_program_gives_the_cpus_values(program):
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda *tensors: run(program, tensors, False)[0], backend="hpu_backend"
+    )
+    expected, _ = run(program, inputs("cpu"), with_reads=False)
+    same(compiled(*inputs("hpu")), expected)
+
+
+@pytest.mark.skipif(not is_lazy(), reason="about recorded work")
+class TestLongRuns:
+    def test_memory_after_ten_thousand_steps_is_that_of_the_start(self):
+        weight = torch.randn(8, 8, device="hpu", requires_grad=True)
+        optimizer = torch.optim.SGD([weight], 1e-3)
+
+        def step():
+            optimizer.zero_grad()
+            (weight @ weight).sum().backward()
+            optimizer.step()
+            htcore.mark_step()
+
+        for _ in range(3):
+            step()
+        before = torch.hpu.memory_allocated()
+        for _ in range(10_000):
+            step()
+        assert torch.hpu.memory_allocated() == before
+
+    def test_memory_and_peak_do_not_move_over_ten_thousand_replays(self):
+        data = torch.randn(8, 8, device="hpu")
+        graph = hpu.HPUGraph()
+        with hpu.graph(graph):
+            result = torch.relu(data @ data).sum(0)
+        graph.replay()
+        before = torch.hpu.memory_stats()
+        for _ in range(10_000):
+            graph.replay()
+        after = torch.hpu.memory_stats()
+        assert (after["InUse"], after["MaxInUse"]) == (before["InUse"], before["MaxInUse"])
+        torch.testing.assert_close(result.cpu(), torch.relu(data.cpu() @ data.cpu()).sum(0))
+
+    def test_lazy_peak_is_at_most_eagers(self, script):
+        code = """
+            import torch
+            from habana_frameworks.torch.core import mark_step
+            x = torch.ones(1 << 18, device="hpu")
+            mark_step()
+            torch.hpu.reset_peak_memory_stats()
+            for _ in range(6):
+                x = torch.relu(x * 2 + 1)
+            x.sum().item()
+            print(torch.hpu.max_memory_allocated())
+        """
+        eager = int(script(code, simulated=True, PT_HPU_LAZY_MODE="0"))
+        assert int(script(code, simulated=True, PT_HPU_LAZY_MODE="1")) <= eager
+
+    def test_an_error_surfaces_at_the_flush_and_leaves_the_recorder_empty(self):
+        from hpu_magic.simulator import engine
+
+        table = torch.ones(3, 2, device="hpu")
+        found = torch.nn.functional.embedding(torch.tensor([0, 7], device="hpu"), table)
+        later = found + 1
+        with pytest.raises(IndexError):
+            htcore.mark_step()
+        assert engine.load().pending_operations() == 0
+        with pytest.raises(RuntimeError, match="never computed"):
+            later.cpu()
+        assert (table + 1).sum().item() == 12
