@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .harness import Figure
 
-FAMILIES = ("training", "compile", "dispatch", "panel", "loading", "memory")
+FAMILIES = ("training", "execution", "compile", "dispatch", "panel", "loading", "memory")
 ROW = "{:<44} {:>10} {:<6} {:>9}  {}"
 
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
-
 FEWEST_ROUNDS = 8
 
 
