@@ -41,11 +41,12 @@ def test_replay_computes_into_the_captured_tensors(lazy):
         with torch.hpu.graph(graph):
             y = x * 2 + 1
         print(y.tolist())
+        address = y.data_ptr()
         x.fill_(5)
         graph.replay()
-        print(y.tolist())
+        print(y.tolist(), y.data_ptr() == address)
         """
-    ) == ["[3.0, 3.0, 3.0]", "[11.0, 11.0, 11.0]"]
+    ) == ["[3.0, 3.0, 3.0]", "[11.0, 11.0, 11.0] True"]
 
 
 def test_a_dry_run_executes_nothing_before_the_first_replay(lazy):
@@ -318,6 +319,27 @@ print(same(cached(x), plain(x)))
         "True",
         "True",
     ]
+
+
+def test_module_cacher_runs_each_batch_once(lazy):
+    lines = lazy(
+        """
+        import copy
+        from torch import nn
+        torch.manual_seed(0)
+        plain = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)).to("hpu")
+        cached = torch.hpu.ModuleCacher()(copy.deepcopy(plain), inplace=False)
+        for _ in range(3):
+            x = torch.randn(8, 4, device="hpu")
+            outputs = []
+            for model in (plain, cached):
+                torch.manual_seed(1)
+                outputs.append(model(x).tolist())
+            print(outputs[0] == outputs[1])
+        print([model[1].num_batches_tracked.item() for model in (plain, cached)])
+        """
+    )
+    assert lines == ["True", "True", "True", "[3, 3]"]
 
 
 def test_module_cacher_wants_named_arguments(lazy):

@@ -14,7 +14,7 @@ import torch
 from ._capture import is_current_stream_capturing
 from ._graph_cache import CacheStatistics
 from ._graph_inputs import fixed_copy, input_hash, tensors_of
-from ._graphed_callables import TrainingGraphs, without_tensor_cache
+from ._graphed_callables import TrainingGraphs
 
 
 class ModuleCacher:
@@ -68,7 +68,7 @@ class ModuleCacher:
         log_frequency, verbose : int, bool
             Print how often graphs were found, every `log_frequency` calls.
         disable_tensor_cache, dry_run : bool
-            Record without running.
+            Accepted; capturing only records either way, so that the first call, too, runs once.
 
         Returns
         -------
@@ -82,15 +82,8 @@ class ModuleCacher:
             The model's forward has arguments without a name.
         """
         model = model if inplace else copy.deepcopy(model)
-        only_record = (
-            dry_run
-            or without_tensor_cache(disable_tensor_cache)
-            or os.environ.get("PT_HPUGRAPH_ENABLE_DRY_RUN") == "1"
-        )
         statistics = CacheStatistics(type(model).__name__, verbose, log_frequency)
-        cache = _TrainingCache(
-            model, self.max_graphs, use_lfu, allow_unused_input, only_record, statistics
-        )
+        cache = _TrainingCache(model, self.max_graphs, use_lfu, allow_unused_input, statistics)
         model.forward = functools.wraps(cache.original)(
             lambda *args, **kwargs: cache(*args, **kwargs)
         )
@@ -110,13 +103,12 @@ class _TrainingCache:
         max_graphs: int,
         use_lfu: bool,
         allow_unused_input: bool,
-        dry_run: bool,
         statistics: CacheStatistics,
     ) -> None:
         self.original = model.forward
         self._signature = _named_arguments(model.forward, type(model).__name__)
         self._model, self._max_graphs, self._use_lfu = model, max_graphs, use_lfu
-        self._allow_unused_input, self._dry_run = allow_unused_input, dry_run
+        self._allow_unused_input = allow_unused_input
         self._statistics = statistics
         self._captured: dict[int, TrainingGraphs] = {}
         self._uses: Counter[int] = Counter()
@@ -168,7 +160,7 @@ class _TrainingCache:
             tensors_of(own),
             parameters,
             allow_unused_input=self._allow_unused_input,
-            dry_run=self._dry_run,
+            dry_run=True,
         )
 
     def set_iteration_count(self, count: int) -> None:
