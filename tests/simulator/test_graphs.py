@@ -342,6 +342,23 @@ def test_module_cacher_runs_each_batch_once(lazy):
     assert lines == ["True", "True", "True", "[3, 3]"]
 
 
+def test_a_backward_that_a_later_forward_has_overwritten_is_refused(lazy):
+    (line,) = lazy(
+        MODEL
+        + """
+cached = torch.hpu.ModuleCacher()(other)
+x = torch.ones(3, 8, device="hpu")
+first, second = cached(x).sum(), cached(x).sum()
+second.backward()
+try:
+    first.backward()
+except RuntimeError as error:
+    print(error)
+"""
+    )
+    assert "call backward() before the next forward" in line
+
+
 def test_module_cacher_wants_named_arguments(lazy):
     (line,) = lazy(
         """

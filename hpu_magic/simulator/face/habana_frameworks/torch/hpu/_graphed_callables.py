@@ -51,6 +51,7 @@ class TrainingGraphs:
         dry_run: bool = False,
     ) -> None:
         self._inputs = list(inputs)
+        self._replayed = 0
         self._forward = HPUGraph()
         self._backward: HPUGraph | None = None
         with torch.enable_grad(), graph(self._forward, dry_run=dry_run):
@@ -87,6 +88,7 @@ class TrainingGraphs:
         fill(self._inputs, inputs)
         if self._backward is None or not torch.is_grad_enabled():
             self._forward.replay()
+            self._replayed += 1
             results = self._outputs
         else:
             results = self._function.apply(*inputs, *parameters)
@@ -109,6 +111,7 @@ class TrainingGraphs:
             @staticmethod
             def forward(ctx: Any, *surface: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 graphed._forward.replay()
+                graphed._replayed = ctx.replayed = graphed._replayed + 1
                 outputs = tuple(output.detach() for output in graphed._outputs)
                 ctx.mark_non_differentiable(
                     *(
@@ -122,6 +125,12 @@ class TrainingGraphs:
             @staticmethod
             @torch.autograd.function.once_differentiable
             def backward(ctx: Any, *incoming: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+                if ctx.replayed != graphed._replayed:
+                    raise RuntimeError(
+                        "The graph was replayed since this output was computed, and what its "
+                        "backward needs was overwritten: call backward() before the next forward "
+                        "with inputs of the same kind."
+                    )
                 return graphed._run_backward(incoming, ctx.needs_input_grad)
 
         return Graphed

@@ -122,7 +122,8 @@ class _TrainingCache:
         arguments.apply_defaults()
         named = arguments.arguments
         parameters = [each for each in self._model.parameters() if each.requires_grad]
-        key = hash((input_hash(named), len(parameters)))
+        gradients = tuple(tensor.requires_grad for tensor in tensors_of(named))
+        key = hash((input_hash(named), gradients, len(parameters)))
         captured = self._captured.get(key)
         if captured is None and not self._has_room():
             self._statistics.count("ungraphed")
