@@ -1,5 +1,6 @@
 // Operators that make, view, resize, fill and copy device storages.
 #include "dtypes.h"
+#include "events.h"
 #include "kernel.h"
 
 #include <ATen/EmptyTensor.h>
@@ -150,6 +151,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     }
     recorder::flush_users_of(
         on_device(self) ? self : source, recorder::Cause::host_read, "aten::copy_");
+  } else if (!on_device(self)) {
+    events::notice(events::Kind::host_synchronization, "aten::copy_");
   }
   copy_values(source, self);
   return self;
@@ -169,6 +172,8 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   if (recorder::enabled()) {
     recorder::flush(recorder::Cause::host_read, "aten::_local_scalar_dense");
+  } else {
+    events::notice(events::Kind::host_synchronization, "aten::_local_scalar_dense");
   }
   return at::native::_local_scalar_dense_cpu(host_view(self));
 }

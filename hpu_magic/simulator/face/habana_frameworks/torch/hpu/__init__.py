@@ -166,8 +166,11 @@ class device_of(device):
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until the device has done all its work; simulated work is done when its call returns."""
+    """Execute what was recorded, and wait until the device has done all its work."""
     _check_device(device)
+    native = engine.load()
+    if native.pending_operations():
+        native.mark_step()
 
 
 def get_device_name(device: Any = None) -> str:

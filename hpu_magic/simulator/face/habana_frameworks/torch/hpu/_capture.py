@@ -199,6 +199,11 @@ class graph:
     def __enter__(self) -> None:
         torch.hpu.synchronize()
         gc.collect()
+        # A backward pass after a capture meets gradients made on the capture's stream, which is
+        # no mistake here: the work of all streams runs in one order.
+        quiet = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+        if quiet is not None:
+            quiet(False)
         self._stream.__enter__()
         try:
             self.hpu_graph.capture_begin(self.dry_run)
