@@ -33,6 +33,7 @@ _FUNCTIONS = {
     "panel": "hpu_magic.panels.panel",
     "flags": "hpu_magic.runtime.flags",
     "release": "hpu_magic.runtime.release",
+    "ledger": "hpu_magic.runtime.ledger",
     "profile": "hpu_magic.runtime.profiling",
     "graph": "hpu_magic.runtime.capture",
     "replay": "hpu_magic.runtime.graphs",

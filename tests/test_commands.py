@@ -71,7 +71,7 @@ def commands(shell):
     [
         *("hpu", "hpu_to", "hpu_mode", "hpu_autocast", "hpu_memory", "hpu_time", "hpu_fit"),
         *("hpu_panel", "hpu_graph", "hpu_replay", "hpu_graphs", "hpu_wrap", "hpu_profile"),
-        *("hpu_flags", "hpu_release"),
+        *("hpu_flags", "hpu_release", "hpu_ledger"),
     ],
 )
 def test_help_has_usage_options_and_examples(run, shell, name):
@@ -97,6 +97,8 @@ def test_every_command_is_documented(shell):
         ("%%hpu_autocast --dtype bf16 --level ", ["O1", "O2"]),
         ("%hpu_autocast o", ["off", "on"]),
         ("%hpu_mode la", ["lazy"]),
+        ("%hpu_flags PT_HPU_LAZY", ["PT_HPU_LAZY_MODE", "PT_HPU_LAZY_ACC_PAR_MODE"]),
+        ("%hpu_ledger l", ["last"]),
         ("%hpu_fit --ou", ["--output"]),
     ],
 )

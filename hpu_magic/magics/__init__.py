@@ -24,6 +24,7 @@ _FAMILIES = (
     ("panel", "PanelMagics"),
     ("flags", "FlagsMagics"),
     ("release", "ReleaseMagics"),
+    ("ledger", "LedgerMagics"),
     ("profiling", "ProfileMagics"),
     ("graphs", "GraphMagics"),
 )

@@ -110,6 +110,10 @@ class CommandMagics(Magics):
             self.namespace[name] = report
         return report
 
+    def known_values(self, argument: str) -> list[str]:
+        """Return what Tab offers for an argument that is neither a variable nor a fixed choice."""
+        return []
+
     def close(self) -> None:
         """Undo what outlives a command, when the extension is unloaded."""
 

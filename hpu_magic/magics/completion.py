@@ -8,6 +8,8 @@ from typing import Any
 
 from IPython.core.error import TryNext
 
+from hpu_magic.magics.command import CommandMagics
+
 _COMMAND = r"%{1,2}hpu"
 
 
@@ -42,14 +44,14 @@ def _complete(shell: Any, event: Any) -> list[str]:
     actions = {name: one for one in parser._actions for name in one.option_strings}
     if "=" in word and word.startswith("--"):
         name = word.partition("=")[0]
-        found = [f"{name}={value}" for value in _choices(actions.get(name))]
+        found = [f"{name}={value}" for value in _choices(magic, actions.get(name))]
     elif previous in actions and actions[previous].nargs != 0:
-        found = _choices(actions[previous])
+        found = _choices(magic, actions[previous])
     elif word.startswith("-"):
         found = sorted(name for name in actions if name.startswith("--"))
     else:
         positional = [one for one in parser._actions if not one.option_strings]
-        found = [value for one in positional for value in _choices(one)]
+        found = [value for one in positional for value in _choices(magic, one)]
         if not found and positional:
             found = _variables(shell, word)
         elif not positional and not word:
@@ -73,8 +75,14 @@ def _variables(shell: Any, word: str) -> list[str]:
     return [f"{owner}.{name}" for name in dir(value) if name[0] != "_"] if value is not None else []
 
 
-def _choices(action: argparse.Action | None) -> list[str]:
-    return [str(choice) for choice in (action.choices or ())] if action is not None else []
+def _choices(magic: Any, action: argparse.Action | None) -> list[str]:
+    """Return the values that an argument may take: a fixed list, or what its command knows."""
+    if action is None:
+        return []
+    if action.choices:
+        return [str(choice) for choice in action.choices]
+    owner = getattr(magic, "__self__", None)
+    return owner.known_values(action.dest) if isinstance(owner, CommandMagics) else []
 
 
 def _from_token(found: list[str], word: str, token: str) -> list[str]:

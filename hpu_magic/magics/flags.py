@@ -51,3 +51,9 @@ class FlagsMagics(CommandMagics):
         if not name:
             raise UsageError(f"{options.flag!r} names no flag: write %hpu_flags NAME=VALUE.")
         return self.call(flags.flags, name, value if given else None, restart_now=options.restart)
+
+    def known_values(self, argument: str) -> list[str]:
+        """Return the names of the flags."""
+        from hpu_magic.runtime.flags import documented
+
+        return list(documented()) if argument == "flag" else []

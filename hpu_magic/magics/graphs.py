@@ -132,6 +132,12 @@ class GraphMagics(CommandMagics):
             max_graphs=options.max_graphs,
         )
 
+    def known_values(self, argument: str) -> list[str]:
+        """Return the names of the captured graphs."""
+        from hpu_magic.runtime import graphs
+
+        return [one.name for one in graphs.graphs().graphs] if argument in ("name", "drop") else []
+
     def _capture(self, line: str) -> Capture:
         from hpu_magic.runtime.capture import Capture
 

@@ -190,6 +190,7 @@ def _recorder() -> Any:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            __tracebackhide__ = True  # IPython then shows the user's lines only
             try:
                 result = func(*args, **(kwargs or {}))
             except RuntimeError:

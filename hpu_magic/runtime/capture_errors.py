@@ -51,15 +51,21 @@ class CaptureRefusal(Report):
     mend: str
 
     @classmethod
-    def of(cls, name: str, operator: Any, error: RuntimeError) -> CaptureRefusal:
-        """Explain `error`, which `operator` (an overload) raised in the capture of `name`."""
+    def of(cls, name: str, operator: Any, error: RuntimeError) -> CaptureRefusal | None:
+        """Explain `error`, which `operator` (an overload) raised in the capture of `name`.
+
+        None for an error that has nothing to do with the capture.
+        """
+        mend = _mend(operator, str(error))
+        if mend is None:
+            return None
         reason = str(error).strip().splitlines()
         return cls(
             name,
             str(operator.name()),
             _users_lines(error.__traceback__),
             reason[0] if reason else type(error).__name__,
-            _mend(operator, str(error)),
+            mend,
         )
 
     def title(self) -> str:
@@ -76,7 +82,7 @@ class CaptureRefusal(Report):
         return (f"Mend: {self.mend}",)
 
 
-def _mend(operator: Any, text: str) -> str:
+def _mend(operator: Any, text: str) -> str | None:
     import torch
 
     tags = operator.tags
@@ -85,7 +91,9 @@ def _mend(operator: Any, text: str) -> str:
     if "fallback" in text:
         return _FALLBACK
     copies = operator.overloadpacket.__name__ in ("_to_copy", "copy_")
-    return _READ if copies or torch.Tag.data_dependent_output in tags else _OTHER
+    if copies or torch.Tag.data_dependent_output in tags:
+        return _READ
+    return _OTHER if "captur" in text.lower() else None
 
 
 def _users_lines(traceback: TracebackType | None) -> list[tuple[str, int, str]]:

@@ -1,0 +1,103 @@
+"""``%hpu_ledger``."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.place import place
+from hpu_magic.magics.settings import HPUMagics
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.ledger import LedgerReport, ledger
+
+
+@magics_class
+class LedgerMagics(CommandMagics):
+    """Says under each cell what it cost on the device."""
+
+    def __init__(self, shell: Any, settings: HPUMagics) -> None:
+        super().__init__(shell, settings)
+        self._on = False
+        self._last: LedgerReport | None = None
+        # A kernel's subshells run cells in threads of their own.
+        self._cells = threading.local()
+
+    @line_magic
+    @magic_arguments()
+    @argument(
+        "switch",
+        choices=["on", "off", "last"],
+        help="on and off: for all later cells; last: the table of the last cell with a line",
+    )
+    def hpu_ledger(self, line: str) -> LedgerReport | None:
+        """Say in one line under each cell what it cost on the device.
+
+        The line names the graphs that were compiled, with the time and the shapes that caused
+        them, the operators that fell back to the CPU, the lines that made the host wait for a
+        value, and the peak of the memory, whose statistic starts anew with each cell. Cells that
+        do not use the device get no line. Examples::
+
+            %hpu_ledger on
+            %hpu_ledger last
+            costs = %hpu_ledger last
+            %hpu_ledger off
+        """
+        options = self.parse(self.hpu_ledger, line)
+        if options.switch == "last":
+            if self._last is None:
+                raise UsageError(
+                    "No cell has used the device with the ledger on: type %hpu_ledger on, then "
+                    "run one."
+                )
+            return self._last
+        self._switch(options.switch == "on")
+        return None
+
+    def close(self) -> None:
+        """Switch the ledger off when the extension is unloaded."""
+        self._switch(False)
+
+    def _switch(self, on: bool) -> None:
+        if on == self._on:
+            return
+        change = self.shell.events.register if on else self.shell.events.unregister
+        change("pre_run_cell", self._before)
+        change("post_run_cell", self._after)
+        self._on = on
+        while self._kept:
+            self._kept.pop()[0].__exit__(None, None, None)
+
+    @property
+    def _kept(self) -> list[tuple[ledger, LedgerReport]]:
+        """The ledgers of the cells that run in this thread, the innermost last."""
+        if not hasattr(self._cells, "kept"):
+            self._cells.kept = []
+        return self._cells.kept
+
+    def _before(self, info: object) -> None:
+        from hpu_magic.runtime.ledger import ledger
+
+        one = ledger()
+        self._kept.append((one, one.__enter__()))
+
+    def _after(self, result: Any) -> None:
+        # The cell that said "on" was not entered.
+        if not self._kept:
+            return
+        one, report = self._kept.pop()
+        one.place = functools.partial(place, self.shell, result.execution_count)
+        one.__exit__(None, None, None)
+        if report.touched and not self._kept:
+            from IPython.display import display
+
+            from hpu_magic.runtime.ledger import LedgerLine
+
+            self._last = report
+            display(LedgerLine(report))

@@ -1,0 +1,22 @@
+"""Names of the user's lines, as the notebook shows them."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+
+def place(shell: Any, running: int | None, file: str, line: int) -> str:
+    """Return ``line 3`` for cell `running`, else ``In [2], line 3`` or ``train.py, line 3``."""
+    number = _cell_number(shell, file)
+    if number is None:
+        return f"{os.path.basename(file)}, line {line}"
+    return f"line {line}" if number == running else f"In [{number}], line {line}"
+
+
+def _cell_number(shell: Any, file: str) -> int | None:
+    # IPython says "In [3]" of a file that it made for a cell.
+    names = shell.compile.format_code_name(file)
+    found = re.search(r"\d+", names[1]) if names else None
+    return int(found[0]) if found else None

@@ -1,0 +1,316 @@
+"""What code cost on the device besides its work: compilations, fallbacks, synchronisations.
+
+The totals are the vendor's metrics. Which line caused what comes from the vendor's event
+dispatcher, as far as its events carry a file and a line; without them the totals stand alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from hpu_magic.runtime import device, units
+from hpu_magic.runtime.table import Table
+
+Place = Callable[[str, int], str]
+
+# The dispatcher's event ids, and the kind of entry each becomes.
+_EVENTS = {
+    "GRAPH_COMPILATION": "compilation",
+    "CPU_FALLBACK": "cpu fallback",
+    "CUSTOM_EVENT": "host synchronisation",
+}
+_MOST_ENTRIES = 500
+_LONGEST_SHAPES = 48
+# Frees are left out: Python's garbage collector frees during any cell.
+_ACTIVITY = ("NumAllocs", "TotalSystemAllocs")
+
+
+def _file_and_line(file: str, line: int) -> str:
+    return f"{os.path.basename(file)}, line {line}"
+
+
+@dataclass
+class Entry:
+    """One cause of cost.
+
+    Attributes
+    ----------
+    kind : {"compilation", "cpu fallback", "host synchronisation"}
+        What happened.
+    name : str
+        The compiled recipe, or the operator.
+    where : str
+        The line that caused it; empty where the device does not tell.
+    shapes : str
+        The shapes that caused a compilation.
+    count : int
+        How often.
+    seconds : float
+        How long in all.
+    """
+
+    kind: str
+    name: str
+    where: str = ""
+    shapes: str = ""
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(repr=False)
+class LedgerReport(Table):
+    """What a cell or a ``with`` block cost on the device.
+
+    Attributes
+    ----------
+    touched : bool
+        The device was used at all.
+    compilations : int
+        Graphs compiled.
+    compile_seconds : float
+        Seconds spent on compiling them.
+    fallbacks : dict of str to int
+        Calls that ran on the CPU instead, by operator.
+    synchronizations : int or None
+        How often the host waited for a value; None where the device does not count them.
+    peak : int
+        Most bytes in use.
+    entries : list of Entry
+        The causes, in the order in which they first appeared.
+    """
+
+    touched: bool = False
+    compilations: int = 0
+    compile_seconds: float = 0.0
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    synchronizations: int | None = None
+    peak: int = 0
+    entries: list[Entry] = field(default_factory=list)
+
+    def title(self) -> str:
+        """Return the line that is shown under a cell."""
+        if not self.touched:
+            return f"{device.label()} was not used."
+        parts = [
+            part for part in (self._compiled(), self._fallen_back(), self._read()) if part
+        ] or ["nothing compiled"]
+        return f"{device.label()}: {'; '.join(parts)}; peak {units.size(self.peak)}"
+
+    def columns(self) -> Sequence[str]:
+        """Return the columns of the table."""
+        return ("what", "count", "time", "name", "shapes", "where")
+
+    def lines(self) -> Sequence[Sequence[str]]:
+        """Return a line for each cause, the costliest first within its kind."""
+        order = list(_EVENTS.values())
+        entries = sorted(self.entries, key=lambda one: (order.index(one.kind), -one.seconds))
+        return [
+            (
+                one.kind,
+                str(one.count),
+                units.duration(one.seconds) if one.seconds else "",
+                one.name,
+                one.shapes,
+                one.where,
+            )
+            for one in entries
+        ]
+
+    def _compiled(self) -> str:
+        if not self.compilations:
+            return ""
+        causes = [one for one in self.entries if one.kind == "compilation"]
+        return (
+            f"{_counted(self.compilations, 'graph')} compiled in "
+            f"{units.duration(self.compile_seconds)}{_examples(causes, 'shapes')}"
+        )
+
+    def _fallen_back(self) -> str:
+        total = sum(self.fallbacks.values())
+        if not total:
+            return ""
+        causes = [one for one in self.entries if one.kind == "cpu fallback"]
+        shown = _examples(causes, "name") or f" ({', '.join(self.fallbacks)})"
+        return f"{_counted(total, 'CPU fallback')}{shown}"
+
+    def _read(self) -> str:
+        if not self.synchronizations:
+            return ""
+        causes = [one for one in self.entries if one.kind == "host synchronisation"]
+        return f"{_counted(self.synchronizations, 'host synchronisation')}{_examples(causes, '')}"
+
+
+class LedgerLine:
+    """A report as one quiet line; in a notebook, a click opens the table."""
+
+    def __init__(self, report: LedgerReport) -> None:
+        self.report = report
+
+    def __repr__(self) -> str:
+        return self.report.title()
+
+    def _repr_html_(self) -> str:
+        line = escape(self.report.title())
+        body = self.report.html_body()
+        style = "opacity:.65;font-size:smaller"
+        if not body:
+            return f'<div style="{style}">{line}</div>'
+        return f'<details style="{style}"><summary>{line}</summary>{body}</details>'
+
+
+class ledger:
+    """Keep the ledger of a ``with`` block: ``with ledger() as costs: ...``, then read `costs`.
+
+    The peak statistic of the device's memory starts anew with the block.
+
+    Parameters
+    ----------
+    place : callable
+        Turns a file and a line number into the text that names the line; called at the end.
+    """
+
+    def __init__(self, place: Place = _file_and_line) -> None:
+        self.place = place
+        self._report = LedgerReport()
+        self._entries: dict[tuple[str, str, str, int, str], Entry] = {}
+        self._before: _Totals = _Totals()
+        self._subscriptions: list[tuple[Any, Callable[[Any, Any], None]]] = []
+
+    def __enter__(self) -> LedgerReport:
+        if device.taken():
+            sys.modules["torch"].hpu.reset_peak_memory_stats()
+        self._before = _Totals.now()
+        self._subscribe()
+        return self._report
+
+    def __exit__(self, *error: object) -> None:
+        self._unsubscribe()
+        after = _Totals.now()
+        before, report = self._before, self._report
+        for (_, _, file, line, _), entry in self._entries.items():
+            entry.where = self.place(file, line) if file else ""
+        report.entries = list(self._entries.values())
+        report.touched = after != before or bool(report.entries)
+        report.compilations = int(_since(before.compilations, after.compilations))
+        report.compile_seconds = _since(before.microseconds, after.microseconds) / 1e6
+        fallbacks = {
+            name: int(_since(before.fallbacks.get(name, 0), count))
+            for name, count in after.fallbacks.items()
+        }
+        report.fallbacks = {name: count for name, count in fallbacks.items() if count}
+        waits = [one.count for one in report.entries if one.kind == "host synchronisation"]
+        report.synchronizations = sum(waits) if self._subscriptions else None
+        if device.taken():
+            stats = sys.modules["torch"].hpu.memory_stats()
+            report.peak = max(stats["MaxInUse"], stats["InUse"])
+        self._subscriptions.clear()
+
+    def _subscribe(self) -> None:
+        dispatcher = _dispatcher()
+        if dispatcher is None:
+            return
+        module, instance = dispatcher
+        for event, kind in _EVENTS.items():
+            note = self._noting(kind)
+            try:
+                handle = instance.subscribe(getattr(module.EventId, event), note)
+            except TypeError:  # newer releases hand events over on request only
+                handle = instance.subscribe(getattr(module.EventId, event))
+            self._subscriptions.append((handle, note))
+
+    def _unsubscribe(self) -> None:
+        dispatcher = _dispatcher()
+        if dispatcher is None:
+            return
+        _, instance = dispatcher
+        for handle, note in self._subscriptions:
+            if hasattr(instance, "process"):
+                instance.process(handle, note)
+            instance.unsubscribe(handle)
+
+    def _noting(self, kind: str) -> Callable[[Any, Any], None]:
+        def note(timestamp: Any, parameters: Iterable[tuple[str, str]]) -> None:
+            facts = dict(parameters)
+            if kind == "host synchronisation" and facts.get("event") != "host_synchronization":
+                return  # somebody's own event
+            name, shapes = facts.get("name", ""), facts.get("shapes", "")
+            key = (kind, name, facts.get("file", ""), int(facts.get("line", 0)), shapes)
+            if key not in self._entries and len(self._entries) >= _MOST_ENTRIES:
+                name, shapes = "others", ""
+                key = (kind, name, "", 0, shapes)
+            entry = self._entries.setdefault(key, Entry(kind, name, shapes=shapes))
+            entry.count += 1
+            entry.seconds += float(facts.get("duration", 0.0)) / 1e6
+
+        return note
+
+
+@dataclass
+class _Totals:
+    """What the device has counted since the process began; compared before and after."""
+
+    compilations: int = 0
+    microseconds: float = 0.0
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    activity: tuple[int, ...] = ()
+
+    @classmethod
+    def now(cls) -> _Totals:
+        if not device.taken():
+            return cls()
+        compiled, fallen = _statistics("graph_compilation"), _statistics("cpu_fallback")
+        stats = sys.modules["torch"].hpu.memory_stats()
+        return cls(
+            int(compiled.get("TotalNumber", 0)),
+            float(compiled.get("TotalTime", 0.0)),
+            dict(fallen.get("FallbackOps", {})),
+            tuple(stats.get(name, 0) for name in _ACTIVITY),
+        )
+
+
+def _since(before: float, after: float) -> float:
+    """Return the growth of a count, which somebody may have reset to zero in between."""
+    return after - before if after >= before else after
+
+
+def _statistics(name: str) -> dict[str, Any]:
+    try:
+        from habana_frameworks.torch.hpu.metrics import metric_global
+    except ImportError:
+        return {}
+    metric = metric_global(name)
+    return dict(metric.stats()) if metric is not None else {}
+
+
+def _dispatcher() -> tuple[Any, Any] | None:
+    """Return the dispatcher's module and instance; None before the bridge is loaded."""
+    if not device.bridge_loaded():
+        return None
+    try:
+        from habana_frameworks.torch.utils import event_dispatcher
+    except ImportError:
+        return None
+    return event_dispatcher, event_dispatcher.EventDispatcher.instance()
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _examples(causes: list[Entry], attribute: str) -> str:
+    """Return the first cause in brackets, and how many more there are."""
+    if not causes:
+        return ""
+    shown = getattr(causes[0], attribute) if attribute else ""
+    if len(shown) > _LONGEST_SHAPES:
+        shown = f"{shown[:_LONGEST_SHAPES]}…"
+    text = ", ".join(part for part in (shown, causes[0].where) if part)
+    more = len(causes) - 1
+    if not text:
+        return ""
+    return f" ({text}; and {more} more)" if more else f" ({text})"
