@@ -1,0 +1,137 @@
+"""The notebooks about execution run as they are delivered and show what they say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+NAMES = ["execution_modes", "hpu_graphs"]
+
+
+class Executed:
+    """A notebook after its execution."""
+
+    def __init__(self, notebook: Any) -> None:
+        self.notebook = notebook
+
+    def text(self, cell_id: str) -> str:
+        """Return all that a cell shows, as text."""
+        [cell] = [cell for cell in self.notebook.cells if cell.id == cell_id]
+        shown = []
+        for output in cell.outputs:
+            if output.output_type == "error":
+                shown.append(f"{output.ename}: {output.evalue}")
+            else:
+                shown.append(output.get("text") or output.data["text/plain"])
+        return "\n".join(shown)
+
+
+def execute(name: str, folder: Path) -> Executed:
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    client = NotebookClient(notebook, timeout=280, resources={"metadata": {"path": str(folder)}})
+    client.execute()
+    assert list(folder.iterdir()) == [], "the notebook leaves files behind"
+    return Executed(notebook)
+
+
+@pytest.fixture(scope="module")
+def modes(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    return execute("execution_modes", tmp_path_factory.mktemp("modes"))
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    return execute("hpu_graphs", tmp_path_factory.mktemp("graphs"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_source_carries_no_outputs(name: str) -> None:
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    assert all(not cell.get("outputs") for cell in notebook.cells)
+    assert all(cell.get("execution_count") is None for cell in notebook.cells)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_step_is_explained_in_two_sentences(name: str) -> None:
+    for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells[1:]:
+        if cell.cell_type == "markdown":
+            heading, _, text = cell.source.partition("\n")
+            assert heading.startswith("## ")
+            assert text.count(".\n") + text.endswith(".") == 2, text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_newcomer_meets_no_warnings(name: str, request: pytest.FixtureRequest) -> None:
+    executed = request.getfixturevalue(name.split("_")[1])
+    lines = [
+        line
+        for cell in executed.notebook.cells
+        if "raises-exception" not in cell.metadata.get("tags", ())
+        for output in cell.get("outputs", ())
+        if output.get("name") == "stderr"
+        for line in output.text.splitlines()
+    ]
+    # The engine's progress, where this is its first use on the machine.
+    assert [line for line in lines if line and not line.startswith("hpu_magic:")] == []
+
+
+def test_modes_agree_and_compile_only_at_first(modes: Executed) -> None:
+    table = {}
+    for line in modes.text("compare").splitlines()[1:]:
+        key, *figures = re.split(r"\s{2,}", line.strip())
+        table[key] = [float(one) for figure in figures for one in figure.split()]
+    eager, lazy, compiled = table["final loss"]
+    assert eager == lazy
+    assert compiled == pytest.approx(eager, abs=2e-3)
+    assert table["compiled there"][1] >= 1
+    assert table["compiled there"][2] >= 1
+    assert table["compiled later"] == [0, 0, 0]
+
+
+def test_only_new_shapes_compile(modes: Executed) -> None:
+    assert re.search(r"\d graphs? compiled in", modes.text("same-first"))
+    assert "nothing compiled" in modes.text("same-again")
+    assert "8 graphs compiled" in modes.text("changing")
+    assert modes.text("padding-costs") == "8 compilations before, 2 with padding\n"
+
+
+def test_synchronizations_are_shown_with_their_line(modes: Executed) -> None:
+    assert "5 host synchronisations (line 4)" in modes.text("reading")
+
+
+def test_replay_gives_the_models_results_faster(graphs: Executed) -> None:
+    assert graphs.text("check") == "as the model computes it: True\nas before: False\n"
+    assert float(graphs.text("speed").split()[0]) > 1
+    assert "memory change  0 B" in graphs.text("replay")
+
+
+@pytest.mark.parametrize(
+    ("cell", "sentence"),
+    [
+        ("shape", "now has shape (2, 16), but was captured with shape (4, 16)"),
+        ("read", "average = y.mean().item()"),
+        ("dynamic", "total = y[y > 0].sum()"),
+    ],
+)
+def test_refusals_name_the_cause(graphs: Executed, cell: str, sentence: str) -> None:
+    assert sentence in graphs.text(cell)
+
+
+def test_training_with_graphs_learns(graphs: Executed) -> None:
+    first, last = map(float, re.findall(r"\d+\.\d+", graphs.text("train")))
+    assert last < 0.2 * first
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_saved_notebook_stays_small(name: str, request: pytest.FixtureRequest) -> None:
+    executed = request.getfixturevalue(name.split("_")[1])
+    source = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    grown = len(nbformat.writes(executed.notebook)) - len(nbformat.writes(source))
+    assert grown < 100_000
