@@ -1,0 +1,126 @@
+"""Lazy mode against eager, graph replay against eager, and what listening to events costs.
+
+A process has one mode: eager and lazy steps run in turn in two processes of their own.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from .harness import Figure, fresh_process, in_turn, median_ratio
+
+LAZY_TARGET = 1.2
+LAUNCH_BOUND_TARGET = 0.4  # at least 2.5 times faster
+COMPUTE_BOUND_TARGET = 1.03
+LISTENING_TARGET = 1.05
+
+
+class Trainer:
+    """A process that trains one of the models of `bench.training`, five steps a call."""
+
+    def __init__(self, model: str, mode: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", f"from bench.execution import serve; serve({model!r})"],
+            env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", "PT_HPU_LAZY_MODE": mode},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.process.stdout.readline()
+
+    def __call__(self) -> None:
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        self.process.stdout.readline()
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def serve(model: str) -> None:
+    """Train five steps for every line on standard input."""
+    step = _training_step(model)
+    for _ in range(5):
+        step()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        for _ in range(5):
+            step()
+        print("done", flush=True)
+
+
+def _training_step(model: str):
+    from . import training
+
+    build, batch = {
+        "MLP": (training.mlp, training.MLP_BATCH),
+        "CNN": (training.cnn, training.CNN_BATCH),
+        "transformer layer": (training.transformer_layer, training.TRANSFORMER_BATCH),
+    }[model]
+    return training.training_step(build, batch, "hpu")
+
+
+def replay_ratios() -> None:
+    """Print replay against plain CPU PyTorch: of many small operations, of a few large ones."""
+    import torch
+    from habana_frameworks.torch import hpu
+    from torch import nn
+
+    small = nn.Sequential(*[nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(20)])
+    large = nn.Sequential(
+        nn.Conv2d(16, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()
+    )
+    with torch.no_grad():
+        for model, shape, rounds in ((small, (8, 16), 300), (large, (16, 16, 48, 48), 60)):
+            data = torch.randn(shape)
+            static = data.to("hpu")
+            graph = hpu.HPUGraph()
+            on_device = copy.deepcopy(model).to("hpu")
+            with hpu.graph(graph):
+                result = on_device(static)
+            torch.testing.assert_close(result.cpu(), model(data))
+            print(median_ratio(in_turn(lambda m=model, d=data: m(d), graph.replay, rounds)))
+
+
+def listening_ratio() -> None:
+    """Print a lazy training step with a listener against one without."""
+    from hpu_magic.simulator import engine
+
+    step = _training_step("MLP")
+    native = engine.load()
+
+    def listened() -> None:
+        native.listen(True)
+        step()
+        native.listen(False)
+
+    for _ in range(5):
+        step()
+    print(median_ratio(in_turn(step, listened, 300)))
+
+
+def figures() -> Iterator[Figure]:
+    for model, rounds in (("MLP", 80), ("CNN", 40), ("transformer layer", 20)):
+        eager, lazy = Trainer(model, "0"), Trainer(model, "1")
+        try:
+            value = median_ratio(in_turn(eager, lazy, rounds))
+        finally:
+            eager.close()
+            lazy.close()
+        yield Figure(f"training step, {model}: lazy / eager", value, "ratio", LAZY_TARGET)
+    lazy_mode = {"HPU_MAGIC_SIMULATOR": "1", "PT_HPU_LAZY_MODE": "1"}
+    small, large = map(
+        float,
+        fresh_process("from bench.execution import replay_ratios as r; r()", **lazy_mode).split(),
+    )
+    yield Figure("graph replay, 40 small operations / cpu", small, "ratio", LAUNCH_BOUND_TARGET)
+    yield Figure("graph replay, large convolutions / cpu", large, "ratio", COMPUTE_BOUND_TARGET)
+    value = float(
+        fresh_process("from bench.execution import listening_ratio as r; r()", **lazy_mode)
+    )
+    yield Figure("training step, events heard / unheard", value, "ratio", LISTENING_TARGET)
