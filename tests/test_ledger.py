@@ -131,3 +131,23 @@ def test_changing_shapes_are_one_line_of_the_table_each(lazy):
         "(lambda r: [r.compilations, len(r.lines())])(get_ipython().run_line_magic("
         "'hpu_ledger', 'last'))"
     ) == [3, 3]
+
+
+def test_line_names_the_shapes_that_changed(lazy):
+    lazy("%hpu_ledger on\nlayer = nn.Linear(3, 2).to('hpu')")
+    answer = lazy(
+        "for rows in (31, 32, 33):\n    layer(torch.ones(rows, 3).to('hpu'))\n"
+        "    htcore.mark_step()"
+    )
+    assert "3 graphs compiled in" in answer.text
+    assert "([31, 3], [32, 3], [33, 3], line 3)" in answer.text
+
+
+def test_compilations_become_marks_of_the_panel(lazy):
+    lazy(
+        "from hpu_magic.runtime.sampler import Sampler\nsampler = Sampler()\n"
+        "x = torch.ones(41).to('hpu')\nsampler.sample()\n"
+        "y = x * 3\nhtcore.mark_step()\nsampler.sample()"
+    )
+    [text] = lazy.value("[mark.text for mark in sampler.marks()[0]]")
+    assert text.startswith("1 graph compiled in ")

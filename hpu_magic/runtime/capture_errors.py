@@ -97,12 +97,19 @@ def _mend(operator: Any, text: str) -> str | None:
 
 
 def _users_lines(traceback: TracebackType | None) -> list[tuple[str, int, str]]:
-    """Return the line of the cell, and the innermost of the user's own if that is another."""
+    """Return the line of the cell, and the innermost of the user's own if that is another.
+
+    What PyTorch did below that line is cut off the traceback: it explains nothing.
+    """
     found: list[tuple[str, int, str]] = []
+    innermost = traceback
     while traceback is not None:
         frame = traceback.tb_frame
         if not found or frame.f_globals.get("__name__") == "__main__":
             file, line = frame.f_code.co_filename, traceback.tb_lineno
             found.append((file, line, linecache.getline(file, line).strip()))
+            innermost = traceback
         traceback = traceback.tb_next
+    if innermost is not None:
+        innermost.tb_next = None
     return [found[0], *found[-1:]] if len(found) > 1 else found

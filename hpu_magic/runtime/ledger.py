@@ -7,6 +7,7 @@ dispatcher, as far as its events carry a file and a line; without them the total
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -125,10 +126,9 @@ class LedgerReport(Table):
         if not self.compilations:
             return ""
         causes = [one for one in self.entries if one.kind == "compilation"]
-        return (
-            f"{_counted(self.compilations, 'graph')} compiled in "
-            f"{units.duration(self.compile_seconds)}{_examples(causes, 'shapes')}"
-        )
+        time = units.duration(self.compile_seconds)
+        shown = _examples(causes, "shapes", _differing(causes))
+        return f"{_counted(self.compilations, 'graph')} compiled in {time}{shown}"
 
     def _fallen_back(self) -> str:
         total = sum(self.fallbacks.values())
@@ -302,15 +302,24 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _examples(causes: list[Entry], attribute: str) -> str:
-    """Return the first cause in brackets, and how many more there are."""
+def _differing(causes: list[Entry]) -> str:
+    """Return the shapes in which several compilations differ, such as ``[5], [9], [14]``."""
+    shapes = [re.findall(r"\[[^\]]*\]", one.shapes) for one in causes]
+    if len(shapes) < 2 or len({len(one) for one in shapes}) != 1:
+        return ""
+    places = [number for number, same in enumerate(zip(*shapes, strict=True)) if len(set(same)) > 1]
+    return ", ".join(" x ".join(one[place] for place in places) for one in shapes) if places else ""
+
+
+def _examples(causes: list[Entry], attribute: str, summary: str = "") -> str:
+    """Return the first cause in brackets and how many more there are, or their summary."""
     if not causes:
         return ""
-    shown = getattr(causes[0], attribute) if attribute else ""
+    shown = summary or (getattr(causes[0], attribute) if attribute else "")
     if len(shown) > _LONGEST_SHAPES:
         shown = f"{shown[:_LONGEST_SHAPES]}…"
     text = ", ".join(part for part in (shown, causes[0].where) if part)
-    more = len(causes) - 1
+    more = 0 if summary else len(causes) - 1
     if not text:
         return ""
     return f" ({text}; and {more} more)" if more else f" ({text})"
