@@ -2,6 +2,7 @@
 
 #include "python_line.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -76,13 +77,10 @@ Counter counter(Kind kind) {
 
 std::vector<Event> since(uint64_t first) {
   std::lock_guard lock(mutex);
-  std::vector<Event> found;
-  for (const Event& event : buffer) {
-    if (event.sequence >= first) {
-      found.push_back(event);
-    }
-  }
-  return found;
+  // Numbered without gaps, so that what is asked for is found without a search.
+  const uint64_t oldest = buffer.empty() ? first : buffer.front().sequence;
+  const size_t skipped = first > oldest ? std::min<size_t>(first - oldest, buffer.size()) : 0;
+  return {buffer.begin() + static_cast<std::ptrdiff_t>(skipped), buffer.end()};
 }
 
 uint64_t next_sequence() {
