@@ -367,8 +367,8 @@ class TestMemory:
         assert source.sum().item() == 3000
 
     def test_peak_and_counts(self):
-        torch.hpu.reset_accumulated_memory_stats()
         before = in_use()
+        torch.hpu.reset_accumulated_memory_stats()
         torch.hpu.reset_peak_memory_stats()
         assert torch.hpu.max_memory_allocated() == 0
         tensors = [torch.zeros(1 << 20, dtype=torch.uint8, device="hpu") for _ in range(3)]

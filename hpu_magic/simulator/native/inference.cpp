@@ -74,9 +74,7 @@ class SignatureBuilder {
 
  private:
   void add_fraction(double number) {
-    const auto bits = std::bit_cast<int64_t>(number);
-    words_.push_back(fractions_shape_ ? bits : 3);
-    signature_.graph_hash = mixed(signature_.graph_hash, static_cast<uint64_t>(bits));
+    words_.push_back(fractions_shape_ ? std::bit_cast<int64_t>(number) : 3);
   }
 
   void add(const at::Tensor& tensor) {
@@ -226,6 +224,14 @@ Inference infer_by_trial(const c10::OperatorHandle& op, const Stack& arguments) 
   return inference;
 }
 
+/// An error to raise for a refused trial; none where it blames the trial for having no values.
+std::exception_ptr refusal(const std::string& what) {
+  if (what.find("meta") != std::string::npos || what.find("Meta") != std::string::npos) {
+    return nullptr;
+  }
+  return std::make_exception_ptr(c10::Error({__func__, __FILE__, __LINE__}, what));
+}
+
 struct Entry {
   std::vector<int64_t> words;
   Inference inference;
@@ -249,13 +255,13 @@ Signature signature_of(const c10::OperatorHandle& op, const Stack& arguments) {
   for (int64_t word : signature.words) {
     signature.hash = mixed(signature.hash, static_cast<uint64_t>(word));
   }
-  signature.graph_hash = mixed(signature.graph_hash, signature.hash);
   return signature;
 }
 
 const Inference& infer(
     const c10::OperatorHandle& op, const Stack& arguments, const Signature& signature) {
   static const Inference unknown;
+  static Inference refused;
   auto& entries = cache();
   const auto found = entries.find(signature.hash);
   if (found != entries.end() && found->second.words == signature.words) {
@@ -270,8 +276,13 @@ const Inference& infer(
     entry.inference = infer_by_trial(op, arguments);
   } catch (const c10::NotImplementedError&) {
     // No meta kernel, or the shape depends on data: that will not change.
-  } catch (const py::error_already_set&) {
-    return unknown;  // a user's mistake raises the better error when the operation runs
+  } catch (const c10::Error& error) {
+    refused.refusal = refusal(error.what_without_backtrace());
+    return refused;
+  } catch (const py::error_already_set& error) {  // some meta kernels are Python's
+    py::gil_scoped_acquire gil;
+    refused.refusal = refusal(py::str(error.value()));
+    return refused;
   } catch (const std::exception&) {
     return unknown;
   }

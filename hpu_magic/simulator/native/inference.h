@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <exception>
 #include <optional>
 #include <vector>
 
@@ -21,17 +22,18 @@ struct Geometry {
 
 struct Inference {
   bool known = false;                    // false: only running the operation tells
+  std::exception_ptr refusal;            // what the kernel says is wrong with the arguments
   std::vector<Geometry> results;         // fresh tensors, lists flattened
   std::vector<size_t> lengths;           // of the tensor lists among the results
   std::vector<std::optional<Geometry>> written;  // by argument: what a resized one becomes
 };
 
-/// What tells a call from another: operator, shapes, types and scalars.
+/// What tells a call from another: operator, shapes, types and whole numbers. Fractions are data
+/// to a compiled graph, as the bridge passes them in tensors.
 struct Signature {
-  std::vector<int64_t> words;  // decides the results' shapes: no fractions, which change none
-  uint64_t hash = 0;           // of the words
-  uint64_t graph_hash = 0;     // of the words and the fractions: decides the compiled graph
-  bool complete = true;        // false: an argument has no place in a signature
+  std::vector<int64_t> words;
+  uint64_t hash = 0;
+  bool complete = true;  // false: an argument has no place in a signature
 };
 
 Signature signature_of(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);

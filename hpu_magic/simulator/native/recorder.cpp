@@ -355,6 +355,10 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
   const Signature signature = signature_of(op, arguments);
   static const Inference unknown;
   const Inference& inference = signature.complete ? infer(op, arguments, signature) : unknown;
+  if (inference.refusal && capture.active) {
+    abandon_capture();
+    std::rethrow_exception(inference.refusal);
+  }
   if (!inference.known || !resize_written(arguments, inference)) {
     stack->insert(stack->end(), arguments.begin(), arguments.end());
     run_now(op, stack, Cause::data_dependent_shape);
@@ -362,7 +366,7 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
   }
   Node node{op, {}, {}};
   node.arguments.reserve(arguments.size());
-  mix(signature.graph_hash);
+  mix(signature.hash);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
     node.arguments.push_back(held(arguments[i], alias && alias->isWrite()));
