@@ -21,6 +21,16 @@ std::string short_name(const c10::OperatorName& name) {
   return name.overload_name.empty() ? base : base + "." + name.overload_name;
 }
 
+/// A view only describes memory: there is nothing to run on the CPU.
+bool is_view(const c10::FunctionSchema& schema) {
+  for (const auto& declared : schema.returns()) {
+    if (declared.alias_info() && !declared.alias_info()->isWrite()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void set(const std::vector<std::string>& operators, const std::string& place_on_cpu) {
@@ -40,7 +50,7 @@ bool falls_back(const c10::OperatorHandle& op) {
   const auto [entry, fresh] = known.try_emplace(&op.schema(), false);
   if (fresh) {
     entry->second = op.operator_name().name.rfind("aten::", 0) == 0 &&
-        with_kernel.count(short_name(op.operator_name())) == 0;
+        !is_view(op.schema()) && with_kernel.count(short_name(op.operator_name())) == 0;
   }
   return entry->second;
 }

@@ -33,7 +33,7 @@ Parameters = list[tuple[str, str]]
 Callback = Callable[[int, Parameters], object]
 
 _POLL_SECONDS = 0.05
-_HELD_PUBLISHED = 4096
+_MOST_WAITING = 10_000
 
 
 class EventId(IntEnum):
@@ -66,9 +66,8 @@ _FROM_DEVICE = frozenset(_NATIVE.values()) | {EventId.CUSTOM_EVENT}
 class _Subscription:
     event_id: EventId
     callback: Callback | None
-    position: int
-    published: collections.deque[tuple[int, Parameters]] = field(
-        default_factory=lambda: collections.deque(maxlen=_HELD_PUBLISHED)
+    waiting: collections.deque[tuple[int, Parameters]] = field(
+        default_factory=lambda: collections.deque(maxlen=_MOST_WAITING)
     )
 
 
@@ -87,6 +86,7 @@ class EventDispatcher:
         self._subscriptions: dict[int, _Subscription] = {}
         self._handles = itertools.count(1)
         self._lock = threading.RLock()
+        self._position = 0  # of the next event to fetch from the device
         self._thread: threading.Thread | None = None
 
     @classmethod
@@ -113,12 +113,11 @@ class EventDispatcher:
         """
         native = engine.load()
         with self._lock:
-            position = 0
+            self._fetch()  # what has happened so far is for the others
             if event_id in _FROM_DEVICE:
                 native.listen(True)
-                position, _ = native.take_events(0)
             handle = next(self._handles)
-            self._subscriptions[handle] = _Subscription(EventId(event_id), callback, position)
+            self._subscriptions[handle] = _Subscription(EventId(event_id), callback)
             if callback is not None and event_id in _FROM_DEVICE:
                 self._serve()
         return handle
@@ -154,7 +153,7 @@ class EventDispatcher:
             self.deliver()
             for subscription in tuple(self._subscriptions.values()):
                 if subscription.event_id == event_id:
-                    subscription.published.append(event)
+                    subscription.waiting.append(event)
             self.deliver()
 
     def deliver(self) -> None:
@@ -162,24 +161,29 @@ class EventDispatcher:
         if not self._subscriptions:
             return
         with self._lock:
+            self._fetch()
             for subscription in tuple(self._subscriptions.values()):
-                if subscription.callback is not None:
-                    self._deliver(subscription, subscription.callback)
+                if subscription.waiting and subscription.callback is not None:
+                    self._call_all(subscription, subscription.callback)
+
+    def _fetch(self) -> None:
+        """Hand the device's new events to the subscriptions that wait for their kind."""
+        self._position, events = engine.load().take_events(self._position)
+        for event in events:
+            kind = _NATIVE.get(event[1], EventId.CUSTOM_EVENT)
+            for subscription in self._subscriptions.values():
+                if subscription.event_id == kind:
+                    subscription.waiting.append((event[3], _parameters(event)))
 
     def _deliver(self, subscription: _Subscription, callback: Callback | None) -> None:
-        if callback is None:
-            return
-        arrived = []
-        if subscription.event_id in _FROM_DEVICE:
-            subscription.position, events = engine.load().take_events(subscription.position)
-            arrived = [
-                (event[3], _parameters(event))
-                for event in events
-                if _NATIVE.get(event[1], EventId.CUSTOM_EVENT) == subscription.event_id
-            ]
-        while subscription.published:
-            arrived.append(subscription.published.popleft())
-        for timestamp, parameters in arrived:
+        if callback is not None:
+            self._fetch()
+            self._call_all(subscription, callback)
+
+    @staticmethod
+    def _call_all(subscription: _Subscription, callback: Callback) -> None:
+        while subscription.waiting:
+            timestamp, parameters = subscription.waiting.popleft()
             _call(callback, timestamp, parameters)
 
     def _serve(self) -> None:
