@@ -7,17 +7,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from .harness import Figure, in_turn, median_ratio
-from .training import (
-    CNN_BATCH,
-    MLP_BATCH,
-    TRANSFORMER_BATCH,
-    cnn,
-    mlp,
-    transformer_layer,
-)
-
-TARGET = 1.05
+from .harness import Figure
+from .training import step_ratios
 
 
 def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], *, compiled: bool):
@@ -40,16 +31,8 @@ def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], *, com
 
 
 def figures() -> Iterator[Figure]:
-    models = (
-        ("MLP", mlp, MLP_BATCH, 400),
-        ("CNN", cnn, CNN_BATCH, 200),
-        ("transformer layer", transformer_layer, TRANSFORMER_BATCH, 100),
-    )
-    for name, build, batch, rounds in models:
+    def pair(build: Callable[[], nn.Module], batch: tuple[int, ...]) -> list[Callable[[], float]]:
         torch._dynamo.reset()
-        steps = [training_step(build, batch, compiled=compiled) for compiled in (False, True)]
-        for _ in range(5):
-            for step in steps:
-                step()
-        value = median_ratio(in_turn(*steps, rounds))
-        yield Figure(f"training step, {name}: hpu_backend / eager", value, "ratio", TARGET)
+        return [training_step(build, batch, compiled=compiled) for compiled in (False, True)]
+
+    return step_ratios("hpu_backend / eager", pair)

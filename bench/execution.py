@@ -57,11 +57,9 @@ def serve(model: str) -> None:
 def _training_step(model: str):
     from . import training
 
-    build, batch = {
-        "MLP": (training.mlp, training.MLP_BATCH),
-        "CNN": (training.cnn, training.CNN_BATCH),
-        "transformer layer": (training.transformer_layer, training.TRANSFORMER_BATCH),
-    }[model]
+    build, batch = next(
+        (build, batch) for name, build, batch, _ in training.MODELS if name == model
+    )
     return training.training_step(build, batch, "hpu")
 
 

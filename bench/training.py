@@ -64,16 +64,29 @@ def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], device
     return step
 
 
-def figures() -> Iterator[Figure]:
-    models = (
-        ("MLP", mlp, MLP_BATCH, 400),
-        ("CNN", cnn, CNN_BATCH, 200),
-        ("transformer layer", transformer_layer, TRANSFORMER_BATCH, 100),
-    )
-    for name, build, batch, rounds in models:
-        steps = [training_step(build, batch, device) for device in ("cpu", "hpu")]
+MODELS = (
+    ("MLP", mlp, MLP_BATCH, 400),
+    ("CNN", cnn, CNN_BATCH, 200),
+    ("transformer layer", transformer_layer, TRANSFORMER_BATCH, 100),
+)
+
+
+def step_ratios(
+    compared: str,
+    pair: Callable[[Callable[[], nn.Module], tuple[int, ...]], list[Callable[[], float]]],
+) -> Iterator[Figure]:
+    """Yield a figure a model; `pair` makes its baseline step and its candidate step."""
+    for name, build, batch, rounds in MODELS:
+        steps = pair(build, batch)
         for _ in range(5):
             for step in steps:
                 step()
         value = median_ratio(in_turn(*steps, rounds))
-        yield Figure(f"training step, {name}: hpu / cpu", value, "ratio", TARGET)
+        yield Figure(f"training step, {name}: {compared}", value, "ratio", TARGET)
+
+
+def figures() -> Iterator[Figure]:
+    return step_ratios(
+        "hpu / cpu",
+        lambda build, batch: [training_step(build, batch, device) for device in ("cpu", "hpu")],
+    )
