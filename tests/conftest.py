@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ for _folder in ("cards", "jupyter", "runtime", "ipython"):
 # A terminal session by default: no notebook, no server.
 for _variable in ("JPY_SESSION_NAME", "JPY_PARENT_PID", "PT_HPU_LAZY_MODE"):
     os.environ.pop(_variable, None)
+# Started in the background, a process ignores interrupts; tests send some to themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # The suites of the device run in both modes, and a process has one.
 if "HPU_MAGIC_TEST_LAZY" in os.environ:
     os.environ["PT_HPU_LAZY_MODE"] = "1"
