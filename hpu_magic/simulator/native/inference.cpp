@@ -32,7 +32,7 @@ class SignatureBuilder {
       : words_(signature.words), signature_(signature), fractions_shape_(fractions_shape) {}
 
   void add(const c10::IValue& value) {
-    words_.push_back(static_cast<int64_t>(value.isTensor() ? 1 : 2));
+    words_.push_back(value.isNone() ? 1 : value.isInt() ? 2 : value.isBool() ? 3 : 4);
     if (value.isTensor()) {
       add(value.toTensor());
     } else if (value.isNone()) {

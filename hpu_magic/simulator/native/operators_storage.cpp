@@ -10,6 +10,7 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/bernoulli_ops.h>
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
@@ -147,6 +148,11 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   }
   if (recorder::enabled()) {
     if (on_device(self) && on_device(source)) {
+      if (self.scalar_type() == at::kFloat8_e4m3fn && source.scalar_type() != at::kFloat8_e4m3fn) {
+        const double limit = float8_e4m3fn_limit();
+        const at::Tensor clamped = at::clamp(source.to(at::kFloat), -limit, limit);
+        return Kernel<at::_ops::copy_>::call(self, clamped, non_blocking);
+      }
       return Kernel<at::_ops::copy_>::call(self, source, non_blocking);
     }
     recorder::flush_users_of(
