@@ -10,12 +10,11 @@ from time import perf_counter
 
 from jupyter_client.manager import start_new_kernel
 
-from .harness import FEWEST_ROUNDS, Figure, in_turn
+from .harness import Figure, in_turn
 
-FITS = 24
-LONGEST = 90.0  # seconds for all fits on a machine that is busy otherwise
-STEPS = 300
-WARM_UP = 50
+LONGEST = 60.0  # seconds of the fit
+STEPS = 100  # in a turn, some 0.2 s
+WARM_UP = 200
 RATE = 10.0  # updates a second, the panel's own default in a fit
 
 
@@ -37,9 +36,10 @@ def figures() -> Iterator[Figure]:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
     measured = json.loads("".join(lines).splitlines()[-1])
-    share = Figure("panel at 10 Hz: share of fit throughput", measured["panel"], "%", 1.0)
-    alone = Figure("sampler alone at 10 Hz (target: its noise)", *measured["sampler"])
-    yield from (share, alone)
+    share, noise = measured["panel"]
+    yield Figure(f"panel at 10 Hz: share of fit throughput (±{noise:.1f})", share, "%", 1.0)
+    alone, noise = measured["sampler"]
+    yield Figure("sampler alone at 10 Hz (target: its noise)", alone, "%", noise)
 
 
 def measure_in_kernel() -> None:
@@ -47,31 +47,62 @@ def measure_in_kernel() -> None:
     print(json.dumps({"panel": panel_share(), "sampler": sampler_share()}))
 
 
-def panel_share() -> float:
-    """Percent by which steps of a Lightning fit take longer under the panel."""
-    import hpu_magic
+class Alternation:
+    """Steps of one fit in turns of equal length, without the panel and with it.
 
-    def plain(trainer, model, data) -> None:
-        trainer.fit(model, data)
+    Without: its callback is taken off the Trainer and its drawing off the
+    sampler. Both kinds of turn therefore meet the same minute of the machine.
+    """
 
-    def shown(trainer, model, data) -> None:
-        hpu_magic.fit(trainer, model, data, interval=1 / RATE)
+    def __init__(self) -> None:
+        import lightning.pytorch as lightning
 
-    for fit in (plain, shown):
-        fit_seconds(fit)
-    ratios = []
-    end = perf_counter() + LONGEST
-    while len(ratios) < FITS and (perf_counter() < end or len(ratios) < FEWEST_ROUNDS):
-        order = (plain, shown) if len(ratios) % 2 else (shown, plain)
-        taken = {fit: fit_seconds(fit) for fit in order}
-        ratios.append(taken[shown] / taken[plain])
-    return 100 * (statistics.median(ratios) - 1)
+        class Clock(lightning.Callback):
+            on_train_batch_end = self._step
+
+        self.callback = Clock()
+        self.seconds: dict[bool, list[float]] = {False: [], True: []}
+        self._shown = True
+        self._left = WARM_UP
+        self._began: float | None = None
+
+    def _step(self, trainer, *_) -> None:
+        self._left -= 1
+        if self._left:
+            return
+        now = perf_counter()
+        if self._began is not None:
+            self.seconds[self._shown].append(now - self._began)
+        # Every second pair the other way round, so that nobody is always first.
+        if self._began is None or len(self.seconds[False]) != len(self.seconds[True]):
+            self._show(trainer, not self._shown)
+        self._left = STEPS
+        self._began = perf_counter()
+
+    def _show(self, trainer, shown: bool) -> None:
+        from hpu_magic.runtime.sampler import sampler
+
+        if shown:
+            trainer.callbacks.insert(0, self._monitor)
+            self._subscription.callback = self._drawing
+        else:
+            self._monitor = trainer.callbacks.pop(0)
+            [self._subscription] = sampler()._subscriptions
+            self._drawing, self._subscription.callback = self._subscription.callback, None
+        self._shown = shown
+
+    def share(self) -> tuple[float, float]:
+        """Percent by which the panel lengthens a step, and twice its standard error."""
+        pairs = zip(self.seconds[False], self.seconds[True], strict=False)
+        return median_and_noise([100 * (shown / plain - 1) for plain, shown in pairs])
 
 
-def fit_seconds(fit) -> float:
-    """Seconds from the end of the warm-up to the last step of one Lightning fit."""
+def panel_share() -> tuple[float, float]:
+    """Percent by which the panel lengthens the steps of a Lightning fit, and twice its noise."""
     import lightning.pytorch as lightning
     import torch
+
+    import hpu_magic
 
     from .training import mlp
 
@@ -89,35 +120,29 @@ def fit_seconds(fit) -> float:
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
-    class Clock(lightning.Callback):
-        started = ended = 0.0
-
-        def on_train_batch_end(self, trainer, *_) -> None:
-            if trainer.global_step == WARM_UP:
-                self.started = perf_counter()
-            self.ended = perf_counter()
-
-    clock = Clock()
     torch.manual_seed(0)
     samples = torch.utils.data.TensorDataset(
         torch.randn(64 * STEPS, 784), torch.randint(0, 10, (64 * STEPS,))
     )
+    alternation = Alternation()
     trainer = lightning.Trainer(
         accelerator="hpu",
         devices=1,
-        max_epochs=1,
-        callbacks=[clock],
+        max_epochs=-1,
+        max_time={"seconds": LONGEST},
+        callbacks=[alternation.callback],
         enable_progress_bar=False,
         enable_model_summary=False,
         enable_checkpointing=False,
         logger=False,
     )
-    fit(trainer, Classifier(), torch.utils.data.DataLoader(samples, batch_size=64))
-    return clock.ended - clock.started
+    data = torch.utils.data.DataLoader(samples, batch_size=64)
+    hpu_magic.fit(trainer, Classifier(), data, interval=1 / RATE)
+    return alternation.share()
 
 
-def sampler_share() -> tuple[float, str, float]:
-    """Percent that sampling alone takes from a training loop, its unit and twice its noise."""
+def sampler_share() -> tuple[float, float]:
+    """Percent that sampling alone takes from a training loop, and twice its noise."""
     from hpu_magic.runtime.sampler import sampler
 
     from .training import MLP_BATCH, mlp, training_step
@@ -125,7 +150,7 @@ def sampler_share() -> tuple[float, str, float]:
     step = training_step(mlp, MLP_BATCH, "hpu")
 
     def steps() -> None:
-        for _ in range(50):
+        for _ in range(2 * STEPS):
             step()
 
     def sampled_steps() -> None:
@@ -133,7 +158,10 @@ def sampler_share() -> tuple[float, str, float]:
             steps()
 
     shares = [100 * (sampled / plain - 1) for plain, sampled in in_turn(steps, sampled_steps, 60)]
-    lower, middle, upper = statistics.quantiles(shares, n=4)
-    # Standard error of a median, the spread taken from the quartiles.
-    noise = 1.2533 * (upper - lower) / 1.349 / sqrt(len(shares))
-    return middle, "%", 2 * noise
+    return median_and_noise(shares)
+
+
+def median_and_noise(values: list[float]) -> tuple[float, float]:
+    """Return the median and twice its standard error, the spread taken from the quartiles."""
+    lower, middle, upper = statistics.quantiles(values, n=4)
+    return middle, 2 * 1.2533 * (upper - lower) / 1.349 / sqrt(len(values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -111,17 +112,76 @@ def test_picture_survives_a_loss_that_is_not_finite() -> None:
     assert "inf" not in picture.lower()
 
 
-def test_charts_do_not_grow() -> None:
+@pytest.fixture
+def sent() -> tuple[Any, list[str]]:
+    """Charts and what they send to the browser."""
     from hpu_magic.panels.charts import Charts
 
-    charts = Charts(capacity=50)
+    charts, parts = Charts(capacity=50), []
+    charts.connect(parts.append)
+    return charts, parts
+
+
+def test_charts_do_not_grow(sent: tuple[Any, list[str]]) -> None:
+    charts, parts = sent
     document_models = len(charts.layout.references())
     for index in range(200):
         charts.add((float(index), 1.0, 2.0, 3.0, 4.0))
         charts.add_validation(float(index), 1.0)
         charts.add_mark("epoch", float(index), "epoch")
-    assert len(charts._lines.data["time"]) == 50
+    charts.flush()
+    assert len(parts) == 3
+    charts.flush()
+    assert len(parts) == 3
     assert len(charts.layout.references()) == document_models
+    assert charts._lines.data["time"] == []
+
+
+def test_rows_reach_the_browser_as_bokeh_would_send_them(sent: tuple[Any, list[str]]) -> None:
+    from bokeh.document import Document
+    from bokeh.document.events import ColumnsStreamedEvent
+    from bokeh.protocol import Protocol
+
+    charts, parts = sent
+    document = Document()
+    document.add_root(charts.layout)
+    charts.add((0.1, math.nan, math.inf, 3.0, -math.inf))
+    charts.add((0.2, 0.5, 2.0, 3.0, 4.0))
+    charts.add_mark("compilation", 0.2, 'one "graph"')
+    charts.flush()
+    events = [
+        ColumnsStreamedEvent(document, source, "data", data, rollover)
+        for source, data, rollover in (
+            (
+                charts._lines,
+                {
+                    "time": [0.1, 0.2],
+                    "train": [math.nan, 0.5],
+                    "speed": [math.inf, 2.0],
+                    "in_use": [3.0, 3.0],
+                    "peak": [-math.inf, 4.0],
+                },
+                50,
+            ),
+            (charts._marks["compilation"], {"time": [0.2], "text": ['one "graph"']}, 200),
+        )
+    ]
+    theirs = Protocol().create("PATCH-DOC", events)
+    header, metadata, content = map(json.loads, parts)
+    assert header.keys() == theirs.header.keys()
+    assert header["msgtype"] == theirs.header["msgtype"]
+    assert metadata == theirs.metadata
+    assert content == json.loads(theirs.content_json)
+
+
+def test_thinned_lines_are_sent_once(sent: tuple[Any, list[str]]) -> None:
+    charts, parts = sent
+    record = recorded(3)
+    charts.add((0.1, 1.0, 2.0, 3.0, 4.0))
+    charts.replace(record.lines)
+    charts.flush()
+    assert parts == []
+    assert len(charts._lines.data["time"]) == 3
 
 
 def test_record_of_a_fit_begins_with_the_fit() -> None:

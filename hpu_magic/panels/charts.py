@@ -1,9 +1,9 @@
-"""The live charts: Bokeh figures on one time axis, built once and streamed into."""
+"""The live charts: Bokeh figures on one time axis, built once and appended to."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bokeh.layouts import column
@@ -17,7 +17,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from hpu_magic.panels import palette
+from hpu_magic.panels import palette, patches
 from hpu_magic.panels.record import COLUMNS
 from hpu_magic.panels.trace import Trace, Window
 from hpu_magic.runtime import units
@@ -77,7 +77,7 @@ def _chart(kind: str, time_range: Any, title: str, values: DataRange1d) -> Any:
 class Charts:
     """Loss, pace and memory of one fit, or memory alone.
 
-    All methods are to be called from one thread.
+    All methods are to be called from one thread. What is appended is seen after `flush`.
 
     Parameters
     ----------
@@ -116,6 +116,11 @@ class Charts:
             plot.xaxis.visible = False
         plots[-1].height += 20
         self.layout = column(*plots, sizing_mode="stretch_width", spacing=0)
+        # What the browser works out (ranges, sizes) would come back here at every row.
+        for model in self.layout.references():
+            model.syncable = False
+        self._new: dict[ColumnDataSource, list[tuple[float | str, ...]]] = {}
+        self._send: Callable[[str], None] | None = None
 
     def _line(self, plot: Any, name: str, colour: str, **style: Any) -> Any:
         return plot.line("time", name, source=self._lines, color=colour, line_width=1.6, **style)
@@ -179,30 +184,53 @@ class Charts:
 
     # Updates, from one thread
 
-    def add(self, row: Sequence[float]) -> None:
+    def add(self, row: tuple[float, ...]) -> None:
         """Append one row of ``COLUMNS``."""
-        data: dict[str, Any] = {name: [value] for name, value in zip(COLUMNS, row, strict=True)}
-        self._lines.stream(data, rollover=self._capacity)
+        self._append(self._lines, row)
         self._extend(row[0])
 
     def replace(self, trace: Trace | Window) -> None:
         """Draw all rows of a trace, after it was thinned."""
+        self._new.pop(self._lines, None)
         self._lines.data = trace.data()
 
     def add_validation(self, time: float, loss: float) -> None:
         """Append one validation loss."""
-        self._validation.stream({"time": [time], "loss": [loss]}, rollover=_EVENTS_KEPT)
+        self._append(self._validation, (time, loss))
 
     def add_mark(self, kind: str, time: float, text: str) -> None:
         """Draw a vertical line for an epoch or a compilation."""
         if kind in self._marks:
-            self._marks[kind].stream({"time": [time], "text": [text]}, rollover=_EVENTS_KEPT)
+            self._append(self._marks[kind], (time, text))
+
+    def connect(self, send: Callable[[str], None]) -> None:
+        """Give the charts the way to the browser that draws them: it takes a message's parts."""
+        self._send = send
+
+    def flush(self) -> None:
+        """Send what was appended since the last time, as one message."""
+        new, self._new = self._new, {}
+        if not new or self._send is None:
+            return
+        events = [
+            patches.streamed(
+                source.id,
+                dict(zip(source.column_names, zip(*rows, strict=True), strict=True)),
+                self._capacity if source is self._lines else _EVENTS_KEPT,
+            )
+            for source, rows in new.items()
+        ]
+        for fragment in patches.fragments(events):
+            self._send(fragment)
 
     def set_limit(self, limit: float) -> None:
         """Draw the size of the device's memory pool, in bytes."""
         if self._limit is not None:
             self._limit.glyph.y = limit
             self._memory_title.text = f"{_MEMORY_TITLE}, of {units.size(limit)}"
+
+    def _append(self, source: ColumnDataSource, row: tuple[float | str, ...]) -> None:
+        self._new.setdefault(source, []).append(row)
 
     def _extend(self, now: float) -> None:
         """Lengthen the time axis in steps of a quarter, not at every point."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import COLUMNS, RunRecord
-from hpu_magic.panels.session import in_notebook
+from hpu_magic.panels.session import DRAW_SECONDS, in_notebook
 from hpu_magic.panels.trace import Window
 from hpu_magic.runtime import device, units
 from hpu_magic.runtime.errors import RefusedError
@@ -42,6 +42,7 @@ class MemoryPanel:
         self._record = RunRecord(sampler(), began, Window(COLUMNS, rows))
         self._lock = threading.Lock()
         self._limit_drawn = math.nan
+        self._draw_due = 0.0
         self._widget: Any = PanelWidget(
             Charts(rows, kinds=("memory",), window=history),
             self.stop,
@@ -85,7 +86,11 @@ class MemoryPanel:
             if self._record.limit != self._limit_drawn and not math.isnan(self._record.limit):
                 self._limit_drawn = self._record.limit
                 self._widget.charts.set_limit(self._limit_drawn)
-            self._head()
+            now = time.monotonic()
+            if now >= self._draw_due:
+                self._draw_due = now + DRAW_SECONDS
+                self._widget.charts.flush()
+                self._head()
 
     def _head(self) -> None:
         last = sampler().last("memory")

@@ -56,6 +56,7 @@ class PanelWidget:
         )
         self._button.on_click(self._press)
         self._model = BokehModel(charts.layout, layout=ipywidgets.Layout(width="100%"))
+        charts.connect(self._send_patch)
         top = ipywidgets.HBox(
             [self._header, self._button], layout=ipywidgets.Layout(align_items="flex-start")
         )
@@ -73,6 +74,9 @@ class PanelWidget:
         self._button.description = "Stopping"
         self._button.disabled = True
         self._on_stop()
+
+    def _send_patch(self, fragment: str) -> None:
+        self._model.send({"msg": "patch", "payload": fragment})
 
     def show(self) -> None:
         """Display the panel below the running cell."""
