@@ -76,6 +76,7 @@ py::tuple take_events(uint64_t since) {
 }
 
 void bind_execution(py::module_& module) {
+  // A flush holds the recorder's lock and may ask for Python's: never the other way round.
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   module.def("set_lazy", &hpu::recorder::enable, py::arg("most_operations"));
   module.def(
@@ -92,7 +93,7 @@ void bind_execution(py::module_& module) {
         hpu::materialize(tensor);
       },
       no_gil);
-  module.def("pending_operations", &hpu::recorder::pending);
+  module.def("pending_operations", &hpu::recorder::pending, no_gil);
   module.def("is_capturing", &hpu::recorder::capturing);
   module.def("set_operators", &hpu::policy::set);
   module.def("counters", &counters);
@@ -110,7 +111,7 @@ void bind_execution(py::module_& module) {
       .def("capture_begin", &hpu::Graph::capture_begin, py::arg("dry_run") = false, no_gil)
       .def("capture_end", &hpu::Graph::capture_end, no_gil)
       .def("replay", &hpu::Graph::replay, no_gil)
-      .def("reset", &hpu::Graph::reset)
+      .def("reset", &hpu::Graph::reset, no_gil)
       .def("operations", &hpu::Graph::operations)
       .def("is_empty", &hpu::Graph::is_empty);
 }

@@ -4,6 +4,7 @@
 #include "events.h"
 #include "generator.h"
 #include "inference.h"
+#include "interruption.h"
 #include "policy.h"
 
 #include <pthread.h>
@@ -272,8 +273,10 @@ Graph take_graph() {
 
 /// Runs the nodes in order and lets each go, so that its last readers' memory is freed.
 void run_all(std::vector<Node>& nodes) {
+  Interruption interruption;
   for (size_t i = 0; i < nodes.size(); ++i) {
     try {
+      interruption.check();
       nodes[i].run();
     } catch (const std::exception& error) {
       const auto why = std::make_shared<const std::string>(
