@@ -194,6 +194,16 @@ void follow_twin(const c10::Storage& storage, Block& block) {
   rebind(storage, std::move(twin), bytes);
 }
 
+/// Puts other memory behind a device storage and returns what it had. The twin stays, so that
+/// its views stay views of it.
+c10::DataPtr exchange_memory(const c10::Storage& storage, const Block& block, c10::DataPtr memory) {
+  c10::DataPtr before = block.twin->set_data_ptr(std::move(memory));
+  auto* impl = storage.unsafeGetStorageImpl();
+  void* context = impl->_mutable_data_ptr_no_checks().release_context();
+  impl->set_data_ptr_noswap({block.twin->mutable_data(), context, &free_block, device()});
+  return before;
+}
+
 }  // namespace
 
 REGISTER_ALLOCATOR(kDevice, &allocator);
@@ -266,13 +276,16 @@ void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& wh
 void place(const at::Tensor& result, const at::Tensor& output) {
   const c10::Storage& storage = output.storage();
   const size_t bytes = storage.nbytes();
+  Block* block = block_of(storage);
   const bool replaces = result.scalar_type() == output.scalar_type() &&
       result.sizes() == output.sizes() && result.strides() == output.strides() &&
       result.storage_offset() == output.storage_offset() && result.is_conj() == output.is_conj() &&
       result.is_neg() == output.is_neg() && result.storage().nbytes() == bytes &&
       result.storage().use_count() == 1;
-  Block* block = block_of(storage);
   if (!replaces || !block) {
+    if (block && block->twin) {
+      give_memory(output, c10::GetCPUAllocator()->allocate(bytes));
+    }
     host_view(output).copy_(result);
     return;
   }
@@ -282,11 +295,23 @@ void place(const at::Tensor& result, const at::Tensor& output) {
     rebind(storage, StoragePtr::reclaim_copy(source), bytes);
     return;
   }
-  // The twin stays and takes the result's memory, so that views made of it stay views of it.
-  block->twin->set_data_ptr_noswap(source->set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
-  auto* impl = storage.unsafeGetStorageImpl();
-  void* context = impl->_mutable_data_ptr_no_checks().release_context();
-  impl->set_data_ptr_noswap({block->twin->mutable_data(), context, &free_block, device()});
+  exchange_memory(storage, *block, source->set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
+}
+
+c10::DataPtr take_memory(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  Block* block = block_of(storage);
+  if (!block || !block->twin) {
+    return {};
+  }
+  return exchange_memory(storage, *block, c10::DataPtr(nullptr, c10::kCPU));
+}
+
+void give_memory(const at::Tensor& tensor, c10::DataPtr memory) {
+  const c10::Storage& storage = tensor.storage();
+  if (Block* block = block_of(storage); block && block->twin && !block->twin->data()) {
+    exchange_memory(storage, *block, std::move(memory));
+  }
 }
 
 at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like) {

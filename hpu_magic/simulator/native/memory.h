@@ -66,4 +66,10 @@ void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& wh
 /// Puts a CPU result into a device tensor that was promised for it.
 void place(const at::Tensor& result, const at::Tensor& output);
 
+/// Takes the memory away from a tensor that a kernel is about to compute anew; null where the
+/// tensor has none to give. Until `place` or `give_memory` it must not be read.
+c10::DataPtr take_memory(const at::Tensor& tensor);
+/// Gives a tensor memory again, unless it has some.
+void give_memory(const at::Tensor& tensor, c10::DataPtr memory);
+
 }  // namespace hpu

@@ -1,6 +1,7 @@
 #include "replay.h"
 
 #include "generator.h"
+#include "memory_reuse.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -112,6 +113,7 @@ void Step::run(Stack& stack) {
       direct_ = false;
     }
   }
+  const MemoryReuse reuse(node_->outputs);
   node_->run();
 }
 
