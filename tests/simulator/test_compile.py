@@ -130,6 +130,73 @@ def test_a_value_that_is_read_later_is_not_overwritten(torch, compile_on_hpu):
         assert torch.equal(got, expected)
 
 
+def test_lists_choices_and_numbers_among_the_operands(torch, compile_on_hpu):
+    def mixed(x, rows):
+        left, right = x.split(x.shape[1] // 2, dim=1)
+        values, order = (torch.cat([right, left + 1], dim=1) - 2).max(dim=0)
+        picked = x[:, rows]
+        return (
+            values.reshape(-1, 2).float(),
+            order,
+            picked,
+            torch.stack([left, right]).to(torch.int8),
+        )
+
+    compiled = compile_on_hpu(mixed, dynamic=True)
+    rows = torch.tensor([2, 0], device="hpu")
+    for height in (3, 5):
+        x = torch.randn(height, 4, device="hpu")
+        for got, expected in zip(compiled(x, rows), mixed(x, rows), strict=True):
+            assert got.device.type == "hpu"
+            assert got.dtype == expected.dtype
+            assert torch.equal(got, expected)
+
+
+def test_a_graph_with_higher_order_operators_runs_too(torch, compile_on_hpu):
+    def choose(x):
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    compiled = compile_on_hpu(choose)
+    assert compiled(torch.ones(2, device="hpu")).tolist() == [2.0, 2.0]
+    assert compiled(-torch.ones(2, device="hpu")).tolist() == [-2.0, -2.0]
+
+
+def test_an_operators_error_is_raised_as_in_eager_mode(torch, compile_on_hpu):
+    x, index = torch.ones(3, 2, device="hpu"), torch.tensor([7], device="hpu")
+    compiled = compile_on_hpu(lambda x, index: x.index_select(0, index) * 2)
+    with pytest.raises(IndexError) as eager:
+        x.index_select(0, index)
+    with pytest.raises(IndexError) as raised:
+        compiled(x, index)
+    assert str(raised.value) == str(eager.value)
+    assert compiled(x, torch.tensor([1], device="hpu")).tolist() == [[2.0, 2.0]]
+
+
+def test_values_are_freed_after_their_last_use(torch, compile_on_hpu):
+    def chain(x):
+        for _ in range(6):
+            x = (x @ x).tanh()
+        return x
+
+    peaks = []
+    x = torch.randn(128, 128, device="hpu")
+    for run in (chain, compile_on_hpu(chain)):
+        run(x)
+        torch.hpu.reset_peak_memory_stats()
+        run(x)
+        peaks.append(torch.hpu.max_memory_allocated() - torch.hpu.memory_allocated())
+    assert peaks[1] <= peaks[0]
+
+
+def test_inputs_written_by_a_compiled_function_count_as_changed(torch, compile_on_hpu):
+    x = torch.ones(2, device="hpu", requires_grad=True)
+    scale = torch.ones(2, device="hpu")
+    product = x * scale
+    compile_on_hpu(lambda scale: scale.add_(1))(scale)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
 def test_dropout_drops_what_eager_mode_drops(torch, compile_on_hpu):
     dropout = torch.nn.functional.dropout
     compiled = compile_on_hpu(lambda x, p: dropout(x, p))

@@ -1,5 +1,6 @@
 // The engine as a Python module.
 #include "autocast.h"
+#include "bind_program.h"
 #include "card.h"
 #include "device.h"
 #include "dtypes.h"
@@ -130,4 +131,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("current_stream_id", [] { return hpu::current_stream().id(); });
   module.def("default_generator", [] { return hpu::default_generator(); });
   bind_execution(module);
+  hpu::bind_program(module);
 }

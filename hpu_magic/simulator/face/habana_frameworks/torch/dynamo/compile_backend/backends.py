@@ -1,4 +1,4 @@
-"""The backend itself: AOTAutograd's graphs, run on the device operator by operator."""
+"""The backend itself: AOTAutograd's graphs as programs that the engine runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch._dynamo.backends.registry import register_backend
 
 from .config import configuration_flags, patched
 from .passes import DROPOUT, reinplace
+from .program import program_of
 
 NAME = "hpu_backend"
 
@@ -72,19 +73,13 @@ def _compiler(name: str, tracing_since: int | None = None) -> Callable[..., Any]
     """Return a compiler for one graph; `tracing_since` is when work on it began."""
 
     def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torch.fx.graph import _BoxedCodeGen
-
         started = tracing_since or time.perf_counter_ns()
         if configuration_flags["reinplace_add"]:
             reinplace(graph.graph)
-        # Boxed: the arguments come in a list that the code empties, so that each is freed
-        # after its last use.
-        graph.graph.set_codegen(_BoxedCodeGen())
-        graph.recompile()
-        forward = graph.forward
+        program = program_of(graph.graph) or _generated(graph)
 
         def run(arguments: list[Any]) -> Any:
-            return forward(arguments)
+            return program(arguments)
 
         run._boxed_call = True  # type: ignore[attr-defined]
         elapsed = time.perf_counter_ns() - started
@@ -92,6 +87,18 @@ def _compiler(name: str, tracing_since: int | None = None) -> Callable[..., Any]
         return run
 
     return compile_graph
+
+
+def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+    """Return the graph as a Python function for what no program can hold."""
+    from torch.fx.graph import _BoxedCodeGen
+
+    # Boxed: the arguments come in a list that the code empties, so that each is freed
+    # after its last use.
+    graph.graph.set_codegen(_BoxedCodeGen())
+    graph.recompile()
+    forward: Callable[[list[Any]], Any] = graph.forward
+    return forward
 
 
 def _shapes(inputs: Sequence[Any]) -> str:

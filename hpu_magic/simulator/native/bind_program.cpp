@@ -1,0 +1,123 @@
+// Compiled graphs as Python objects.
+#include "bind_program.h"
+
+#include "program.h"
+
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+namespace py = pybind11;
+
+namespace hpu {
+namespace {
+
+bool holds_slot(const py::handle& sequence) {
+  for (const py::handle item : sequence) {
+    if (py::isinstance<Slot>(item)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Program::Item item_of(const py::handle& item, const c10::TypePtr& type) {
+  if (py::isinstance<Slot>(item)) {
+    return item.cast<Slot>();
+  }
+  return torch::jit::toIValue(item, type);
+}
+
+Program::Operand operand_of(const py::handle& operand, const c10::Argument& declared) {
+  if (py::isinstance<Slot>(operand)) {
+    return operand.cast<Slot>();
+  }
+  if ((py::isinstance<py::list>(operand) || py::isinstance<py::tuple>(operand)) &&
+      holds_slot(operand)) {
+    c10::TypePtr type = declared.type();
+    if (const auto optional = type->cast<c10::OptionalType>()) {
+      type = optional->getElementType();
+    }
+    const auto& element = type->expectRef<c10::ListType>().getElementType();
+    Program::List list;
+    for (const py::handle item : operand) {
+      list.push_back(item_of(item, element));
+    }
+    return list;
+  }
+  return torch::jit::toIValue(operand, declared.type(), declared.N());
+}
+
+/// Adds a call; `given` has an operand by name for each argument without a default.
+Slot call(
+    Program& program, const std::string& name, const std::string& overload, const py::dict& given) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+  // A number where a tensor is declared, as in x + 1, stays a number in type promotion.
+  const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
+  std::vector<Program::Operand> operands;
+  for (const c10::Argument& declared : op.schema().arguments()) {
+    if (given.contains(declared.name())) {
+      operands.push_back(operand_of(given[py::str(declared.name())], declared));
+    } else {
+      TORCH_CHECK(
+          declared.default_value(), name, " needs its argument '", declared.name(), "'.");
+      operands.emplace_back(*declared.default_value());
+    }
+  }
+  return program.call(op, std::move(operands));
+}
+
+/// Runs a program on the inputs in a list, tensors and sizes, which it empties so that each input can be freed
+/// after its last use.
+py::list run(const Program& program, const py::list& inputs) {
+  std::vector<c10::IValue> values;
+  values.reserve(inputs.size());
+  for (const py::handle input : inputs) {
+    if (THPVariable_Check(input.ptr())) {
+      values.emplace_back(THPVariable_Unpack(input.ptr()));
+    } else {
+      values.emplace_back(input.cast<int64_t>());
+    }
+  }
+  inputs.attr("clear")();
+  {
+    py::gil_scoped_release no_gil;
+    values = program.run(std::move(values));
+  }
+  py::list results;
+  for (c10::IValue& value : values) {
+    results.append(torch::jit::toPyObject(std::move(value)));
+  }
+  return results;
+}
+
+}  // namespace
+
+void bind_program(py::module_& module) {
+  py::class_<Slot>(module, "Slot").def("__getitem__", [](Slot first, size_t i) {
+    return Slot{first.index + i};
+  });
+  py::class_<Program>(module, "Program")
+      .def(py::init<size_t>(), py::arg("inputs"))
+      .def("input", [](const Program&, size_t i) { return Slot{i}; })
+      .def("call", &call)
+      .def("element", &Program::element)
+      .def(
+          "arithmetic",
+          [](Program& program, char operation, const py::handle& left, const py::handle& right) {
+            const auto integer = c10::IntType::get();
+            return program.arithmetic(operation, item_of(left, integer), item_of(right, integer));
+          })
+      .def(
+          "finish",
+          [](Program& program, const py::list& results) {
+            std::vector<Program::Item> items;
+            for (const py::handle result : results) {
+              items.push_back(
+                  result.is_none() ? Program::Item(c10::IValue())
+                                   : item_of(result, c10::IntType::get()));
+            }
+            program.finish(std::move(items));
+          })
+      .def("run", &run);
+}
+
+}  // namespace hpu
