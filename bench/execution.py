@@ -1,4 +1,4 @@
-"""Lazy mode against eager, graph replay against eager, and what listening to events costs.
+"""Lazy mode against eager, graph replay against eager, and what events and the ledger cost.
 
 A process has one mode: eager and lazy steps run in turn in two processes of their own.
 """
@@ -102,6 +102,27 @@ def listening_ratio() -> None:
     print(median_ratio(in_turn(step, listened, 300)))
 
 
+def ledger_ratio() -> None:
+    """Print a lazy training step under the ledger against one without.
+
+    A cell holds many steps: the ledger opens and closes around ten of them.
+    """
+    from hpu_magic.runtime.ledger import ledger
+
+    step = _training_step("MLP")
+
+    def steps() -> None:
+        for _ in range(10):
+            step()
+
+    def kept() -> None:
+        with ledger():
+            steps()
+
+    steps()
+    print(median_ratio(in_turn(steps, kept, 60)))
+
+
 def figures() -> Iterator[Figure]:
     for model, rounds in (("MLP", 80), ("CNN", 40), ("transformer layer", 20)):
         eager, lazy = Trainer(model, "0"), Trainer(model, "1")
@@ -122,3 +143,5 @@ def figures() -> Iterator[Figure]:
         fresh_process("from bench.execution import listening_ratio as r; r()", **lazy_mode)
     )
     yield Figure("training step, events heard / unheard", value, "ratio", LISTENING_TARGET)
+    value = float(fresh_process("from bench.execution import ledger_ratio as r; r()", **lazy_mode))
+    yield Figure("training step, ledger on / off, lazy", value, "ratio", LISTENING_TARGET)
