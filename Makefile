@@ -49,8 +49,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# What the device's suites say of eager mode holds in lazy mode; a process has one mode.
-LAZY := $(addprefix tests/simulator/test_,device.py operators.py programs.py)
+# What these suites say of eager mode holds in lazy mode; a process has one mode.
+LAZY := $(addprefix tests/simulator/test_,device.py operators.py programs.py) \
+	tests/test_lightning.py
 
 # One thread a worker: two teams on two cores wait for each other. The browser
 # tests watch a live panel and want the machine for themselves.

@@ -83,6 +83,45 @@ def test_hpu_and_cpu_learn_the_same(pytorch: Any, make_model: Any, torch: Any) -
     torch.testing.assert_close(*weights)
 
 
+def test_a_lazy_step_is_one_graph_for_backward_and_one_for_the_optimizer(script: Any) -> None:
+    out = script(
+        """
+        import hpu_magic.lightning
+        import lightning.pytorch as pytorch
+        import torch
+        from habana_frameworks.torch.hpu.metrics import metric_localcontext
+
+        class Model(pytorch.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(8, 1)
+
+            def training_step(self, batch, index):
+                return self.layer(batch).square().mean()
+
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), lr=0.05)
+
+        def counts(steps):
+            data = torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=4)
+            with metric_localcontext("recipe_cache") as metric:
+                pytorch.Trainer(
+                    accelerator="hpu", max_steps=steps, logger=False, enable_checkpointing=False,
+                    enable_model_summary=False, enable_progress_bar=False,
+                ).fit(Model(), data)
+            seen = dict(metric.stats())
+            return seen["TotalHit"] + seen["TotalMiss"], seen["TotalMiss"]
+
+        (few, _), (many, compiled) = counts(3), counts(7)
+        print(many - few, compiled)
+        """,
+        simulated=True,
+        PT_HPU_LAZY_MODE="1",
+        PT_HPU_ENABLE_CACHE_METRICS="1",
+    )
+    assert out.splitlines()[-1] == "8 0"  # four steps more, and no graph that is new
+
+
 def test_memory_is_given_back_after_a_fit(pytorch: Any, make_model: Any, torch: Any) -> None:
     torch.zeros(1, device="hpu")
     before = torch.hpu.memory_allocated()
