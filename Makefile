@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Virtual environment without activation: the tools that tests start must be found.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab test demo bench lint engine system clean
+.PHONY: lab test demo bench lint engine labextension system clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -41,13 +41,25 @@ engine: $(READY)
 	@sh tools/system_packages.sh compiler headers
 	@$(BIN)/python -c 'from hpu_magic.simulator.engine import compiled; compiled()'
 
-system:
-	@sh tools/system_packages.sh compiler headers browser
+EXTENSION := hpu_magic/labextension/package.json
+EXTENSION_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f) \
+	$(addprefix labextension/,package.json yarn.lock tsconfig.json build.mjs)
 
-lint: $(READY)
+$(EXTENSION): $(READY) $(EXTENSION_SOURCES)
+	@sh tools/system_packages.sh node
+	@$(BIN)/python tools/labextension.py build
+
+labextension: $(EXTENSION)
+	@$(BIN)/python tools/labextension.py link
+
+system:
+	@sh tools/system_packages.sh compiler headers browser node
+
+lint: $(READY) system
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python tools/labextension.py check
 
 # What these suites say of eager mode holds in lazy mode; a process has one mode.
 LAZY := $(addprefix tests/simulator/test_,device.py operators.py programs.py) \
@@ -55,19 +67,21 @@ LAZY := $(addprefix tests/simulator/test_,device.py operators.py programs.py) \
 
 # One thread a worker: two teams on two cores wait for each other. The browser
 # tests watch a live panel and want the machine for themselves.
-test: system lint engine
+test: system lint engine labextension
+	$(BIN)/python tools/labextension.py test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not browser"
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest -n $(WORKERS) $(LAZY)
 	$(BIN)/pytest -m browser
 
 lab: engine
+	@$(MAKE) --no-print-directory labextension || echo "JupyterLab opens without the sidebar."
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root) \
 		notebooks/quickstart.ipynb
 
 demo: engine
 	@$(BIN)/python tools/demo.py
 
-bench: engine
+bench: engine labextension
 	@$(BIN)/python -m bench
 
 clean:

@@ -2,7 +2,7 @@
 # Install the system's parts that pip cannot, where the rights allow it; else
 # say what is missing and what that means. Usage: system_packages.sh KIND...
 # with the kinds compiler, headers (of the Python in PYTHON, default
-# .venv/bin/python) and browser.
+# .venv/bin/python), browser and node.
 set -eu
 
 missing=""
@@ -26,6 +26,10 @@ sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
         command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
             command -v google-chrome >/dev/null || command -v google-chrome-stable >/dev/null ||
             need chromium "without it the browser tests are skipped"
+        ;;
+    node)
+        command -v node >/dev/null ||
+            need nodejs "without Node the JupyterLab sidebar cannot be built"
         ;;
     *)
         echo "system_packages.sh: unknown kind $kind" >&2
