@@ -37,7 +37,7 @@ def load(shell: InteractiveShell) -> None:
 
     # PyTorch's profiler prints its stages below the cell unless told so before torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "3")
-    restart.attach(_connection_file(shell))
+    restart.attach(connection_file(shell))
     remembered = restart.apply()
     first_import.observe(lambda: _cell_number(shell))
     _announce(remembered)
@@ -47,9 +47,10 @@ def load(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Take the magics out of `shell` again; the device stays as it is."""
-    from hpu_magic.magics import cell, completion
+    from hpu_magic.magics import cell, completion, control
 
     cell.disable(shell)
+    control.disable(shell)
     completion.disable(shell)
     configurables: list[Any] = shell.configurables  # type: ignore[assignment]
     for magics in _loaded:
@@ -96,7 +97,7 @@ def _install_lightning_hook() -> None:
 
 
 def _register(shell: InteractiveShell) -> None:
-    from hpu_magic.magics import cell, completion
+    from hpu_magic.magics import cell, completion, control
     from hpu_magic.magics.settings import HPUMagics
 
     cell.enable(shell)
@@ -107,9 +108,11 @@ def _register(shell: InteractiveShell) -> None:
         _loaded.append(family(shell, settings))
         shell.register_magics(_loaded[-1])
     completion.enable(shell)
+    control.enable(shell)
 
 
-def _connection_file(shell: InteractiveShell) -> str | None:
+def connection_file(shell: InteractiveShell) -> str | None:
+    """Return the connection file of the shell's kernel, None in a terminal."""
     kernel = getattr(shell, "kernel", None)
     return getattr(getattr(kernel, "parent", None), "connection_file", None)
 

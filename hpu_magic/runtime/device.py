@@ -13,6 +13,8 @@ from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.runtime import restart
 from hpu_magic.runtime.errors import RefusedError, suggestion
 
+_LIBRARIES = ("torch", "habana_frameworks", "habana_frameworks.torch", "torch.hpu")
+
 DTYPES = {
     "bf16": "bfloat16",
     "bfloat16": "bfloat16",
@@ -29,6 +31,15 @@ def bridge_loaded() -> bool:
     """Tell whether the vendor's package is loaded, so that import-time settings are fixed."""
     torch = sys.modules.get("torch")
     return "habana_frameworks.torch" in sys.modules or hasattr(torch, "hpu")
+
+
+def importing() -> bool:
+    """Tell whether torch or the vendor's package is being imported, perhaps by another thread.
+
+    Another thread that used them now would wait until they are complete.
+    """
+    specs = (getattr(sys.modules.get(name), "__spec__", None) for name in _LIBRARIES)
+    return any(getattr(spec, "_initializing", False) for spec in specs)
 
 
 def taken() -> bool:

@@ -6,6 +6,7 @@ value lazy. A change therefore needs a new process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -71,7 +72,7 @@ class ModeReport(Report):
 
 def loaded_mode() -> str | None:
     """Return "eager" or "lazy" as loaded in this process, None before the library is loaded."""
-    if not device.bridge_loaded():
+    if device.importing() or not device.bridge_loaded():
         return None
     from habana_frameworks.torch.utils.internal import is_lazy
 
@@ -135,9 +136,8 @@ def mode(
     RefusedError
         Unknown mode; or a script asks for a mode other than the loaded one.
     """
-    if requested is not None and requested not in VALUES:
-        mend = suggestion(requested, VALUES) or "use eager or lazy."
-        raise RefusedError(f"There is no execution mode {requested!r}: {mend}")
+    if requested is not None:
+        _known(requested)
     loaded = loaded_mode()
     by = first_import.origin(cells) if loaded else None
     if requested is not None:
@@ -149,6 +149,36 @@ def mode(
     elif restart_now:
         report.remarks.append(f"No restart is needed: {requested} is what torch loads or loaded.")
     return report
+
+
+def restore(stored: str) -> None:
+    """Ask for the mode that is stored with a notebook, before its first cell runs.
+
+    Loads nothing and says nothing. A mode asked for in a cell since then is kept: the stored
+    one only wins where it is the newer choice.
+
+    Parameters
+    ----------
+    stored : {"eager", "lazy"}
+        The choice in the notebook's file.
+
+    Raises
+    ------
+    RefusedError
+        Unknown mode.
+    """
+    value = VALUES[_known(stored)]
+    with contextlib.suppress(OSError):  # where nothing can be remembered, it holds for this process
+        value = restart.merge(VARIABLE, value)
+    if not device.bridge_loaded():
+        os.environ[VARIABLE] = value
+
+
+def _known(name: str) -> str:
+    if name not in VALUES:
+        mend = suggestion(name, VALUES) or "use eager or lazy."
+        raise RefusedError(f"There is no execution mode {name!r}: {mend}")
+    return name
 
 
 def _request(requested: str, loaded: str | None, by: first_import.Origin | None) -> None:

@@ -28,6 +28,8 @@ _DELAY = 0.5  # seconds
 
 _interactive = False
 _kernel_id: str | None = None
+# Cells and the kernel's control thread both write what is remembered.
+_writing = threading.Lock()
 
 
 class RestartUnavailableError(RefusedError):
@@ -42,8 +44,14 @@ def attach(connection_file: str | None) -> None:
     connection_file : str or None
         ``kernel-<id>.json``, or None in a terminal.
     """
-    global _interactive, _kernel_id
+    global _interactive
     _interactive = True
+    identify(connection_file)
+
+
+def identify(connection_file: str | None) -> None:
+    """Say by which connection file this process's kernel is reached, and nothing else."""
+    global _kernel_id
     found = re.match(r"kernel-(.+)\.json$", os.path.basename(connection_file or ""))
     _kernel_id = found[1] if found else None
 
@@ -60,29 +68,48 @@ def remember(environment: Mapping[str, str | None]) -> None:
     """
     if not interactive():
         return
-    kept: dict[str, str] = {**recall()}
-    for name, value in environment.items():
-        if value is None:
-            kept.pop(name, None)
-        else:
-            kept[name] = value
-    path = _file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as new:
-        json.dump({"for": _session(), "environment": kept}, new, indent=2)
-    os.replace(new.name, path)
+    with _writing:
+        stored = _read()
+        kept = _environment(stored)
+        for name, value in environment.items():
+            if value is None:
+                kept.pop(name, None)
+            else:
+                kept[name] = value
+        _write({**stored, "environment": kept})
 
 
 def recall() -> dict[str, str]:
     """Return the environment variables remembered for this notebook."""
-    try:
-        stored = json.loads(_file().read_text())
-        return {str(name): str(value) for name, value in stored["environment"].items()}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        # Not written by this version: as good as nothing, and replaced at the next `remember`.
-        return {}
+    return _environment(_read())
+
+
+def merge(name: str, value: str) -> str:
+    """Settle one variable between what the notebook's file says and what is remembered.
+
+    Whichever of the two changed since they were last merged wins, and the file if both did:
+    it travels with the notebook, and people see it.
+
+    Parameters
+    ----------
+    name : str
+        The environment variable.
+    value : str
+        What the notebook's file says.
+
+    Returns
+    -------
+    str
+        What holds, and is remembered from now on.
+    """
+    with _writing:
+        stored = _read()
+        kept, merged = _environment(stored), _texts(stored.get("merged"))
+        changed = merged.get(name) != value
+        winner = value if changed else kept.get(name, value)
+        kept[name], merged[name] = winner, value
+        _write({**stored, "environment": kept, "merged": merged})
+    return winner
 
 
 def apply() -> dict[str, str]:
@@ -134,6 +161,33 @@ def _session() -> str:
     if name:
         return name
     return f"kernel {_kernel_id}" if _kernel_id else f"terminal in {os.getcwd()}"
+
+
+def _read() -> dict[str, Any]:
+    """Return all that is kept for this notebook; nothing where another version wrote it."""
+    try:
+        stored = json.loads(_file().read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+def _write(stored: Mapping[str, Any]) -> None:
+    path = _file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as new:
+        json.dump({**stored, "for": _session()}, new, indent=2)
+    os.replace(new.name, path)
+
+
+def _environment(stored: Mapping[str, Any]) -> dict[str, str]:
+    return _texts(stored.get("environment"))
+
+
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {}
+    return {str(name): str(text) for name, text in value.items()}
 
 
 def _file() -> Path:

@@ -1,0 +1,95 @@
+"""What front ends ask of a kernel over its control channel, answered while a cell runs.
+
+ipykernel calls the handlers in its control thread; they touch neither the user's namespace nor
+standard output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+Content = Mapping[str, Any]
+
+
+def status(request: Content) -> dict[str, Any]:
+    """Answer ``hpu_magic_status_request``: version, mode, card and memory of this process."""
+    from hpu_magic.runtime.facts import facts
+
+    return {"status": "ok", **asdict(facts())}
+
+
+def choose_mode(request: Content) -> dict[str, Any]:
+    """Answer ``hpu_magic_mode_request``: ask for a mode as ``%hpu_mode`` does."""
+    from hpu_magic.runtime.errors import RefusedError
+    from hpu_magic.runtime.mode import mode
+
+    try:
+        report = mode(str(request.get("mode")))
+    except RefusedError as refused:
+        return {"status": "error", "message": str(refused)}
+    except OSError as error:
+        return {"status": "error", "message": f"The mode cannot be remembered: {error}."}
+    return {
+        "status": "ok",
+        "loaded": report.loaded,
+        "requested": report.requested,
+        "needs_restart": report.needs_restart,
+    }
+
+
+_ANSWERS: dict[str, Callable[[Content], dict[str, Any]]] = {
+    "hpu_magic_status": status,
+    "hpu_magic_mode": choose_mode,
+}
+
+
+def enable(shell: InteractiveShell) -> None:
+    """Answer on the control channel of the shell's kernel; a terminal has none."""
+    kernel = getattr(shell, "kernel", None)
+    handlers = getattr(kernel, "control_handlers", None)
+    if handlers is not None:
+        for name, answer in _ANSWERS.items():
+            handlers[f"{name}_request"] = _handler(kernel, f"{name}_reply", answer)
+
+
+def disable(shell: InteractiveShell) -> None:
+    """Stop answering."""
+    handlers = getattr(getattr(shell, "kernel", None), "control_handlers", {})
+    for name in _ANSWERS:
+        handlers.pop(f"{name}_request", None)
+
+
+def restore_mode(stored: str) -> None:
+    """Ask for the mode stored with a notebook; a front end runs this before the first cell.
+
+    Loads neither the extension nor torch and prints nothing.
+
+    Parameters
+    ----------
+    stored : {"eager", "lazy"}
+        The choice in the notebook's metadata.
+    """
+    from IPython.core.getipython import get_ipython
+
+    from hpu_magic.magics import connection_file
+    from hpu_magic.runtime import mode, restart
+
+    shell = get_ipython()
+    if shell is not None:
+        restart.identify(connection_file(shell))
+        mode.restore(stored)
+
+
+def _handler(
+    kernel: Any, reply: str, answer: Callable[[Content], dict[str, Any]]
+) -> Callable[[Any, Any, Mapping[str, Any]], None]:
+    def handle(stream: Any, ident: Any, parent: Mapping[str, Any]) -> None:
+        if kernel.session is not None:
+            kernel.session.send(stream, reply, answer(parent["content"]), parent, ident)
+
+    return handle
