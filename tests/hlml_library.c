@@ -50,4 +50,7 @@ int hlml_device_get_utilization_rates(device_t device, unsigned rates[2]) {
 int hlml_device_get_power_usage(device_t device, unsigned *power) {
     return sensor(device, power, 87500);
 }
+int hlml_device_get_clock_info(device_t device, unsigned type, unsigned *clock) {
+    return type == 0 ? sensor(device, clock, 1650) : NOT_SUPPORTED;
+}
 /* No hlml_device_get_temperature: an older library. */

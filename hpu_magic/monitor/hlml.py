@@ -23,6 +23,8 @@ _ABSENT = (_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _NO_DATA)
 
 _ON_AIP = 0
 """The temperature sensor on the chip."""
+_SOC = 0
+"""The clock of the chip as a whole."""
 
 _GENERATIONS = {"HL-20": "GAUDI", "HL-22": "GAUDI2", "HL-3": "GAUDI3"}
 
@@ -64,6 +66,7 @@ def _read_card(binding: Any, index: int, holders: dict[int, tuple[Holder, ...]])
         rates = _value(binding, "hlmlDeviceGetUtilizationRates", device)
         milliwatts = _value(binding, "hlmlDeviceGetPowerUsage", device)
         temperature = _value(binding, "hlmlDeviceGetTemperature", device, _ON_AIP)
+        megahertz = _value(binding, "hlmlDeviceGetClockInfo", device, _SOC)
     except HlmlUnavailable as lost:
         # One card that fell off the bus must not hide the others.
         return CardReading(index, index, "", None, False, None, None, error=str(lost))
@@ -80,6 +83,7 @@ def _read_card(binding: Any, index: int, holders: dict[int, tuple[Holder, ...]])
         utilization=rates and float(rates.aip),
         temperature=None if temperature is None else float(temperature),
         power=None if milliwatts is None else milliwatts / 1000,
+        clock=None if megahertz is None else float(megahertz),
         holders=holders.get(minor, ()) if minor is not None else (),
     )
 

@@ -62,6 +62,22 @@ def describe(pid: int) -> Holder:
     return Holder(pid, line, user)
 
 
+def ancestors(pid: int) -> list[int]:
+    """Return the pids of a process's parent, its parent's parent and so on."""
+    import psutil
+
+    chain: list[int] = []
+    try:
+        # A pid that is given anew meanwhile could close a circle.
+        while pid and pid not in chain[:-1]:
+            pid = psutil.Process(pid).ppid()
+            chain.append(pid)
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        # The rest of the line is out of sight.
+        return chain
+    return [ancestor for ancestor in chain if ancestor]
+
+
 def _listing(directory: Path) -> list[str]:
     try:
         return os.listdir(directory)

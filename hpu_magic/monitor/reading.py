@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Source = Literal["hlml", "simulator", "none"]
+Source = Literal["hlml", "hl-smi", "simulator", "none"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class CardReading:
         Degrees Celsius on the chip.
     power : float or None
         Watts.
+    clock : float or None
+        Megahertz of the chip's clock.
     holders : tuple of Holder
         Processes that hold the card, as far as this user may see them.
     error : str or None
@@ -67,6 +69,7 @@ class CardReading:
     utilization: float | None = None
     temperature: float | None = None
     power: float | None = None
+    clock: float | None = None
     holders: tuple[Holder, ...] = ()
     error: str | None = None
 
@@ -79,10 +82,10 @@ class Snapshot:
     ----------
     cards : tuple of CardReading
         In the order of their indices.
-    source : {"hlml", "simulator", "none"}
+    source : {"hlml", "hl-smi", "simulator", "none"}
         Where the readings come from.
     reason : str or None
-        Why there are no cards to show, in one sentence.
+        In one sentence why there are no cards to show, or what could not be seen of them.
     """
 
     cards: tuple[CardReading, ...]
