@@ -68,3 +68,9 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     from hpu_magic.magics import unload
 
     unload(shell)
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    from hpu_magic.server.application import HpuMagicServer
+
+    return [{"module": "hpu_magic.server", "app": HpuMagicServer}]

@@ -1,0 +1,48 @@
+"""The extension as Jupyter Server loads it."""
+
+from __future__ import annotations
+
+from jupyter_server.extension.application import ExtensionApp
+from prometheus_client import REGISTRY
+from traitlets import Float
+
+from .handlers import routes
+from .kernels import Kernels
+from .metrics import CardCollector
+from .reader_process import ReaderProcess
+from .sampler import Sampler
+
+_SCRAPE_LINGER = 90.0  # seconds; Prometheus asks once a minute at the most leisurely
+
+
+class HpuMagicServer(ExtensionApp):
+    """The machine's cards for JupyterLab and Prometheus."""
+
+    name = "hpu_magic"
+    description = "Shows Gaudi cards, who holds them, and frees those held by forgotten kernels."
+
+    read_timeout = Float(
+        5.0,
+        min=0.1,
+        config=True,
+        help="Seconds that the driver may take to answer before its reader is started anew.",
+    )
+
+    def initialize_handlers(self) -> None:
+        """Register routes and metrics."""
+        server = self.serverapp
+        assert server is not None
+        kernels = Kernels(server.kernel_manager, server.session_manager)
+        self.sampler = Sampler(ReaderProcess(self.read_timeout), kernels.join, self.log)
+        self.handlers.extend(routes(self.sampler, kernels))
+        self._collector = CardCollector(self.sampler.latest, self._keep_sampling)
+        REGISTRY.register(self._collector)
+
+    async def stop_extension(self) -> None:
+        """End the sampler and its child process."""
+        REGISTRY.unregister(self._collector)
+        await self.sampler.stop()
+
+    def _keep_sampling(self) -> None:
+        assert self.serverapp is not None
+        self.serverapp.io_loop.add_callback(self.sampler.linger, _SCRAPE_LINGER)

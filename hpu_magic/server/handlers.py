@@ -1,0 +1,163 @@
+"""Routes of the extension, all below ``hpu_magic/``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized, ws_authenticated
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
+from tornado import web
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from .kernels import Kernels
+from .sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, Sampler
+
+RESOURCE = "hpu_magic"
+"""What an authorizer is asked about when somebody wants to look at the cards."""
+
+_REFUSED = 1008  # WebSocket close code: policy violation
+_LINGER = 30.0  # seconds of sampling after a request, for those who ask again and again
+
+
+class SnapshotHandler(APIHandler):
+    """All cards of the machine and who holds them, now."""
+
+    auth_resource = RESOURCE
+    _track_activity = False
+
+    def initialize(self, sampler: Sampler) -> None:
+        """Take what the route carries."""
+        self._sampler = sampler
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer with a snapshot that is at most half a second old."""
+        record = await self._sampler.fresh(max_age=SHORTEST)
+        self._sampler.linger(_LINGER)
+        self.finish(json.dumps(record))
+
+
+class HolderHandler(APIHandler):
+    """A kernel that holds a card."""
+
+    # What it does to a kernel needs the permission to do that, not only to look at cards.
+    auth_resource = "kernels"
+
+    def initialize(self, sampler: Sampler, kernels: Kernels) -> None:
+        """Take what the route carries."""
+        self._sampler = sampler
+        self._kernels = kernels
+
+    @web.authenticated
+    @authorized
+    async def delete(self, index: str, kernel_id: str) -> None:
+        """Shut down the kernel, if it is this server's and holds the card now."""
+        if kernel_id not in self._kernels:
+            raise web.HTTPError(404, "That kernel is none of this server's; nothing was shut down.")
+        record = await self._sampler.fresh()
+        card = next((card for card in record["cards"] if str(card["index"]) == index), None)
+        if card is None:
+            raise web.HTTPError(404, "The machine has no card of that number.")
+        holders = [holder["kernel"]["id"] for holder in card["holders"] if holder["kernel"]]
+        if kernel_id not in holders:
+            unknown = f" ({card['error']})" if card["error"] else ""
+            raise web.HTTPError(
+                409, f"That kernel does not hold card {index} now{unknown}; nothing was shut down."
+            )
+        await self._kernels.shut_down(kernel_id)
+        await self._sampler.fresh()
+        self.set_status(204)
+        self.finish()
+
+
+class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """Every sample as it is taken, after those that are remembered."""
+
+    auth_resource = RESOURCE
+
+    def initialize(self, sampler: Sampler) -> None:
+        """Take what the route carries."""
+        self._sampler = sampler
+        self._sending: asyncio.Future[None] | None = None
+
+    @ws_authenticated
+    @authorized(action="read")
+    async def get(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """Become a WebSocket."""
+        await super().get(*args, **kwargs)
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        """Send what is remembered and begin to listen."""
+        super().open(*args, **kwargs)
+        text = self.get_argument("interval", None)
+        interval = DEFAULT_INTERVAL if text is None else _seconds(text)
+        if interval is None:
+            self._refuse()
+            return
+        for message in self._sampler.greeting(interval):
+            self._write(message)
+        self._sampler.subscribe(self._send, interval)
+
+    def on_message(self, message: str | bytes) -> None:
+        """Take the client's interval."""
+        try:
+            request = json.loads(message)
+        except ValueError:
+            request = None
+        interval = None
+        if isinstance(request, dict) and request.get("type") == "interval":
+            interval = _seconds(request.get("seconds"))
+        if interval is None:
+            self._refuse()
+        else:
+            self._sampler.subscribe(self._send, interval)
+
+    def on_close(self) -> None:
+        """Listen no more."""
+        self._sampler.unsubscribe(self._send)
+        super().on_close()
+
+    def _refuse(self) -> None:
+        self._sampler.unsubscribe(self._send)
+        self.close(_REFUSED, f"Send an interval of {SHORTEST:g} to {LONGEST:g} seconds.")
+
+    def _send(self, message: bytes) -> None:
+        # A client that is behind misses samples; they must not wait for it in memory.
+        if self._sending is None or self._sending.done():
+            self._write(message)
+
+    def _write(self, message: bytes) -> None:
+        try:
+            self._sending = self.write_message(message)
+        except WebSocketClosedError:
+            self._sampler.unsubscribe(self._send)
+        else:
+            # A connection that breaks amid a message is told by `on_close`.
+            self._sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
+
+
+def _seconds(value: object) -> float | None:
+    """Return an interval that a client may ask for, or None."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return seconds if SHORTEST <= seconds <= LONGEST else None
+
+
+def routes(sampler: Sampler, kernels: Kernels) -> list[tuple[str, type, dict[str, Any]]]:
+    """Return every route of the extension, as `ExtensionApp.handlers` takes them."""
+    looks = {"sampler": sampler}
+    return [
+        ("/hpu_magic/snapshot", SnapshotHandler, looks),
+        ("/hpu_magic/stream", StreamHandler, looks),
+        (
+            r"/hpu_magic/cards/([0-9]{1,4})/holders/([\w-]+)",
+            HolderHandler,
+            {**looks, "kernels": kernels},
+        ),
+    ]

@@ -1,0 +1,69 @@
+"""The last samples of every card, in memory that never grows."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from math import isnan, nan
+from typing import Any
+
+CAPACITY = 600
+"""Samples that are kept."""
+
+METRICS = ("memory_used", "utilization", "temperature", "power")
+
+
+class History:
+    """Ring buffers over time, one for each metric of each card; what is absent is NaN."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._time = self._column()
+        self._cards: dict[int, dict[str, array[float]]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return min(self._count, self._capacity)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Keep a sample; the oldest makes room for it."""
+        place = self._count % self._capacity
+        seen = {card["index"]: card for card in record["cards"]}
+        for index in seen.keys() - self._cards.keys():
+            self._cards[index] = {metric: self._column() for metric in METRICS}
+        self._time[place] = record["time"]
+        for index, columns in self._cards.items():
+            card = seen.get(index, {})
+            for metric, column in columns.items():
+                value = card.get(metric)
+                column[place] = nan if value is None else value
+        self._count += 1
+
+    def message(self) -> dict[str, Any]:
+        """Return the samples as columns, oldest first, with None for what is absent."""
+        return {
+            "type": "history",
+            "time": self._in_order(self._time),
+            "cards": {
+                str(index): {
+                    metric: [_plain(value) for value in self._in_order(column)]
+                    for metric, column in columns.items()
+                }
+                for index, columns in sorted(self._cards.items())
+            },
+        }
+
+    def _column(self) -> array[float]:
+        return array("d", [nan]) * self._capacity
+
+    def _in_order(self, column: array[float]) -> list[float]:
+        if self._count <= self._capacity:
+            return column[: self._count].tolist()
+        place = self._count % self._capacity
+        return (column[place:] + column[:place]).tolist()
+
+
+def _plain(value: float) -> float | int | None:
+    if isnan(value):
+        return None
+    return int(value) if value.is_integer() else value

@@ -1,0 +1,67 @@
+"""Which holders of cards are kernels of this server, and of which notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_core.utils import ensure_async
+
+
+class Kernels:
+    """Kernels of this server and their sessions, asked of the server's own managers."""
+
+    def __init__(self, kernel_manager: Any, session_manager: Any) -> None:
+        self._kernels = kernel_manager
+        self._sessions = session_manager
+
+    def __contains__(self, kernel_id: str) -> bool:
+        return kernel_id in self._kernels
+
+    async def join(self, record: dict[str, Any]) -> None:
+        """Replace the ``ancestors`` of each holder in a record by its ``kernel``.
+
+        That is the kernel of this server whose process the holder is or descends
+        from, or None.
+        """
+        pids = self._pids()
+        found: list[tuple[dict[str, Any], str]] = []
+        for card in record["cards"]:
+            for holder in card["holders"]:
+                line = [holder["pid"], *holder.pop("ancestors")]
+                kernel_id = next((pids[pid] for pid in line if pid in pids), None)
+                holder["kernel"] = None
+                if kernel_id is not None:
+                    found.append((holder, kernel_id))
+        if not found:
+            return
+        sessions = {
+            session["kernel"]["id"]: session
+            for session in await ensure_async(self._sessions.list_sessions())
+        }
+        for holder, kernel_id in found:
+            if kernel_id in self:  # it may have gone while the sessions were asked for
+                holder["kernel"] = self._describe(kernel_id, sessions.get(kernel_id))
+
+    async def shut_down(self, kernel_id: str) -> None:
+        """End a kernel as Jupyter does: it is asked first, and killed if it does not listen."""
+        await ensure_async(self._kernels.shutdown_kernel(kernel_id))
+
+    def _pids(self) -> dict[int, str]:
+        pids = {}
+        for kernel_id in self._kernels.list_kernel_ids():
+            # A kernel that is starting, or runs on another machine, has none.
+            provisioner = getattr(self._kernels.get_kernel(kernel_id), "provisioner", None)
+            pid = getattr(provisioner, "pid", None)
+            if pid:
+                pids[pid] = kernel_id
+        return pids
+
+    def _describe(self, kernel_id: str, session: Mapping[str, Any] | None) -> dict[str, Any]:
+        kernel = self._kernels.kernel_model(kernel_id)
+        return {
+            "id": kernel_id,
+            "name": kernel["name"],
+            "state": kernel["execution_state"],
+            "notebook": session and {key: session[key] for key in ("path", "name", "type")},
+        }

@@ -1,0 +1,67 @@
+"""The cards on Jupyter's own Prometheus endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from .sampler import LINGER_INTERVAL, Record
+
+MAX_AGE = 3 * LINGER_INTERVAL
+"""Seconds after which a sample is no longer shown."""
+
+_LABELS = ("card", "module_id", "name")
+
+# Metric -> key of a card, factor to the metric's unit, and help.
+_GAUGES = {
+    "hpu_memory_used_bytes": ("memory_used", 1, "Device memory in use."),
+    "hpu_memory_total_bytes": ("memory_total", 1, "Device memory of the card."),
+    "hpu_utilization_ratio": ("utilization", 0.01, "Share of the time that the card computes."),
+    "hpu_temperature_celsius": ("temperature", 1, "Temperature on the chip."),
+    "hpu_power_watts": ("power", 1, "Power draw."),
+    "hpu_clock_hertz": ("clock", 1e6, "Clock of the chip."),
+}
+
+
+class CardCollector(Collector):
+    """Shows the last sample; what is absent from it has no series.
+
+    Parameters
+    ----------
+    latest : callable
+        Returns the last sample if there is one at most so many seconds old.
+    keep_sampling : callable
+        Called at each scrape, maybe from another thread: scraping alone must not
+        wait for the cards, so the sample for the next scrape is asked for.
+    """
+
+    def __init__(
+        self, latest: Callable[[float], Record | None], keep_sampling: Callable[[], None]
+    ) -> None:
+        self._latest = latest
+        self._keep_sampling = keep_sampling
+
+    def describe(self) -> list[Any]:
+        """Promise no series, so that being registered is no scrape."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield a gauge for each metric that any card has."""
+        self._keep_sampling()
+        record = self._latest(MAX_AGE)
+        cards = record["cards"] if record else []
+        for metric, (key, factor, text) in _GAUGES.items():
+            values = [(card, card[key]) for card in cards if card[key] is not None]
+            yield _gauge(metric, text, [(card, value * factor) for card, value in values])
+        held = [(card, float(bool(card["holders"]))) for card in cards if card["error"] is None]
+        yield _gauge("hpu_held", "1 while a process is seen to hold the card.", held)
+
+
+def _gauge(metric: str, text: str, values: list[tuple[Record, float]]) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(metric, text, labels=_LABELS)
+    for card, value in values:
+        gauge.add_metric([str(card[label.replace("card", "index")]) for label in _LABELS], value)
+    return gauge

@@ -1,0 +1,190 @@
+"""One sampler for everybody who looks at the cards through this server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from logging import Logger
+from typing import Any, Protocol
+
+from .history import History
+from .reader_process import ReadError
+
+SHORTEST, LONGEST = 0.5, 60.0
+"""Seconds between samples that a client may ask for."""
+
+DEFAULT_INTERVAL = 2.0
+LINGER_INTERVAL = 5.0
+"""Seconds between samples while no client is connected but somebody asked of late."""
+
+_MEASUREMENTS = ("memory_used", "utilization", "temperature", "power", "clock")
+
+Record = dict[str, Any]
+Listener = Callable[[bytes], None]
+
+
+class Reader(Protocol):
+    """What reads the cards."""
+
+    async def read(self) -> Record:
+        """Return a snapshot whose holders name their ancestors."""
+
+    async def stop(self) -> None:
+        """Let go of what reading needs."""
+
+
+class Sampler:
+    """Takes samples while somebody looks, keeps the last ones and hands out each new one.
+
+    Parameters
+    ----------
+    reader : Reader
+        Reads the cards; it may fail with `ReadError`.
+    join : callable
+        Adds to a record what the server knows of the holders.
+    log : Logger
+        Where failures go.
+    """
+
+    def __init__(
+        self, reader: Reader, join: Callable[[Record], Awaitable[None]], log: Logger
+    ) -> None:
+        self._reader = reader
+        self._join = join
+        self._log = log
+        self._history = History()
+        self._history_message: bytes | None = None
+        self._latest: Record | None = None
+        self._listeners: dict[Listener, float] = {}
+        self._linger_until = 0.0
+        self._changed = asyncio.Event()
+        self._reading = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether samples are being taken."""
+        return self._task is not None and not self._task.done()
+
+    def latest(self, max_age: float) -> Record | None:
+        """Return the last sample if it is at most `max_age` seconds old."""
+        record = self._latest
+        return record if record and time.time() - record["time"] <= max_age else None
+
+    def greeting(self, interval: float) -> list[bytes]:
+        """Return the messages for a new client: what is kept, and the last sample if it is new."""
+        if self._history_message is None:
+            self._history_message = _encode(self._history.message())
+        record = self.latest(interval)
+        return [self._history_message] + ([_snapshot_message(record)] if record else [])
+
+    def subscribe(self, listener: Listener, interval: float = DEFAULT_INTERVAL) -> None:
+        """Call `listener` with the message of each new sample; again to change the interval.
+
+        All listeners share the shortest interval that any of them asks for.
+        """
+        self._listeners[listener] = interval
+        self._wake()
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """Send nothing more to `listener`."""
+        self._listeners.pop(listener, None)
+        self._changed.set()
+
+    def linger(self, seconds: float) -> None:
+        """Go on, or begin, sampling for some time with no client connected."""
+        self._linger_until = max(self._linger_until, time.monotonic() + seconds)
+        self._wake()
+
+    async def fresh(self, max_age: float = 0.0) -> Record:
+        """Return a sample that is at most `max_age` seconds old, and take one if need be."""
+        asked = time.time() - max_age
+        async with self._reading:
+            if self._latest is None or self._latest["time"] < asked:
+                await self._sample()
+        assert self._latest is not None
+        return self._latest
+
+    async def stop(self) -> None:
+        """Take no more samples."""
+        self._listeners.clear()
+        self._linger_until = 0.0
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self._reader.stop()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        if not self.running:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def _interval(self) -> float | None:
+        """Seconds between samples now; None while nobody looks."""
+        if self._listeners:
+            return min(self._listeners.values())
+        return LINGER_INTERVAL if time.monotonic() < self._linger_until else None
+
+    async def _run(self) -> None:
+        while (interval := self._interval()) is not None:
+            started = time.monotonic()
+            try:
+                await self.fresh(interval / 2)
+            except Exception:  # noqa: BLE001
+                # Whatever is wrong, the next sample may succeed, and clients wait for it.
+                self._log.exception("hpu_magic could not take a sample of the cards.")
+            await self._pause(started)
+        async with self._reading:
+            if self._interval() is None:
+                await self._reader.stop()
+
+    async def _pause(self, started: float) -> None:
+        """Wait for the next sample's time, which changes with who looks."""
+        while (interval := self._interval()) is not None:
+            remaining = started + interval - time.monotonic()
+            if remaining <= 0:
+                return
+            self._changed.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), remaining)
+
+    async def _sample(self) -> None:
+        try:
+            record = await self._reader.read()
+        except ReadError as missed:
+            self._log.warning("hpu_magic missed a sample of the cards: %s", missed)
+            record = self._missed(str(missed))
+        await self._join(record)
+        self._keep(record)
+
+    def _keep(self, record: Record) -> None:
+        self._latest = record
+        self._history.append(record)
+        self._history_message = None
+        if self._listeners:
+            message = _snapshot_message(record)
+            for listener in list(self._listeners):
+                listener(message)
+
+    def _missed(self, reason: str) -> Record:
+        """Return a sample that knows the cards of the last one, but nothing else of them."""
+        before = self._latest or {"source": "none", "cards": []}
+        unknown: Record = {"error": reason, "holders": [], **dict.fromkeys(_MEASUREMENTS)}
+        return {
+            "time": round(time.time(), 3),
+            "source": before["source"],
+            "reason": reason,
+            "cards": [{**card, **unknown} for card in before["cards"]],
+        }
+
+
+def _snapshot_message(record: Record) -> bytes:
+    return _encode({"type": "snapshot", **record})
+
+
+def _encode(message: Record) -> bytes:
+    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
