@@ -1,0 +1,47 @@
+import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import type { CommandRegistry } from '@lumino/commands';
+
+import type { Machine } from './model/machine';
+import type { Card, Holder } from './model/snapshot';
+import { cardTitle, holderName, shutdownWarning } from './model/wording';
+
+/** Open, or bring to the front, the notebook or console of a holder. */
+export async function goToHolder(commands: CommandRegistry, holder: Holder): Promise<void> {
+  const notebook = holder.kernel?.notebook;
+  if (!notebook) {
+    return;
+  }
+  const command = notebook.type === 'console' ? 'console:open' : 'docmanager:open';
+  await commands.execute(command, { path: notebook.path, activate: true });
+}
+
+/**
+ * Shut down a holder's kernel after the user has agreed; says what went wrong.
+ * Resolves to whether the kernel was shut down.
+ */
+export async function shutDownHolder(
+  machine: Machine,
+  card: Card,
+  holder: Holder
+): Promise<boolean> {
+  if (!holder.kernel) {
+    return false;
+  }
+  const answer = await showDialog({
+    title: `Shut down the kernel of ${holderName(holder)}?`,
+    body: shutdownWarning(card, holder),
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Shut Down' })],
+    defaultButton: 0
+  });
+  if (!answer.button.accept) {
+    return false;
+  }
+  try {
+    await machine.shutDownHolder(card.index, holder.kernel.id);
+    return true;
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    Notification.error(`The kernel that holds ${cardTitle(card)} still runs. ${reason}`);
+    return false;
+  }
+}

@@ -1,0 +1,205 @@
+import type { ServerConnection } from '@jupyterlab/services';
+import type { IDisposable } from '@lumino/disposable';
+import { Signal } from '@lumino/signaling';
+import type { ISignal } from '@lumino/signaling';
+
+import { Backoff } from './backoff';
+import { fetchSnapshot, ServerError, streamUrl } from './server';
+import { parseMessage } from './snapshot';
+import type { StreamMessage } from './snapshot';
+
+/** Where the stream stands; times are `Date.now()`'s. */
+export type ConnectionState =
+  | { readonly kind: 'idle' }
+  | { readonly kind: 'connecting' }
+  | { readonly kind: 'live' }
+  /** The server does not answer. */
+  | { readonly kind: 'lost'; readonly retryAt: number }
+  /** The server answers requests, but no WebSocket comes through. */
+  | { readonly kind: 'blocked'; readonly retryAt: number }
+  /** The server runs without hpu_magic's extension. */
+  | { readonly kind: 'missing'; readonly retryAt: number }
+  /** The server does not let this user see the cards. */
+  | { readonly kind: 'refused'; readonly retryAt: number };
+
+type Failure = 'lost' | 'blocked' | 'missing' | 'refused';
+
+/** A stream that has been silent this long, and for three intervals, is taken as lost. */
+const LONGEST_SILENCE = 15_000;
+
+/**
+ * The stream of samples. It opens and closes on demand, says why it is not there,
+ * and comes back by itself, waiting longer after each failure.
+ */
+export class StreamConnection implements IDisposable {
+  constructor(
+    private readonly _settings: ServerConnection.ISettings,
+    private _interval: number,
+    private readonly _backoff = new Backoff()
+  ) {}
+
+  /** Emitted when the state has changed. */
+  get stateChanged(): ISignal<this, ConnectionState> {
+    return this._stateChanged;
+  }
+
+  /** Emitted for each message of the server. */
+  get received(): ISignal<this, StreamMessage> {
+    return this._received;
+  }
+
+  get state(): ConnectionState {
+    return this._state;
+  }
+
+  /** Seconds between samples. */
+  get interval(): number {
+    return this._interval;
+  }
+  set interval(seconds: number) {
+    if (seconds === this._interval) {
+      return;
+    }
+    this._interval = seconds;
+    if (this._socket?.readyState === 1) {
+      this._socket.send(JSON.stringify({ type: 'interval', seconds }));
+    }
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    if (!this._isDisposed) {
+      this.close();
+      this._isDisposed = true;
+      Signal.clearData(this);
+    }
+  }
+
+  /** Begin to listen; without effect while the stream is open or being opened. */
+  open(): void {
+    if (!this._isDisposed && this._state.kind === 'idle') {
+      this._connect();
+    }
+  }
+
+  /** Stop listening and trying. */
+  close(): void {
+    this._drop();
+    this._backoff.reset();
+    this._change({ kind: 'idle' });
+  }
+
+  /** Try again now instead of at the end of the wait. */
+  retry(): void {
+    if ('retryAt' in this._state) {
+      this._connect();
+    }
+  }
+
+  private _connect(): void {
+    this._drop();
+    this._change({ kind: 'connecting' });
+    const socket = new this._settings.WebSocket(streamUrl(this._settings, this._interval));
+    this._socket = socket;
+    const asked = this._interval;
+    socket.onopen = () => {
+      if (this._interval !== asked) {
+        socket.send(JSON.stringify({ type: 'interval', seconds: this._interval }));
+      }
+      this._listen();
+    };
+    socket.onmessage = event => {
+      this._listen();
+      const message = parseMessage(event.data);
+      if (message) {
+        // Only data proves a working stream: proxies open sockets to dead servers.
+        this._backoff.reset();
+        this._change({ kind: 'live' });
+        this._received.emit(message);
+      }
+    };
+    // Every failure ends in a close event.
+    socket.onclose = () => void this._ended(socket);
+  }
+
+  /** Give the server another while before its silence counts as a loss. */
+  private _listen(): void {
+    window.clearTimeout(this._watchdog);
+    const socket = this._socket;
+    const patience = Math.max(LONGEST_SILENCE, 3000 * this._interval);
+    this._watchdog = window.setTimeout(() => {
+      if (socket) {
+        void this._ended(socket);
+      }
+    }, patience);
+  }
+
+  private async _ended(socket: WebSocket): Promise<void> {
+    if (socket !== this._socket) {
+      return;
+    }
+    this._drop();
+    const attempt = this._attempt;
+    const kind = await this._reason(this._state.kind === 'live');
+    if (attempt !== this._attempt) {
+      return; // closed or reconnected while the server was being asked
+    }
+    const wait = this._backoff.next();
+    this._change({ kind, retryAt: Date.now() + wait });
+    this._timer = window.setTimeout(() => this._connect(), wait);
+  }
+
+  /** Ask why: a browser does not tell which HTTP status refused a WebSocket. */
+  private async _reason(wasLive: boolean): Promise<Failure> {
+    const attempt = this._attempt;
+    try {
+      const snapshot = await fetchSnapshot(this._settings);
+      if (attempt === this._attempt) {
+        this._received.emit({ type: 'snapshot', ...snapshot });
+      }
+      return wasLive ? 'lost' : 'blocked';
+    } catch (error) {
+      const status = error instanceof ServerError ? error.status : 0;
+      if (status === 404) {
+        return 'missing';
+      }
+      if (status === 401 || status === 403) {
+        return 'refused';
+      }
+      return 'lost';
+    }
+  }
+
+  private _drop(): void {
+    window.clearTimeout(this._timer);
+    window.clearTimeout(this._watchdog);
+    this._attempt += 1;
+    const socket = this._socket;
+    this._socket = null;
+    if (socket) {
+      socket.onopen = socket.onmessage = socket.onclose = null;
+      socket.close();
+    }
+  }
+
+  private _change(state: ConnectionState): void {
+    if (state.kind === this._state.kind && !('retryAt' in state)) {
+      return;
+    }
+    this._state = state;
+    this._stateChanged.emit(state);
+  }
+
+  private readonly _stateChanged = new Signal<this, ConnectionState>(this);
+  private readonly _received = new Signal<this, StreamMessage>(this);
+  private _state: ConnectionState = { kind: 'idle' };
+  private _socket: WebSocket | null = null;
+  private _timer = 0;
+  private _watchdog = 0;
+  /** Tells a late answer from a current one. */
+  private _attempt = 0;
+  private _isDisposed = false;
+}

@@ -1,0 +1,180 @@
+import { METRICS } from './snapshot';
+import type { Measurement, Metric, PastSamples, Snapshot } from './snapshot';
+
+/** A card's samples, oldest first; absent values are NaN. The arrays are views: use them at once. */
+export interface Series extends Readonly<Record<Metric, Float64Array>> {
+  readonly time: Float64Array;
+}
+
+/**
+ * A ring of numbers. Each is written twice, one capacity apart, so that the newest
+ * `count` always lie in one piece and no reader needs to copy.
+ */
+class Ring {
+  constructor(readonly capacity: number) {
+    this._values = new Float64Array(2 * capacity).fill(NaN);
+  }
+
+  write(position: number, value: number): void {
+    this._values[position] = value;
+    this._values[position + this.capacity] = value;
+  }
+
+  view(position: number, count: number): Float64Array {
+    const end = position + this.capacity;
+    return this._values.subarray(end - count, end);
+  }
+
+  private readonly _values: Float64Array;
+}
+
+type CardRings = Record<Metric, Ring>;
+type Write = (index: number, metric: Metric, value: Measurement) => void;
+
+const NOTHING = new Float64Array(0);
+
+/**
+ * The last minutes of all cards, in memory that is set aside once.
+ *
+ * At most one sample an `interval` is kept, however fast the server samples for
+ * somebody else. Where samples are missing for longer than three intervals, a row
+ * of NaN marks the gap, so that no chart draws a line through it.
+ */
+export class History {
+  /** `length` and `interval` are in seconds. */
+  constructor(length: number, interval: number) {
+    this.length = length;
+    this.interval = interval;
+    this.capacity = Math.ceil(length / interval) + 2;
+    this._time = new Ring(this.capacity);
+  }
+
+  readonly length: number;
+  readonly interval: number;
+  readonly capacity: number;
+
+  /** The number of samples kept now. */
+  get count(): number {
+    return this._count;
+  }
+
+  /** The time of the newest sample, -Infinity without any. */
+  get latest(): number {
+    return this._latest;
+  }
+
+  /** Add a sample; it is dropped when it comes before the interval is over. */
+  push(snapshot: Snapshot): void {
+    if (snapshot.time < this._latest - 3 * this.interval) {
+      // The server's clock was set back; times must rise along the axis.
+      this._count = 0;
+      this._latest = -Infinity;
+    }
+    this._append(snapshot.time, write => {
+      for (const card of snapshot.cards) {
+        for (const metric of METRICS) {
+          write(card.index, metric, card[metric]);
+        }
+      }
+    });
+  }
+
+  /** Add what happened before and between: samples no newer than the latest are known already. */
+  fill(past: PastSamples): void {
+    past.time.forEach((time, row) => {
+      this._append(time, write => {
+        for (const [index, columns] of Object.entries(past.cards)) {
+          for (const metric of METRICS) {
+            write(Number(index), metric, columns[metric]?.[row] ?? null);
+          }
+        }
+      });
+    });
+  }
+
+  /** Return a card's samples of the last `length` seconds. */
+  series(index: number): Series {
+    const rings = this._cards.get(index);
+    const count = this._recent();
+    const view = (ring: Ring | undefined) => ring?.view(this._position, count) ?? NOTHING;
+    return {
+      time: rings ? view(this._time) : NOTHING,
+      memory_used: view(rings?.memory_used),
+      utilization: view(rings?.utilization),
+      temperature: view(rings?.temperature),
+      power: view(rings?.power)
+    };
+  }
+
+  /** Return a history of another length or interval with the samples of this one. */
+  resized(length: number, interval: number): History {
+    const other = new History(length, interval);
+    const time = Array.from(this._time.view(this._position, this._count));
+    const cards: Record<string, Partial<Record<Metric, Measurement[]>>> = {};
+    for (const [index, rings] of this._cards) {
+      const columns: Partial<Record<Metric, Measurement[]>> = {};
+      for (const metric of METRICS) {
+        const values = rings[metric].view(this._position, this._count);
+        columns[metric] = Array.from(values, value => (isNaN(value) ? null : value));
+      }
+      cards[index] = columns;
+    }
+    other.fill({ time, cards });
+    return other;
+  }
+
+  private _append(time: number, samples: (write: Write) => void): void {
+    // A tenth of slack: timers of client and server are not exact.
+    if (!(time >= this._latest + 0.9 * this.interval)) {
+      return;
+    }
+    if (this._count > 0 && time - this._latest > 3 * this.interval) {
+      this._row(this._latest + this.interval);
+    }
+    this._row(time);
+    const row = (this._position - 1 + this.capacity) % this.capacity;
+    samples((index, metric, value) => {
+      this._rings(index)[metric].write(row, value ?? NaN);
+    });
+    this._latest = time;
+  }
+
+  /** Begin a row; values are absent until they are written. */
+  private _row(time: number): void {
+    this._time.write(this._position, time);
+    for (const rings of this._cards.values()) {
+      for (const metric of METRICS) {
+        rings[metric].write(this._position, NaN);
+      }
+    }
+    this._position = (this._position + 1) % this.capacity;
+    this._count = Math.min(this._count + 1, this.capacity);
+  }
+
+  private _rings(index: number): CardRings {
+    let rings = this._cards.get(index);
+    if (!rings) {
+      const ring = () => new Ring(this.capacity);
+      rings = { memory_used: ring(), utilization: ring(), temperature: ring(), power: ring() };
+      this._cards.set(index, rings);
+    }
+    return rings;
+  }
+
+  /** Count the samples that are young enough. */
+  private _recent(): number {
+    const time = this._time.view(this._position, this._count);
+    const oldest = this._latest - this.length;
+    let first = 0;
+    while (first < time.length && time[first]! < oldest) {
+      first += 1;
+    }
+    return time.length - first;
+  }
+
+  private readonly _time: Ring;
+  private readonly _cards = new Map<number, CardRings>();
+  private _position = 0;
+  private _count = 0;
+  private _latest = -Infinity;
+}

@@ -1,0 +1,142 @@
+import type { ServerConnection } from '@jupyterlab/services';
+import type { IDisposable } from '@lumino/disposable';
+import { Signal } from '@lumino/signaling';
+import type { ISignal } from '@lumino/signaling';
+
+import { Audience } from './audience';
+import type { Page } from './audience';
+import type { Backoff } from './backoff';
+import { StreamConnection } from './connection';
+import type { ConnectionState } from './connection';
+import { History } from './history';
+import { fetchSnapshot, shutDownHolder } from './server';
+import type { Card, Snapshot, StreamMessage } from './snapshot';
+
+/** What the user may choose; see the settings' schema. */
+export interface MachineOptions {
+  /** Seconds between samples. */
+  readonly interval: number;
+  /** Minutes of samples to keep. */
+  readonly history: number;
+  /** Per cent of a card's memory. */
+  readonly memoryWarning: number;
+  readonly memoryCritical: number;
+}
+
+export const DEFAULT_OPTIONS: MachineOptions = {
+  interval: 1,
+  history: 10,
+  memoryWarning: 80,
+  memoryCritical: 95
+};
+
+/** Where the model gets things from; tests bring their own. */
+export interface MachineSources {
+  readonly page?: Page;
+  readonly backoff?: Backoff;
+}
+
+/**
+ * The machine's cards as one stream shows them, for all views: the last snapshot,
+ * the history, and the state of the connection.
+ */
+export class Machine implements IDisposable {
+  constructor(
+    private readonly _settings: ServerConnection.ISettings,
+    sources: MachineSources = {}
+  ) {
+    const { interval, history } = this._options;
+    this._history = new History(60 * history, interval);
+    this._connection = new StreamConnection(_settings, interval, sources.backoff);
+    this._connection.received.connect((_, message) => this._receive(message));
+    this._connection.stateChanged.connect(() => this._changed.emit());
+    this._audience = new Audience(
+      () => this._connection.open(),
+      () => this._connection.close(),
+      sources.page
+    );
+  }
+
+  /** Emitted after each sample, and when connection or options change. */
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  /** The newest sample, or null before the first one. */
+  get snapshot(): Snapshot | null {
+    return this._snapshot;
+  }
+
+  get history(): History {
+    return this._history;
+  }
+
+  get connection(): ConnectionState {
+    return this._connection.state;
+  }
+
+  get options(): MachineOptions {
+    return this._options;
+  }
+  set options(options: MachineOptions) {
+    const { interval, history } = options;
+    this._options = options;
+    if (interval !== this._history.interval || 60 * history !== this._history.length) {
+      this._history = this._history.resized(60 * history, interval);
+    }
+    this._connection.interval = interval;
+    this._changed.emit();
+  }
+
+  get isDisposed(): boolean {
+    return this._connection.isDisposed;
+  }
+
+  dispose(): void {
+    this._audience.dispose();
+    this._connection.dispose();
+    Signal.clearData(this);
+  }
+
+  /** Keep the stream open, while the page is visible, until what is returned is disposed. */
+  watch(): IDisposable {
+    return this._audience.join();
+  }
+
+  /** Connect now instead of at the end of the wait. */
+  retry(): void {
+    this._connection.retry();
+  }
+
+  /** Ask the server for the cards now, whether the stream runs or not. */
+  fetch(): Promise<Snapshot> {
+    return fetchSnapshot(this._settings);
+  }
+
+  /** Return a card of the newest sample. */
+  card(index: number): Card | undefined {
+    return this._snapshot?.cards.find(card => card.index === index);
+  }
+
+  /** Shut down a kernel of this server that holds card `index`; rejects with the server's sentence. */
+  shutDownHolder(index: number, kernelId: string): Promise<void> {
+    return shutDownHolder(this._settings, index, kernelId);
+  }
+
+  private _receive(message: StreamMessage): void {
+    if (message.type === 'history') {
+      this._history.fill(message);
+    } else {
+      this._snapshot = message;
+      this._history.push(message);
+    }
+    this._changed.emit();
+  }
+
+  private readonly _changed = new Signal<this, void>(this);
+  private readonly _connection: StreamConnection;
+  private readonly _audience: Audience;
+  private _history: History;
+  private _options = DEFAULT_OPTIONS;
+  private _snapshot: Snapshot | null = null;
+}

@@ -1,0 +1,62 @@
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+
+import { isSnapshot } from './snapshot';
+import type { Snapshot } from './snapshot';
+
+const ROUTES = 'hpu_magic';
+
+/** An answer of the server that is not a success; `status` is HTTP's. */
+export class ServerError extends Error {
+  constructor(
+    readonly status: number,
+    message: string
+  ) {
+    super(message);
+  }
+}
+
+async function request(
+  settings: ServerConnection.ISettings,
+  path: string[],
+  init: RequestInit = {}
+): Promise<Response> {
+  const url = URLExt.join(settings.baseUrl, ROUTES, ...path);
+  const response = await ServerConnection.makeRequest(url, init, settings);
+  if (!response.ok) {
+    const body: unknown = await response.json().catch(() => null);
+    const message =
+      typeof body === 'object' && body !== null && 'message' in body ? String(body.message) : '';
+    throw new ServerError(response.status, message || `The server answered ${response.status}.`);
+  }
+  return response;
+}
+
+/** Return the state of all cards now. */
+export async function fetchSnapshot(settings: ServerConnection.ISettings): Promise<Snapshot> {
+  const answer: unknown = await (await request(settings, ['snapshot'])).json();
+  if (!isSnapshot(answer)) {
+    throw new ServerError(200, 'The answer is not a snapshot of cards.');
+  }
+  return answer;
+}
+
+/** Shut down the kernel `kernelId` of this server if it still holds card `index`. */
+export async function shutDownHolder(
+  settings: ServerConnection.ISettings,
+  index: number,
+  kernelId: string
+): Promise<void> {
+  const path = ['cards', String(index), 'holders', encodeURIComponent(kernelId)];
+  await request(settings, path, { method: 'DELETE' });
+}
+
+/** Return the address of the stream of samples, `interval` seconds apart. */
+export function streamUrl(settings: ServerConnection.ISettings, interval: number): string {
+  const url = URLExt.join(settings.wsUrl, ROUTES, 'stream');
+  const query = new URLSearchParams({ interval: String(interval) });
+  if (settings.appendToken && settings.token !== '') {
+    query.set('token', settings.token);
+  }
+  return `${url}?${query.toString()}`;
+}

@@ -1,0 +1,49 @@
+// Numbers as people read them, in the same form as the Python side prints them.
+
+const BINARY: readonly [number, string][] = [
+  [2 ** 40, 'TiB'],
+  [2 ** 30, 'GiB'],
+  [2 ** 20, 'MiB'],
+  [2 ** 10, 'KiB']
+];
+
+function threeDigits(value: number): string {
+  if (value >= 99.95) {
+    return value.toFixed(0);
+  }
+  return value.toFixed(value >= 9.995 ? 1 : 2);
+}
+
+/** Write a number of bytes, for example `14.2 MiB`. */
+export function size(bytes: number): string {
+  for (const [scale, unit] of BINARY) {
+    // 1023.9996 KiB must not print as "1024 KiB".
+    if (bytes >= scale * 0.9995) {
+      return `${threeDigits(bytes / scale)} ${unit}`;
+    }
+  }
+  return `${Math.round(bytes)} B`;
+}
+
+/** Write memory in use next to the whole, for example `12.3 / 96 GiB`. */
+export function usage(used: number, total: number): string {
+  const whole = size(total).replace(/\.0+ /, ' ');
+  const part = size(used);
+  const [number, unit] = part.split(' ');
+  // One unit is enough where both share it.
+  return whole.endsWith(` ${unit}`) ? `${number} / ${whole}` : `${part} / ${whole}`;
+}
+
+/** Write a share given in per cent, for example `7 %`. */
+export function percent(value: number): string {
+  return `${Math.round(value)} %`;
+}
+
+/** Write a span of time given in seconds, for example `10 min`. */
+export function span(seconds: number): string {
+  if (seconds < 90) {
+    return `${Math.round(seconds)} s`;
+  }
+  const minutes = seconds / 60;
+  return `${minutes < 10 ? Number(minutes.toFixed(1)) : Math.round(minutes)} min`;
+}

@@ -1,0 +1,167 @@
+// What the views say. No markup here: views show these sentences as text.
+
+import type { ConnectionState } from './connection';
+import type { MachineOptions } from './machine';
+import type { Card, Holder, Snapshot } from './snapshot';
+import { percent, usage } from './units';
+
+/** How full a card is, in words that style sheets know. */
+export type MemoryLevel = 'normal' | 'warning' | 'critical';
+
+/** Why a view has nothing, or nothing new, to show. */
+export interface Notice {
+  readonly kind: 'waiting' | 'empty' | 'lost' | 'blocked' | 'missing' | 'refused';
+  readonly title: string;
+  readonly detail: string;
+  /** When the next attempt is made, `Date.now()`'s time. */
+  readonly retryAt?: number;
+}
+
+/** Return a card's name as the vendor spells it in prose: `Gaudi2` for `GAUDI2`. */
+export function productName(card: Card): string {
+  return card.name.replace(/\bGAUDI/g, 'Gaudi');
+}
+
+/** Return the number by which a card is known to users. */
+export function cardTitle(card: Pick<Card, 'index'>): string {
+  return `HPU ${card.index}`;
+}
+
+/** Say what the machine has: `8 simulated Gaudi2 cards, 2 in use`. */
+export function headline(cards: readonly Card[]): string {
+  const names = new Set(cards.map(productName));
+  const simulated = cards.filter(card => card.simulated).length;
+  const words = [String(cards.length)];
+  if (simulated === cards.length) {
+    words.push('simulated');
+  }
+  if (names.size === 1) {
+    words.push(...names);
+  }
+  words.push(cards.length === 1 ? 'card' : 'cards');
+  const held = cards.filter(card => card.holders.length > 0).length;
+  return `${words.join(' ')}, ${held === 0 ? 'none' : held} in use`;
+}
+
+/** Return the share of a card's memory that is in use, or null where it is not known. */
+export function memoryShare(card: Card): number | null {
+  if (card.memory_used === null || !card.memory_total) {
+    return null;
+  }
+  return Math.min(Math.max(card.memory_used / card.memory_total, 0), 1);
+}
+
+/** Return how full a card is by the user's thresholds. */
+export function memoryLevel(
+  share: number | null,
+  options: Pick<MachineOptions, 'memoryWarning' | 'memoryCritical'>
+): MemoryLevel {
+  const full = 100 * (share ?? 0);
+  if (full >= options.memoryCritical) {
+    return 'critical';
+  }
+  return full >= options.memoryWarning ? 'warning' : 'normal';
+}
+
+/** Write a card's memory: `12.3 / 96 GiB`. */
+export function memoryText(card: Card): string {
+  if (card.memory_used === null || card.memory_total === null) {
+    return '';
+  }
+  return usage(card.memory_used, card.memory_total);
+}
+
+/** Write what else is known of a card; what is absent takes no place. */
+export function measurements(card: Card): { text: string; label: string }[] {
+  const known: { text: string; label: string }[] = [];
+  if (card.utilization !== null) {
+    known.push({ text: percent(card.utilization), label: 'Utilisation' });
+  }
+  if (card.temperature !== null) {
+    known.push({ text: `${Math.round(card.temperature)} °C`, label: 'Temperature' });
+  }
+  if (card.power !== null) {
+    known.push({ text: `${Math.round(card.power)} W`, label: 'Power' });
+  }
+  return known;
+}
+
+/** Name a holder: its notebook, its kernel, or the process. */
+export function holderName(holder: Holder): string {
+  if (holder.kernel) {
+    return holder.kernel.notebook?.name || `Kernel ${holder.kernel.name} without a notebook`;
+  }
+  return holder.command || `Process ${holder.pid}`;
+}
+
+/** Say more of a holder, for a second line or a tooltip. */
+export function holderDetail(holder: Holder): string {
+  const parts = [`process ${holder.pid}`];
+  if (holder.user) {
+    parts.push(`user ${holder.user}`);
+  }
+  if (holder.kernel) {
+    parts.push(`kernel ${holder.kernel.state}`);
+  }
+  return parts.join(' · ');
+}
+
+/** Say what shutting a holder down means, before it is done. */
+export function shutdownWarning(card: Card, holder: Holder): string {
+  const what = holder.kernel?.notebook?.path ?? holderName(holder);
+  const busy =
+    holder.kernel?.state === 'busy' ? ' A cell is running in it now; it will not finish.' : '';
+  return (
+    `The kernel of ${what} holds ${cardTitle(card)}.${busy} Its variables are lost: models, ` +
+    'tensors and results that were not saved to a file. The document itself stays as it is.'
+  );
+}
+
+/** Say why there is nothing, or nothing new, to show; null when all is well. */
+export function notice(state: ConnectionState, snapshot: Snapshot | null): Notice | null {
+  switch (state.kind) {
+    case 'lost':
+      return {
+        kind: 'lost',
+        title: 'Connection to the server lost',
+        detail: snapshot ? 'The figures are the last that arrived.' : '',
+        retryAt: state.retryAt
+      };
+    case 'blocked':
+      return {
+        kind: 'blocked',
+        title: 'No live figures',
+        detail:
+          'The server answers, but no WebSocket to it opens; a proxy in between may not pass them on.',
+        retryAt: state.retryAt
+      };
+    case 'missing':
+      return {
+        kind: 'missing',
+        title: 'The server extension is off',
+        detail:
+          'The Jupyter server runs without hpu_magic. Install it in the server’s environment, ' +
+          'or turn it on with “jupyter server extension enable hpu_magic”, and restart the server.',
+        retryAt: state.retryAt
+      };
+    case 'refused':
+      return {
+        kind: 'refused',
+        title: 'No permission',
+        detail:
+          'The Jupyter server does not let you see its cards. Log in again, or ask for access.',
+        retryAt: state.retryAt
+      };
+    default:
+      break;
+  }
+  if (snapshot === null) {
+    return { kind: 'waiting', title: 'Looking for cards …', detail: '' };
+  }
+  if (snapshot.cards.length === 0) {
+    return { kind: 'empty', title: 'No Gaudi card', detail: snapshot.reason ?? '' };
+  }
+  return snapshot.reason
+    ? { kind: 'empty', title: 'No new figures', detail: snapshot.reason }
+    : null;
+}

@@ -1,0 +1,67 @@
+import { ILayoutRestorer } from '@jupyterlab/application';
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette, IThemeManager } from '@jupyterlab/apputils';
+
+import { goToHolder, shutDownHolder } from '../holders';
+import type { Machine } from '../model/machine';
+import { pickHeld } from '../pick';
+import { CardsPanel } from '../sidebar/panel';
+import { CommandIDs, IMachine, PALETTE_CATEGORY } from '../tokens';
+import { cardIcon } from '../view/icons';
+
+function addCommands(app: JupyterFrontEnd, machine: Machine, panel: CardsPanel): void {
+  const { commands, shell } = app;
+  commands.addCommand(CommandIDs.openSidebar, {
+    label: 'Show HPU Cards',
+    caption: 'Show every card of the machine and who holds it',
+    icon: cardIcon,
+    execute: () => shell.activateById(panel.id)
+  });
+  commands.addCommand(CommandIDs.goToHolder, {
+    label: 'Go to the Notebook That Holds a Card…',
+    execute: async () => {
+      const held = await pickHeld(machine, 'Go to the notebook');
+      await (held && goToHolder(commands, held.holder));
+    }
+  });
+  commands.addCommand(CommandIDs.shutDownHolder, {
+    label: 'Shut Down the Kernel That Holds a Card…',
+    execute: async () => {
+      const held = await pickHeld(machine, 'Shut down a kernel that holds a card');
+      await (held && shutDownHolder(machine, held.card, held.holder));
+    }
+  });
+}
+
+/** The sidebar and the commands around the cards' holders. */
+export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'hpu_magic:sidebar',
+  description: 'A sidebar with every Gaudi card of the machine and who holds it.',
+  autoStart: true,
+  requires: [IMachine],
+  optional: [ILayoutRestorer, ICommandPalette, IThemeManager],
+  activate: (
+    app: JupyterFrontEnd,
+    machine: Machine,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null,
+    themes: IThemeManager | null
+  ): void => {
+    const panel = new CardsPanel(machine, {
+      open: index => void app.commands.execute(CommandIDs.openCard, { index }),
+      goTo: holder => void goToHolder(app.commands, holder),
+      shutDown: (card, holder) => void shutDownHolder(machine, card, holder)
+    });
+    addCommands(app, machine, panel);
+    app.shell.add(panel, 'left', { rank: 300, type: 'HPU cards' });
+    restorer?.add(panel, panel.id);
+    themes?.themeChanged.connect(() => panel.restyle());
+    for (const command of [
+      CommandIDs.openSidebar,
+      CommandIDs.goToHolder,
+      CommandIDs.shutDownHolder
+    ]) {
+      palette?.addItem({ command, category: PALETTE_CATEGORY });
+    }
+  }
+};

@@ -1,0 +1,88 @@
+import { closeIcon, consoleIcon, launchIcon, notebookIcon } from '@jupyterlab/ui-components';
+
+import type { Card, Holder } from '../model/snapshot';
+import { cardTitle, holderDetail, holderName } from '../model/wording';
+import { element, iconButton, setText } from '../view/dom';
+
+/** What can be done about a holder. */
+export interface HolderActions {
+  goTo(holder: Holder): void;
+  shutDown(card: Card, holder: Holder): void;
+}
+
+/** A process that holds a card: its notebook with a way there and a way out, or just its name. */
+class HolderRow {
+  constructor(
+    private _card: Card,
+    private _holder: Holder,
+    actions: HolderActions
+  ) {
+    const text = element('div', 'hpu-Holder-text', this._name, this._detail);
+    this.node.append(this._icon, text);
+    const { kernel } = _holder;
+    const icon = kernel?.notebook?.type === 'notebook' ? notebookIcon : consoleIcon;
+    icon.element({ container: this._icon, tag: 'span', elementSize: 'normal' });
+    if (kernel?.notebook) {
+      const label = `Go to ${kernel.notebook.name}`;
+      this.node.append(iconButton(launchIcon, label, () => actions.goTo(this._holder)));
+    }
+    if (kernel) {
+      const label = `Shut down the kernel of ${holderName(_holder)}, which holds ${cardTitle(_card)}`;
+      const shutDown = () => actions.shutDown(this._card, this._holder);
+      this.node.append(iconButton(closeIcon, label, shutDown));
+    }
+    this.update(_card, _holder);
+  }
+
+  readonly node = element('li', 'hpu-Holder');
+
+  update(card: Card, holder: Holder): void {
+    this._card = card;
+    this._holder = holder;
+    setText(this._name, holderName(holder));
+    setText(this._detail, holderDetail(holder));
+    const path = holder.kernel?.notebook?.path ?? holder.command;
+    if (this.node.title !== path) {
+      this.node.title = path;
+    }
+  }
+
+  private readonly _icon = element('span', 'hpu-Holder-icon');
+  private readonly _name = element('div', 'hpu-Holder-name');
+  private readonly _detail = element('div', 'hpu-Holder-detail');
+}
+
+/** Which buttons a row has depends on these; with others it is made anew. */
+function identity({ pid, kernel }: Holder): string {
+  return JSON.stringify([pid, kernel?.id, kernel?.notebook?.type, kernel?.notebook?.name]);
+}
+
+/** The processes that hold one card. */
+export class HolderList {
+  constructor(private readonly _actions: HolderActions) {}
+
+  readonly node = element('ul', 'hpu-Holders');
+
+  update(card: Card): void {
+    this.node.hidden = card.holders.length === 0;
+    const gone = new Set(this._rows.keys());
+    for (const holder of card.holders) {
+      const key = identity(holder);
+      gone.delete(key);
+      const row = this._rows.get(key);
+      if (row) {
+        row.update(card, holder);
+      } else {
+        const made = new HolderRow(card, holder, this._actions);
+        this._rows.set(key, made);
+        this.node.append(made.node);
+      }
+    }
+    for (const key of gone) {
+      this._rows.get(key)?.node.remove();
+      this._rows.delete(key);
+    }
+  }
+
+  private readonly _rows = new Map<string, HolderRow>();
+}

@@ -1,0 +1,82 @@
+import type { Message } from '@lumino/messaging';
+import type { Widget } from '@lumino/widgets';
+
+import type { Machine } from '../model/machine';
+import { headline, notice } from '../model/wording';
+import { CardsView } from '../view/cardsview';
+import { element, setText } from '../view/dom';
+import { cardIcon } from '../view/icons';
+import { NoticeBox } from '../view/notice';
+import { CardRow } from './row';
+import type { CardActions } from './row';
+
+/** The sidebar: every card of the machine and who holds it. */
+export class CardsPanel extends CardsView {
+  constructor(
+    machine: Machine,
+    private readonly _actions: CardActions
+  ) {
+    super(machine);
+    this.id = 'hpu_magic-sidebar';
+    this.addClass('hpu-Cards');
+    this.title.icon = cardIcon;
+    this.title.caption = 'HPU cards';
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', 'HPU cards');
+    this._notice = new NoticeBox(() => machine.retry());
+    this._list.setAttribute('aria-label', 'Cards of this machine');
+    this.node.append(this._headline, this._notice.node, this._list);
+  }
+
+  /** Take over the colours of another theme. */
+  restyle(): void {
+    this._rows.forEach(row => row.restyle());
+    this.request();
+  }
+
+  protected override onResize(msg: Widget.ResizeMessage): void {
+    super.onResize(msg);
+    this.restyle();
+  }
+
+  protected override onAfterShow(msg: Message): void {
+    super.onAfterShow(msg);
+    this.restyle();
+  }
+
+  protected draw(): void {
+    const { snapshot, connection, history, options } = this.machine;
+    const problem = notice(connection, snapshot);
+    this._notice.show(problem);
+    this.node.classList.toggle('hpu-mod-stale', problem !== null);
+    const cards = snapshot?.cards ?? [];
+    this._headline.hidden = cards.length === 0;
+    setText(this._headline, cards.length > 0 ? headline(cards) : '');
+    const gone = new Set(this._rows.keys());
+    for (const card of cards) {
+      gone.delete(card.index);
+      const row = this._rows.get(card.index) ?? this._add(card.index);
+      row.update(card, options);
+      row.drawHistory(history.series(card.index), history.length);
+    }
+    for (const index of gone) {
+      this._rows.get(index)?.node.remove();
+      this._rows.delete(index);
+    }
+  }
+
+  private _add(index: number): CardRow {
+    const row = new CardRow(index, this._actions);
+    this._rows.set(index, row);
+    // Cards come in the order of their numbers, and so do rows added late.
+    const later = [...this._rows.keys()].filter(other => other > index);
+    const next = later.length > 0 ? this._rows.get(Math.min(...later))!.node : null;
+    this._list.insertBefore(row.node, next);
+    return row;
+  }
+
+  private readonly _headline = element('div', 'hpu-Cards-headline');
+  private readonly _list = element('ul', 'hpu-Cards-list');
+  private readonly _notice: NoticeBox;
+  private readonly _rows = new Map<number, CardRow>();
+}

@@ -1,0 +1,124 @@
+import type { MachineOptions } from '../model/machine';
+import type { Series } from '../model/history';
+import type { Card } from '../model/snapshot';
+import { percent, size, span } from '../model/units';
+import {
+  cardTitle,
+  measurements,
+  memoryLevel,
+  memoryShare,
+  memoryText,
+  productName
+} from '../model/wording';
+import { element, setAttribute, setText } from '../view/dom';
+import { HolderList } from './holders';
+import type { HolderActions } from './holders';
+import { Sparkline } from './sparkline';
+
+/** What can be done about a card and its holders. */
+export interface CardActions extends HolderActions {
+  open(index: number): void;
+}
+
+/** One card in the sidebar. */
+export class CardRow {
+  constructor(index: number, actions: CardActions) {
+    this._holders = new HolderList(actions);
+    this._title.type = 'button';
+    this._meter.setAttribute('role', 'meter');
+    this._meter.setAttribute('aria-valuemin', '0');
+    this._meter.setAttribute('aria-valuemax', '100');
+    this._meter.append(this._fill);
+    const head = element('div', 'hpu-Card-head', this._title, this._badge, this._state);
+    const figures = element('div', 'hpu-Card-figures', this._usage, this._facts);
+    const parts = [head, this._meter, figures, this._sparkline.node, this._error];
+    this.node.append(...parts, this._holders.node);
+    // The button is the keyboard's way; the whole row is the mouse's.
+    this.node.addEventListener('click', () => actions.open(index));
+  }
+
+  readonly node = element('li', 'hpu-Card');
+
+  /** Show the card's newest sample. */
+  update(card: Card, options: MachineOptions): void {
+    const held = card.holders.length > 0;
+    setText(this._number, cardTitle(card));
+    setText(this._name, productName(card));
+    setText(this._badge, card.simulated ? 'simulated' : 'real');
+    this._badge.classList.toggle('hpu-mod-simulated', card.simulated);
+    setText(this._state, held ? '' : 'free');
+    this.node.classList.toggle('hpu-mod-free', !held && card.error === null);
+    setAttribute(
+      this._title,
+      'aria-label',
+      `${cardTitle(card)}, ${productName(card)}: open charts`
+    );
+    this._updateMemory(card, options);
+    this._updateFacts(card);
+    this._error.hidden = card.error === null;
+    setText(this._error, card.error ?? '');
+    this._holders.update(card);
+  }
+
+  /** Draw the memory of the last `length` seconds. */
+  drawHistory(series: Series, length: number): void {
+    let highest = 0;
+    for (const value of series.memory_used) {
+      highest = value > highest ? value : highest;
+    }
+    this._sparkline.node.hidden = highest === 0;
+    if (highest > 0) {
+      this._sparkline.draw(series.time, series.memory_used, length, highest);
+      this._sparkline.node.title = `Memory of the last ${span(length)}, up to ${size(highest)}`;
+    }
+  }
+
+  /** Take over the theme's colours and the panel's width. */
+  restyle(): void {
+    this._sparkline.restyle();
+  }
+
+  private _updateMemory(card: Card, options: MachineOptions): void {
+    const share = memoryShare(card);
+    const text = memoryText(card);
+    this._meter.hidden = share === null;
+    setText(this._usage, text);
+    this.node.dataset.level = memoryLevel(share, options);
+    if (share !== null) {
+      this._fill.style.transform = `scaleX(${share.toFixed(4)})`;
+      setAttribute(this._meter, 'aria-label', `Memory of ${cardTitle(card)}`);
+      setAttribute(this._meter, 'aria-valuenow', String(Math.round(100 * share)));
+      setAttribute(this._meter, 'aria-valuetext', `${text} (${percent(100 * share)})`);
+    }
+  }
+
+  private _updateFacts(card: Card): void {
+    const known = measurements(card);
+    while (this._facts.childElementCount > known.length) {
+      this._facts.lastElementChild!.remove();
+    }
+    known.forEach(({ text, label }, position) => {
+      let fact = this._facts.children[position];
+      if (!fact) {
+        fact = element('span', 'hpu-Card-fact');
+        this._facts.append(fact);
+      }
+      setText(fact, text);
+      setAttribute(fact, 'title', label);
+      setAttribute(fact, 'aria-label', `${label} ${text}`);
+    });
+  }
+
+  private readonly _number = element('span', 'hpu-Card-number');
+  private readonly _name = element('span', 'hpu-Card-name');
+  private readonly _title = element('button', 'hpu-Card-title', this._number, this._name);
+  private readonly _badge = element('span', 'hpu-Badge');
+  private readonly _state = element('span', 'hpu-Card-state');
+  private readonly _meter = element('div', 'hpu-Meter');
+  private readonly _fill = element('div', 'hpu-Meter-fill');
+  private readonly _usage = element('span', 'hpu-Card-usage');
+  private readonly _facts = element('span', 'hpu-Card-facts');
+  private readonly _sparkline = new Sparkline();
+  private readonly _error = element('div', 'hpu-Card-error');
+  private readonly _holders: HolderList;
+}

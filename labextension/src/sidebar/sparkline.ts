@@ -1,0 +1,98 @@
+/** Where values lie on the canvas. */
+interface Scale {
+  x(time: number): number;
+  y(value: number): number;
+  readonly base: number;
+}
+
+/** Trace the values' line and the area below it; NaN leaves a gap. */
+function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D, Path2D] {
+  const line = new Path2D();
+  const area = new Path2D();
+  let left = NaN;
+  let right = NaN;
+  for (let i = 0; i <= values.length; i++) {
+    const value = i < values.length ? values[i]! : NaN;
+    if (isNaN(value)) {
+      if (!isNaN(left)) {
+        area.lineTo(right, scale.base);
+        area.lineTo(left, scale.base);
+        area.closePath();
+      }
+      left = NaN;
+      continue;
+    }
+    right = scale.x(time[i]!);
+    const y = scale.y(value);
+    if (isNaN(left)) {
+      left = right;
+      line.moveTo(right, y);
+      area.moveTo(right, y);
+    } else {
+      line.lineTo(right, y);
+      area.lineTo(right, y);
+    }
+  }
+  return [line, area];
+}
+
+/**
+ * A line of one measurement over the last minutes, as high as the window's highest
+ * value. It is decoration beside figures that are also there as text.
+ */
+export class Sparkline {
+  constructor() {
+    this.node.className = 'hpu-Sparkline';
+    this.node.setAttribute('aria-hidden', 'true');
+  }
+
+  readonly node = document.createElement('canvas');
+
+  /** Use the colours and the size of the moment at the next drawing. */
+  restyle(): void {
+    this._context = null;
+  }
+
+  /** Draw `values` (at most `highest`) at `time`; the width stands for `span` seconds. */
+  draw(time: Float64Array, values: Float64Array, span: number, highest: number): void {
+    const context = this._context ?? this._prepare();
+    if (!context || time.length < 2) {
+      return;
+    }
+    const newest = time[time.length - 1]!;
+    const base = this._height - 1;
+    const [line, area] = trace(time, values, {
+      x: at => this._width * (1 - (newest - at) / span),
+      y: value => base - (value / highest) * (base - 1.5),
+      base
+    });
+    context.clearRect(0, 0, this._width, this._height);
+    context.globalAlpha = 0.15;
+    context.fill(area);
+    context.globalAlpha = 1;
+    context.stroke(line);
+  }
+
+  private _prepare(): CanvasRenderingContext2D | null {
+    this._width = this.node.clientWidth;
+    this._height = this.node.clientHeight;
+    const context = this.node.getContext('2d');
+    if (!context || this._width === 0) {
+      return null;
+    }
+    const ratio = window.devicePixelRatio || 1;
+    this.node.width = Math.round(this._width * ratio);
+    this.node.height = Math.round(this._height * ratio);
+    context.scale(ratio, ratio);
+    // The style sheet gives the theme's colour.
+    context.strokeStyle = context.fillStyle = getComputedStyle(this.node).color;
+    context.lineWidth = 1.25;
+    context.lineJoin = 'round';
+    this._context = context;
+    return context;
+  }
+
+  private _context: CanvasRenderingContext2D | null = null;
+  private _width = 0;
+  private _height = 0;
+}

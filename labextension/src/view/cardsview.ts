@@ -1,0 +1,79 @@
+import type { IDisposable } from '@lumino/disposable';
+import type { Message } from '@lumino/messaging';
+import { Widget } from '@lumino/widgets';
+
+import type { Machine } from '../model/machine';
+import { frames } from './frame';
+
+/**
+ * A widget over the machine's cards. It asks for samples while it is visible, and
+ * draws at most once a frame.
+ */
+export abstract class CardsView extends Widget {
+  constructor(protected readonly machine: Machine) {
+    super();
+    machine.changed.connect(this.request, this);
+  }
+
+  override dispose(): void {
+    if (!this.isDisposed) {
+      this.machine.changed.disconnect(this.request, this);
+      this._look(false);
+      super.dispose();
+    }
+  }
+
+  /** Draw what has changed; called in an animation frame while visible. */
+  protected abstract draw(): void;
+
+  /** Ask for a drawing in the next frame. */
+  protected request(): void {
+    if (this.isVisible) {
+      frames.request(this._draw);
+    }
+  }
+
+  protected override onAfterAttach(msg: Message): void {
+    super.onAfterAttach(msg);
+    this._look(this.isVisible);
+  }
+
+  protected override onAfterShow(msg: Message): void {
+    super.onAfterShow(msg);
+    this._look(true);
+  }
+
+  protected override onBeforeHide(msg: Message): void {
+    super.onBeforeHide(msg);
+    this._look(false);
+  }
+
+  protected override onBeforeDetach(msg: Message): void {
+    super.onBeforeDetach(msg);
+    this._look(false);
+  }
+
+  private _look(visible: boolean): void {
+    if (visible && !this._watching) {
+      this._watching = this.machine.watch();
+      this.request();
+    } else if (!visible) {
+      this._watching?.dispose();
+      this._watching = null;
+      frames.cancel(this._draw);
+      window.clearTimeout(this._countdown);
+    }
+  }
+
+  private readonly _draw = (): void => {
+    this.draw();
+    window.clearTimeout(this._countdown);
+    if ('retryAt' in this.machine.connection) {
+      // The seconds until the next attempt are part of the picture.
+      this._countdown = window.setTimeout(() => this.request(), 1000);
+    }
+  };
+
+  private _watching: IDisposable | null = null;
+  private _countdown = 0;
+}

@@ -1,0 +1,6 @@
+import { LabIcon } from '@jupyterlab/ui-components';
+
+import cardSvg from '../../style/icons/card.svg';
+
+/** A chip with the four engines of a matrix unit. */
+export const cardIcon = new LabIcon({ name: 'hpu_magic:card', svgstr: cardSvg });
