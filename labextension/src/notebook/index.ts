@@ -1,4 +1,129 @@
-import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+import {
+  ILabShell,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { IToolbarWidgetRegistry, Notification } from '@jupyterlab/apputils';
+import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
+
+import { goToHolder, shutDownHolder } from '../holders';
+import type { Machine } from '../model/machine';
+import { cardTitle } from '../model/wording';
+import { CommandIDs, IMachine } from '../tokens';
+import type { BusyHolder } from './busy';
+import { BusyCardWatch } from './busyCard';
+import { INotebookDevices, NotebookDevices } from './devices';
+import { FocusedDevice } from './focus';
+import { ModeSwitch } from './modeSwitch';
+import { followOptions } from './settings';
+import { StatusItem } from './statusItem';
+
+const devices: JupyterFrontEndPlugin<NotebookDevices> = {
+  id: 'hpu_magic:kernel-facts',
+  description: 'Asks the kernels of notebooks for their device and restores stored modes.',
+  autoStart: true,
+  requires: [INotebookTracker],
+  provides: INotebookDevices,
+  activate: (_: JupyterFrontEnd, tracker: INotebookTracker) => new NotebookDevices(tracker)
+};
+
+const statusBar: JupyterFrontEndPlugin<void> = {
+  id: 'hpu_magic:status-bar',
+  description: 'Shows card, mode and memory of the focused notebook in the status bar.',
+  autoStart: true,
+  requires: [ILabShell, INotebookTracker, INotebookDevices, IStatusBar],
+  optional: [ISettingRegistry],
+  activate: (
+    app: JupyterFrontEnd,
+    shell: ILabShell,
+    tracker: INotebookTracker,
+    all: NotebookDevices,
+    bar: IStatusBar,
+    settings: ISettingRegistry | null
+  ) => {
+    const item = new StatusItem(
+      new FocusedDevice(shell, tracker, all),
+      () => void app.commands.execute(CommandIDs.openSidebar)
+    );
+    followOptions(settings, options => {
+      item.options = options;
+    });
+    bar.registerStatusItem('hpu_magic:device', {
+      item,
+      align: 'left',
+      rank: 100,
+      isActive: () => item.isActive,
+      activeStateChanged: item.activeStateChanged
+    });
+  }
+};
+
+const modeSwitch: JupyterFrontEndPlugin<void> = {
+  id: 'hpu_magic:mode-switch',
+  description: 'Offers eager and lazy mode in the toolbar of notebooks that use hpu_magic.',
+  autoStart: true,
+  requires: [INotebookDevices, IToolbarWidgetRegistry],
+  optional: [ISettingRegistry],
+  activate: (
+    _: JupyterFrontEnd,
+    all: NotebookDevices,
+    toolbars: IToolbarWidgetRegistry,
+    settings: ISettingRegistry | null
+  ) => {
+    const switches = new Set<ModeSwitch>();
+    let wanted = false;
+    followOptions(settings, options => {
+      wanted = options.modeSwitch;
+      switches.forEach(one => {
+        one.isWanted = wanted;
+      });
+    });
+    // The place in the toolbar is in schema/plugin.json, where users may move it.
+    toolbars.addFactory<NotebookPanel>('Notebook', 'hpu-mode', panel => {
+      const one = new ModeSwitch(all.of(panel));
+      one.isWanted = wanted;
+      switches.add(one);
+      one.disposed.connect(() => switches.delete(one));
+      return one;
+    });
+  }
+};
+
+const busyCard: JupyterFrontEndPlugin<void> = {
+  id: 'hpu_magic:busy-card',
+  description: 'Names the holder when a cell fails because a card is busy.',
+  autoStart: true,
+  requires: [INotebookTracker, IMachine],
+  optional: [ISettingRegistry],
+  activate: (
+    app: JupyterFrontEnd,
+    tracker: INotebookTracker,
+    machine: Machine,
+    settings: ISettingRegistry | null
+  ) => {
+    const watch = new BusyCardWatch(tracker, app.serviceManager.serverSettings, {
+      openSidebar: () => void app.commands.execute(CommandIDs.openSidebar),
+      goTo: ({ holder }) => void goToHolder(app.commands, holder),
+      shutDown: held => void free(machine, held)
+    });
+    followOptions(settings, options => {
+      watch.isWanted = options.busyNotifications;
+    });
+  }
+};
+
+async function free(machine: Machine, { card, holder }: BusyHolder): Promise<void> {
+  if (await shutDownHolder(machine, card, holder)) {
+    Notification.success(`${cardTitle(card)} is free. Run the cell again.`);
+  }
+}
 
 /** What belongs to one notebook: status bar, mode switch, busy-card notification. */
-export const notebookPlugins: JupyterFrontEndPlugin<unknown>[] = [];
+export const notebookPlugins: JupyterFrontEndPlugin<unknown>[] = [
+  devices,
+  statusBar,
+  modeSwitch,
+  busyCard
+];

@@ -1,0 +1,248 @@
+import type { ISessionContext } from '@jupyterlab/apputils';
+import { isCodeCellModel, type Cell } from '@jupyterlab/cells';
+import { NotebookActions, type Notebook, type NotebookPanel } from '@jupyterlab/notebook';
+import type { Kernel } from '@jupyterlab/services';
+import type { IDisposable } from '@lumino/disposable';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import { Asking } from './asking';
+import { modeToStore, storedMode, usesExtension, type KernelFacts, type Mode } from './facts';
+import { requestFacts, requestMode, restoreMode } from './kernel';
+
+const METADATA = 'hpu_magic';
+
+/** Milliseconds after which a cell that is still running is taken to have loaded the extension. */
+const LOADING = 2000;
+
+/** The device of one notebook: what its kernel tells, and the mode that its file stores. */
+export class NotebookDevice implements IDisposable {
+  constructor(readonly panel: NotebookPanel) {
+    const session = panel.sessionContext;
+    session.kernelChanged.connect(this._onKernelChanged, this);
+    session.statusChanged.connect(this._onStatusChanged, this);
+    NotebookActions.executionScheduled.connect(this._onScheduled, this);
+    NotebookActions.executed.connect(this._onExecuted, this);
+    panel.disposed.connect(this.dispose, this);
+    void panel.context.ready.then(() => this._onReady());
+  }
+
+  /** Emitted when facts, stored mode or signs of the extension changed. */
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  /** What the kernel told last; null as long as it tells nothing. */
+  get facts(): KernelFacts | null {
+    return this._facts;
+  }
+
+  /** The choice in the notebook's file. */
+  get storedMode(): Mode | null {
+    return storedMode(this.panel.content.model?.getMetadata(METADATA));
+  }
+
+  /** Whether anything in the notebook or its kernel speaks of hpu_magic. */
+  get inUse(): boolean {
+    return this._facts !== null || this.storedMode !== null || this._named;
+  }
+
+  /** Whether it is worth asking the kernel. */
+  get worthAsking(): boolean {
+    return this._asking.worthwhile;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    if (!this._isDisposed) {
+      this._isDisposed = true;
+      window.clearTimeout(this._timer);
+      Signal.clearData(this);
+    }
+  }
+
+  /** Ask the kernel, if that is worthwhile; questions at the same time share one answer. */
+  refresh(): Promise<void> {
+    this._refreshing ??= this._refresh().finally(() => {
+      this._refreshing = null;
+    });
+    return this._refreshing;
+  }
+
+  /**
+   * Take over a mode that the user chose: remembered by the kernel, stored with the notebook.
+   *
+   * Gives whether the mode takes effect with a restart of the kernel only.
+   */
+  async chooseMode(mode: Mode): Promise<boolean> {
+    const kernel = this._kernel;
+    this._choosing = true;
+    try {
+      const remembered = kernel !== null && this.worthAsking && (await requestMode(kernel, mode));
+      this._store(mode);
+      if (kernel === null) {
+        return false;
+      }
+      if (!remembered) {
+        this._restore(kernel, mode);
+        return this._ran;
+      }
+      await this.refresh();
+      return this._facts?.loaded != null && this._facts.loaded !== mode;
+    } finally {
+      this._choosing = false;
+    }
+  }
+
+  private get _kernel(): Kernel.IKernelConnection | null {
+    return this.panel.sessionContext.session?.kernel ?? null;
+  }
+
+  private async _refresh(): Promise<void> {
+    const kernel = this._kernel;
+    if (kernel === null || !this.worthAsking) {
+      return;
+    }
+    const start = this._start;
+    let facts: KernelFacts | null;
+    try {
+      facts = await requestFacts(kernel);
+    } catch {
+      return; // The kernel restarts or ended, and that is told by signals of its own.
+    }
+    if (this._isDisposed || start !== this._start) {
+      return;
+    }
+    if (facts === null) {
+      this._asking.silent();
+    } else {
+      this._asking.answered();
+      this._follow(facts);
+    }
+    if (facts !== null || !this.worthAsking) {
+      this._facts = facts;
+    }
+    this._changed.emit();
+  }
+
+  /** Write a mode typed in a cell to the notebook's file. */
+  private _follow(facts: KernelFacts): void {
+    const mode = this._choosing ? null : modeToStore(this._facts, facts, this.storedMode);
+    if (mode !== null) {
+      this._store(mode);
+    }
+  }
+
+  private _store(mode: Mode): void {
+    const model = this.panel.content.model;
+    if (model !== null && !model.readOnly) {
+      const others = model.getMetadata(METADATA) ?? {};
+      model.setMetadata(METADATA, { ...others, mode });
+      this._changed.emit();
+    }
+  }
+
+  private _restore(kernel: Kernel.IKernelConnection, mode: Mode): void {
+    const name = kernel.name;
+    const specs = this.panel.sessionContext.specsManager.specs;
+    if (specs?.kernelspecs[name]?.language !== 'python') {
+      return;
+    }
+    restoreMode(kernel, mode).catch(() => {
+      // The kernel ended before it came to it; its successor is asked again.
+    });
+  }
+
+  private _onReady(): void {
+    if (this._isDisposed) {
+      return;
+    }
+    this.panel.content.model?.metadataChanged.connect(() => this._changed.emit(), this);
+    this._named = this._codeCells().some(cell => usesExtension(cell.source));
+    // A kernel that was there before this page may have the extension loaded.
+    const cells = this._codeCells().filter(cell => cell.executionCount);
+    this._ran ||= cells.length > 0;
+    if (cells.some(cell => usesExtension(cell.source))) {
+      this._asking.used();
+      void this.refresh();
+    }
+    this._changed.emit();
+  }
+
+  private _codeCells(): { source: string; executionCount: number | null }[] {
+    return Array.from(this.panel.content.model?.cells ?? [])
+      .filter(isCodeCellModel)
+      .map(cell => ({
+        source: cell.sharedModel.getSource(),
+        executionCount: cell.executionCount
+      }));
+  }
+
+  private _onKernelChanged(
+    _: ISessionContext,
+    change: { newValue: Kernel.IKernelConnection | null }
+  ): void {
+    this._onStart(change.newValue);
+  }
+
+  private _onStatusChanged(_: ISessionContext, status: Kernel.Status): void {
+    if (status === 'restarting' || status === 'autorestarting') {
+      this._onStart(this._kernel);
+      this._ran = false;
+    }
+  }
+
+  private _onStart(kernel: Kernel.IKernelConnection | null): void {
+    this._start += 1;
+    this._facts = null;
+    this._asking.started();
+    this._changed.emit();
+    const mode = this.storedMode;
+    if (kernel !== null && mode !== null) {
+      // The connection forgets what is queued right after it says that it restarts. Queued a
+      // moment later, the request is the first that the new process gets.
+      queueMicrotask(() => this._restore(kernel, mode));
+    }
+  }
+
+  private _onScheduled(_: unknown, { notebook, cell }: { notebook: Notebook; cell: Cell }): void {
+    if (notebook === this.panel.content) {
+      this._ran = true;
+      if (usesExtension(cell.model.sharedModel.getSource())) {
+        this._named = true;
+        window.clearTimeout(this._timer);
+        this._timer = window.setTimeout(() => this._onUsed(), LOADING);
+      }
+    }
+  }
+
+  private _onExecuted(_: unknown, { notebook, cell }: { notebook: Notebook; cell: Cell }): void {
+    if (notebook !== this.panel.content) {
+      return;
+    }
+    if (usesExtension(cell.model.sharedModel.getSource())) {
+      window.clearTimeout(this._timer);
+      this._onUsed();
+    } else {
+      void this.refresh();
+    }
+  }
+
+  private _onUsed(): void {
+    this._asking.used();
+    void this.refresh();
+  }
+
+  private readonly _asking = new Asking();
+  private readonly _changed = new Signal<this, void>(this);
+  private _choosing = false;
+  private _facts: KernelFacts | null = null;
+  private _isDisposed = false;
+  private _named = false;
+  private _ran = false;
+  private _refreshing: Promise<void> | null = null;
+  private _start = 0;
+  private _timer: number | undefined;
+}

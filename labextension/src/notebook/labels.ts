@@ -1,0 +1,106 @@
+import type { MachineOptions } from '../model/machine';
+import { size, usage } from '../model/units';
+import { memoryLevel, type MemoryLevel } from '../model/wording';
+import type { KernelFacts, Mode } from './facts';
+
+/** A part of the status bar item, as the setting names them. */
+export type Part = 'card' | 'mode' | 'memory';
+
+/** Percentages of the card's memory from which it is shown in another colour. */
+export type Thresholds = Pick<MachineOptions, 'memoryWarning' | 'memoryCritical'>;
+
+/** Text, tooltip and colour of the status bar item. */
+export interface StatusView {
+  readonly text: string;
+  readonly tooltip: string;
+  readonly level: MemoryLevel;
+}
+
+/** How the mode switch looks; an empty `value` stands for the library's default. */
+export interface ModeView {
+  readonly value: Mode | '';
+  readonly labels: Readonly<Record<Mode, string>>;
+  readonly tooltip: string;
+  readonly pending: boolean;
+}
+
+/** Text and colour of the status bar item. */
+export function statusView(
+  facts: KernelFacts,
+  parts: readonly Part[],
+  thresholds: Thresholds
+): StatusView {
+  const shown: (string | null)[] = [
+    parts.includes('card') && facts.card !== null ? `HPU ${facts.card}` : 'HPU',
+    parts.includes('mode') ? modeText(facts) : null,
+    parts.includes('memory') ? memoryText(facts) : null
+  ];
+  return {
+    text: shown.filter(part => part !== null).join(' · '),
+    tooltip: statusTooltip(facts),
+    level: memoryLevel(memoryShare(facts), thresholds)
+  };
+}
+
+/** What the mode switch shows for a kernel's facts and the choice in the notebook's file. */
+export function modeView(facts: KernelFacts | null, stored: Mode | null): ModeView {
+  const loaded = facts?.loaded ?? null;
+  const requested = facts?.requested ?? stored;
+  const pending = loaded !== null && requested !== null && loaded !== requested;
+  const label = (mode: Mode) =>
+    pending && mode === requested ? `${loaded} → ${mode} after restart` : mode;
+  return {
+    value: requested ?? loaded ?? '',
+    labels: { eager: label('eager'), lazy: label('lazy') },
+    tooltip: modeTooltip(loaded, requested),
+    pending
+  };
+}
+
+function modeText(facts: KernelFacts): string {
+  const { loaded, requested } = facts;
+  if (loaded === null) {
+    return requested === null ? 'torch not loaded' : `${requested} requested`;
+  }
+  return requested === null || requested === loaded ? loaded : `${loaded} → ${requested}`;
+}
+
+function memoryText(facts: KernelFacts): string | null {
+  const { memoryUsed: used, memoryLimit: limit } = facts;
+  return used === null || !limit ? null : usage(used, limit);
+}
+
+function memoryShare(facts: KernelFacts): number | null {
+  const { memoryUsed: used, memoryLimit: limit } = facts;
+  return used === null || !limit ? null : used / limit;
+}
+
+function statusTooltip(facts: KernelFacts): string {
+  const device = facts.simulated ? 'simulated HPU' : 'HPU';
+  const { memoryUsed: used, memoryPeak: peak, memoryLimit: limit } = facts;
+  const lines = [
+    facts.card === null
+      ? `This kernel holds no card yet (${device})`
+      : `This kernel holds card ${facts.card} (${device})`,
+    modeTooltip(facts.loaded, facts.requested)
+  ];
+  if (used !== null && limit) {
+    const percent = ((100 * used) / limit).toFixed(1);
+    lines.push(
+      `Memory: ${size(used)} of ${size(limit)} in use (${percent} %)` +
+        (peak === null ? '' : `, at most ${size(Math.max(used, peak))}`)
+    );
+  }
+  return [...lines, 'Click to show all cards'].join('\n');
+}
+
+function modeTooltip(loaded: Mode | null, requested: Mode | null): string {
+  if (loaded === null) {
+    return requested === null
+      ? 'Execution mode: the library’s default, once torch is imported'
+      : `Execution mode: ${requested}, once torch is imported`;
+  }
+  return requested === null || requested === loaded
+    ? `Execution mode: ${loaded}`
+    : `Execution mode: ${loaded} is loaded, ${requested} comes with a restart of the kernel`;
+}

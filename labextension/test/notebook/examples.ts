@@ -1,0 +1,56 @@
+import type { Card, Holder, Snapshot } from '../../src/model/snapshot';
+import type { KernelFacts } from '../../src/notebook/facts';
+
+/** Facts of a kernel in which torch is imported and no card is taken, but for `others`. */
+export function facts(others: Partial<KernelFacts> = {}): KernelFacts {
+  return {
+    version: '0.1.0',
+    simulated: true,
+    loaded: 'eager',
+    requested: null,
+    card: null,
+    memoryUsed: null,
+    memoryPeak: null,
+    memoryLimit: null,
+    ...others
+  };
+}
+
+/** A process; with a path, the kernel of that notebook. */
+export function holder(pid: number, path?: string): Holder {
+  const name = path?.split('/').pop() ?? '';
+  return {
+    pid,
+    command: 'python train.py',
+    user: 'ada',
+    kernel:
+      path === undefined
+        ? null
+        : {
+            id: `kernel-${pid}`,
+            name: 'python3',
+            state: 'idle',
+            notebook: { path, name, type: 'notebook' }
+          }
+  };
+}
+
+/** A machine with a simulated card for each list of holders. */
+export function machine(...holders: Holder[][]): Snapshot {
+  const cards = holders.map((held, index): Card => ({
+    index,
+    module_id: index,
+    name: 'GAUDI2',
+    generation: 'GAUDI2',
+    simulated: true,
+    memory_used: 0,
+    memory_total: 96 * 2 ** 30,
+    utilization: null,
+    temperature: null,
+    power: null,
+    clock: null,
+    error: null,
+    holders: held
+  }));
+  return { time: 0, source: 'simulator', reason: null, cards };
+}

@@ -1,0 +1,90 @@
+import { describe, expect, it } from 'vitest';
+
+import { modeToStore, parseFacts, storedMode, usesExtension } from '../../src/notebook/facts';
+import { facts } from './examples';
+
+describe('parseFacts', () => {
+  it('reads a reply of a kernel that holds a card', () => {
+    const reply = {
+      status: 'ok',
+      version: '0.1.0',
+      simulated: true,
+      loaded: 'eager',
+      requested: 'lazy',
+      card: 0,
+      memory_used: 0,
+      memory_peak: 5,
+      memory_limit: 10
+    };
+    expect(parseFacts(reply)).toEqual({
+      version: '0.1.0',
+      simulated: true,
+      loaded: 'eager',
+      requested: 'lazy',
+      card: 0,
+      memoryUsed: 0,
+      memoryPeak: 5,
+      memoryLimit: 10
+    });
+  });
+
+  it('takes what it does not know as absent', () => {
+    const parsed = parseFacts({ status: 'ok', loaded: 'quick', card: '0', memory_used: -1 });
+    expect(parsed).toMatchObject({ loaded: null, card: null, memoryUsed: null });
+  });
+
+  it.each([null, undefined, 'ok', [], {}, { status: 'error' }])('refuses %j', content => {
+    expect(parseFacts(content)).toBeNull();
+  });
+});
+
+describe('storedMode', () => {
+  it('reads the choice in the metadata', () => {
+    expect(storedMode({ mode: 'lazy' })).toBe('lazy');
+  });
+
+  it.each([undefined, null, 'lazy', { mode: 'fast' }, { mode: '"); evil("' }, ['lazy']])(
+    'ignores %j',
+    metadata => {
+      expect(storedMode(metadata)).toBeNull();
+    }
+  );
+});
+
+describe('usesExtension', () => {
+  it.each([
+    '%load_ext hpu_magic',
+    'import hpu_magic.lightning',
+    'x = 1\n%hpu',
+    '  %hpu_mode lazy',
+    '%%hpu_graph step\nx + 1'
+  ])('sees %j', source => {
+    expect(usesExtension(source)).toBe(true);
+  });
+
+  it.each(['import torch', 'x = a %hpu', '%hpux', 'device = "hpu"', '# my_hpu_magics'])(
+    'does not take %j for a sign',
+    source => {
+      expect(usesExtension(source)).toBe(false);
+    }
+  );
+});
+
+describe('modeToStore', () => {
+  it('follows a mode that was typed since the last answer', () => {
+    expect(modeToStore(facts(), facts({ requested: 'lazy' }), null)).toBe('lazy');
+  });
+
+  it('follows the kernel where the file says something else', () => {
+    expect(modeToStore(null, facts({ requested: 'lazy' }), 'eager')).toBe('lazy');
+  });
+
+  it('writes nothing into a file for a mode that the kernel started with', () => {
+    expect(modeToStore(null, facts({ requested: 'lazy' }), null)).toBeNull();
+  });
+
+  it('writes nothing that is stored already, and nothing that nobody asked for', () => {
+    expect(modeToStore(facts(), facts({ requested: 'lazy' }), 'lazy')).toBeNull();
+    expect(modeToStore(facts(), facts(), 'lazy')).toBeNull();
+  });
+});

@@ -1,0 +1,79 @@
+import { describe, expect, it } from 'vitest';
+
+import { modeView, statusView } from '../../src/notebook/labels';
+import type { Part } from '../../src/notebook/labels';
+import { facts } from './examples';
+
+const GIB = 2 ** 30;
+const ALL: Part[] = ['card', 'mode', 'memory'];
+const LIMITS = { memoryWarning: 80, memoryCritical: 95 };
+const holding = (used: number) =>
+  facts({ card: 0, memoryUsed: used, memoryPeak: used, memoryLimit: 96 * GIB });
+
+describe('statusView', () => {
+  it('shows card, mode and memory', () => {
+    const view = statusView(holding(12.3 * GIB), ALL, LIMITS);
+    expect(view.text).toBe('HPU 0 · eager · 12.3 / 96 GiB');
+    expect(view.level).toBe('normal');
+    expect(view.tooltip).toContain('simulated');
+  });
+
+  it('shows the parts that the setting names', () => {
+    expect(statusView(holding(0), ['mode'], LIMITS).text).toBe('HPU · eager');
+    expect(statusView(holding(48 * GIB), ['card', 'memory'], LIMITS).text).toBe(
+      'HPU 0 · 48.0 / 96 GiB'
+    );
+  });
+
+  it('tells the loaded mode from the requested one', () => {
+    const waiting = facts({ requested: 'lazy' });
+    expect(statusView(waiting, ALL, LIMITS).text).toBe('HPU · eager → lazy');
+    const before = facts({ loaded: null, requested: 'lazy' });
+    expect(statusView(before, ALL, LIMITS).text).toBe('HPU · lazy requested');
+    expect(statusView(facts({ loaded: null }), ALL, LIMITS).text).toBe('HPU · torch not loaded');
+  });
+
+  it.each([
+    [79.9, 'normal'],
+    [80, 'warning'],
+    [95.1, 'critical']
+  ])('at %d per cent of the memory it is %s', (percent, level) => {
+    expect(statusView(holding((percent / 100) * 96 * GIB), ALL, LIMITS).level).toBe(level);
+  });
+
+  it('says nothing of simulation on a real card', () => {
+    expect(statusView(facts({ simulated: false }), ALL, LIMITS).tooltip).not.toContain('simulated');
+  });
+
+  it('never shows a peak below what is in use', () => {
+    const reset = facts({ card: 0, memoryUsed: 5 * GIB, memoryPeak: 0, memoryLimit: 96 * GIB });
+    expect(statusView(reset, ALL, LIMITS).tooltip).toContain('at most 5.00 GiB');
+  });
+});
+
+describe('modeView', () => {
+  it('shows the loaded mode', () => {
+    const view = modeView(facts(), null);
+    expect(view).toMatchObject({ value: 'eager', pending: false });
+    expect(view.labels).toEqual({ eager: 'eager', lazy: 'lazy' });
+  });
+
+  it('says that a requested mode comes with a restart', () => {
+    const view = modeView(facts({ requested: 'lazy' }), 'lazy');
+    expect(view).toMatchObject({ value: 'lazy', pending: true });
+    expect(view.labels).toEqual({ eager: 'eager', lazy: 'eager → lazy after restart' });
+  });
+
+  it('shows the choice in the file while the kernel tells nothing', () => {
+    expect(modeView(null, 'lazy')).toMatchObject({ value: 'lazy', pending: false });
+  });
+
+  it('prefers what the kernel was asked for over the file', () => {
+    expect(modeView(facts({ requested: 'eager' }), 'lazy').value).toBe('eager');
+  });
+
+  it('has no value while nobody asked for a mode and none is loaded', () => {
+    expect(modeView(facts({ loaded: null }), null).value).toBe('');
+    expect(modeView(null, null).value).toBe('');
+  });
+});
