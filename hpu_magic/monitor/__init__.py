@@ -15,23 +15,53 @@ __all__ = ["CardReading", "Holder", "Snapshot", "snapshot"]
 def snapshot() -> Snapshot:
     """Read all cards of the machine.
 
-    Real cards where HLML knows any; else the simulated ones, unless the
-    vendor's package is installed and the simulator therefore not in use. The
-    snapshot's `reason` then says why it is empty.
+    Real cards where HLML knows any, or ``hl-smi`` does where HLML's binding or
+    library is missing; else the simulated ones, unless the vendor's package is
+    installed and the simulator therefore not in use. The snapshot's `reason`
+    then says why it is empty.
     """
-    # Here, because every `%load_ext` imports this package and few look at the cards.
-    from . import hlml, simulated
+    real = _real()
+    if real.cards or not is_simulated():
+        return real
+    from . import simulated
 
-    try:
-        real = hlml.read()
-        missing = "HLML answers but knows no card."
-    except hlml.HlmlUnavailable as unavailable:
-        real, missing = (), str(unavailable)
-    if real:
-        return Snapshot(real, "hlml")
-    if not is_simulated():
-        return Snapshot((), "none", missing)
     try:
         return Snapshot(simulated.read(), "simulator")
     except (RuntimeError, ValueError) as refused:
         return Snapshot((), "simulator", str(refused))
+
+
+def _real() -> Snapshot:
+    # Here, because every `%load_ext` imports this package and few look at the cards.
+    from . import hlml, hlsmi
+
+    try:
+        cards, seen = hlml.read()
+    except hlml.HlmlUnavailable as unavailable:
+        missing = str(unavailable)
+        # With a code, it is the driver that does not answer, and would not answer others.
+        if unavailable.code is not None or not hlsmi.installed():
+            return Snapshot((), "none", missing)
+        try:
+            cards, seen = hlsmi.read()
+        except hlsmi.HlSmiUnavailable as failed:
+            return Snapshot((), "none", f"{missing} {failed}")
+        return Snapshot(cards, "hl-smi", _unseen(cards, seen.hidden))
+    if not cards:
+        return Snapshot((), "none", "HLML answers but knows no card.")
+    return Snapshot(cards, "hlml", _unseen(cards, seen.hidden))
+
+
+def _unseen(cards: tuple[CardReading, ...], hidden: bool) -> str | None:
+    """Say which cards are in use by processes that this user may not see."""
+    used = [
+        str(card.index)
+        for card in cards
+        if hidden and not card.holders and card.memory_used and card.memory_total
+        # A free card has up to about a hundredth of its memory in use.
+        if card.memory_used > card.memory_total / 50
+    ]
+    if not used:
+        return None
+    which = f"Card {used[0]} is" if len(used) == 1 else f"Cards {', '.join(used)} are"
+    return f"{which} in use by processes of other users, which only root may see."

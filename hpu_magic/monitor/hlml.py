@@ -8,8 +8,8 @@ import threading
 import warnings
 from typing import Any
 
-from .processes import device_holders
-from .reading import CardReading, Holder
+from .processes import DeviceHolders, device_holders
+from .reading import CardReading, generation
 
 # Return codes of HLML.
 _UNINITIALIZED = 1
@@ -26,8 +26,6 @@ _ON_AIP = 0
 _SOC = 0
 """The clock of the chip as a whole."""
 
-_GENERATIONS = {"HL-20": "GAUDI", "HL-22": "GAUDI2", "HL-3": "GAUDI3"}
-
 
 class HlmlUnavailable(Exception):
     """HLML does not answer; the text says why in one sentence, `code` is HLML's own."""
@@ -41,8 +39,8 @@ _serial = threading.Lock()
 _binding: Any = None
 
 
-def read() -> tuple[CardReading, ...]:
-    """Read all cards that HLML knows. Acquires none.
+def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
+    """Read all cards that HLML knows, and who holds them. Acquires none.
 
     Raises
     ------
@@ -52,11 +50,11 @@ def read() -> tuple[CardReading, ...]:
     with _serial:
         binding = _connect()
         count = _ask(binding, "hlmlDeviceGetCount")
-        holders = device_holders() if count else {}
-        return tuple(_read_card(binding, index, holders) for index in range(count))
+        seen = device_holders() if count else DeviceHolders({})
+        return tuple(_read_card(binding, index, seen) for index in range(count)), seen
 
 
-def _read_card(binding: Any, index: int, holders: dict[int, tuple[Holder, ...]]) -> CardReading:
+def _read_card(binding: Any, index: int, seen: DeviceHolders) -> CardReading:
     try:
         device = _ask(binding, "hlmlDeviceGetHandleByIndex", index)
         name = (_value(binding, "hlmlDeviceGetName", device) or b"").decode(errors="replace")
@@ -74,9 +72,7 @@ def _read_card(binding: Any, index: int, holders: dict[int, tuple[Holder, ...]])
         index=index,
         module_id=index if module_id is None else module_id,
         name=name,
-        generation=next(
-            (label for prefix, label in _GENERATIONS.items() if name.startswith(prefix)), None
-        ),
+        generation=generation(name),
         simulated=False,
         memory_used=memory and memory.used,
         memory_total=memory and memory.total,
@@ -84,7 +80,7 @@ def _read_card(binding: Any, index: int, holders: dict[int, tuple[Holder, ...]])
         temperature=None if temperature is None else float(temperature),
         power=None if milliwatts is None else milliwatts / 1000,
         clock=None if megahertz is None else float(megahertz),
-        holders=holders.get(minor, ()) if minor is not None else (),
+        holders=seen.by_minor.get(minor, ()) if minor is not None else (),
     )
 
 

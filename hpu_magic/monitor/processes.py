@@ -6,6 +6,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from .reading import Holder
@@ -17,31 +18,61 @@ _COMMAND_LENGTH = 80
 _DEVICE_NODE = re.compile(r"/dev/(?:accel/accel|hl)([0-9]+)")
 
 
-def device_holders(proc: Path = Path("/proc")) -> dict[int, tuple[Holder, ...]]:
+# Where the kernel tells which device node belongs to which card on the bus.
+_NODES = (("accel", re.compile(r"accel([0-9]+)")), ("habanalabs", re.compile(r"hl([0-9]+)")))
+
+
+@dataclass(frozen=True)
+class DeviceHolders:
+    """Processes that have a card's device node open.
+
+    Attributes
+    ----------
+    by_minor : dict
+        Holders by the card's minor number.
+    hidden : bool
+        Whether there are processes that only root may look into.
+    """
+
+    by_minor: dict[int, tuple[Holder, ...]]
+    hidden: bool = False
+
+
+def device_holders(proc: Path = Path("/proc")) -> DeviceHolders:
     """Find the processes that have a card's device node open.
 
     Parameters
     ----------
     proc : Path
         Where the kernel shows its processes.
-
-    Returns
-    -------
-    dict
-        Holders by the card's minor number. Other users' processes are only
-        seen by root.
     """
     found: dict[int, list[Holder]] = defaultdict(list)
+    hidden = False
     for entry in _listing(proc):
         if not entry.isdigit():
             continue
         descriptors = proc / entry / "fd"
-        minors = set(_open_cards(descriptors / name for name in _listing(descriptors)))
+        try:
+            names = _listing(descriptors)
+        except PermissionError:
+            hidden = True
+            continue
+        minors = set(_open_cards(descriptors / name for name in names))
         if minors:
             holder = describe(int(entry))
             for minor in minors:
                 found[minor].append(holder)
-    return {minor: tuple(holders) for minor, holders in found.items()}
+    return DeviceHolders({minor: tuple(holders) for minor, holders in found.items()}, hidden)
+
+
+def minors_by_bus(classes: Path = Path("/sys/class")) -> dict[str, int]:
+    """Return the minor numbers of all cards by their address on the PCI bus, in lower case."""
+    minors = {}
+    for folder, node in _NODES:
+        for entry in _listing(classes / folder):
+            if match := node.fullmatch(entry):
+                minors[(classes / folder / entry / "device").resolve().name.lower()] = int(match[1])
+    return minors
 
 
 def describe(pid: int) -> Holder:
@@ -81,7 +112,7 @@ def ancestors(pid: int) -> list[int]:
 def _listing(directory: Path) -> list[str]:
     try:
         return os.listdir(directory)
-    except (FileNotFoundError, ProcessLookupError, PermissionError, NotADirectoryError):
+    except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
         return []
 
 

@@ -91,3 +91,11 @@ class Snapshot:
     cards: tuple[CardReading, ...]
     source: Source
     reason: str | None = None
+
+
+_GENERATIONS = {"HL-20": "GAUDI", "HL-22": "GAUDI2", "HL-3": "GAUDI3"}
+
+
+def generation(name: str) -> str | None:
+    """Return the generation of a real card by its name, such as ``"GAUDI2"`` for ``"HL-225"``."""
+    return next((label for prefix, label in _GENERATIONS.items() if name.startswith(prefix)), None)

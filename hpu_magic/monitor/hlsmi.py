@@ -1,0 +1,222 @@
+"""Real cards, through the vendor's program ``hl-smi``, where HLML's binding cannot be used.
+
+Its comma-separated answer is read by the names in the first row, since the set of
+fields differs between releases; a release that refuses the question is read by its table.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .processes import DeviceHolders, describe, device_holders, minors_by_bus
+from .reading import CardReading, generation
+
+_PROGRAM = "hl-smi"
+_TIMEOUT = 4.0  # seconds for all that one reading asks
+_FIELDS = (
+    "index",
+    "module_id",
+    "bus_id",
+    "name",
+    "memory.used",
+    "memory.total",
+    "utilization.aip",
+    "temperature.aip",
+    "power.draw",
+    "clocks.current.soc",
+)
+
+_MEMORY = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "": 1 << 20}
+# Field -> what a value is multiplied with, by the unit that it or its column carries.
+_SCALES: dict[str, Mapping[str, float]] = {
+    "memory.used": _MEMORY,
+    "memory.total": _MEMORY,
+    "utilization.aip": {"%": 1, "": 1},
+    "temperature.aip": {"c": 1, "": 1},
+    "power.draw": {"w": 1, "mw": 0.001, "": 1},
+    "clocks.current.soc": {"mhz": 1, "ghz": 1000, "": 1},
+}
+
+_HEADING = re.compile(r"(?P<field>[\w.]+)\s*(?:\[(?P<unit>[^]]*)\])?")
+_VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]*)")
+
+_BUS = r"(?P<bus>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
+_FIRST_LINE = re.compile(rf"\|\s*(?P<index>[0-9]+)\s+(?P<name>HL-\S+)\s.*?\|\s*{_BUS}\s")
+# Of the second line, each part by itself: any may read N/A.
+_PARTS = {
+    "memory.used": re.compile(r"([0-9]+\s*[KMG]iB)\s*/\s*[0-9]+\s*[KMG]iB"),
+    "memory.total": re.compile(r"[0-9]+\s*[KMG]iB\s*/\s*([0-9]+\s*[KMG]iB)"),
+    "utilization.aip": re.compile(r"\|\s*([0-9]+\s*%)"),
+    "temperature.aip": re.compile(r"\s([0-9]+\s*C)\s"),
+    "power.draw": re.compile(r"\s([0-9]+\s*W)\s*/"),
+}
+_PROCESS = re.compile(r"\|\s*(?P<index>[0-9]+)\s+(?P<pid>[0-9]+)\s+\S.*\|")
+
+
+class HlSmiUnavailable(Exception):
+    """``hl-smi`` does not answer; the text says why in one sentence."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One card as the program shows it, and its bus address and processes if those are shown."""
+
+    card: CardReading
+    bus: str
+    pids: tuple[int, ...] = ()
+
+
+_knows_fields = True
+
+
+def installed() -> bool:
+    """Tell whether the program is there."""
+    return shutil.which(_PROGRAM) is not None
+
+
+def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
+    """Read all cards that the driver knows, and who holds them. Acquires none.
+
+    Raises
+    ------
+    HlSmiUnavailable
+        The program is missing, fails, takes too long or shows nothing that can be read.
+    """
+    rows = _rows(time.monotonic() + _TIMEOUT)
+    seen = device_holders()
+    minors = minors_by_bus()
+    cards = []
+    for row in rows:
+        holders = seen.by_minor.get(minors.get(row.bus.lower(), -1), ())
+        cards.append(replace(row.card, holders=holders or tuple(map(describe, row.pids))))
+    return tuple(cards), seen
+
+
+def _rows(deadline: float) -> list[_Row]:
+    global _knows_fields
+    if _knows_fields:
+        question = (f"--query-aip={','.join(_FIELDS)}", "--format=csv")
+        try:
+            return parse_fields(_run(deadline, *question))
+        except HlSmiUnavailable:
+            if time.monotonic() >= deadline:
+                raise
+    rows = parse_table(_run(deadline))
+    _knows_fields = False
+    return rows
+
+
+def _run(deadline: float, *arguments: str) -> str:
+    remaining = max(deadline - time.monotonic(), 0.1)
+    try:
+        done = subprocess.run(
+            [_PROGRAM, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=remaining,
+        )
+    except subprocess.TimeoutExpired:
+        raise HlSmiUnavailable(f"{_PROGRAM} did not answer within {_TIMEOUT:g} s.") from None
+    except OSError as error:
+        raise HlSmiUnavailable(f"{_PROGRAM} cannot be run: {error.strerror}.") from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        text = f": {said[0]}" if said else ""
+        raise HlSmiUnavailable(f"{_PROGRAM} ended with code {done.returncode}{text}.")
+    return done.stdout
+
+
+def parse_fields(text: str) -> list[_Row]:
+    """Read the comma-separated answer.
+
+    Raises
+    ------
+    HlSmiUnavailable
+        It has no row that names the columns index and memory.used.
+    """
+    lines = csv.reader(text.splitlines(), skipinitialspace=True)
+    for line in lines:
+        headings = [_HEADING.fullmatch(cell.strip()) for cell in line]
+        fields = [heading["field"].lower() if heading else "" for heading in headings]
+        if "index" in fields and "memory.used" in fields:
+            break
+    else:
+        raise HlSmiUnavailable(f"The answer of {_PROGRAM} does not name its columns.")
+    units = {
+        field: heading["unit"] or ""
+        for field, heading in zip(fields, headings, strict=True)
+        if heading
+    }
+    rows = []
+    for line in lines:
+        values = {field: cell.strip() for field, cell in zip(fields, line, strict=False)}
+        if values.get("index", "").isdecimal():
+            rows.append(_row(values, units))
+    return rows
+
+
+def parse_table(text: str) -> list[_Row]:
+    """Read the table for people: two lines a card, then one for each process.
+
+    Raises
+    ------
+    HlSmiUnavailable
+        It shows no card.
+    """
+    rows: dict[int, _Row] = {}
+    pids: dict[int, list[int]] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        if first := _FIRST_LINE.match(line):
+            second = next(lines, "")
+            parts = {field: part.search(second) for field, part in _PARTS.items()}
+            values = {field: part[1] for field, part in parts.items() if part}
+            values |= {"index": first["index"], "name": first["name"], "bus_id": first["bus"]}
+            rows[int(first["index"])] = _row(values, {})
+        elif process := _PROCESS.match(line):
+            pids.setdefault(int(process["index"]), []).append(int(process["pid"]))
+    if not rows:
+        raise HlSmiUnavailable(f"{_PROGRAM} shows no card that this version can read.")
+    return [replace(row, pids=tuple(pids.get(index, ()))) for index, row in rows.items()]
+
+
+def _row(values: Mapping[str, str], units: Mapping[str, str]) -> _Row:
+    index = int(values["index"])
+    numbers = {
+        field: _number(values.get(field, ""), units.get(field, ""), scales)
+        for field, scales in _SCALES.items()
+    }
+    used, total = numbers["memory.used"], numbers["memory.total"]
+    module_id = values.get("module_id", "")
+    name = values.get("name", "")
+    card = CardReading(
+        index=index,
+        module_id=int(module_id) if module_id.isdecimal() else index,
+        name=name,
+        generation=generation(name),
+        simulated=False,
+        memory_used=None if used is None else int(used),
+        memory_total=None if total is None else int(total),
+        utilization=numbers["utilization.aip"],
+        temperature=numbers["temperature.aip"],
+        power=numbers["power.draw"],
+        clock=numbers["clocks.current.soc"],
+    )
+    return _Row(card, values.get("bus_id", ""))
+
+
+def _number(text: str, unit: str, scales: Mapping[str, float]) -> float | None:
+    """Return a value in the unit of `CardReading`; None for N/A and what is not understood."""
+    found = _VALUE.fullmatch(text)
+    if not found:
+        return None
+    scale = scales.get((found["unit"] or unit).strip().lower())
+    return None if scale is None else float(found["number"]) * scale
