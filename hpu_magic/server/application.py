@@ -6,6 +6,7 @@ from jupyter_server.extension.application import ExtensionApp
 from prometheus_client import REGISTRY
 from traitlets import Float
 
+from .activity import leave_untracked
 from .handlers import routes
 from .kernels import Kernels
 from .metrics import CardCollector
@@ -27,6 +28,10 @@ class HpuMagicServer(ExtensionApp):
         config=True,
         help="Seconds that the driver may take to answer before its reader is started anew.",
     )
+
+    def initialize_settings(self) -> None:
+        """Keep questions to kernels out of their activity."""
+        leave_untracked(self.serverapp)
 
     def initialize_handlers(self) -> None:
         """Register routes and metrics."""

@@ -1,0 +1,42 @@
+"""Questions about a kernel's device are no activity: it stays busy or idle, and can be culled."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from test_restart import PATIENCE, Server, run, wait_for
+
+
+def ask_status(client: Any) -> dict[str, Any]:
+    request = client.session.msg("hpu_magic_status_request", {})
+    client.control_channel.send(request)
+    reply: dict[str, Any] = client.control_channel.get_msg(timeout=PATIENCE)
+    assert reply["parent_header"]["msg_id"] == request["header"]["msg_id"]
+    return reply
+
+
+def test_questions_to_a_kernel_are_no_activity(tmp_path):
+    server = Server(tmp_path)
+    try:
+        session = {"path": "work.ipynb", "name": "work.ipynb", "type": "notebook"}
+        started = server.ask("sessions", {**session, "kernel": {"name": "python3"}})
+        kernel = f"kernels/{started['kernel']['id']}"
+        client = server.connect(started["kernel"]["id"])
+        run(client, "%load_ext hpu_magic")
+
+        client.execute("import time; time.sleep(4)")
+        wait_for(lambda: server.ask(kernel)["execution_state"] == "busy")
+        assert ask_status(client)["content"]["status"] == "ok"
+        time.sleep(0.5)  # time for the server to hear of it
+        assert server.ask(kernel)["execution_state"] == "busy"
+
+        wait_for(lambda: server.ask(kernel)["execution_state"] == "idle")
+        before = server.ask(kernel)["last_activity"]
+        ask_status(client)
+        time.sleep(0.5)
+        assert server.ask(kernel)["last_activity"] == before
+        client.stop_channels()
+    finally:
+        server.process.terminate()
+        server.process.wait(timeout=30)
