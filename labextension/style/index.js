@@ -1,1 +1,3 @@
+import 'uplot/dist/uPlot.min.css';
+
 import './index.css';

@@ -4,7 +4,12 @@ import type { Measurement, Metric, PastSamples, Snapshot } from './snapshot';
 /** A card's samples, oldest first; absent values are NaN. The arrays are views: use them at once. */
 export interface Series extends Readonly<Record<Metric, Float64Array>> {
   readonly time: Float64Array;
+  /** Seconds that a time axis should show: few at first, the history's length in the end. */
+  readonly span: number;
 }
+
+/** A time axis shows no less than this, in seconds. */
+const SHORTEST_SPAN = 60;
 
 /**
  * A ring of numbers. Each is written twice, one capacity apart, so that the newest
@@ -97,8 +102,11 @@ export class History {
     const rings = this._cards.get(index);
     const count = this._recent();
     const view = (ring: Ring | undefined) => ring?.view(this._position, count) ?? NOTHING;
+    const time = rings ? view(this._time) : NOTHING;
+    const age = time.length > 0 ? this._latest - time[0]! : 0;
     return {
-      time: rings ? view(this._time) : NOTHING,
+      time,
+      span: Math.min(Math.max(age, SHORTEST_SPAN), this.length),
       memory_used: view(rings?.memory_used),
       utilization: view(rings?.utilization),
       temperature: view(rings?.temperature),

@@ -27,20 +27,24 @@ export function cardTitle(card: Pick<Card, 'index'>): string {
   return `HPU ${card.index}`;
 }
 
-/** Say what the machine has: `8 simulated Gaudi2 cards, 2 in use`. */
-export function headline(cards: readonly Card[]): string {
+/** Say what the machine has: `8 simulated Gaudi2 cards`. */
+export function inventory(cards: readonly Card[]): string {
   const names = new Set(cards.map(productName));
-  const simulated = cards.filter(card => card.simulated).length;
   const words = [String(cards.length)];
-  if (simulated === cards.length) {
+  if (cards.every(card => card.simulated)) {
     words.push('simulated');
   }
   if (names.size === 1) {
     words.push(...names);
   }
   words.push(cards.length === 1 ? 'card' : 'cards');
+  return words.join(' ');
+}
+
+/** Say how many of them have a holder: `2 in use`. */
+export function inUse(cards: readonly Card[]): string {
   const held = cards.filter(card => card.holders.length > 0).length;
-  return `${words.join(' ')}, ${held === 0 ? 'none' : held} in use`;
+  return `${held === 0 ? 'none' : held} in use`;
 }
 
 /** Return the share of a card's memory that is in use, or null where it is not known. */
@@ -94,14 +98,13 @@ export function holderName(holder: Holder): string {
   return holder.command || `Process ${holder.pid}`;
 }
 
-/** Say more of a holder, for a second line or a tooltip. */
+/** Say more of a holder, for a second line. */
 export function holderDetail(holder: Holder): string {
   const parts = [`process ${holder.pid}`];
-  if (holder.user) {
-    parts.push(`user ${holder.user}`);
-  }
   if (holder.kernel) {
-    parts.push(`kernel ${holder.kernel.state}`);
+    parts.unshift(holder.kernel.state);
+  } else if (holder.user) {
+    parts.push(holder.user);
   }
   return parts.join(' · ');
 }

@@ -2,7 +2,7 @@ import type { Message } from '@lumino/messaging';
 import type { Widget } from '@lumino/widgets';
 
 import type { Machine } from '../model/machine';
-import { headline, notice } from '../model/wording';
+import { inUse, inventory, notice } from '../model/wording';
 import { CardsView } from '../view/cardsview';
 import { element, setText } from '../view/dom';
 import { cardIcon } from '../view/icons';
@@ -51,13 +51,16 @@ export class CardsPanel extends CardsView {
     this.node.classList.toggle('hpu-mod-stale', problem !== null);
     const cards = snapshot?.cards ?? [];
     this._headline.hidden = cards.length === 0;
-    setText(this._headline, cards.length > 0 ? headline(cards) : '');
+    if (cards.length > 0) {
+      setText(this._inventory, inventory(cards));
+      setText(this._inUse, inUse(cards));
+    }
     const gone = new Set(this._rows.keys());
     for (const card of cards) {
       gone.delete(card.index);
       const row = this._rows.get(card.index) ?? this._add(card.index);
       row.update(card, options);
-      row.drawHistory(history.series(card.index), history.length);
+      row.drawHistory(history.series(card.index));
     }
     for (const index of gone) {
       this._rows.get(index)?.node.remove();
@@ -75,7 +78,15 @@ export class CardsPanel extends CardsView {
     return row;
   }
 
-  private readonly _headline = element('div', 'hpu-Cards-headline');
+  private readonly _inventory = element('span', 'hpu-Cards-inventory');
+  private readonly _inUse = element('span', 'hpu-Cards-inUse');
+  private readonly _headline = element(
+    'div',
+    'hpu-Cards-headline',
+    this._inventory,
+    ', ',
+    this._inUse
+  );
   private readonly _list = element('ul', 'hpu-Cards-list');
   private readonly _notice: NoticeBox;
   private readonly _rows = new Map<number, CardRow>();

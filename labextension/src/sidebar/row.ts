@@ -30,8 +30,8 @@ export class CardRow {
     this._meter.setAttribute('aria-valuemax', '100');
     this._meter.append(this._fill);
     const head = element('div', 'hpu-Card-head', this._title, this._badge, this._state);
-    const figures = element('div', 'hpu-Card-figures', this._usage, this._facts);
-    const parts = [head, this._meter, figures, this._sparkline.node, this._error];
+    this._figures.append(this._usage, this._facts);
+    const parts = [head, this._meter, this._figures, this._sparkline.node, this._error];
     this.node.append(...parts, this._holders.node);
     // The button is the keyboard's way; the whole row is the mouse's.
     this.node.addEventListener('click', () => actions.open(index));
@@ -55,21 +55,23 @@ export class CardRow {
     );
     this._updateMemory(card, options);
     this._updateFacts(card);
+    // An empty card that tells nothing else needs no line for its zero.
+    this._figures.hidden = !held && !card.memory_used && this._facts.childElementCount === 0;
     this._error.hidden = card.error === null;
     setText(this._error, card.error ?? '');
     this._holders.update(card);
   }
 
-  /** Draw the memory of the last `length` seconds. */
-  drawHistory(series: Series, length: number): void {
+  /** Draw the memory of the last minutes. */
+  drawHistory(series: Series): void {
     let highest = 0;
     for (const value of series.memory_used) {
       highest = value > highest ? value : highest;
     }
     this._sparkline.node.hidden = highest === 0;
     if (highest > 0) {
-      this._sparkline.draw(series.time, series.memory_used, length, highest);
-      this._sparkline.node.title = `Memory of the last ${span(length)}, up to ${size(highest)}`;
+      this._sparkline.draw(series.time, series.memory_used, series.span, highest);
+      this._sparkline.node.title = `Memory of the last ${span(series.span)}, up to ${size(highest)}`;
     }
   }
 
@@ -116,6 +118,7 @@ export class CardRow {
   private readonly _state = element('span', 'hpu-Card-state');
   private readonly _meter = element('div', 'hpu-Meter');
   private readonly _fill = element('div', 'hpu-Meter-fill');
+  private readonly _figures = element('div', 'hpu-Card-figures');
   private readonly _usage = element('span', 'hpu-Card-usage');
   private readonly _facts = element('span', 'hpu-Card-facts');
   private readonly _sparkline = new Sparkline();

@@ -1,0 +1,190 @@
+import { Signal } from '@lumino/signaling';
+import type { ISignal } from '@lumino/signaling';
+import type { Message } from '@lumino/messaging';
+import type { Widget } from '@lumino/widgets';
+
+import type { Series } from '../model/history';
+import type { Machine } from '../model/machine';
+import type { Metric } from '../model/snapshot';
+import { cardTitle, holderName, memoryText, notice, productName } from '../model/wording';
+import { CardsView } from '../view/cardsview';
+import { element, setText } from '../view/dom';
+import { cardIcon } from '../view/icons';
+import { NoticeBox } from '../view/notice';
+import { Chart } from './chart';
+import type { TimeRange } from './chart';
+import { CHARTS } from './metrics';
+
+// Pixels.
+const HEADINGS = 70;
+const CHART_HEAD = 34;
+const LOWEST_CHART = 130;
+const HIGHEST_CHART = 300;
+
+/** A card's history as charts that share their time axis, their cursor and their zoom. */
+export class CardCharts extends CardsView {
+  constructor(
+    machine: Machine,
+    readonly index: number
+  ) {
+    super(machine);
+    this.id = `hpu_magic-card-${index}`;
+    this.addClass('hpu-CardCharts');
+    this.title.label = cardTitle({ index });
+    this.title.caption = `History of ${cardTitle({ index })}`;
+    this.title.icon = cardIcon;
+    this.title.closable = true;
+    this.node.tabIndex = 0;
+    this._notice = new NoticeBox(() => machine.retry());
+    this.node.append(this._heading, this._notice.node, this._empty, this._charts);
+  }
+
+  /** Emitted when charts were paused, resumed or zoomed. */
+  get stateChanged(): ISignal<this, void> {
+    return this._stateChanged;
+  }
+
+  /** Whether the charts stand still; samples are kept meanwhile. */
+  get paused(): boolean {
+    return this._frozen !== null;
+  }
+  set paused(paused: boolean) {
+    if (paused !== this.paused) {
+      this._frozen = paused ? this._copy() : null;
+      this._stateChanged.emit();
+      this.request();
+    }
+  }
+
+  /** Whether a part of the history is in sight instead of all. */
+  get zoomed(): boolean {
+    return this._zoom !== null;
+  }
+
+  /** Show the whole history again. */
+  resetZoom(): void {
+    this._show(null);
+  }
+
+  /** Take over the colours of another theme. */
+  restyle(): void {
+    this._shown.forEach(chart => chart.restyle());
+    this.request();
+  }
+
+  override dispose(): void {
+    this._shown.forEach(chart => chart.dispose());
+    this._shown.clear();
+    Signal.clearData(this);
+    super.dispose();
+  }
+
+  protected override onActivateRequest(msg: Message): void {
+    super.onActivateRequest(msg);
+    this.node.focus();
+  }
+
+  protected override onResize(msg: Widget.ResizeMessage): void {
+    super.onResize(msg);
+    this._fit();
+    this.request();
+  }
+
+  protected override onAfterShow(msg: Message): void {
+    super.onAfterShow(msg);
+    this._fit();
+  }
+
+  protected draw(): void {
+    this._describe();
+    const series = this._frozen ?? this.machine.history.series(this.index);
+    const { time, span } = series;
+    const newest = time[time.length - 1] ?? Date.now() / 1000;
+    this._range = this._zoom ?? { min: newest - span, max: newest };
+    for (const kind of CHARTS) {
+      const values = series[kind.metric];
+      if (!this._shown.has(kind.metric) && values.some(value => !isNaN(value))) {
+        this._add(kind.metric);
+      }
+      this._shown.get(kind.metric)?.draw(time, values);
+    }
+    this._empty.hidden = this._shown.size > 0;
+  }
+
+  /** Say which card this is, what it does now, and what keeps it from showing more. */
+  private _describe(): void {
+    const { snapshot, connection } = this.machine;
+    const problem = notice(connection, snapshot);
+    this._notice.show(problem);
+    const card = this.machine.card(this.index);
+    setText(this._number, cardTitle({ index: this.index }));
+    if (card) {
+      const product = card.simulated ? `simulated ${productName(card)}` : productName(card);
+      const holders = card.holders.map(holderName).join(', ') || 'free';
+      const parts = [product, memoryText(card), holders];
+      setText(this._summary, parts.filter(part => part !== '').join(' · '));
+    } else {
+      setText(this._summary, '');
+    }
+    const gone = snapshot !== null && snapshot.cards.length > 0 && !card;
+    setText(
+      this._empty,
+      gone ? 'The machine has no card of this number.' : (card?.error ?? 'No history yet.')
+    );
+  }
+
+  private _add(metric: Metric): void {
+    const kind = CHARTS.find(one => one.metric === metric)!;
+    const chart = new Chart(kind, {
+      syncKey: this.id,
+      range: () => this._range,
+      zoom: range => this._show(range),
+      reset: () => this._show(null)
+    });
+    this._shown.set(metric, chart);
+    // The order of the charts does not depend on which had a value first.
+    const order = CHARTS.filter(one => this._shown.has(one.metric));
+    this._charts.append(...order.map(one => this._shown.get(one.metric)!.node));
+    this._fit();
+  }
+
+  private _show(zoom: TimeRange | null): void {
+    this._zoom = zoom;
+    this._stateChanged.emit();
+    this.request();
+  }
+
+  private _fit(): void {
+    const width = this._charts.clientWidth;
+    // All charts fit on the page where that leaves them legible.
+    const share = (this.node.clientHeight - HEADINGS) / Math.max(this._shown.size, 1) - CHART_HEAD;
+    const height = Math.round(Math.min(Math.max(share, LOWEST_CHART), HIGHEST_CHART));
+    this._shown.forEach(chart => chart.resize(width, height));
+  }
+
+  /** Copy the history as it is now: the series itself is a view of a ring. */
+  private _copy(): Series {
+    const { span, time, memory_used, utilization, temperature, power } =
+      this.machine.history.series(this.index);
+    return {
+      span,
+      time: time.slice(),
+      memory_used: memory_used.slice(),
+      utilization: utilization.slice(),
+      temperature: temperature.slice(),
+      power: power.slice()
+    };
+  }
+
+  private readonly _number = element('span', 'hpu-CardCharts-number');
+  private readonly _summary = element('span', 'hpu-CardCharts-summary');
+  private readonly _heading = element('h2', 'hpu-CardCharts-heading', this._number, this._summary);
+  private readonly _empty = element('div', 'hpu-CardCharts-empty');
+  private readonly _charts = element('div', 'hpu-CardCharts-charts');
+  private readonly _notice: NoticeBox;
+  private readonly _shown = new Map<Metric, Chart>();
+  private readonly _stateChanged = new Signal<this, void>(this);
+  private _frozen: Series | null = null;
+  private _zoom: TimeRange | null = null;
+  private _range: TimeRange = { min: 0, max: 1 };
+}

@@ -1,0 +1,205 @@
+import uPlot from 'uplot';
+
+import { element, setAttribute, setText } from '../view/dom';
+import type { ChartKind } from './metrics';
+
+/** A stretch of time in seconds since 1970. */
+export interface TimeRange {
+  readonly min: number;
+  readonly max: number;
+}
+
+/** What the charts of one tab share. */
+export interface ChartContext {
+  /** Charts with the same key show the same moment under the cursor. */
+  readonly syncKey: string;
+  /** The stretch of time in sight. */
+  range(): TimeRange;
+  /** Called with the stretch that the user has marked. */
+  zoom(range: TimeRange): void;
+  /** Called when the user wants to see all again. */
+  reset(): void;
+}
+
+/** Colours of the theme, as a canvas takes them. */
+interface Palette {
+  readonly line: string;
+  readonly fill: string;
+  readonly text: string;
+  readonly grid: string;
+  readonly font: string;
+}
+
+const NARROWEST_SELECTION = 4; // px; less is a click
+
+function readPalette(node: Element): Palette {
+  const style = getComputedStyle(node);
+  const read = (name: string) => style.getPropertyValue(name).trim();
+  const line = read('--jp-brand-color1');
+  return {
+    line,
+    fill: `color-mix(in srgb, ${line} 14%, transparent)`,
+    text: read('--jp-ui-font-color2'),
+    grid: read('--jp-border-color2'),
+    // In pixels: uPlot scales the number that it finds for the screen's density.
+    font: `${Math.round(0.85 * parseFloat(style.fontSize))}px ${style.fontFamily}`
+  };
+}
+
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
+const clockMinutes = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
+
+/** One measurement over time, with a cursor shared by all charts of the tab. */
+export class Chart {
+  constructor(
+    readonly kind: ChartKind,
+    private readonly _context: ChartContext
+  ) {
+    this._plotted.setAttribute('role', 'img');
+    this.node.append(
+      element('div', 'hpu-Chart-head', this._title, this._latest, this._legend),
+      this._plotted
+    );
+  }
+
+  readonly node = element('section', 'hpu-Chart');
+
+  dispose(): void {
+    this._plot?.destroy();
+    this.node.remove();
+  }
+
+  /** Take `width` by `height` pixels for axes and plot. */
+  resize(width: number, height: number): void {
+    if (this._plot) {
+      this._plot.setSize({ width, height });
+    } else if (width > 0) {
+      this._palette = readPalette(this.node);
+      this._plot = new uPlot(this._options(width, height), [[], []], this._plotted);
+    }
+  }
+
+  /** Use the colours of the present theme. */
+  restyle(): void {
+    this._palette = readPalette(this.node);
+    this._plot?.redraw(false, true);
+  }
+
+  /** Show samples; NaN leaves a gap. */
+  draw(time: Float64Array, values: Float64Array): void {
+    const { min, max } = this._context.range();
+    this._time.length = this._values.length = time.length;
+    let highest = 0;
+    let latest = NaN;
+    for (let i = 0; i < time.length; i++) {
+      const at = time[i]!;
+      const value = values[i]!;
+      const absent = isNaN(value);
+      this._time[i] = at;
+      this._values[i] = absent ? null : value;
+      if (!absent) {
+        latest = value;
+        highest = at >= min && at <= max && value > highest ? value : highest;
+      }
+    }
+    this._highest = highest;
+    this._plot?.setData([this._time, this._values]);
+    const { title, write } = this.kind;
+    setText(this._title, title);
+    const now = isNaN(latest) ? '' : write(latest);
+    setText(this._latest, now);
+    const label = `${title}: ${now || 'no value'} at last, up to ${write(highest)} in sight`;
+    setAttribute(this._plotted, 'aria-label', label);
+  }
+
+  private _options(width: number, height: number): uPlot.Options {
+    const { kind } = this;
+    const axis = {
+      stroke: () => this._palette.text,
+      font: this._palette.font,
+      grid: { stroke: () => this._palette.grid, width: 1 },
+      ticks: { stroke: () => this._palette.grid, width: 1, size: 5 }
+    };
+    return {
+      width,
+      height,
+      padding: [8, 16, 0, 0],
+      series: [
+        { label: 'Time', value: (_, at) => (at === null ? '' : clock.format(1000 * at)) },
+        {
+          label: kind.title,
+          stroke: () => this._palette.line,
+          fill: () => this._palette.fill,
+          width: 1.5,
+          points: { show: false },
+          value: (_, value) => (value === null ? '' : kind.write(value))
+        }
+      ],
+      scales: {
+        x: { range: () => [this._context.range().min, this._context.range().max] },
+        y: { range: () => [0, kind.top(this._highest)] }
+      },
+      axes: [
+        { ...axis, space: 90, values: (_, ticks, __, ___, step) => this._times(ticks, step) },
+        {
+          ...axis,
+          size: 72,
+          values: (_, ticks) => ticks.map(kind.write),
+          ...(kind.steps ? { incrs: [...kind.steps] } : {})
+        }
+      ],
+      cursor: this._cursor(),
+      legend: { mount: (_, legend) => this._legend.append(legend) },
+      hooks: {
+        setSelect: [plot => this._selected(plot)],
+        setLegend: [plot => this._pointed(plot.cursor.idx)]
+      }
+    };
+  }
+
+  private _cursor(): uPlot.Cursor {
+    const reset = () => {
+      this._context.reset();
+      return null;
+    };
+    return {
+      sync: { key: this._context.syncKey },
+      y: false,
+      // All charts zoom together, so the tab decides instead of the plot.
+      drag: { x: true, y: false, setScale: false },
+      bind: { dblclick: () => reset }
+    };
+  }
+
+  private _selected(plot: uPlot): void {
+    const { left, width } = plot.select;
+    if (width >= NARROWEST_SELECTION) {
+      plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+      const min = plot.posToVal(left, 'x');
+      this._context.zoom({ min, max: plot.posToVal(left + width, 'x') });
+    }
+  }
+
+  /** Show the value under the cursor, or else the latest. */
+  private _pointed(at: number | null | undefined): void {
+    const pointed = at !== null && at !== undefined;
+    this._latest.hidden = pointed;
+    this._legend.hidden = !pointed;
+  }
+
+  private _times(ticks: number[], step: number): string[] {
+    const format = step < 60 ? clock : clockMinutes;
+    return ticks.map(tick => format.format(1000 * tick));
+  }
+
+  private readonly _title = element('h3', 'hpu-Chart-title');
+  private readonly _latest = element('span', 'hpu-Chart-latest');
+  private readonly _legend = element('div', 'hpu-Chart-legend');
+  private readonly _plotted = element('div', 'hpu-Chart-plot');
+  // Filled anew for each drawing: uPlot wants null where a value is absent.
+  private readonly _time: number[] = [];
+  private readonly _values: (number | null)[] = [];
+  private _highest = 0;
+  private _palette: Palette = { line: '', fill: '', text: '', grid: '', font: '' };
+  private _plot: uPlot | null = null;
+}

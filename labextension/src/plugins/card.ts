@@ -1,0 +1,100 @@
+import { ILayoutRestorer } from '@jupyterlab/application';
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette, IThemeManager, WidgetTracker } from '@jupyterlab/apputils';
+import type { MainAreaWidget } from '@jupyterlab/apputils';
+
+import type { CardCharts } from '../card/cardcharts';
+import type { Machine } from '../model/machine';
+import { pickCard } from '../pick';
+import { CommandIDs, IMachine, PALETTE_CATEGORY } from '../tokens';
+import { cardIcon } from '../view/icons';
+
+type Tab = MainAreaWidget<CardCharts>;
+
+/** Make the tab of a card; the charts' code is fetched when the first is opened. */
+async function makeTab(machine: Machine, index: number): Promise<Tab> {
+  const [{ CardCharts }, { cardTab }] = await Promise.all([
+    import('../card/cardcharts'),
+    import('../card/tab')
+  ]);
+  const tab = cardTab(new CardCharts(machine, index));
+  tab.id = `hpu_magic-card-tab-${index}`;
+  return tab;
+}
+
+function addCommands(app: JupyterFrontEnd, machine: Machine, tracker: WidgetTracker<Tab>): void {
+  const { commands, shell } = app;
+  const opening = new Map<number, Promise<Tab>>();
+  const open = async (index: number): Promise<Tab> => {
+    const tab = await makeTab(machine, index);
+    await tracker.add(tab);
+    shell.add(tab, 'main', { type: 'HPU card' });
+    tab.disposed.connect(() => opening.delete(index));
+    return tab;
+  };
+  commands.addCommand(CommandIDs.openCard, {
+    label: args => (typeof args.index === 'number' ? `Open HPU ${args.index}` : 'Open HPU Card…'),
+    caption: 'Show the history of a card: memory, utilisation, power',
+    icon: cardIcon,
+    execute: async args => {
+      const index =
+        typeof args.index === 'number'
+          ? args.index
+          : (await pickCard(machine, 'Open a card'))?.index;
+      if (index === undefined) {
+        return;
+      }
+      // One tab a card, also while the first click is still loading it.
+      const tab = opening.get(index) ?? open(index);
+      opening.set(index, tab);
+      shell.activateById((await tab).id);
+    }
+  });
+  const current = () =>
+    tracker.currentWidget === shell.currentWidget ? tracker.currentWidget : null;
+  const isEnabled = () => current() !== null;
+  commands.addCommand(CommandIDs.togglePause, {
+    label: () => (current()?.content.paused ? 'Resume HPU Charts' : 'Pause HPU Charts'),
+    caption: 'Let the charts of the current card stand still, or go on',
+    isEnabled,
+    execute: () => {
+      const charts = current()?.content;
+      if (charts) {
+        charts.paused = !charts.paused;
+      }
+    }
+  });
+  commands.addCommand(CommandIDs.resetZoom, {
+    label: 'Reset Zoom of HPU Charts',
+    isEnabled,
+    execute: () => current()?.content.resetZoom()
+  });
+}
+
+/** The tabs with the cards' history, and their commands. */
+export const cardPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'hpu_magic:card',
+  description: 'Tabs with the history of a Gaudi card.',
+  autoStart: true,
+  requires: [IMachine],
+  optional: [ILayoutRestorer, ICommandPalette, IThemeManager],
+  activate: (
+    app: JupyterFrontEnd,
+    machine: Machine,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null,
+    themes: IThemeManager | null
+  ): void => {
+    const tracker = new WidgetTracker<Tab>({ namespace: 'hpu_magic-cards' });
+    addCommands(app, machine, tracker);
+    void restorer?.restore(tracker, {
+      command: CommandIDs.openCard,
+      args: tab => ({ index: tab.content.index }),
+      name: tab => String(tab.content.index)
+    });
+    themes?.themeChanged.connect(() => tracker.forEach(tab => tab.content.restyle()));
+    for (const command of [CommandIDs.openCard, CommandIDs.togglePause, CommandIDs.resetZoom]) {
+      palette?.addItem({ command, category: PALETTE_CATEGORY });
+    }
+  }
+};
