@@ -1,0 +1,33 @@
+import type { Card, Holder, Snapshot } from '../../src/model/snapshot';
+
+const GIB = 2 ** 30;
+
+export function card(index: number, changes: Partial<Card> = {}): Card {
+  return {
+    index,
+    module_id: index,
+    name: 'GAUDI2',
+    generation: 'GAUDI2',
+    simulated: true,
+    memory_used: 0,
+    memory_total: 96 * GIB,
+    utilization: null,
+    temperature: null,
+    power: null,
+    clock: null,
+    error: null,
+    holders: [],
+    ...changes
+  };
+}
+
+export function kernelHolder(path: string, state = 'idle'): Holder {
+  const name = path.split('/').pop() ?? path;
+  const notebook = { path, name, type: 'notebook' };
+  const kernel = { id: `id-of-${name}`, name: 'python3', state, notebook };
+  return { pid: 4711, command: 'python -m ipykernel_launcher', user: 'ada', kernel };
+}
+
+export function snapshot(time: number, cards: Card[] = [card(0)], reason: string | null = null) {
+  return { time, source: 'simulator', reason, cards } satisfies Snapshot;
+}

@@ -1,0 +1,113 @@
+import { describe, expect, it } from 'vitest';
+
+import {
+  holderDetail,
+  holderName,
+  inUse,
+  inventory,
+  measurements,
+  memoryLevel,
+  memoryShare,
+  memoryText,
+  notice,
+  shutdownWarning
+} from '../../src/model/wording';
+import { card, kernelHolder, snapshot } from './samples';
+
+const process = { pid: 99, command: 'python <b>train.py</b>', user: 'grace', kernel: null };
+
+describe('the headline', () => {
+  it('counts cards and those in use', () => {
+    const cards = [card(0, { holders: [process] }), card(1), card(2)];
+    expect(inventory(cards)).toBe('3 simulated Gaudi2 cards');
+    expect(inUse(cards)).toBe('1 in use');
+    expect(inUse([card(0)])).toBe('none in use');
+  });
+
+  it('names only what all cards share', () => {
+    const mixed = [card(0, { simulated: false }), card(1, { name: 'GAUDI3' })];
+    expect(inventory(mixed)).toBe('2 cards');
+    expect(inventory([card(0, { simulated: false })])).toBe('1 Gaudi2 card');
+  });
+});
+
+describe('a card', () => {
+  it('has no words for what is absent', () => {
+    const blank = card(0, { memory_used: null });
+    expect(memoryText(blank)).toBe('');
+    expect(memoryShare(blank)).toBeNull();
+    expect(measurements(blank)).toEqual([]);
+    expect(memoryShare(card(0, { memory_total: 0 }))).toBeNull();
+  });
+
+  it('names what is known', () => {
+    const texts = measurements(card(0, { utilization: 41.6, temperature: 38, power: 310.2 }));
+    expect(texts.map(one => one.text)).toEqual(['42 %', '38 °C', '310 W']);
+  });
+
+  it('crosses the thresholds of the user', () => {
+    const options = { memoryWarning: 80, memoryCritical: 95 };
+    const levels = [null, 0.1, 0.8, 0.94, 0.95, 1].map(share => memoryLevel(share, options));
+    expect(levels).toEqual(['normal', 'normal', 'warning', 'warning', 'critical', 'critical']);
+  });
+});
+
+describe('a holder', () => {
+  it('is named by its notebook, else its kernel, else its command', () => {
+    const held = kernelHolder('work/a.ipynb');
+    expect(holderName(held)).toBe('a.ipynb');
+    const bare = { ...held, kernel: { ...held.kernel!, notebook: null } };
+    expect(holderName(bare)).toBe('Kernel python3 without a notebook');
+    expect(holderName(process)).toBe('python <b>train.py</b>');
+    expect(holderName({ ...process, command: '' })).toBe('Process 99');
+  });
+
+  it('tells its process, and whose it is where it is not ours', () => {
+    expect(holderDetail(kernelHolder('a.ipynb', 'busy'))).toBe('busy · process 4711');
+    expect(holderDetail(process)).toBe('process 99 · grace');
+    expect(holderDetail({ ...process, user: null })).toBe('process 99');
+  });
+
+  it('is shut down only after a warning that names notebook, card and loss', () => {
+    const text = shutdownWarning(card(3), kernelHolder('work/a.ipynb', 'busy'));
+    expect(text).toContain('work/a.ipynb');
+    expect(text).toContain('HPU 3');
+    expect(text).toContain('A cell is running');
+    expect(text).toContain('variables are lost');
+    expect(shutdownWarning(card(3), kernelHolder('a.ipynb'))).not.toContain('A cell is running');
+  });
+});
+
+describe('notice', () => {
+  const live = { kind: 'live' } as const;
+
+  it('is silent when all is well', () => {
+    expect(notice(live, snapshot(1))).toBeNull();
+    expect(notice({ kind: 'connecting' }, snapshot(1))).toBeNull();
+  });
+
+  it('waits for the first sample', () => {
+    expect(notice({ kind: 'connecting' }, null)?.kind).toBe('waiting');
+  });
+
+  it('passes on why there are no cards, or no new figures', () => {
+    const none = notice(live, snapshot(1, [], 'The Gaudi driver is not loaded.'));
+    expect(none).toMatchObject({
+      title: 'No Gaudi card',
+      detail: 'The Gaudi driver is not loaded.'
+    });
+    const hung = notice(live, snapshot(1, [card(0)], 'The driver did not answer within 5 s.'));
+    expect(hung).toMatchObject({ title: 'No new figures' });
+  });
+
+  it('says of old figures that they are old', () => {
+    const lost = { kind: 'lost', retryAt: 5 } as const;
+    expect(notice(lost, snapshot(1))).toMatchObject({ retryAt: 5 });
+    expect(notice(lost, snapshot(1))?.detail).toContain('last');
+    expect(notice(lost, null)?.detail).toBe('');
+  });
+
+  it.each(['missing', 'refused', 'blocked'] as const)('says what to do when %s', kind => {
+    expect(notice({ kind, retryAt: 5 }, null)?.detail.length).toBeGreaterThan(20);
+  });
+});
