@@ -35,8 +35,8 @@ class SnapshotHandler(APIHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with a snapshot that is at most half a second old."""
-        record = await self._sampler.fresh(max_age=SHORTEST)
+        """Answer with a new snapshot, the same for all who ask at once."""
+        record = await self._sampler.fresh()
         self._sampler.linger(_LINGER)
         self.finish(json.dumps(record))
 

@@ -1,0 +1,244 @@
+"""A Jupyter server of its own process, below a base URL, with three simulated cards."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import websocket
+from jupyter_client.blocking.client import BlockingKernelClient
+
+PROJECT = Path(__file__).parents[2]
+BASE_URL = "/user/ann/"
+PATIENCE = 60.0
+
+ACQUIRE = "from hpu_magic.simulator import cards; cards.acquire()"
+
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """Return the first true value of `condition`."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError("It did not come about in time.")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server said."""
+
+    status: int
+    headers: Any
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Stream:
+    """A client of the stream."""
+
+    def __init__(self, address: str, **options: Any) -> None:
+        options.setdefault("suppress_origin", "origin" not in options)
+        self.socket = websocket.create_connection(address, timeout=PATIENCE, **options)
+
+    def message(self) -> Any:
+        return json.loads(self.socket.recv())
+
+    def snapshot(self, condition: Callable[[Any], Any] = lambda _: True) -> Any:
+        """Return the next snapshot that fulfils `condition`."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            message = self.message()
+            if message["type"] == "snapshot" and condition(message):
+                return message
+        raise AssertionError("No such snapshot came in time.")
+
+    def closed(self) -> int:
+        """Wait until the server closes, and return its code."""
+        while True:
+            opcode, data = self.socket.recv_data()
+            if opcode == websocket.ABNF.OPCODE_CLOSE:
+                return int.from_bytes(data[:2], "big")
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class Server:
+    """A Jupyter server on the loopback interface."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self.token = secrets.token_hex(16)
+        self.runtime = folder / "runtime"
+        self.notebooks = folder / "notebooks"
+        for directory in (self.runtime, self.notebooks):
+            directory.mkdir()
+        settings = {
+            **os.environ,
+            "JUPYTER_RUNTIME_DIR": str(self.runtime),
+            # The file that an installation puts in place turns the extension on.
+            "JUPYTER_CONFIG_PATH": str(PROJECT / "jupyter-config"),
+            "HPU_MAGIC_CARDS_DIR": str(folder / "cards"),
+            "HPU_MAGIC_CARDS": "3",
+            "HPU_MAGIC_MEMORY": "4GiB",
+            **environment,
+        }
+        self.environment = settings
+        self.log = (folder / "log").open("w+")
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, str(Path(__file__).with_name("serve.py")), "--no-browser"),
+                *("--allow-root", "--ip=127.0.0.1", "--port=0"),
+                f"--IdentityProvider.token={self.token}",
+                f"--ServerApp.root_dir={self.notebooks}",
+                f"--ServerApp.base_url={BASE_URL}",
+                *arguments,
+            ],
+            env=settings,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.routes = json.loads(self.process.stdout.readline())
+        wait_for(self._started)
+
+    def _started(self) -> bool:
+        assert self.process.poll() is None
+        try:
+            place = self.runtime / f"jpserver-{self.process.pid}.json"
+            self.url = json.loads(place.read_text())["url"]
+            return self.ask("api/status").status == 200
+        except (OSError, ValueError):
+            return False
+
+    def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
+        """Send a request; with the server's token unless there are other headers."""
+        request = urllib.request.Request(
+            f"{self.url}{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers=headers or {"Authorization": f"token {self.token}"},
+            method=method,
+        )
+        try:
+            with _direct.open(request, timeout=PATIENCE) as answer:
+                return Answer(answer.status, answer.headers, answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.headers, error.read().decode())
+
+    def stream(self, query: str = "", **options: Any) -> Stream:
+        """Connect to the stream, with the server's token unless there are other options."""
+        options = options or {"header": [f"Authorization: token {self.token}"]}
+        return Stream(f"ws{self.url.removeprefix('http')}hpu_magic/stream{query}", **options)
+
+    def cards(self) -> Any:
+        return self.ask("hpu_magic/snapshot").json["cards"]
+
+    def readers(self) -> list[psutil.Process]:
+        """Return the processes that read cards for this server."""
+        children = psutil.Process(self.process.pid).children()
+        return [child for child in children if "hpu_magic.monitor.reader" in child.cmdline()]
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.communicate(timeout=30)
+        self.log.close()
+
+
+class Notebook:
+    """A notebook's session with its kernel."""
+
+    def __init__(self, server: Server, path: str) -> None:
+        name = path.rpartition("/")[2]
+        session = {"path": path, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
+        self.server = server
+        self.session = server.ask("api/sessions", "POST", session).json
+        self.kernel = self.session["kernel"]["id"]
+        self.client = BlockingKernelClient()
+        self.client.load_connection_file(str(server.runtime / f"kernel-{self.kernel}.json"))
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=PATIENCE)
+
+    def run(self, source: str) -> str:
+        """Run a cell and return what it printed."""
+        printed: list[str] = []
+
+        def collect(message: Any) -> None:
+            assert message["msg_type"] != "error", message["content"]
+            printed.append(message["content"].get("text", ""))
+
+        self.client.execute_interactive(
+            textwrap.dedent(source), output_hook=collect, timeout=PATIENCE
+        )
+        return "".join(printed)
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.server.ask(f"api/sessions/{self.session['id']}", "DELETE")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server for all tests of a module."""
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def notebook(server: Server) -> Iterator[Callable[[str], Notebook]]:
+    """Open notebooks, and close them after the test."""
+    opened: list[Notebook] = []
+
+    def open_notebook(path: str) -> Notebook:
+        opened.append(Notebook(server, path))
+        return opened[-1]
+
+    yield open_notebook
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def outsider(server: Server) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start processes outside Jupyter that hold a card."""
+    (server.notebooks / "hold.py").write_text(f"{ACQUIRE}\nprint(flush=True)\ninput()\n")
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "hold.py", *arguments],
+            cwd=server.notebooks,
+            env=server.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()

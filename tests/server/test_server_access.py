@@ -1,0 +1,140 @@
+"""Nobody looks or acts who may not, on any route."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import re
+import urllib.parse
+import urllib.request
+
+import pytest
+import websocket
+from conftest import BASE_URL, Notebook
+
+FOREIGN = "http://elsewhere.example"
+
+
+def concrete(pattern: str, kernel: str) -> str:
+    """Return a path that a route's pattern matches, below the base URL."""
+    path = pattern.removesuffix("$").removeprefix("^").removeprefix(BASE_URL)
+    groups = iter(["0", kernel])
+    path = re.sub(r"\([^)]*\)", lambda _: next(groups), path)
+    assert re.fullmatch(pattern, BASE_URL + path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def requests(server):
+    """Every method of every route that the server has of hpu_magic, with a kernel that exists."""
+    work = Notebook(server, "walk.ipynb")
+    found = [
+        (method.upper(), concrete(pattern, work.kernel))
+        for pattern, methods in server.routes
+        for method in methods
+    ]
+    yield found
+    work.close()
+
+
+@pytest.fixture(scope="module")
+def cookies(server):
+    """Headers of a browser that has logged in."""
+    jar = http.cookiejar.CookieJar()
+    browser = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(jar)
+    )
+    browser.open(f"{server.url}api/status?token={server.token}")
+    browser.open(f"{server.url}login")
+    values = {cookie.name: cookie.value for cookie in jar}
+    assert "_xsrf" in values
+    text = "; ".join(f"{name}={value}" for name, value in values.items())
+    return {"Cookie": text, "xsrf": values["_xsrf"]}
+
+
+def upgrade(server, path, **options):
+    """Open a WebSocket and return the status of the answer."""
+    address = f"ws{server.url.removeprefix('http')}{path}"
+    try:
+        websocket.create_connection(address, timeout=30, **options).close()
+    except websocket.WebSocketBadStatusException as refused:
+        return refused.status_code
+    return 101
+
+
+def test_walk_meets_all_routes(requests):
+    assert sorted((method, path.split("/")[1]) for method, path in requests) == [
+        ("DELETE", "cards"),
+        ("GET", "snapshot"),
+        ("GET", "stream"),
+    ]
+
+
+def test_strangers_are_refused(server, requests):
+    for method, path in requests:
+        for headers in ({"Accept": "*/*"}, {"Authorization": "token wrong"}):
+            assert server.ask(path, method, **headers).status == 403, path
+    assert upgrade(server, "hpu_magic/stream", suppress_origin=True) == 403
+    wrong = ["Authorization: token wrong"]
+    assert upgrade(server, "hpu_magic/stream", header=wrong, suppress_origin=True) == 403
+
+
+def test_other_sites_are_refused_though_the_browser_is_logged_in(server, requests, cookies):
+    host = urllib.parse.urlparse(server.url).netloc
+    for method, path in requests:
+        if path.endswith("stream"):
+            cookie = {"cookie": cookies["Cookie"]}
+            assert upgrade(server, path, origin=FOREIGN, **cookie) == 403
+            assert upgrade(server, path, origin=f"http://{host}", **cookie) == 101
+            continue
+        own = {"Cookie": cookies["Cookie"], "X-XSRFToken": cookies["xsrf"]}
+        foreign = server.ask(path, method, Origin=FOREIGN, Host=host, **own)
+        assert foreign.status in (403, 404), path
+        assert "none of this server's" not in foreign.text
+        # The same from the server's own pages is let through; the kernel holds no card.
+        allowed = server.ask(path, method, Origin=f"http://{host}", Host=host, **own)
+        assert allowed.status == {"GET": 200, "DELETE": 409}[method], path
+
+
+def test_changing_anything_takes_the_token_against_forgery(server, requests, cookies):
+    changing = [(method, path) for method, path in requests if method != "GET"]
+    assert changing
+    for method, path in changing:
+        for forged in ({}, {"X-XSRFToken": "guessed"}):
+            answer = server.ask(path, method, Cookie=cookies["Cookie"], **forged)
+            assert answer.status == 403, path
+            assert "_xsrf" in answer.json["message"] or "XSRF" in answer.json["message"]
+
+
+def test_metrics_are_behind_the_login_too(server):
+    assert server.ask("metrics", Accept="*/*").status == 403
+
+
+def test_authorizer_decides_on_looking_and_on_shutting_down(tmp_path):
+    from conftest import Server
+
+    (tmp_path / "reading.py").write_text(
+        "from jupyter_server.auth import Authorizer\n"
+        "class NoCards(Authorizer):\n"
+        "    def is_authorized(self, handler, user, action, resource):\n"
+        "        return (resource, action) not in [('hpu_magic', 'read'), ('kernels', 'write')]\n"
+    )
+    server = Server(
+        tmp_path,
+        "--ServerApp.authorizer_class=reading.NoCards",
+        PYTHONPATH=str(tmp_path),
+    )
+    try:
+        refusals = {
+            server.ask("hpu_magic/snapshot").status,
+            server.ask("hpu_magic/cards/0/holders/0-0-0-0-0", "DELETE").status,
+            upgrade(
+                server,
+                "hpu_magic/stream",
+                header=[f"Authorization: token {server.token}"],
+                suppress_origin=True,
+            ),
+        }
+        assert refusals == {403}
+        assert server.ask("api/status").status == 200
+    finally:
+        server.stop()

@@ -1,0 +1,118 @@
+"""Who holds which card, in terms of kernels and notebooks, and how a card is freed."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from conftest import ACQUIRE, wait_for
+
+
+def held(server):
+    """Return card and holder of the one held card."""
+    [found] = [(card, holder) for card in server.cards() for holder in card["holders"]]
+    return found
+
+
+def free(server):
+    return not any(card["holders"] for card in server.cards())
+
+
+def test_kernel_that_holds_a_card_is_named_with_its_notebook(server, notebook):
+    work = notebook("deep/work.ipynb")
+    pid = int(work.run(f"{ACQUIRE}; import os; print(os.getpid())"))
+    card, holder = held(server)
+    assert (card["index"], card["simulated"], card["memory_total"]) == (0, True, 4 << 30)
+    assert holder["pid"] == pid
+    assert "ancestors" not in holder
+    kernel = holder["kernel"]
+    assert (kernel["id"], kernel["name"]) == (work.kernel, "python3")
+    assert kernel["state"] in ("idle", "busy")
+    assert kernel["notebook"] == {
+        "path": "deep/work.ipynb",
+        "name": "work.ipynb",
+        "type": "notebook",
+    }
+
+    renamed = {"path": "deep/better.ipynb", "name": "better.ipynb"}
+    assert server.ask(f"api/sessions/{work.session['id']}", "PATCH", renamed).status == 200
+    assert held(server)[1]["kernel"]["notebook"]["path"] == "deep/better.ipynb"
+
+
+def test_process_that_a_kernel_started_counts_as_the_kernel(server, notebook):
+    work = notebook("parent.ipynb")
+    pid = int(
+        work.run(f"""
+            import subprocess, sys
+            code = "{ACQUIRE}; print(flush=True); input()"
+            child = subprocess.Popen(
+                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            child.stdout.readline()
+            print(child.pid)
+        """)
+    )
+    _, holder = held(server)
+    assert holder["pid"] == pid
+    assert holder["kernel"]["id"] == work.kernel
+    work.run("child.kill(); child.wait()")
+    assert free(server)
+
+
+def test_killed_kernel_holds_nothing(server, notebook):
+    work = notebook("killed.ipynb")
+    pid = int(work.run(f"{ACQUIRE}; import os; print(os.getpid())"))
+    assert not free(server)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: free(server))
+
+
+def test_shutting_down_the_holder_frees_the_card(server, notebook):
+    work = notebook("forgotten.ipynb")
+    work.run(ACQUIRE)
+    wrong_card = server.ask(f"hpu_magic/cards/1/holders/{work.kernel}", "DELETE")
+    assert wrong_card.status == 409
+    assert wrong_card.json["message"] == (
+        "That kernel does not hold card 1 now; nothing was shut down."
+    )
+    assert not free(server)
+
+    done = server.ask(f"hpu_magic/cards/0/holders/{work.kernel}", "DELETE")
+    assert (done.status, done.text) == (204, "")
+    assert free(server)
+    assert work.kernel not in [kernel["id"] for kernel in server.ask("api/kernels").json]
+
+    again = server.ask(f"hpu_magic/cards/0/holders/{work.kernel}", "DELETE")
+    assert again.status == 404
+    assert "none of this server's" in again.json["message"]
+
+
+def test_process_outside_jupyter_is_shown_and_never_touched(server, notebook, outsider):
+    process = outsider()
+    idle = notebook("idle.ipynb")
+    _, holder = held(server)
+    assert (holder["pid"], holder["kernel"]) == (process.pid, None)
+    for kernel, status in ((idle.kernel, 409), (str(process.pid), 404), ("0-0-0-0-0", 404)):
+        answer = server.ask(f"hpu_magic/cards/0/holders/{kernel}", "DELETE")
+        assert answer.status == status
+        assert "nothing was shut down" in answer.json["message"]
+    assert process.poll() is None
+    assert idle.run("print('alive')") == "alive\n"
+
+
+def test_unknown_card_is_refused(server, notebook):
+    work = notebook("known.ipynb")
+    answer = server.ask(f"hpu_magic/cards/3/holders/{work.kernel}", "DELETE")
+    assert (answer.status, answer.json["message"]) == (
+        404,
+        "The machine has no card of that number.",
+    )
+
+
+def test_names_stay_plain_data(server, outsider):
+    markup = "<img src=x onerror=alert(1)>"
+    outsider(markup)
+    answer = server.ask("hpu_magic/snapshot")
+    assert answer.headers["Content-Type"].startswith("application/json")
+    [command] = [holder["command"] for card in answer.json["cards"] for holder in card["holders"]]
+    assert markup in command
