@@ -1,10 +1,12 @@
 """What the monitor tells about the machine's cards."""
 
+import dataclasses
 import os
 import pwd
 import subprocess
 import sys
 import textwrap
+import timeit
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,7 @@ def directory(tmp_path, monkeypatch):
 def start():
     running = []
 
-    def start_process(code):
+    def start_process(code, printed=None):
         process = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(code)],
             stdin=subprocess.PIPE,
@@ -38,7 +40,9 @@ def start():
             text=True,
         )
         running.append(process)
-        process.stdout.readline()
+        line = process.stdout.readline()
+        if printed is not None:
+            printed.append(line)
         return process
 
     yield start_process
@@ -153,8 +157,84 @@ def test_holders_of_real_cards_are_found_by_their_open_device_nodes(tmp_path):
     (control / "3").symlink_to("/dev/accel/accel_controlD3")
     (gone / "3").symlink_to("/dev/hl1")
     (tmp_path / "self").mkdir()
-    found = processes.device_holders(tmp_path)
+    found = processes.device_holders(tmp_path).by_minor
     assert [holder.pid for holder in found[3]] == [os.getpid()]
     assert "python" in found[3][0].command
     assert found[1][0].command == "ended meanwhile"
     assert set(found) == {1, 3}
+
+
+def test_minor_numbers_are_found_by_address_on_the_bus(tmp_path):
+    device = tmp_path / "devices" / "0000:9A:00.0"
+    device.mkdir(parents=True)
+    for node in ("accel/accel2", "accel/accel_controlD2", "habanalabs/hl5"):
+        (tmp_path / node).mkdir(parents=True)
+        (tmp_path / node / "device").symlink_to(
+            device if "accel" in node else "/devices/0000:0b:00.0"
+        )
+    assert processes.minors_by_bus(tmp_path) == {"0000:9a:00.0": 2, "0000:0b:00.0": 5}
+
+
+def test_ancestors_are_named_nearest_first(start):
+    child = start(
+        """
+        import os, sys
+        from subprocess import PIPE, Popen
+        with Popen([sys.executable, "-c", "input()"], stdin=PIPE) as grandchild:
+            print(grandchild.pid, flush=True)
+            input()
+            grandchild.communicate(b"\\n")
+    """,
+        line := [],
+    )
+    grandchild = int(line[0])
+    assert processes.ancestors(grandchild)[:3] == [child.pid, os.getpid(), os.getppid()]
+    child.stdin.write("\n")
+    child.stdin.flush()
+    child.wait()
+    assert processes.ancestors(grandchild) == []
+
+
+CARD = monitor.CardReading(2, 2, "HL-225", "GAUDI2", False, 60 << 30, 96 << 30)
+
+
+@pytest.mark.parametrize(
+    ("changes", "hidden", "told"),
+    [
+        ({}, True, "Card 2 is in use by processes of other users, which only root may see."),
+        ({}, False, None),
+        ({"memory_used": 768 << 20}, True, None),
+        ({"memory_used": None}, True, None),
+        ({"holders": (monitor.Holder(7, "python", None),)}, True, None),
+    ],
+)
+def test_use_by_processes_out_of_sight_is_told(changes, hidden, told):
+    assert monitor._unseen((dataclasses.replace(CARD, **changes),), hidden) == told
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_processes_that_refuse_to_be_looked_into_are_noticed():
+    code = """
+        import os
+        from hpu_magic.monitor.processes import device_holders
+        os.setuid(65534)
+        print(device_holders().hidden)
+    """
+    shown = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip() == "True"
+    assert not processes.device_holders().hidden
+
+
+def test_eight_held_cards_are_read_in_two_milliseconds(start, monkeypatch):
+    monkeypatch.setenv("HPU_MAGIC_CARDS", "8")
+    for _ in range(8):
+        start("""
+            from hpu_magic.simulator import cards
+            cards.acquire()
+            print(flush=True), input()
+        """)
+    assert all(card.holders for card in monitor.snapshot().cards)
+    # The quickest of many: what others do on the machine must not decide.
+    assert min(timeit.repeat(monitor.snapshot, number=1, repeat=200)) < 0.002

@@ -58,14 +58,14 @@ def test_real_card_shows_what_the_library_knows(read):
     assert (card["name"], card["generation"], card["simulated"]) == ("HL-225", "GAUDI2", False)
     assert (card["index"], card["module_id"]) == (0, 4)
     assert (card["memory_used"], card["memory_total"]) == (6 << 30, 96 << 30)
-    assert (card["utilization"], card["power"]) == (37.0, 87.5)
+    assert (card["utilization"], card["power"], card["clock"]) == (37.0, 87.5, 1650.0)
 
 
 def test_what_a_card_or_an_older_library_lacks_is_absent(read):
     first, second = read(HLML_TEST_CARDS="2")["cards"]
     assert first["temperature"] is None
     assert (second["name"], second["generation"]) == ("HL-325L", "GAUDI3")
-    assert (second["utilization"], second["power"], second["error"]) == (None, None, None)
+    assert [second[key] for key in ("utilization", "power", "clock", "error")] == [None] * 4
 
 
 def test_lost_card_is_reported_and_hides_no_other(read):

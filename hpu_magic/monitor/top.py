@@ -119,7 +119,7 @@ def _live(interval: float) -> None:
             columns, rows = shutil.get_terminal_size()
             title = f"{time.strftime('%H:%M:%S')}  {snapshot.source}  every {interval:g} s"
             lines = [f"hpu-magic top  {title}, Ctrl-C ends", "", *table(snapshot)][: rows - 1]
-            text = "".join(f"{line[:columns]}{_END_OF_LINE}\r\n" for line in lines)
+            text = "".join(f"{line[:columns]}{_END_OF_LINE}\n" for line in lines)
             sys.stdout.write(f"{_HOME}{text}{_END_OF_SCREEN}")
             sys.stdout.flush()
             time.sleep(interval)
