@@ -22,7 +22,7 @@ describe('History', () => {
     const history = filled(5000);
     const { time, memory_used } = history.series(0);
     expect(time[0]).toBe(5999 - 10);
-    expect([...memory_used].at(-1)).toBe(4999);
+    expect([...memory_used].pop()).toBe(4999);
     expect(time.buffer.byteLength).toBe(2 * history.capacity * 8);
     expect(history.count).toBe(history.capacity);
   });
@@ -60,7 +60,7 @@ describe('History', () => {
   it('does not show an old value where a card is missing from a sample', () => {
     const history = filled(30);
     history.push(snapshot(1030, []));
-    expect([...history.series(0).memory_used].at(-1)).toBeNaN();
+    expect([...history.series(0).memory_used].pop()).toBeNaN();
   });
 
   it('starts anew when the clock of the server is set back', () => {
