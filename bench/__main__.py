@@ -9,7 +9,16 @@ from pathlib import Path
 
 from .harness import Figure
 
-FAMILIES = ("training", "execution", "compile", "dispatch", "panel", "loading", "memory")
+FAMILIES = (
+    "training",
+    "execution",
+    "compile",
+    "dispatch",
+    "panel",
+    "loading",
+    "memory",
+    "frontend",
+)
 ROW = "{:<44} {:>10} {:<6} {:>9}  {}"
 
 

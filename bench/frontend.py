@@ -1,0 +1,151 @@
+"""Size of the JupyterLab extension, and what drawing its sidebar takes in a real browser."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .harness import Figure
+
+BUILT = Path("hpu_magic/labextension/static")
+CARDS = 8
+SAMPLES = 600  # of history: ten minutes at the default interval
+FRAMES = 40
+INTERVAL = 0.5  # seconds
+HOLDER = """
+import struct, sys
+from hpu_magic.simulator import cards, page
+card = cards.acquire()
+struct.pack_into("<q", card.page, page.COUNTERS_OFFSET, (card.module_id + 1) << 30)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+# The browser's own times include what it does after our code: style and layout.
+OBSERVE = """() => {
+  window.hpuDraws = [];
+  new PerformanceObserver(list => {
+    for (const entry of list.getEntriesByName("hpu_magic:draw")) hpuDraws.push(entry.duration);
+  }).observe({ type: "measure" });
+}"""
+
+
+def figures() -> Iterator[Figure]:
+    size = sum(file.stat().st_size for file in BUILT.rglob("*") if file.suffix != ".map")
+    yield Figure("JupyterLab extension: bundle", size / 1024, "KiB", 200)
+    from tests.browser.conftest import CHROMIUM_FLAGS, CHROMIUM_NAMES
+
+    chromium = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
+    if chromium is None:
+        print("no browser: the time of a frame is not measured")
+        return
+    frame = frame_milliseconds(chromium, CHROMIUM_FLAGS)
+    yield Figure(f"sidebar: a frame of {CARDS} cards with history", frame, "ms", 8)
+
+
+def frame_milliseconds(chromium: str, flags: tuple[str, ...]) -> float:
+    """Milliseconds of script, style and layout in 19 of 20 frames of the sidebar."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.browser.conftest import run_lab
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        environment = {"HPU_MAGIC_CARDS": str(CARDS), "HPU_MAGIC_CARDS_DIR": f"{folder}/.cards"}
+        write_settings(Path(folder))
+        previous = os.environ.copy()
+        os.environ.update(environment)
+        try:
+            lab = stack.enter_context(run_lab(Path(folder)))
+            for _ in range(CARDS):
+                stack.enter_context(held_card())
+        finally:
+            os.environ.clear()
+            os.environ.update(previous)
+        driver = stack.enter_context(sync_playwright())
+        browser = driver.chromium.launch(executable_path=chromium, args=list(flags))
+        stack.callback(browser.close)
+        page = browser.new_page()
+        page.route_web_socket(lambda url: "hpu_magic/stream" in url, with_history)
+        page.goto(f"{lab.url}/lab?token={lab.token}")
+        return draw(page)
+
+
+def draw(page: Any) -> float:
+    """Open the sidebar and time its frames."""
+    tab = page.locator('li.lm-TabBar-tab[data-id="hpu_magic-sidebar"]')
+    tab.wait_for(timeout=60_000)
+    tab.click()
+    page.wait_for_function(f"() => document.querySelectorAll('.hpu-Holder').length === {CARDS}")
+    page.evaluate(OBSERVE)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    before = laid_out(session)
+    page.wait_for_function(f"() => hpuDraws.length >= {FRAMES}", timeout=120_000)
+    draws = page.evaluate("() => hpuDraws")
+    after = (laid_out(session) - before) / len(draws)
+    return statistics.quantiles(draws, n=20)[-1] + after
+
+
+def laid_out(session: Any) -> float:
+    """Milliseconds that the page has spent on style and layout so far."""
+    metrics = {
+        one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]
+    }
+    return 1000 * (metrics["LayoutDuration"] + metrics["RecalcStyleDuration"])
+
+
+def with_history(socket: Any) -> None:
+    """Hand the stream on as it is, but with a full history in front."""
+    server = socket.connect_to_server()
+
+    def receive(message: str) -> None:
+        content = json.loads(message)
+        if content["type"] == "snapshot" and not told:
+            told.append(True)
+            socket.send(json.dumps(full_history(content["time"])))
+        if content["type"] != "history":
+            socket.send(message)
+
+    told: list[bool] = []
+    server.on_message(receive)
+
+
+def full_history(now: float) -> dict[str, Any]:
+    """Ten minutes of waves up to `now`."""
+    time = [now - (SAMPLES - row) * 600 / SAMPLES for row in range(SAMPLES)]
+    cards = {
+        str(index): {
+            "memory_used": [(2 + math.sin(row / 9 + index)) * 2**34 for row in range(SAMPLES)]
+        }
+        for index in range(CARDS)
+    }
+    return {"type": "history", "time": time, "cards": cards}
+
+
+def write_settings(folder: Path) -> None:
+    settings = folder / ".settings" / "hpu_magic" / "plugin.jupyterlab-settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(json.dumps({"interval": INTERVAL}))
+
+
+@contextlib.contextmanager
+def held_card() -> Iterator[None]:
+    """A process of its own that holds the next free simulated card."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", HOLDER], **pipes)
+    try:
+        process.stdout.readline()
+        yield
+    finally:
+        process.stdin.close()
+        process.wait(20)
