@@ -123,7 +123,7 @@ export class Chart {
     return {
       width,
       height,
-      padding: [8, 16, 0, 0],
+      padding: [8, 40, 0, 0],
       series: [
         { label: 'Time', value: (_, at) => (at === null ? '' : clock.format(1000 * at)) },
         {
