@@ -1,4 +1,4 @@
-/** Silences in a row after which a kernel that used to answer is left alone. */
+/** Questions in a row that a stuck kernel may leave open before it is left alone. */
 const PATIENCE = 3;
 
 /**
@@ -25,6 +25,7 @@ export class Asking {
   /** A cell that uses the extension was run. */
   used(): void {
     this._hopeful = true;
+    this._silences = 0;
   }
 
   answered(): void {
@@ -33,12 +34,16 @@ export class Asking {
     this._silences = 0;
   }
 
-  /** No reply: the extension is not loaded, or the process is stuck for the moment. */
+  /** The kernel does not know the question: the extension is not loaded. */
+  refused(): void {
+    this._hopeful = this._answered = false;
+  }
+
+  /** No reply in time: the process is stuck for the moment, or speaks another protocol. */
   silent(): void {
-    this._hopeful = false;
     this._silences += 1;
     if (this._silences >= PATIENCE) {
-      this._answered = false;
+      this._hopeful = this._answered = false;
     }
   }
 }

@@ -61,7 +61,7 @@ export class BusyCardWatch {
     }
     const id = Notification.error(message, {
       autoClose: false,
-      actions: [...(holder ? this._holderActions(holder) : []), this._showCards()]
+      actions: holder ? this._holderActions(holder) : [this._showCards()]
     });
     this._shown.set(kernelId, id);
   }

@@ -6,8 +6,15 @@ import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import { Asking } from './asking';
-import { modeToStore, storedMode, usesExtension, type KernelFacts, type Mode } from './facts';
-import { requestFacts, requestMode, restoreMode } from './kernel';
+import {
+  asksForMode,
+  modeToStore,
+  storedMode,
+  usesExtension,
+  type KernelFacts,
+  type Mode
+} from './facts';
+import { requestFacts, requestMode, restoreMode, type Silence } from './kernel';
 
 const METADATA = 'hpu_magic';
 
@@ -106,7 +113,7 @@ export class NotebookDevice implements IDisposable {
       return;
     }
     const start = this._start;
-    let facts: KernelFacts | null;
+    let facts: KernelFacts | Silence;
     try {
       facts = await requestFacts(kernel);
     } catch {
@@ -115,21 +122,27 @@ export class NotebookDevice implements IDisposable {
     if (this._isDisposed || start !== this._start) {
       return;
     }
-    if (facts === null) {
+    if (facts === 'unknown') {
+      this._asking.refused();
+    } else if (facts === 'stuck') {
       this._asking.silent();
     } else {
       this._asking.answered();
       this._follow(facts);
-    }
-    if (facts !== null || !this.worthAsking) {
       this._facts = facts;
+    }
+    if (!this.worthAsking) {
+      this._facts = null;
     }
     this._changed.emit();
   }
 
-  /** Write a mode typed in a cell to the notebook's file. */
+  /** Write a mode that a cell asked for to the notebook's file. */
   private _follow(facts: KernelFacts): void {
-    const mode = this._choosing ? null : modeToStore(this._facts, facts, this.storedMode);
+    if (this._choosing) {
+      return;
+    }
+    const mode = modeToStore(facts.requested, this.storedMode, this._askedInCell);
     if (mode !== null) {
       this._store(mode);
     }
@@ -210,10 +223,12 @@ export class NotebookDevice implements IDisposable {
   private _onScheduled(_: unknown, { notebook, cell }: { notebook: Notebook; cell: Cell }): void {
     if (notebook === this.panel.content) {
       this._ran = true;
-      if (usesExtension(cell.model.sharedModel.getSource())) {
+      const source = cell.model.sharedModel.getSource();
+      this._askedInCell ||= asksForMode(source);
+      if (usesExtension(source)) {
         this._named = true;
         window.clearTimeout(this._timer);
-        this._timer = window.setTimeout(() => this._onUsed(), LOADING);
+        this._timer = window.setTimeout(() => void this._onUsed(), LOADING);
       }
     }
   }
@@ -224,17 +239,21 @@ export class NotebookDevice implements IDisposable {
     }
     if (usesExtension(cell.model.sharedModel.getSource())) {
       window.clearTimeout(this._timer);
-      this._onUsed();
+      void this._onUsed();
     } else {
       void this.refresh();
     }
   }
 
-  private _onUsed(): void {
+  private async _onUsed(): Promise<void> {
+    // A question asked before the extension was loaded says nothing.
+    await this._refreshing;
     this._asking.used();
-    void this.refresh();
+    await this.refresh();
   }
 
+  /** Also across a restart, which a cell may ask for together with the mode. */
+  private _askedInCell = false;
   private readonly _asking = new Asking();
   private readonly _changed = new Signal<this, void>(this);
   private _choosing = false;

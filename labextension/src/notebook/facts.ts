@@ -53,22 +53,25 @@ export function usesExtension(source: string): boolean {
   return NAMES.test(source);
 }
 
+const TYPED = /^[ \t]*%hpu_mode\b.*\b(?:eager|lazy)\b|\bhpu_magic\.mode\(/m;
+
+/** Whether a cell asks for a mode. */
+export function asksForMode(source: string): boolean {
+  return TYPED.test(source);
+}
+
 /**
- * The mode that the notebook's file should say after a kernel told its facts.
+ * The mode that the notebook's file should say after its kernel told what is requested there.
  *
- * A mode typed as `%hpu_mode` is followed. One that the kernel merely started with (an
+ * A mode asked for in a cell is followed. One that the kernel merely started with (an
  * administrator may set it for everybody) is written to no file that says nothing itself.
  */
 export function modeToStore(
-  before: KernelFacts | null,
-  now: KernelFacts,
-  stored: Mode | null
+  requested: Mode | null,
+  stored: Mode | null,
+  asked: boolean
 ): Mode | null {
-  if (now.requested === null || now.requested === stored) {
-    return null;
-  }
-  const typed = before !== null && before.requested !== now.requested;
-  return stored !== null || typed ? now.requested : null;
+  return requested !== stored && (asked || stored !== null) ? requested : null;
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

@@ -3,25 +3,37 @@ import type { JSONObject } from '@lumino/coreutils';
 
 import { parseFacts, type KernelFacts, type Mode } from './facts';
 
-/** Milliseconds after which a kernel is taken not to answer. */
+/** Milliseconds after which a kernel is taken to be stuck. */
 const TIMEOUT = 3000;
+
+/** Milliseconds by which a reply may come after the notice that its request is done with. */
+const OVERTAKING = 500;
+
+/** Why there is no reply: the request is unknown to the kernel, or the kernel does not listen. */
+export type Silence = 'unknown' | 'stuck';
 
 /**
  * Ask a kernel for its facts over the control channel, which is answered while a cell runs.
  *
- * Gives null when no answer comes; rejects when the kernel restarts or ends meanwhile.
+ * Rejects when the kernel restarts or ends meanwhile.
  */
-export async function requestFacts(kernel: Kernel.IKernelConnection): Promise<KernelFacts | null> {
-  return parseFacts(await ask(kernel, 'status', {}));
+export async function requestFacts(
+  kernel: Kernel.IKernelConnection
+): Promise<KernelFacts | Silence> {
+  const reply = await ask(kernel, 'status', {});
+  return typeof reply === 'string' ? reply : (parseFacts(reply) ?? 'unknown');
 }
 
 /** Ask a kernel to remember a mode; false when it does not answer. */
 export async function requestMode(kernel: Kernel.IKernelConnection, mode: Mode): Promise<boolean> {
   const reply = await ask(kernel, 'mode', { mode });
-  if (reply?.status === 'error') {
+  if (typeof reply === 'string') {
+    return false;
+  }
+  if (reply.status === 'error') {
     throw new Error(String(reply.message));
   }
-  return reply !== null;
+  return true;
 }
 
 /**
@@ -49,7 +61,7 @@ async function ask(
   kernel: Kernel.IKernelConnection,
   what: 'status' | 'mode',
   content: JSONObject
-): Promise<JSONObject | null> {
+): Promise<JSONObject | Silence> {
   // The types know the protocol's own messages only.
   const message = KernelMessage.createMessage({
     msgType: `hpu_magic_${what}_request`,
@@ -60,12 +72,18 @@ async function ask(
   } as unknown as KernelMessage.IOptions<KernelMessage.IDebugRequestMsg>);
   const future = kernel.sendControlMessage(message, true, true);
   let timer: number | undefined;
-  const timeout = new Promise<null>(resolve => {
-    timer = window.setTimeout(() => resolve(null), TIMEOUT);
+  const silence = new Promise<Silence>(resolve => {
+    timer = window.setTimeout(() => resolve('stuck'), TIMEOUT);
+    future.onIOPub = published => {
+      if (KernelMessage.isStatusMsg(published) && published.content.execution_state === 'idle') {
+        window.clearTimeout(timer);
+        timer = window.setTimeout(() => resolve('unknown'), OVERTAKING);
+      }
+    };
   });
   try {
-    const reply = await Promise.race([future.done, timeout]);
-    return (reply?.content as unknown as JSONObject | undefined) ?? null;
+    const reply = await Promise.race([future.done, silence]);
+    return typeof reply === 'string' ? reply : (reply?.content as unknown as JSONObject);
   } finally {
     window.clearTimeout(timer);
     future.dispose();

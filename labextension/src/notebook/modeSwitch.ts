@@ -20,8 +20,16 @@ export class ModeSwitch extends Widget {
     this._select.setAttribute('aria-label', 'Execution mode of the HPU');
     this._select.append(new Option(DEFAULT, ''), ...MODES.map(mode => new Option(mode, mode)));
     this._select.addEventListener('change', () => void this._onChange());
-    box.append(this._select, caretDownEmptyIcon.element({ tag: 'span' }));
-    this.node.append(box);
+    const caret = caretDownEmptyIcon.element({
+      tag: 'span',
+      stylesheet: 'select',
+      right: '7px',
+      top: '5px'
+    });
+    box.append(this._select, caret);
+    const label = document.createElement('label');
+    label.append('HPU', box);
+    this.node.append(label);
     _device.changed.connect(this._refresh, this);
     this._refresh();
   }

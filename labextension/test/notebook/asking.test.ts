@@ -13,16 +13,23 @@ describe('Asking', () => {
     expect(asking.worthwhile).toBe(false);
   });
 
-  it('asks once after a cell that uses it, and gives up on silence', () => {
+  it('asks after a cell that uses it, until the kernel does not know the question', () => {
     asking.used();
     expect(asking.worthwhile).toBe(true);
-    asking.silent();
+    asking.refused();
     expect(asking.worthwhile).toBe(false);
     asking.used();
     expect(asking.worthwhile).toBe(true);
   });
 
-  it('goes on asking a kernel that answered, through two silences', () => {
+  it('stops when the extension was unloaded', () => {
+    asking.used();
+    asking.answered();
+    asking.refused();
+    expect(asking.worthwhile).toBe(false);
+  });
+
+  it('bears with a stuck kernel twice', () => {
     asking.used();
     asking.answered();
     asking.silent();
@@ -34,6 +41,15 @@ describe('Asking', () => {
     expect(asking.worthwhile).toBe(true);
     asking.silent();
     expect(asking.worthwhile).toBe(false);
+  });
+
+  it('starts over with its patience at the next cell', () => {
+    asking.used();
+    asking.silent();
+    asking.silent();
+    asking.used();
+    asking.silent();
+    expect(asking.worthwhile).toBe(true);
   });
 
   it('forgets everything at a restart', () => {

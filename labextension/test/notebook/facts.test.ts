@@ -1,7 +1,12 @@
 import { describe, expect, it } from 'vitest';
 
-import { modeToStore, parseFacts, storedMode, usesExtension } from '../../src/notebook/facts';
-import { facts } from './examples';
+import {
+  asksForMode,
+  modeToStore,
+  parseFacts,
+  storedMode,
+  usesExtension
+} from '../../src/notebook/facts';
 
 describe('parseFacts', () => {
   it('reads a reply of a kernel that holds a card', () => {
@@ -70,21 +75,39 @@ describe('usesExtension', () => {
   );
 });
 
+describe('asksForMode', () => {
+  it.each(['%hpu_mode lazy', 'x = 1\n%hpu_mode eager --restart', '%hpu_mode --restart lazy'])(
+    'sees %j',
+    source => {
+      expect(asksForMode(source)).toBe(true);
+    }
+  );
+
+  it.each(['%hpu_mode', '%hpu_mode --restart', 'lazy = 1', '# %hpu_mode lazy'])(
+    'does not see %j',
+    source => {
+      expect(asksForMode(source)).toBe(false);
+    }
+  );
+});
+
 describe('modeToStore', () => {
-  it('follows a mode that was typed since the last answer', () => {
-    expect(modeToStore(facts(), facts({ requested: 'lazy' }), null)).toBe('lazy');
+  it('follows a mode that was asked for in a cell', () => {
+    expect(modeToStore('lazy', null, true)).toBe('lazy');
+    expect(modeToStore('lazy', 'eager', true)).toBe('lazy');
   });
 
   it('follows the kernel where the file says something else', () => {
-    expect(modeToStore(null, facts({ requested: 'lazy' }), 'eager')).toBe('lazy');
+    expect(modeToStore('lazy', 'eager', false)).toBe('lazy');
   });
 
   it('writes nothing into a file for a mode that the kernel started with', () => {
-    expect(modeToStore(null, facts({ requested: 'lazy' }), null)).toBeNull();
+    expect(modeToStore('lazy', null, false)).toBeNull();
   });
 
   it('writes nothing that is stored already, and nothing that nobody asked for', () => {
-    expect(modeToStore(facts(), facts({ requested: 'lazy' }), 'lazy')).toBeNull();
-    expect(modeToStore(facts(), facts(), 'lazy')).toBeNull();
+    expect(modeToStore('lazy', 'lazy', true)).toBeNull();
+    expect(modeToStore(null, 'lazy', false)).toBeNull();
+    expect(modeToStore(null, null, true)).toBeNull();
   });
 });
