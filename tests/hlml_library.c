@@ -1,7 +1,10 @@
 /* An HLML library for the tests: up to three cards (HLML_TEST_CARDS).
- * Card 0 knows everything, card 1 has no sensors, card 2 fell off the bus. */
+ * Card 0 knows everything, card 1 has no sensors, card 2 fell off the bus.
+ * A file that HLML_TEST_HANG or HLML_TEST_CRASH names is removed, and the call hangs or crashes. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 3, DRIVER_NOT_LOADED = 9, AIP_LOST = 15 };
 typedef long device_t; /* index + 1 */
@@ -16,7 +19,18 @@ static int sensor(device_t device, unsigned *out, unsigned value) {
 int hlml_init(void) {
     return getenv("HLML_TEST_NO_DRIVER") ? DRIVER_NOT_LOADED : SUCCESS;
 }
+static int told(const char *variable) {
+    const char *file = getenv(variable);
+    return file && unlink(file) == 0;
+}
 int hlml_device_get_count(unsigned *count) {
+    if (told("HLML_TEST_HANG"))
+        for (;;) pause();
+    if (told("HLML_TEST_CRASH")) abort();
+    if (getenv("HLML_TEST_CHATTER")) {
+        puts("a library that prints");
+        fflush(stdout);
+    }
     const char *text = getenv("HLML_TEST_CARDS");
     *count = text ? (unsigned)atoi(text) : 3;
     return SUCCESS;

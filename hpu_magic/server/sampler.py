@@ -58,6 +58,8 @@ class Sampler:
         self._history = History()
         self._history_message: bytes | None = None
         self._latest: Record | None = None
+        self._begun = 0.0
+        self._missing = False
         self._listeners: dict[Listener, float] = {}
         self._linger_until = 0.0
         self._changed = asyncio.Event()
@@ -71,8 +73,7 @@ class Sampler:
 
     def latest(self, max_age: float) -> Record | None:
         """Return the last sample if it is at most `max_age` seconds old."""
-        record = self._latest
-        return record if record and time.time() - record["time"] <= max_age else None
+        return self._latest if time.monotonic() - self._begun <= max_age else None
 
     def greeting(self, interval: float) -> list[bytes]:
         """Return the messages for a new client: what is kept, and the last sample if it is new."""
@@ -100,10 +101,10 @@ class Sampler:
         self._wake()
 
     async def fresh(self, max_age: float = 0.0) -> Record:
-        """Return a sample that is at most `max_age` seconds old, and take one if need be."""
-        asked = time.time() - max_age
+        """Return a sample begun at most `max_age` seconds before this call; take one if need be."""
+        oldest = time.monotonic() - max_age
         async with self._reading:
-            if self._latest is None or self._latest["time"] < asked:
+            if self._latest is None or self._begun < oldest:
                 await self._sample()
         assert self._latest is not None
         return self._latest
@@ -130,6 +131,14 @@ class Sampler:
         return LINGER_INTERVAL if time.monotonic() < self._linger_until else None
 
     async def _run(self) -> None:
+        # Again after the reader has stopped, since somebody may have come meanwhile.
+        while self._interval() is not None:
+            await self._sample_while_wanted()
+            async with self._reading:
+                if self._interval() is None:
+                    await self._reader.stop()
+
+    async def _sample_while_wanted(self) -> None:
         while (interval := self._interval()) is not None:
             started = time.monotonic()
             try:
@@ -138,9 +147,6 @@ class Sampler:
                 # Whatever is wrong, the next sample may succeed, and clients wait for it.
                 self._log.exception("hpu_magic could not take a sample of the cards.")
             await self._pause(started)
-        async with self._reading:
-            if self._interval() is None:
-                await self._reader.stop()
 
     async def _pause(self, started: float) -> None:
         """Wait for the next sample's time, which changes with who looks."""
@@ -153,13 +159,19 @@ class Sampler:
                 await asyncio.wait_for(self._changed.wait(), remaining)
 
     async def _sample(self) -> None:
+        begun = time.monotonic()
         try:
             record = await self._reader.read()
+            self._missing = False
         except ReadError as missed:
-            self._log.warning("hpu_magic missed a sample of the cards: %s", missed)
+            # Once for all that are missed in a row: they may be many.
+            if not self._missing:
+                self._log.warning("hpu_magic missed a sample of the cards: %s", missed)
+            self._missing = True
             record = self._missed(str(missed))
         await self._join(record)
         self._keep(record)
+        self._begun = begun
 
     def _keep(self, record: Record) -> None:
         self._latest = record

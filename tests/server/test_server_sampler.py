@@ -1,0 +1,356 @@
+"""One sampler for all, over a real reader process: what it hands out, and what may go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from tornado.websocket import WebSocketClosedError
+
+from hpu_magic.server.handlers import StreamHandler
+from hpu_magic.server.history import CAPACITY, History
+from hpu_magic.server.reader_process import ReaderProcess, ReadError
+from hpu_magic.server.sampler import Sampler
+
+TESTS = Path(__file__).parents[1]
+LOG = logging.getLogger("test")
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+
+# Python runs this at its start: the binding has the library's place built in.
+CUSTOMIZE = """
+from pyhlml.hlml_lib import LibHLML
+LibHLML.__init__.__defaults__ = ({library!r},)
+"""
+
+
+async def join_nothing(record):
+    """Stand for a server without kernels."""
+
+
+def record(time, **cards):
+    """Return a sample; memory in use by card."""
+    absent = dict.fromkeys(("utilization", "temperature", "power", "clock", "error"))
+    return {
+        "time": time,
+        "source": "simulator",
+        "reason": None,
+        "cards": [
+            {"index": int(name[-1]), "memory_used": used, "holders": [], **absent}
+            for name, used in cards.items()
+        ],
+    }
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    pytest.importorskip("pyhlml.hlml_lib")
+    if COMPILER is None:
+        pytest.skip("no C compiler (cc or gcc) installed")
+    built = tmp_path_factory.mktemp("hlml") / "libhlml.so"
+    subprocess.run(
+        [COMPILER, "-shared", "-fPIC", "-o", built, TESTS / "hlml_library.c"], check=True
+    )
+    return built
+
+
+@pytest.fixture
+def real_cards(library, tmp_path, monkeypatch):
+    """Let processes find two cards in the test library; returns where to put its orders."""
+    (tmp_path / "sitecustomize.py").write_text(CUSTOMIZE.format(library=str(library)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("HLML_TEST_CARDS", "2")
+    monkeypatch.setenv("HLML_TEST_HANG", str(tmp_path / "hang"))
+    monkeypatch.setenv("HLML_TEST_CRASH", str(tmp_path / "crash"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ("hang", "The driver did not answer within 1 s; its reader is started anew."),
+        ("crash", "The reader of the cards crashed in the driver's library (SIGABRT); "),
+    ],
+)
+def test_broken_driver_costs_one_sample_and_never_blocks(real_cards, order, reason):
+    async def watch():
+        reader = ReaderProcess(timeout=1.0)
+        sampler = Sampler(reader, join_nothing, LOG)
+        samples = [await sampler.fresh()]
+        first = reader.pid
+        (real_cards / order).touch()
+        missing = asyncio.ensure_future(sampler.fresh())
+        longest, before = 0.0, time.monotonic()
+        while not missing.done():
+            await asyncio.sleep(0.01)
+            longest, before = max(longest, time.monotonic() - before), time.monotonic()
+        samples += [missing.result(), await sampler.fresh()]
+        await sampler.stop()
+        return samples, longest, first
+
+    (good, missed, again), longest, first = asyncio.run(watch())
+    assert good["source"] == again["source"] == "hlml"
+    assert good["reason"] is again["reason"] is None
+    assert [card["memory_used"] for card in again["cards"]] == [6 << 30] * 2
+    assert missed["reason"].startswith(reason)
+    assert [card["name"] for card in missed["cards"]] == ["HL-225", "HL-325L"]
+    for card in missed["cards"]:
+        assert (card["memory_used"], card["utilization"], card["holders"]) == (None, None, [])
+        assert card["error"] == missed["reason"]
+    assert longest < 0.5
+    assert not Path(f"/proc/{first}").exists()
+
+
+def test_driver_that_goes_on_failing_is_asked_ever_more_rarely(real_cards):
+    async def watch():
+        reader = ReaderProcess(timeout=5.0)
+        texts = []
+        for _ in range(6):
+            (real_cards / "crash").touch()
+            with pytest.raises(ReadError) as missed:
+                await reader.read()
+            texts.append(str(missed.value))
+        await reader.stop()
+        return texts
+
+    texts = asyncio.run(watch())
+    # Two attempts, then a pause.
+    assert not any("next attempt" in text for text in texts[:2])
+    assert all("SIGABRT" in text and "next attempt is in" in text for text in texts[2:])
+    assert (real_cards / "crash").exists()
+
+
+def test_what_a_library_prints_spoils_no_answer(real_cards, monkeypatch):
+    monkeypatch.setenv("HLML_TEST_CHATTER", "1")
+
+    async def read():
+        reader = ReaderProcess(timeout=5.0)
+        samples = [await reader.read() for _ in range(3)]
+        await reader.stop()
+        return samples
+
+    assert [len(sample["cards"]) for sample in asyncio.run(read())] == [2, 2, 2]
+
+
+def test_reader_ends_with_its_input(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path))
+    reader = subprocess.Popen(
+        [sys.executable, "-m", "hpu_magic.monitor.reader"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert reader.stdout.readline() == b"ready\n"
+    out, _ = reader.communicate(timeout=30)
+    assert (out, reader.returncode) == (b"", 0)
+
+
+def test_reader_names_the_ancestors_of_holders(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path))
+    code = "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        owner.stdout.readline()
+
+        async def read():
+            reader = ReaderProcess(timeout=5.0)
+            sample = await reader.read()
+            await reader.stop()
+            return sample
+
+        [holder] = asyncio.run(read())["cards"][0]["holders"]
+        owner.communicate(b"\n")
+    assert holder["pid"] == owner.pid
+    assert holder["ancestors"][:2] == [os.getpid(), os.getppid()]
+
+
+class Reader:
+    """Cards that are quick to read."""
+
+    def __init__(self):
+        self.readings = 0
+        self.stopped = 0
+
+    async def read(self):
+        self.readings += 1
+        await asyncio.sleep(0.01)
+        return record(time.time(), card0=self.readings)
+
+    async def stop(self):
+        self.stopped += 1
+
+
+def test_all_clients_share_the_shortest_interval_and_the_last_one_ends_it():
+    async def watch():
+        reader = Reader()
+        sampler = Sampler(reader, join_nothing, LOG)
+        slow, quick = [], []
+        listen_slowly, listen_quickly = slow.append, quick.append
+        sampler.subscribe(listen_slowly, 60.0)
+        await asyncio.sleep(0.2)
+        alone = reader.readings
+        sampler.subscribe(listen_quickly, 0.05)
+        await asyncio.sleep(1.0)
+        together = reader.readings
+        sampler.unsubscribe(listen_quickly)
+        await asyncio.sleep(0.3)
+        after = reader.readings
+        sampler.unsubscribe(listen_slowly)
+        await asyncio.sleep(0.1)
+        assert not sampler.running
+        assert reader.stopped == 1
+        return alone, together, after, slow, quick
+
+    alone, together, after, slow, quick = asyncio.run(watch())
+    assert alone == 1
+    assert 8 <= together - alone <= 21
+    assert after - together <= 1
+    # The very same bytes: each message is made once.
+    assert all(one is other for one, other in zip(slow[alone:], quick, strict=False))
+
+
+def test_client_that_comes_while_the_last_one_is_seen_off_gets_samples():
+    class Leisurely(Reader):
+        async def stop(self):
+            await asyncio.sleep(0.2)
+
+    async def watch():
+        sampler = Sampler(Leisurely(), join_nothing, LOG)
+        first, second = [], []
+        listen_first, listen_second = first.append, second.append
+        sampler.subscribe(listen_first, 0.05)
+        await asyncio.sleep(0.1)
+        sampler.unsubscribe(listen_first)
+        await asyncio.sleep(0.1)
+        sampler.subscribe(listen_second, 0.05)
+        await asyncio.sleep(0.5)
+        await sampler.stop()
+        return second
+
+    assert len(asyncio.run(watch())) >= 2
+
+
+def test_those_who_ask_at_once_share_one_reading():
+    async def ask():
+        reader = Reader()
+        sampler = Sampler(reader, join_nothing, LOG)
+        samples = await asyncio.gather(*(sampler.fresh() for _ in range(10)))
+        return reader.readings, samples
+
+    readings, samples = asyncio.run(ask())
+    # One that had begun already for the first of them, and one for all others.
+    assert readings == 2
+    assert all(sample is samples[1] for sample in samples[1:])
+
+
+def test_sampler_outlives_a_join_that_fails(caplog):
+    async def watch():
+        failures = iter([True, False])
+
+        async def join(_):
+            if next(failures, False):
+                raise KeyError("a kernel that went meanwhile")
+
+        got = asyncio.Event()
+        sampler = Sampler(Reader(), join, LOG)
+        sampler.subscribe(lambda _: got.set(), 0.05)
+        await asyncio.wait_for(got.wait(), 10)
+        await sampler.stop()
+
+    asyncio.run(watch())
+    assert "could not take a sample" in caplog.text
+
+
+def test_ring_keeps_the_newest_in_order_and_the_absent_absent():
+    history = History(3)
+    for second in range(5):
+        history.append(record(float(second), card0=second * 10))
+    history.append(record(5.5, card0=None, card1=7))
+    assert len(history) == 3
+    message = history.message()
+    assert message["time"] == [3.0, 4.0, 5.5]
+    assert message["cards"]["0"]["memory_used"] == [30, 40, None]
+    assert message["cards"]["1"]["memory_used"] == [None, None, 7]
+    assert message["cards"]["0"]["temperature"] == [None] * 3
+
+
+def test_empty_ring_is_an_empty_history():
+    assert History().message() == {"type": "history", "time": [], "cards": {}}
+
+
+def test_nothing_grows_over_twenty_thousand_samples():
+    class Steady(Reader):
+        async def read(self):
+            self.readings += 1
+            used = {f"card{index}": self.readings << 20 for index in range(8)}
+            return record(float(self.readings), **used)
+
+    async def run():
+        sampler = Sampler(Steady(), join_nothing, LOG)
+        sampler._listeners[lambda _: None] = 1.0
+        for _ in range(2 * CAPACITY):
+            await sampler._sample()
+        tracemalloc.start()
+        try:
+            for _ in range(100):
+                await sampler._sample()
+            before, _ = tracemalloc.get_traced_memory()
+            for _ in range(20_000):
+                await sampler._sample()
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(sampler._history) == CAPACITY
+        return after - before
+
+    assert asyncio.run(run()) < 4096
+
+
+class SlowClient(StreamHandler):
+    """The handler of a client that takes its messages when told to."""
+
+    def __init__(self):
+        self._sending = None
+        self.written = []
+
+    def write_message(self, message, binary=False):
+        self.written.append((message, asyncio.get_running_loop().create_future()))
+        return self.written[-1][1]
+
+
+def test_client_that_is_behind_misses_samples_instead_of_piling_them_up():
+    async def send():
+        client = SlowClient()
+        client._send(b"first")
+        client._send(b"dropped")
+        client._send(b"dropped too")
+        client.written[0][1].set_result(None)
+        client._send(b"next")
+        client.written[1][1].set_exception(WebSocketClosedError())
+        client._send(b"last")
+        return [message for message, _ in client.written]
+
+    assert asyncio.run(send()) == [b"first", b"next", b"last"]
+
+
+def test_stopping_ends_the_child(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path))
+
+    async def run():
+        reader = ReaderProcess(timeout=5.0)
+        await reader.read()
+        pid = reader.pid
+        await reader.stop()
+        return pid, reader.pid
+
+    pid, after = asyncio.run(run())
+    assert after is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)

@@ -1,0 +1,140 @@
+"""The stream, the metrics and the server's own process."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import Server, wait_for
+
+
+def series(text, name):
+    """Return the values of a metric by card."""
+    found = re.findall(rf'^{name}{{card="(\d)",[^}}]*}} (\S+)$', text, re.MULTILINE)
+    return {int(card): float(value) for card, value in found}
+
+
+def maps(pid):
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_first_the_history_then_each_sample(server):
+    first = server.stream("?interval=0.5")
+    assert first.message() == {"type": "history", "time": [], "cards": {}}
+    seen = [first.snapshot() for _ in range(3)]
+    assert [sample["source"] for sample in seen] == ["simulator"] * 3
+    times = [sample["time"] for sample in seen]
+    assert all(0.3 < later - earlier < 5 for earlier, later in pairwise(times))
+
+    second = server.stream()
+    history = second.message()
+    assert history["type"] == "history"
+    assert history["time"][:3] == times
+    assert history["cards"]["2"]["memory_used"][:3] == [0, 0, 0]
+    assert history["cards"]["2"]["power"][:3] == [None, None, None]
+    # Both get the same samples, at the interval of the quicker one.
+    common = {first.snapshot()["time"] for _ in range(6)} & {
+        second.snapshot()["time"] for _ in range(4)
+    }
+    assert len(common) >= 3
+    first.close()
+    second.close()
+
+
+def test_client_changes_its_interval(server):
+    stream = server.stream("?interval=60")
+    stream.socket.send('{"type": "interval", "seconds": 0.5}')
+    before = stream.snapshot()["time"]
+    for _ in range(3):
+        sample = stream.snapshot()
+    assert sample["time"] - before < 10
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "hello",
+        "[]",
+        '{"type": "interval"}',
+        '{"type": "interval", "seconds": 0.4}',
+        '{"type": "interval", "seconds": 61}',
+        '{"type": "interval", "seconds": NaN}',
+        '{"type": "interval", "seconds": "soon"}',
+        '{"type": "pause", "seconds": 1}',
+    ],
+)
+def test_anything_else_from_a_client_closes_the_stream(server, message):
+    stream = server.stream("?interval=5")
+    stream.socket.send(message)
+    assert stream.closed() == 1008
+
+
+@pytest.mark.parametrize("query", ["?interval=0", "?interval=never", "?interval=inf"])
+def test_impossible_interval_closes_the_stream(server, query):
+    assert server.stream(query).closed() == 1008
+
+
+def test_metrics_come_from_the_last_sample_and_only_what_is_known(server, outsider):
+    outsider()
+    wait_for(lambda: server.ask("metrics").text.count("hpu_held{") == 3)
+    wait_for(lambda: series(server.ask("metrics").text, "hpu_held") == {0: 1, 1: 0, 2: 0})
+    text = server.ask("metrics").text
+    assert series(text, "hpu_memory_total_bytes") == dict.fromkeys(range(3), float(4 << 30))
+    assert series(text, "hpu_memory_used_bytes") == dict.fromkeys(range(3), 0.0)
+    for absent in ("utilization_ratio", "temperature_celsius", "power_watts", "clock_hertz"):
+        assert series(text, f"hpu_{absent}") == {}
+    assert 'hpu_held{card="0",module_id="0",name="GAUDI2"} 1.0' in text
+
+
+@pytest.fixture
+def fresh_server(tmp_path):
+    server = Server(tmp_path)
+    yield server
+    server.stop()
+
+
+def test_cards_are_read_in_another_process_while_somebody_looks(fresh_server):
+    server = fresh_server
+    assert server.readers() == []
+    stream = server.stream("?interval=0.5")
+    stream.snapshot()
+    [reader] = server.readers()
+    for pid in (server.process.pid, reader.pid):
+        assert "libtorch" not in maps(pid)
+    assert not (server.notebooks.parent / "cards").exists()  # nobody has acquired a card
+    stream.close()
+    wait_for(lambda: server.readers() == [])
+
+    # However the server ends, its reader does not outlive it.
+    server.stream("?interval=0.5")
+    [reader] = wait_for(server.readers)
+    server.process.kill()
+    wait_for(lambda: not reader.is_running() or reader.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_server_ends_its_reader_and_says_nothing_of_it(fresh_server):
+    stream = fresh_server.stream("?interval=0.5")
+    stream.snapshot()
+    [reader] = fresh_server.readers()
+    os.kill(reader.pid, signal.SIGKILL)
+    missed = stream.snapshot(lambda sample: sample["reason"])
+    assert "SIGKILL" in missed["reason"]
+    assert all(card["error"] for card in missed["cards"])
+    again = stream.snapshot(lambda sample: sample["time"] > missed["time"])
+    assert again["reason"] is None
+    [reader] = fresh_server.readers()
+
+    started = time.monotonic()
+    fresh_server.process.terminate()
+    fresh_server.process.wait(timeout=30)
+    assert time.monotonic() - started < 10
+    wait_for(lambda: not reader.is_running())
+    fresh_server.log.seek(0)
+    assert "Traceback" not in fresh_server.log.read()
