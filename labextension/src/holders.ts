@@ -3,7 +3,7 @@ import type { CommandRegistry } from '@lumino/commands';
 
 import type { Machine } from './model/machine';
 import type { Card, Holder } from './model/snapshot';
-import { cardTitle, holderName, shutdownWarning } from './model/wording';
+import { cardTitle, kernelPhrase, shutdownWarning } from './model/wording';
 
 /** Open, or bring to the front, the notebook or console of a holder. */
 export async function goToHolder(commands: CommandRegistry, holder: Holder): Promise<void> {
@@ -28,7 +28,7 @@ export async function shutDownHolder(
     return false;
   }
   const answer = await showDialog({
-    title: `Shut down the kernel of ${holderName(holder)}?`,
+    title: `Shut down ${kernelPhrase(holder)}?`,
     body: shutdownWarning(card, holder),
     buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Shut Down' })],
     defaultButton: 0
@@ -41,7 +41,7 @@ export async function shutDownHolder(
     return true;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    Notification.error(`The kernel that holds ${cardTitle(card)} still runs. ${reason}`);
+    Notification.error(`${cardTitle(card)} was not freed. ${reason}`);
     return false;
   }
 }

@@ -140,7 +140,12 @@ export class Chart {
         y: { range: () => [0, kind.top(this._highest)] }
       },
       axes: [
-        { ...axis, space: 90, values: (_, ticks, __, ___, step) => this._times(ticks, step) },
+        {
+          ...axis,
+          space: 75,
+          size: 30,
+          values: (_, ticks, __, ___, step) => this._times(ticks, step)
+        },
         {
           ...axis,
           size: 72,

@@ -17,9 +17,9 @@ export interface Notice {
   readonly retryAt?: number;
 }
 
-/** Return a card's name as the vendor spells it in prose: `Gaudi2` for `GAUDI2`. */
+/** Return a card's generation as the vendor spells it in prose, `Gaudi2`, or else its name. */
 export function productName(card: Card): string {
-  return card.name.replace(/\bGAUDI/g, 'Gaudi');
+  return (card.generation ?? card.name).replace(/\bGAUDI/g, 'Gaudi');
 }
 
 /** Return the number by which a card is known to users. */
@@ -98,6 +98,12 @@ export function holderName(holder: Holder): string {
   return holder.command || `Process ${holder.pid}`;
 }
 
+/** Name the kernel that can be shut down: `the kernel of a.ipynb`. */
+export function kernelPhrase(holder: Holder): string {
+  const notebook = holder.kernel?.notebook;
+  return notebook ? `the kernel of ${notebook.name}` : `kernel ${holder.kernel?.name ?? ''}`;
+}
+
 /** Say more of a holder, for a second line. */
 export function holderDetail(holder: Holder): string {
   const parts = [`process ${holder.pid}`];
@@ -111,11 +117,12 @@ export function holderDetail(holder: Holder): string {
 
 /** Say what shutting a holder down means, before it is done. */
 export function shutdownWarning(card: Card, holder: Holder): string {
-  const what = holder.kernel?.notebook?.path ?? holderName(holder);
+  const path = holder.kernel?.notebook?.path;
+  const what = path ? `The kernel of ${path}` : `A ${holder.kernel?.name ?? ''} kernel`;
   const busy =
     holder.kernel?.state === 'busy' ? ' A cell is running in it now; it will not finish.' : '';
   return (
-    `The kernel of ${what} holds ${cardTitle(card)}.${busy} Its variables are lost: models, ` +
+    `${what} holds ${cardTitle(card)}.${busy} Its variables are lost: models, ` +
     'tensors and results that were not saved to a file. The document itself stays as it is.'
   );
 }

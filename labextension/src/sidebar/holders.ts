@@ -1,7 +1,7 @@
 import { closeIcon, consoleIcon, launchIcon, notebookIcon } from '@jupyterlab/ui-components';
 
 import type { Card, Holder } from '../model/snapshot';
-import { cardTitle, holderDetail, holderName } from '../model/wording';
+import { cardTitle, holderDetail, holderName, kernelPhrase } from '../model/wording';
 import { element, iconButton, setText } from '../view/dom';
 
 /** What can be done about a holder. */
@@ -27,7 +27,7 @@ class HolderRow {
       this.node.append(iconButton(launchIcon, label, () => actions.goTo(this._holder)));
     }
     if (kernel) {
-      const label = `Shut down the kernel of ${holderName(_holder)}, which holds ${cardTitle(_card)}`;
+      const label = `Shut down ${kernelPhrase(_holder)}, which holds ${cardTitle(_card)}`;
       const shutDown = () => actions.shutDown(this._card, this._holder);
       this.node.append(iconButton(closeIcon, label, shutDown));
     }

@@ -1,6 +1,3 @@
-import type { Message } from '@lumino/messaging';
-import type { Widget } from '@lumino/widgets';
-
 import type { Machine } from '../model/machine';
 import { inUse, inventory, notice } from '../model/wording';
 import { CardsView } from '../view/cardsview';
@@ -26,6 +23,7 @@ export class CardsPanel extends CardsView {
     this._notice = new NoticeBox(() => machine.retry());
     this._list.setAttribute('aria-label', 'Cards of this machine');
     this.node.append(this._headline, this._notice.node, this._list);
+    this._resized.observe(this._list);
   }
 
   /** Take over the colours of another theme. */
@@ -34,14 +32,9 @@ export class CardsPanel extends CardsView {
     this.request();
   }
 
-  protected override onResize(msg: Widget.ResizeMessage): void {
-    super.onResize(msg);
-    this.restyle();
-  }
-
-  protected override onAfterShow(msg: Message): void {
-    super.onAfterShow(msg);
-    this.restyle();
+  override dispose(): void {
+    this._resized.disconnect();
+    super.dispose();
   }
 
   protected draw(): void {
@@ -78,6 +71,14 @@ export class CardsPanel extends CardsView {
     return row;
   }
 
+  /** Also hears of a scroll bar that takes away width. */
+  private readonly _resized = new ResizeObserver(() => {
+    if (this._list.clientWidth !== this._width) {
+      this._width = this._list.clientWidth;
+      this.restyle();
+    }
+  });
+  private _width = 0;
   private readonly _inventory = element('span', 'hpu-Cards-inventory');
   private readonly _inUse = element('span', 'hpu-Cards-inUse');
   private readonly _headline = element(

@@ -42,12 +42,18 @@ export class CardRow {
   /** Show the card's newest sample. */
   update(card: Card, options: MachineOptions): void {
     const held = card.holders.length > 0;
+    // Who holds a card that cannot be read is not known.
+    const free = !held && card.error === null;
     setText(this._number, cardTitle(card));
     setText(this._name, productName(card));
     setText(this._badge, card.simulated ? 'simulated' : 'real');
     this._badge.classList.toggle('hpu-mod-simulated', card.simulated);
-    setText(this._state, held ? '' : 'free');
-    this.node.classList.toggle('hpu-mod-free', !held && card.error === null);
+    setText(this._state, free ? 'free' : '');
+    if (free !== this._free) {
+      this._free = free;
+      this.node.classList.toggle('hpu-mod-free', free);
+      this.restyle();
+    }
     setAttribute(
       this._title,
       'aria-label',
@@ -64,12 +70,16 @@ export class CardRow {
 
   /** Draw the memory of the last minutes. */
   drawHistory(series: Series): void {
+    let lowest = Infinity;
     let highest = 0;
     for (const value of series.memory_used) {
+      lowest = value < lowest ? value : lowest;
       highest = value > highest ? value : highest;
     }
-    this._sparkline.node.hidden = highest === 0;
-    if (highest > 0) {
+    // The driver's own memory on a free card is no news.
+    const quiet = highest === 0 || (this._free && highest === lowest);
+    this._sparkline.node.hidden = quiet;
+    if (!quiet) {
       this._sparkline.draw(series.time, series.memory_used, series.span, highest);
       this._sparkline.node.title = `Memory of the last ${span(series.span)}, up to ${size(highest)}`;
     }
@@ -111,6 +121,7 @@ export class CardRow {
     });
   }
 
+  private _free = false;
   private readonly _number = element('span', 'hpu-Card-number');
   private readonly _name = element('span', 'hpu-Card-name');
   private readonly _title = element('button', 'hpu-Card-title', this._number, this._name);

@@ -5,11 +5,13 @@ import {
   holderName,
   inUse,
   inventory,
+  kernelPhrase,
   measurements,
   memoryLevel,
   memoryShare,
   memoryText,
   notice,
+  productName,
   shutdownWarning
 } from '../../src/model/wording';
 import { card, kernelHolder, snapshot } from './samples';
@@ -25,13 +27,18 @@ describe('the headline', () => {
   });
 
   it('names only what all cards share', () => {
-    const mixed = [card(0, { simulated: false }), card(1, { name: 'GAUDI3' })];
+    const mixed = [card(0, { simulated: false }), card(1, { generation: 'GAUDI3' })];
     expect(inventory(mixed)).toBe('2 cards');
     expect(inventory([card(0, { simulated: false })])).toBe('1 Gaudi2 card');
   });
 });
 
 describe('a card', () => {
+  it('goes by its generation, else by its name', () => {
+    expect(productName(card(0, { name: 'HL-225' }))).toBe('Gaudi2');
+    expect(productName(card(0, { name: 'HL-225', generation: null }))).toBe('HL-225');
+  });
+
   it('has no words for what is absent', () => {
     const blank = card(0, { memory_used: null });
     expect(memoryText(blank)).toBe('');
@@ -58,6 +65,9 @@ describe('a holder', () => {
     expect(holderName(held)).toBe('a.ipynb');
     const bare = { ...held, kernel: { ...held.kernel!, notebook: null } };
     expect(holderName(bare)).toBe('Kernel python3 without a notebook');
+    expect(kernelPhrase(held)).toBe('the kernel of a.ipynb');
+    expect(kernelPhrase(bare)).toBe('kernel python3');
+    expect(shutdownWarning(card(3), bare)).toMatch(/^A python3 kernel holds HPU 3\./);
     expect(holderName(process)).toBe('python <b>train.py</b>');
     expect(holderName({ ...process, command: '' })).toBe('Process 99');
   });
