@@ -78,6 +78,14 @@ export class NotebookDevice implements IDisposable {
     return this._refreshing;
   }
 
+  /** Ask a kernel, once, that was found to hold a card. */
+  holdsCard(): void {
+    if (!this._heldCard) {
+      this._heldCard = true;
+      void this._onUsed();
+    }
+  }
+
   /**
    * Take over a mode that the user chose: remembered by the kernel, stored with the notebook.
    *
@@ -210,6 +218,7 @@ export class NotebookDevice implements IDisposable {
   private _onStart(kernel: Kernel.IKernelConnection | null): void {
     this._start += 1;
     this._facts = null;
+    this._heldCard = false;
     this._asking.started();
     this._changed.emit();
     const mode = this.storedMode;
@@ -258,6 +267,7 @@ export class NotebookDevice implements IDisposable {
   private readonly _changed = new Signal<this, void>(this);
   private _choosing = false;
   private _facts: KernelFacts | null = null;
+  private _heldCard = false;
   private _isDisposed = false;
   private _named = false;
   private _ran = false;

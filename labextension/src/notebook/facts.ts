@@ -53,7 +53,7 @@ export function usesExtension(source: string): boolean {
   return NAMES.test(source);
 }
 
-const TYPED = /^[ \t]*%hpu_mode\b.*\b(?:eager|lazy)\b|\bhpu_magic\.mode\(/m;
+const TYPED = /^[ \t]*%hpu_mode\b.*\b(?:eager|lazy)\b|\bhpu_magic\.mode\(\s*['"]/m;
 
 /** Whether a cell asks for a mode. */
 export function asksForMode(source: string): boolean {

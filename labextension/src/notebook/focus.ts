@@ -75,6 +75,9 @@ export class FocusedDevice implements IDisposable {
       this._device = device;
       device?.changed.connect(this._onDeviceChanged, this);
       this._onDeviceChanged();
+      if (this._isWatched) {
+        void device?.refresh();
+      }
     }
   }
 

@@ -25,8 +25,10 @@ const devices: JupyterFrontEndPlugin<NotebookDevices> = {
   description: 'Asks the kernels of notebooks for their device and restores stored modes.',
   autoStart: true,
   requires: [INotebookTracker],
+  optional: [IMachine],
   provides: INotebookDevices,
-  activate: (_: JupyterFrontEnd, tracker: INotebookTracker) => new NotebookDevices(tracker)
+  activate: (_: JupyterFrontEnd, tracker: INotebookTracker, machine: Machine | null) =>
+    new NotebookDevices(tracker, machine)
 };
 
 const statusBar: JupyterFrontEndPlugin<void> = {

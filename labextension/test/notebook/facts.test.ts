@@ -76,14 +76,16 @@ describe('usesExtension', () => {
 });
 
 describe('asksForMode', () => {
-  it.each(['%hpu_mode lazy', 'x = 1\n%hpu_mode eager --restart', '%hpu_mode --restart lazy'])(
-    'sees %j',
-    source => {
-      expect(asksForMode(source)).toBe(true);
-    }
-  );
+  it.each([
+    '%hpu_mode lazy',
+    'x = 1\n%hpu_mode eager --restart',
+    '%hpu_mode --restart lazy',
+    'hpu_magic.mode("lazy")'
+  ])('sees %j', source => {
+    expect(asksForMode(source)).toBe(true);
+  });
 
-  it.each(['%hpu_mode', '%hpu_mode --restart', 'lazy = 1', '# %hpu_mode lazy'])(
+  it.each(['%hpu_mode', '%hpu_mode --restart', 'lazy = 1', '# %hpu_mode lazy', 'hpu_magic.mode()'])(
     'does not see %j',
     source => {
       expect(asksForMode(source)).toBe(false);
