@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,23 +38,51 @@ QUIET_LAB = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Lab:
-    """A running JupyterLab: its address, its token and the folder it serves."""
+    """A JupyterLab: its address, its token, the folder it serves, and its process."""
 
     url: str
     token: str
     folder: Path
+    command: list[str]
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
 
-    def address(self, path: str) -> str:
+    def start(self) -> None:
+        """Start the server; after `stop` or `kill` at the same address."""
+        with (self.folder / "jupyterlab.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, env=self.environment, stdout=log, stderr=log
+            )
+        wait_until_served(self.url, self.token, self.process)
+
+    def stop(self) -> None:
+        """End the server and its kernels."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(20)
+
+    def kill(self) -> None:
+        """Let the server die without a word, as a crash does."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(20)
+
+    def address(self, path: str, workspace: str | None = None) -> str:
         """Return the address that opens ``path`` of the served folder."""
-        return f"{self.url}/lab/workspaces/{Path(path).stem}/tree/{path}?token={self.token}"
+        workspace = workspace or Path(path).stem
+        return f"{self.url}/lab/workspaces/{workspace}/tree/{path}?token={self.token}"
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Return the notebooks that have a kernel."""
+        with urllib.request.urlopen(f"{self.url}/api/sessions?token={self.token}") as answer:
+            sessions: list[dict[str, Any]] = json.load(answer)
+        return sessions
 
     def kernel_states(self, path: str) -> list[str]:
         """Return the states of the kernels that run the notebook ``path``."""
-        with urllib.request.urlopen(f"{self.url}/api/sessions?token={self.token}") as answer:
-            sessions = json.load(answer)
-        return [one["kernel"]["execution_state"] for one in sessions if one["path"] == path]
+        return [one["kernel"]["execution_state"] for one in self.sessions() if one["path"] == path]
 
 
 def free_port() -> int:
@@ -75,17 +104,19 @@ def wait_until_served(url: str, token: str, process: subprocess.Popen[bytes]) ->
 
 
 @contextlib.contextmanager
-def run_lab(folder: Path) -> Iterator[Lab]:
+def run_lab(
+    folder: Path, settings: Mapping[str, Any] = QUIET_LAB, **environment: str
+) -> Iterator[Lab]:
     """Run JupyterLab on ``folder`` with settings, data and cards of its own."""
-    settings = folder / ".settings"
-    for plugin, values in QUIET_LAB.items():
+    overrides = folder / ".settings"
+    for plugin, values in settings.items():
         package, name = plugin.split(":")
-        file = settings / package / f"{name}.jupyterlab-settings"
+        file = overrides / package / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values))
     port, token = free_port(), secrets.token_hex(16)
-    environment = os.environ | {
-        "JUPYTERLAB_SETTINGS_DIR": str(settings),
+    private = {
+        "JUPYTERLAB_SETTINGS_DIR": str(overrides),
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / ".workspaces"),
         "JUPYTER_RUNTIME_DIR": str(folder / ".runtime"),
         "JUPYTER_CONFIG_DIR": str(folder / ".config"),
@@ -97,15 +128,13 @@ def run_lab(folder: Path) -> Iterator[Lab]:
     command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     command += ["--ServerApp.ip=127.0.0.1", f"--IdentityProvider.token={token}"]
     command += [f"--ServerApp.root_dir={folder}", "--LabApp.extension_manager=readonly"]
-    with (folder / "jupyterlab.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        try:
-            lab = Lab(f"http://127.0.0.1:{port}", token, folder)
-            wait_until_served(lab.url, token, process)
-            yield lab
-        finally:
-            process.terminate()
-            process.wait(20)
+    url = f"http://127.0.0.1:{port}"
+    lab = Lab(url, token, folder, command, {**os.environ, **private, **environment})
+    try:
+        lab.start()
+        yield lab
+    finally:
+        lab.stop()
 
 
 @pytest.fixture(scope="session")
@@ -129,3 +158,13 @@ def browser(chromium: str) -> Iterator[object]:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with run_lab(tmp_path_factory.mktemp("lab")) as running:
         yield running
+
+
+@pytest.fixture
+def page(browser: Any) -> Any:
+    page = browser.new_page(viewport={"width": 1280, "height": 1000}, device_scale_factor=2)
+    page.set_default_timeout(30_000)
+    page.problems = []
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    yield page
+    page.close()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
+from lab_page import (
+    busy_prompt,
+    choose_theme,
+    keep_screenshot,
+    open_notebook,
+    run_all,
+    wait_until,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -54,63 +59,6 @@ POINTS = """() => {
   const lines = sources.find(one => one.data && "train" in one.data)
   return lines ? lines.data.time.length : 0
 }"""
-
-
-def wait_until(page: Any, condition: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
-        page.wait_for_timeout(100)
-
-
-def open_notebook(page: Any, lab: Any, name: str, *cells: str) -> None:
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(source.strip()) for source in cells],
-        metadata={
-            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
-        },
-    )
-    nbformat.write(notebook, lab.folder / name)
-    page.goto(lab.address(name))
-    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
-    wait_until(page, lambda: "idle" in lab.kernel_states(name), 60, "the start of the kernel")
-    # The page hears of the kernel a moment later; run before that, it asks which kernel to use.
-    page.wait_for_timeout(2_000)
-
-
-def run_all(page: Any) -> None:
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_text("Run All Cells", exact=True).click()
-
-
-def choose_theme(page: Any, name: str) -> None:
-    page.get_by_role("menuitem", name="Settings", exact=True).click()
-    page.get_by_text("Theme", exact=True).hover()
-    page.get_by_text(name, exact=True).click()
-    page.wait_for_selector(f"body[data-jp-theme-name='{name}']", state="attached")
-    page.wait_for_timeout(500)
-
-
-def busy_prompt(page: Any, cell: int) -> bool:
-    prompt = page.locator(".jp-Notebook .jp-CodeCell").nth(cell).locator(".jp-InputPrompt")
-    return "[*]" in prompt.inner_text()
-
-
-def keep_screenshot(page: Any, panel: Any, name: str, folder: Path) -> None:
-    chosen = Path(os.environ.get("HPU_MAGIC_SCREENSHOTS") or folder)
-    chosen.mkdir(parents=True, exist_ok=True)
-    panel.scroll_into_view_if_needed()
-    panel.screenshot(path=chosen / name)
-
-
-@pytest.fixture
-def page(browser: Any) -> Any:
-    page = browser.new_page(viewport={"width": 1280, "height": 1000}, device_scale_factor=2)
-    page.set_default_timeout(30_000)
-    page.problems = []
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    yield page
-    page.close()
 
 
 def test_curve_moves_and_stop_works_while_the_cell_is_busy(

@@ -1,0 +1,236 @@
+"""Sidebar, status bar, mode switch and busy cards in a real JupyterLab and a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import QUIET_LAB, Lab, run_lab
+from lab_page import (
+    busy_prompt,
+    choose_theme,
+    keep_screenshot,
+    open_notebook,
+    run_all,
+    screenshots,
+    wait_until,
+)
+
+pytestmark = pytest.mark.browser
+
+NOTIFYING = {
+    **QUIET_LAB,
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+}
+LOAD = "%load_ext hpu_magic\nimport torch"
+TAKE = "kept = torch.empty(3 << 30, dtype=torch.uint8, device='hpu')\nprint('took a card')"
+MODE = "from habana_frameworks.torch.utils.internal import is_lazy\n"
+MODE += "print('loaded', 'lazy' if is_lazy() else 'eager')"
+STATUS = ".hpu-StatusItem button"
+SWITCH = ".jp-NotebookPanel:not(.lm-mod-hidden) .hpu-ModeSwitch select"
+OPEN_SIDEBAR = ".jp-SideBar [data-id='hpu_magic-sidebar']"
+DIALOG = ".jp-Dialog"
+TOAST = ".Toastify__toast"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A machine with a single card."""
+    folder = tmp_path_factory.mktemp("one_card")
+    with run_lab(folder, NOTIFYING, HPU_MAGIC_CARDS="1") as running:
+        yield running
+
+
+def shown_notebook(page: Any) -> Any:
+    return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+
+
+def output(page: Any, cell: int) -> str:
+    """Text below a cell of the notebook that is shown."""
+    area = shown_notebook(page).locator(".jp-CodeCell").nth(cell).locator(".jp-OutputArea")
+    return str(area.inner_text())
+
+
+def wait_for_output(page: Any, cell: int, text: str, seconds: float = 60) -> None:
+    wait_until(page, lambda: text in output(page, cell), seconds, f"{text!r} below cell {cell}")
+
+
+def wait_for_text(page: Any, selector: str, text: str, seconds: float = 20) -> None:
+    found = page.locator(selector).filter(has_text=text)
+    wait_until(page, lambda: found.count() > 0, seconds, f"{text!r} in {selector}")
+
+
+def press(page: Any, button: str) -> None:
+    page.locator(DIALOG).get_by_role("button", name=button).click()
+
+
+def restart_and_run_all(page: Any) -> None:
+    page.get_by_role("menuitem", name="Kernel", exact=True).click()
+    page.get_by_text("Restart Kernel and Run All Cells…", exact=True).click()
+    press(page, "Confirm Kernel Restart")
+
+
+def saved_mode(page: Any, lab: Lab, name: str) -> str:
+    """Save the notebook and return the mode that its file stores."""
+    before = (lab.folder / name).stat().st_mtime_ns
+    page.keyboard.press("Control+s")
+    wait_until(
+        page, lambda: (lab.folder / name).stat().st_mtime_ns != before, 10, f"the saving of {name}"
+    )
+    page.wait_for_timeout(500)
+    return str(json.loads((lab.folder / name).read_text())["metadata"]["hpu_magic"]["mode"])
+
+
+def test_second_notebook_is_told_who_holds_the_card_and_frees_it(
+    page: Any, lab: Lab, tmp_path: Path
+) -> None:
+    busy = f"{TAKE}\nimport time; time.sleep(8)"
+    open_notebook(page, lab, "first.ipynb", LOAD, busy, workspace="cards")
+    run_all(page)
+    wait_for_text(page, STATUS, "HPU 0 · eager · 3.00 / 96 GiB", 60)
+    assert busy_prompt(page, 1), "the status bar has to tell while the cell runs"
+    keep_screenshot(page, page.locator("#jp-main-statusbar"), "status-bar.png", tmp_path)
+    wait_until(page, lambda: not busy_prompt(page, 1), 20, "the end of the cell")
+
+    open_notebook(page, lab, "second.ipynb", LOAD, TAKE, workspace="cards")
+    run_all(page)
+    wait_for_text(page, TOAST, "HPU 0 is busy: first.ipynb holds it.", 60)
+    keep_screenshot(page, page.locator(TOAST), "busy-card.png", tmp_path)
+
+    page.locator(STATUS).click()
+    row = page.locator(".hpu-Card")
+    wait_for_text(page, ".hpu-Card .hpu-Holder-name", "first.ipynb")
+    assert row.count() == 1
+    page.locator(TOAST).get_by_role("button", name="Shut down kernel").click()
+    assert "first.ipynb" in page.locator(DIALOG).inner_text()
+    press(page, "Shut Down")
+    wait_for_text(page, ".hpu-Card-state", "free")
+    assert [one["path"] for one in lab.sessions()] == ["second.ipynb"]
+
+    run_all(page)
+    wait_for_output(page, 1, "took a card")
+    wait_for_text(page, ".hpu-Card .hpu-Holder-name", "second.ipynb")
+    assert page.problems == []
+
+
+def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
+    page: Any, lab: Lab, tmp_path: Path
+) -> None:
+    variable = "import os; print('variable', os.environ.get('PT_HPU_LAZY_MODE'))"
+    open_notebook(page, lab, "mode.ipynb", variable, LOAD, MODE)
+    run_all(page)
+    wait_for_output(page, 2, "loaded eager")
+    assert "variable None" in output(page, 0)
+    switch = page.locator(SWITCH)
+    wait_until(page, lambda: switch.input_value() == "eager", 20, "the loaded mode in the switch")
+
+    switch.select_option("lazy")
+    press(page, "Later")
+    chosen = switch.locator("option:checked")
+    wait_until(
+        page,
+        lambda: chosen.inner_text() == "eager → lazy after restart",
+        10,
+        "the requested mode in the switch",
+    )
+    keep_screenshot(
+        page, shown_notebook(page).locator(".jp-NotebookPanel-toolbar"), "mode.png", tmp_path
+    )
+
+    # The first cell of the new kernel knows the mode already.
+    restart_and_run_all(page)
+    wait_for_output(page, 2, "loaded lazy")
+    assert "variable 1" in output(page, 0)
+    wait_until(page, lambda: chosen.inner_text() == "lazy", 20, "the loaded mode in the switch")
+
+    switch.select_option("eager")
+    press(page, "Restart")
+    wait_until(page, lambda: lab.kernel_states("mode.ipynb") == ["idle"], 30, "the restart")
+    page.wait_for_timeout(1_000)
+    run_all(page)
+    wait_for_output(page, 2, "loaded eager")
+    assert saved_mode(page, lab, "mode.ipynb") == "eager"
+    assert page.problems == []
+
+
+def test_mode_typed_in_a_cell_is_stored_with_the_notebook(page: Any, lab: Lab) -> None:
+    open_notebook(page, lab, "typed.ipynb", LOAD, "%hpu_mode lazy")
+    run_all(page)
+    chosen = page.locator(SWITCH).locator("option:checked")
+    wait_until(
+        page,
+        lambda: chosen.count() > 0 and chosen.inner_text() == "eager → lazy after restart",
+        60,
+        "the typed mode in the switch",
+    )
+    assert saved_mode(page, lab, "typed.ipynb") == "lazy"
+
+
+def test_plain_notebook_shows_neither_switch_nor_status(page: Any, lab: Lab) -> None:
+    open_notebook(page, lab, "plain.ipynb", "print('hello')")
+    run_all(page)
+    wait_for_output(page, 0, "hello")
+    page.wait_for_timeout(1_000)
+    assert not page.locator(SWITCH).is_visible()
+    assert not page.locator(STATUS).is_visible()
+
+
+def test_sidebar_comes_back_after_the_server_was_killed(page: Any, lab: Lab) -> None:
+    open_notebook(page, lab, "lost.ipynb", LOAD)
+    page.locator(OPEN_SIDEBAR).click()
+    wait_for_text(page, ".hpu-Cards-headline", "1 simulated")
+    lab.kill()
+    wait_for_text(page, ".hpu-Notice-title", "Connection to the server lost", 30)
+    lab.start()
+    notice = page.locator(".hpu-Notice")
+    wait_until(page, lambda: not notice.is_visible(), 45, "the recovery of the sidebar")
+    wait_for_text(page, ".hpu-Cards-headline", "1 simulated")
+
+
+def picture_of_sidebar(page: Any, name: str, folder: Path) -> None:
+    """Take the sidebar down to its last card."""
+    box = page.locator(".hpu-Cards").bounding_box()
+    cards = page.locator(".hpu-Cards-list").bounding_box()
+    box["height"] = cards["y"] + cards["height"] + 8 - box["y"]
+    page.screenshot(path=screenshots(folder) / name, clip=box)
+
+
+def test_several_cards_in_both_themes(
+    page: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    moving = "from time import sleep\n\nbatches = []\nfor step in range(600):\n"
+    moving += "    batches.append(torch.empty(1 << 30, dtype=torch.uint8, device='hpu'))\n"
+    moving += "    if len(batches) > {most}:\n        del batches[:{freed}]\n    sleep(0.2)"
+    page.set_viewport_size({"width": 1120, "height": 680})
+    with run_lab(tmp_path_factory.mktemp("four_cards"), NOTIFYING, HPU_MAGIC_CARDS="4") as lab:
+        for name, most, freed in (("train.ipynb", 80, 52), ("evaluate.ipynb", 18, 5)):
+            cells = LOAD, moving.format(most=most, freed=freed)
+            open_notebook(page, lab, name, *cells, workspace="cards")
+            if not page.locator(".hpu-Cards").is_visible():
+                page.locator(OPEN_SIDEBAR).click()
+            run_all(page)
+        wait_for_text(page, ".hpu-Holder-name", "evaluate.ipynb", 60)
+        # A picture wants a history to show.
+        page.wait_for_timeout(45_000 if "HPU_MAGIC_SCREENSHOTS" in os.environ else 2_000)
+        names = page.locator(".hpu-Holder-name").all_inner_texts()
+        assert names == ["train.ipynb", "evaluate.ipynb"]
+        assert "2 in use" in page.locator(".hpu-Cards-headline").inner_text()
+        wait_for_text(page, STATUS, "HPU 1 · eager · ")
+        page.screenshot(path=screenshots(tmp_path) / "jupyterlab.png")
+        picture_of_sidebar(page, "sidebar.png", tmp_path)
+        choose_theme(page, "JupyterLab Dark")
+        picture_of_sidebar(page, "sidebar-dark.png", tmp_path)
+        choose_theme(page, "JupyterLab Light")
+        page.locator(".hpu-Card-title").first.click()
+        charts = page.locator(".hpu-CardCharts")
+        charts.locator("canvas").first.wait_for()
+        page.wait_for_timeout(1_500)
+        keep_screenshot(page, charts, "card.png", tmp_path)
+    assert page.problems == []
