@@ -6,7 +6,14 @@ import type { Widget } from '@lumino/widgets';
 import type { Series } from '../model/history';
 import type { Machine } from '../model/machine';
 import type { Metric } from '../model/snapshot';
-import { cardTitle, holderName, memoryText, notice, productName } from '../model/wording';
+import {
+  cardTitle,
+  holderName,
+  memoryText,
+  notice,
+  occupancy,
+  productName
+} from '../model/wording';
 import { CardsView } from '../view/cardsview';
 import { element, setText } from '../view/dom';
 import { cardIcon } from '../view/icons';
@@ -113,15 +120,16 @@ export class CardCharts extends CardsView {
 
   /** Say which card this is, what it does now, and what keeps it from showing more. */
   private _describe(): void {
-    const { snapshot, connection } = this.machine;
-    const problem = notice(connection, snapshot);
+    const { snapshot, missed, connection } = this.machine;
+    const problem = notice(connection, snapshot, missed);
     this._notice.show(problem);
     const card = this.machine.card(this.index);
     setText(this._number, cardTitle({ index: this.index }));
     if (card) {
       const product = card.simulated ? `simulated ${productName(card)}` : productName(card);
-      const holders = card.holders.map(holderName).join(', ') || 'free';
-      const parts = [product, memoryText(card), holders];
+      const holders = card.holders.map(holderName).join(', ');
+      const free = occupancy(card) === 'free' ? 'free' : '';
+      const parts = [product, memoryText(card), holders, free];
       setText(this._summary, parts.filter(part => part !== '').join(' · '));
     } else {
       setText(this._summary, '');

@@ -10,6 +10,7 @@ import { StreamConnection } from './connection';
 import type { ConnectionState } from './connection';
 import { History } from './history';
 import { fetchSnapshot, shutDownHolder } from './server';
+import { isMissed } from './snapshot';
 import type { Card, Snapshot, StreamMessage } from './snapshot';
 
 /** What the user may choose; see the settings' schema. */
@@ -62,9 +63,14 @@ export class Machine implements IDisposable {
     return this._changed;
   }
 
-  /** The newest sample, or null before the first one. */
+  /** The newest sample that holds something, or null before the first one. */
   get snapshot(): Snapshot | null {
     return this._snapshot;
+  }
+
+  /** Why there is no newer sample than `snapshot`, where the server has told. */
+  get missed(): string | null {
+    return this._missed;
   }
 
   get history(): History {
@@ -127,7 +133,12 @@ export class Machine implements IDisposable {
     if (message.type === 'history') {
       this._history.fill(message);
     } else {
-      this._snapshot = message;
+      const missed = isMissed(message);
+      this._missed = missed ? message.reason : null;
+      // The last figures are worth more than none, as long as they are marked as such.
+      if (!missed || this._snapshot === null) {
+        this._snapshot = message;
+      }
       this._history.push(message);
     }
     this._changed.emit();
@@ -139,4 +150,5 @@ export class Machine implements IDisposable {
   private _history: History;
   private _options = DEFAULT_OPTIONS;
   private _snapshot: Snapshot | null = null;
+  private _missed: string | null = null;
 }

@@ -51,6 +51,11 @@ export interface Snapshot {
   readonly cards: readonly Card[];
 }
 
+/** Whether the server could not read any card this time; its `reason` says why. */
+export function isMissed({ cards, reason }: Snapshot): boolean {
+  return reason !== null && cards.length > 0 && cards.every(card => card.error === reason);
+}
+
 /** The measurements that have a history. */
 export const METRICS = ['memory_used', 'utilization', 'temperature', 'power'] as const;
 export type Metric = (typeof METRICS)[number];

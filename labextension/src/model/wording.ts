@@ -10,7 +10,8 @@ export type MemoryLevel = 'normal' | 'warning' | 'critical';
 
 /** Why a view has nothing, or nothing new, to show. */
 export interface Notice {
-  readonly kind: 'waiting' | 'empty' | 'lost' | 'blocked' | 'missing' | 'refused';
+  readonly kind:
+    'waiting' | 'empty' | 'remark' | 'missed' | 'lost' | 'blocked' | 'missing' | 'refused';
   readonly title: string;
   readonly detail: string;
   /** When the next attempt is made, `Date.now()`'s time. */
@@ -41,9 +42,29 @@ export function inventory(cards: readonly Card[]): string {
   return words.join(' ');
 }
 
-/** Say how many of them have a holder: `2 in use`. */
+/**
+ * What is known of a card's holder: seen, not seen although there must be one, none,
+ * or nothing, because the card cannot be read.
+ */
+export type Occupancy = 'held' | 'unseen' | 'free' | 'unknown';
+
+// The driver itself takes up to about a hundredth of a free card's memory.
+const MOST_OF_FREE_CARD = 1 / 50;
+
+/** Tell whether a card is in use. */
+export function occupancy(card: Card): Occupancy {
+  if (card.holders.length > 0) {
+    return 'held';
+  }
+  if (card.error !== null) {
+    return 'unknown';
+  }
+  return (memoryShare(card) ?? 0) > MOST_OF_FREE_CARD ? 'unseen' : 'free';
+}
+
+/** Say how many of them are in use: `2 in use`. */
 export function inUse(cards: readonly Card[]): string {
-  const held = cards.filter(card => card.holders.length > 0).length;
+  const held = cards.filter(card => ['held', 'unseen'].includes(occupancy(card))).length;
   return `${held === 0 ? 'none' : held} in use`;
 }
 
@@ -127,8 +148,12 @@ export function shutdownWarning(card: Card, holder: Holder): string {
   );
 }
 
-/** Say why there is nothing, or nothing new, to show; null when all is well. */
-export function notice(state: ConnectionState, snapshot: Snapshot | null): Notice | null {
+/** Say why there is nothing, nothing new, or not all to show; null when all is well. */
+export function notice(
+  state: ConnectionState,
+  snapshot: Snapshot | null,
+  missed: string | null
+): Notice | null {
   switch (state.kind) {
     case 'lost':
       return {
@@ -171,7 +196,15 @@ export function notice(state: ConnectionState, snapshot: Snapshot | null): Notic
   if (snapshot.cards.length === 0) {
     return { kind: 'empty', title: 'No Gaudi card', detail: snapshot.reason ?? '' };
   }
+  if (missed !== null) {
+    return { kind: 'missed', title: 'No new figures', detail: missed };
+  }
   return snapshot.reason
-    ? { kind: 'empty', title: 'No new figures', detail: snapshot.reason }
+    ? { kind: 'remark', title: 'Not everything can be seen', detail: snapshot.reason }
     : null;
+}
+
+/** Whether the figures beside a notice are old ones. */
+export function isStale(problem: Notice | null): boolean {
+  return problem !== null && problem.kind !== 'remark' && problem.kind !== 'waiting';
 }

@@ -1,5 +1,5 @@
 import type { Machine } from '../model/machine';
-import { inUse, inventory, notice } from '../model/wording';
+import { inUse, inventory, isStale, notice } from '../model/wording';
 import { CardsView } from '../view/cardsview';
 import { element, setText } from '../view/dom';
 import { cardIcon } from '../view/icons';
@@ -38,10 +38,10 @@ export class CardsPanel extends CardsView {
   }
 
   protected draw(): void {
-    const { snapshot, connection, history, options } = this.machine;
-    const problem = notice(connection, snapshot);
+    const { snapshot, missed, connection, history, options } = this.machine;
+    const problem = notice(connection, snapshot, missed);
     this._notice.show(problem);
-    this.node.classList.toggle('hpu-mod-stale', problem !== null);
+    this.node.classList.toggle('hpu-mod-stale', isStale(problem));
     const cards = snapshot?.cards ?? [];
     this._headline.hidden = cards.length === 0;
     if (cards.length > 0) {

@@ -8,8 +8,10 @@ import {
   memoryLevel,
   memoryShare,
   memoryText,
+  occupancy,
   productName
 } from '../model/wording';
+import type { Occupancy } from '../model/wording';
 import { element, setAttribute, setText } from '../view/dom';
 import { HolderList } from './holders';
 import type { HolderActions } from './holders';
@@ -19,6 +21,14 @@ import { Sparkline } from './sparkline';
 export interface CardActions extends HolderActions {
   open(index: number): void;
 }
+
+// A holder that is seen stands below.
+const OCCUPANCY_TEXT: Record<Occupancy, string> = {
+  held: '',
+  unseen: 'in use',
+  free: 'free',
+  unknown: ''
+};
 
 /** One card in the sidebar. */
 export class CardRow {
@@ -41,14 +51,13 @@ export class CardRow {
 
   /** Show the card's newest sample. */
   update(card: Card, options: MachineOptions): void {
-    const held = card.holders.length > 0;
-    // Who holds a card that cannot be read is not known.
-    const free = !held && card.error === null;
+    const state = occupancy(card);
+    const free = state === 'free';
     setText(this._number, cardTitle(card));
     setText(this._name, productName(card));
     setText(this._badge, card.simulated ? 'simulated' : 'real');
     this._badge.classList.toggle('hpu-mod-simulated', card.simulated);
-    setText(this._state, free ? 'free' : '');
+    setText(this._state, OCCUPANCY_TEXT[state]);
     if (free !== this._free) {
       this._free = free;
       this.node.classList.toggle('hpu-mod-free', free);
@@ -62,7 +71,8 @@ export class CardRow {
     this._updateMemory(card, options);
     this._updateFacts(card);
     // An empty card that tells nothing else needs no line for its zero.
-    this._figures.hidden = !held && !card.memory_used && this._facts.childElementCount === 0;
+    this._figures.hidden =
+      state !== 'held' && !card.memory_used && this._facts.childElementCount === 0;
     this._error.hidden = card.error === null;
     setText(this._error, card.error ?? '');
     this._holders.update(card);

@@ -61,6 +61,20 @@ describe('Machine', () => {
     expect(changed).toHaveBeenCalled();
   });
 
+  it('keeps the last figures while the server misses samples', () => {
+    machine.watch();
+    const why = 'The driver did not answer within 5 s.';
+    const missed = snapshot(1001, [card(0, { memory_used: null, error: why })], why);
+    deliver({ type: 'snapshot', ...snapshot(1000, [card(0, { memory_used: 3 })]) });
+    deliver({ type: 'snapshot', ...missed });
+    expect(machine.card(0)?.memory_used).toBe(3);
+    expect(machine.missed).toBe(why);
+    expect([...machine.history.series(0).memory_used]).toEqual([3, NaN]);
+    deliver({ type: 'snapshot', ...snapshot(1002, [card(0, { memory_used: 4 })]) });
+    expect(machine.card(0)?.memory_used).toBe(4);
+    expect(machine.missed).toBeNull();
+  });
+
   it('keeps what it has when the user wants a longer history', () => {
     machine.watch();
     deliver({ type: 'snapshot', ...snapshot(1000) });

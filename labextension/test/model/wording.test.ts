@@ -5,12 +5,14 @@ import {
   holderName,
   inUse,
   inventory,
+  isStale,
   kernelPhrase,
   measurements,
   memoryLevel,
   memoryShare,
   memoryText,
   notice,
+  occupancy,
   productName,
   shutdownWarning
 } from '../../src/model/wording';
@@ -24,6 +26,7 @@ describe('the headline', () => {
     expect(inventory(cards)).toBe('3 simulated Gaudi2 cards');
     expect(inUse(cards)).toBe('1 in use');
     expect(inUse([card(0)])).toBe('none in use');
+    expect(inUse([card(0, { memory_used: 2 ** 33 })])).toBe('1 in use');
   });
 
   it('names only what all cards share', () => {
@@ -37,6 +40,14 @@ describe('a card', () => {
   it('goes by its generation, else by its name', () => {
     expect(productName(card(0, { name: 'HL-225' }))).toBe('Gaudi2');
     expect(productName(card(0, { name: 'HL-225', generation: null }))).toBe('HL-225');
+  });
+
+  it('is free only where that is known', () => {
+    expect(occupancy(card(0))).toBe('free');
+    expect(occupancy(card(0, { memory_used: 2 ** 29 }))).toBe('free');
+    expect(occupancy(card(0, { memory_used: 2 ** 33 }))).toBe('unseen');
+    expect(occupancy(card(0, { error: 'No permission.' }))).toBe('unknown');
+    expect(occupancy(card(0, { holders: [process], error: 'Hot.' }))).toBe('held');
   });
 
   it('has no words for what is absent', () => {
@@ -92,32 +103,39 @@ describe('notice', () => {
   const live = { kind: 'live' } as const;
 
   it('is silent when all is well', () => {
-    expect(notice(live, snapshot(1))).toBeNull();
-    expect(notice({ kind: 'connecting' }, snapshot(1))).toBeNull();
+    expect(notice(live, snapshot(1), null)).toBeNull();
+    expect(notice({ kind: 'connecting' }, snapshot(1), null)).toBeNull();
   });
 
   it('waits for the first sample', () => {
-    expect(notice({ kind: 'connecting' }, null)?.kind).toBe('waiting');
+    expect(notice({ kind: 'connecting' }, null, null)?.kind).toBe('waiting');
   });
 
   it('passes on why there are no cards, or no new figures', () => {
-    const none = notice(live, snapshot(1, [], 'The Gaudi driver is not loaded.'));
+    const none = notice(live, snapshot(1, [], 'The Gaudi driver is not loaded.'), null);
     expect(none).toMatchObject({
       title: 'No Gaudi card',
       detail: 'The Gaudi driver is not loaded.'
     });
-    const hung = notice(live, snapshot(1, [card(0)], 'The driver did not answer within 5 s.'));
-    expect(hung).toMatchObject({ title: 'No new figures' });
+    const hung = notice(live, snapshot(1), 'The driver did not answer within 5 s.');
+    expect(hung).toMatchObject({ kind: 'missed', title: 'No new figures' });
+    expect(isStale(hung)).toBe(true);
+  });
+
+  it('does not take a remark on fresh figures for a loss', () => {
+    const remark = notice(live, snapshot(1, [card(0)], 'Card 0 is in use by others.'), null);
+    expect(remark?.detail).toBe('Card 0 is in use by others.');
+    expect(isStale(remark)).toBe(false);
   });
 
   it('says of old figures that they are old', () => {
     const lost = { kind: 'lost', retryAt: 5 } as const;
-    expect(notice(lost, snapshot(1))).toMatchObject({ retryAt: 5 });
-    expect(notice(lost, snapshot(1))?.detail).toContain('last');
-    expect(notice(lost, null)?.detail).toBe('');
+    expect(notice(lost, snapshot(1), null)).toMatchObject({ retryAt: 5 });
+    expect(notice(lost, snapshot(1), null)?.detail).toContain('last');
+    expect(notice(lost, null, null)?.detail).toBe('');
   });
 
   it.each(['missing', 'refused', 'blocked'] as const)('says what to do when %s', kind => {
-    expect(notice({ kind, retryAt: 5 }, null)?.detail.length).toBeGreaterThan(20);
+    expect(notice({ kind, retryAt: 5 }, null, null)?.detail.length).toBeGreaterThan(20);
   });
 });
