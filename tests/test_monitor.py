@@ -188,11 +188,11 @@ def test_ancestors_are_named_nearest_first(start):
         line := [],
     )
     grandchild = int(line[0])
-    assert processes.ancestors(grandchild)[:3] == [child.pid, os.getpid(), os.getppid()]
+    assert processes.Ancestry().of(grandchild)[:3] == [child.pid, os.getpid(), os.getppid()]
     child.stdin.write("\n")
     child.stdin.flush()
     child.wait()
-    assert processes.ancestors(grandchild) == []
+    assert processes.Ancestry().of(grandchild) == []
 
 
 CARD = monitor.CardReading(2, 2, "HL-225", "GAUDI2", False, 60 << 30, 96 << 30)

@@ -93,20 +93,40 @@ def describe(pid: int) -> Holder:
     return Holder(pid, line, user)
 
 
-def ancestors(pid: int) -> list[int]:
-    """Return the pids of a process's parent, its parent's parent and so on."""
+def user(pid: int) -> str | None:
+    """Return the login name of a process's owner; None when it ended or hides it."""
     import psutil
 
-    chain: list[int] = []
     try:
-        # A pid that is given anew meanwhile could close a circle.
-        while pid and pid not in chain[:-1]:
-            pid = psutil.Process(pid).ppid()
-            chain.append(pid)
+        return psutil.Process(pid).username()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
-        # The rest of the line is out of sight.
+        return None
+
+
+class Ancestry:
+    """Parents of processes at one moment; each is asked for once, however many descend from it."""
+
+    def __init__(self) -> None:
+        self._parents: dict[int, int] = {}
+
+    def of(self, pid: int) -> list[int]:
+        """Return the pids of a process's parent, its parent's parent and so on."""
+        chain: list[int] = []
+        # A pid that is given anew meanwhile could close a circle.
+        while (pid := self._parent(pid)) and pid not in chain:
+            chain.append(pid)
         return chain
-    return [ancestor for ancestor in chain if ancestor]
+
+    def _parent(self, pid: int) -> int:
+        import psutil
+
+        if pid not in self._parents:
+            try:
+                self._parents[pid] = psutil.Process(pid).ppid() if pid else 0
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                # The rest of the line is out of sight.
+                self._parents[pid] = 0
+        return self._parents[pid]
 
 
 def _listing(directory: Path) -> list[str]:

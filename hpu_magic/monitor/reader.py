@@ -14,7 +14,7 @@ from typing import Any
 
 from hpu_magic import monitor
 
-from .processes import ancestors
+from .processes import Ancestry
 from .record import as_record
 
 READY = b"ready\n"
@@ -25,9 +25,10 @@ _LONGEST = 60.0  # seconds
 def read() -> dict[str, Any]:
     """Take a snapshot as a record; each holder names its ``ancestors`` too, nearest first."""
     record = as_record(monitor.snapshot())
+    ancestry = Ancestry()
     for card in record["cards"]:
         for holder in card["holders"]:
-            holder["ancestors"] = ancestors(holder["pid"])
+            holder["ancestors"] = ancestry.of(holder["pid"])
     return record
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpu_magic.simulator import cards
 
-from .processes import describe
+from .processes import user
 from .reading import CardReading, Holder
 
 
@@ -24,7 +24,7 @@ def _reading(state: cards.CardState) -> CardReading:
     holders: tuple[Holder, ...] = ()
     if state.holder:
         pid = state.holder.pid
-        holders = (describe(pid) if pid else Holder(0, state.holder.command, None),)
+        holders = (Holder(pid, state.holder.command, user(pid) if pid else None),)
     return CardReading(
         index=state.module_id,
         module_id=state.module_id,
