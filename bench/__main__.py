@@ -17,6 +17,7 @@ FAMILIES = (
     "panel",
     "loading",
     "memory",
+    "server",
     "frontend",
 )
 ROW = "{:<44} {:>10} {:<6} {:>9}  {}"

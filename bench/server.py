@@ -1,0 +1,182 @@
+"""What the sidebar's part in the Jupyter server costs: time, memory and processor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from timeit import repeat
+from typing import Any
+
+import psutil
+
+from .harness import Figure
+
+CARDS = 8
+CLIENTS = 5
+SECONDS = 20.0
+SAMPLES = 20_000
+WARM_UP = 1_200  # samples until the ring has been filled twice
+
+_HOLD = "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
+
+
+def figures() -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as directory, held_cards(Path(directory)) as environment:
+        yield Figure("snapshot of eight held cards", snapshot_milliseconds(environment), "ms", 2.0)
+        with server(Path(directory), environment) as (process, address, token):
+            share = asyncio.run(processor_share(process, address, token))
+        yield Figure("server, eight cards at 1 Hz, five clients", share, "%", 1.0)
+    growth = asyncio.run(growth_per_sample())
+    yield Figure("server's growth over 20,000 samples", growth, "B each", 0.1)
+
+
+@contextmanager
+def held_cards(directory: Path) -> Iterator[dict[str, str]]:
+    """Let a process hold each card; yields the environment in which to see them."""
+    environment = {
+        **os.environ,
+        "HPU_MAGIC_CARDS_DIR": str(directory / "cards"),
+        "HPU_MAGIC_CARDS": str(CARDS),
+        "JUPYTER_RUNTIME_DIR": str(directory / "runtime"),
+    }
+    environment.pop("HPU_MAGIC_SIMULATOR", None)  # the server imports no torch, so needs none
+    with ExitStack() as owners:
+        for _ in range(CARDS):
+            owner = subprocess.Popen(
+                [sys.executable, "-c", _HOLD],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            owners.callback(owner.communicate)
+            owners.callback(owner.kill)
+            assert owner.stdout is not None
+            owner.stdout.readline()
+        yield environment
+
+
+def snapshot_milliseconds(environment: dict[str, str]) -> float:
+    """Median time of a snapshot with holders and ancestors, as the reader takes it."""
+    code = "from bench import server; server.measure_snapshot()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def measure_snapshot() -> None:
+    """Print the median; runs where the cards are seen."""
+    from hpu_magic.monitor import reader
+
+    assert all(card["holders"] for card in reader.read()["cards"])
+    print(1000 * statistics.median(repeat(reader.read, number=1, repeat=300)))
+
+
+@contextmanager
+def server(
+    directory: Path, environment: dict[str, str]
+) -> Iterator[tuple[psutil.Process, str, str]]:
+    """Start a Jupyter server; yields its process, its WebSocket address and its token."""
+    token = secrets.token_hex(16)
+    command = [
+        *(sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root"),
+        *("--ip=127.0.0.1", "--port=0", f"--IdentityProvider.token={token}"),
+        f"--ServerApp.root_dir={directory}",
+        "--ServerApp.jpserver_extensions={'hpu_magic': True}",
+    ]
+    silent = subprocess.DEVNULL
+    with subprocess.Popen(command, env=environment, stdout=silent, stderr=silent) as started:
+        try:
+            place = directory / "runtime" / f"jpserver-{started.pid}.json"
+            while not place.exists():
+                if started.poll() is not None:
+                    raise RuntimeError(f"The Jupyter server ended with {started.returncode}.")
+                time.sleep(0.1)
+            time.sleep(2)  # it has work of its own when it starts
+            address = json.loads(place.read_text())["url"].replace("http", "ws", 1)
+            yield psutil.Process(started.pid), f"{address}hpu_magic/stream?interval=1", token
+        finally:
+            started.terminate()
+
+
+async def processor_share(process: psutil.Process, address: str, token: str) -> float:
+    """Percent of one core that the server and its reader take while clients listen."""
+    from tornado.httpclient import HTTPRequest
+    from tornado.websocket import websocket_connect
+
+    headers = {"Authorization": f"token {token}"}
+    clients = [
+        await websocket_connect(HTTPRequest(address, headers=headers)) for _ in range(CLIENTS)
+    ]
+
+    async def listen(client: Any) -> int:
+        received = 0
+        while (message := await client.read_message()) is not None:
+            received += json.loads(message)["type"] == "snapshot"
+        return received
+
+    listening = [asyncio.ensure_future(listen(client)) for client in clients]
+    await asyncio.sleep(3)
+    before, started = processor_seconds(process), time.perf_counter()
+    await asyncio.sleep(SECONDS)
+    spent, taken = processor_seconds(process) - before, time.perf_counter() - started
+    for client in clients:
+        client.close()
+    received = await asyncio.gather(*listening)
+    if min(received) < 0.8 * SECONDS:
+        raise RuntimeError(f"Clients missed samples: they got {received} in {taken:.0f} s.")
+    return 100 * spent / taken
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    """Processor time so far of a process and its children."""
+    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
+    return sum(one.user + one.system for one in times)
+
+
+async def growth_per_sample() -> float:
+    """Bytes by which the server's memory grows with each sample, beyond the ring."""
+    from hpu_magic.monitor import reader
+    from hpu_magic.server.sampler import Record, Sampler
+
+    template = reader.read()
+
+    class Cards:
+        async def read(self) -> Record:
+            cards = [{**card, "holders": []} for card in template["cards"]]
+            return {**template, "cards": cards}
+
+        async def stop(self) -> None:
+            pass
+
+    async def join(_: Record) -> None:
+        pass
+
+    sampler = Sampler(Cards(), join, logging.getLogger("bench"))
+    sampler.subscribe(lambda message: None, 60.0)
+    for _ in range(WARM_UP):
+        await sampler.fresh()
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            await sampler.fresh()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(SAMPLES):
+            await sampler.fresh()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        await sampler.stop()
+    return max(after - before, 0) / SAMPLES
