@@ -140,9 +140,8 @@ def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
         10,
         "the requested mode in the switch",
     )
-    keep_screenshot(
-        page, shown_notebook(page).locator(".jp-NotebookPanel-toolbar"), "mode.png", tmp_path
-    )
+    toolbar = shown_notebook(page).locator(".jp-NotebookPanel-toolbar")
+    keep_screenshot(page, toolbar, "mode-switch.png", tmp_path)
 
     # The first cell of the new kernel knows the mode already.
     restart_and_run_all(page)
@@ -210,7 +209,7 @@ def test_several_cards_in_both_themes(
     moving += "    if len(batches) > {most}:\n        del batches[:{freed}]\n    sleep(0.2)"
     page.set_viewport_size({"width": 1120, "height": 680})
     with run_lab(tmp_path_factory.mktemp("four_cards"), NOTIFYING, HPU_MAGIC_CARDS="4") as lab:
-        for name, most, freed in (("train.ipynb", 80, 52), ("evaluate.ipynb", 18, 5)):
+        for name, most, freed in (("train.ipynb", 80, 52), ("evaluate.ipynb", 22, 17)):
             cells = LOAD, moving.format(most=most, freed=freed)
             open_notebook(page, lab, name, *cells, workspace="cards")
             if not page.locator(".hpu-Cards").is_visible():

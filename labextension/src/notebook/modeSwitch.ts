@@ -18,7 +18,6 @@ export class ModeSwitch extends Widget {
     box.className = 'jp-HTMLSelect jp-DefaultStyle';
     this._select = document.createElement('select');
     this._select.setAttribute('aria-label', 'Execution mode of the HPU');
-    this._select.append(new Option(DEFAULT, ''), ...MODES.map(mode => new Option(mode, mode)));
     this._select.addEventListener('change', () => void this._onChange());
     const caret = caretDownEmptyIcon.element({
       tag: 'span',
@@ -48,11 +47,15 @@ export class ModeSwitch extends Widget {
   private _refresh(): void {
     this.setHidden(!this._isWanted || !this._device.inUse);
     const view = modeView(this._device.facts, this._device.storedMode);
-    for (const option of this._select.options) {
-      option.textContent = isMode(option.value) ? view.labels[option.value] : DEFAULT;
-      // Nobody can ask for the default again once a mode is asked for.
-      option.hidden = option.value === '' && view.value !== '';
+    // Facts come every other second; a list that is open must not change under the user's hand.
+    const looks = JSON.stringify(view);
+    if (looks === this._looks) {
+      return;
     }
+    this._looks = looks;
+    const options = MODES.map(mode => new Option(view.labels[mode], mode));
+    // Nobody can ask for the default again once a mode is asked for.
+    this._select.replaceChildren(...(view.value ? [] : [new Option(DEFAULT, '')]), ...options);
     this._select.value = view.value;
     this._select.title = view.tooltip;
     this.node.classList.toggle('hpu-mod-pending', view.pending);
@@ -70,6 +73,7 @@ export class ModeSwitch extends Widget {
     } catch (error) {
       Notification.error(error instanceof Error ? error.message : String(error));
     }
+    this._looks = '';
     this._refresh();
   }
 
@@ -89,5 +93,6 @@ export class ModeSwitch extends Widget {
   }
 
   private _isWanted = false;
+  private _looks = '';
   private readonly _select: HTMLSelectElement;
 }

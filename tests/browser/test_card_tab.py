@@ -1,0 +1,136 @@
+"""A card's tab, and who is asked for samples when, in a real JupyterLab and a real Chromium."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import Lab
+from lab_page import wait_until
+
+pytestmark = pytest.mark.browser
+
+# A process, no kernel, whose name would be markup if anybody took it for such.
+NAME = "<img src=x onerror=alert(1)>.py"
+HOLDER = """
+import itertools, struct, sys, threading, time
+from hpu_magic.simulator import cards, page
+card = cards.acquire()
+def fill():
+    for step in itertools.count(4):
+        struct.pack_into("<q", card.page, page.COUNTERS_OFFSET, step << 28)
+        time.sleep(0.25)
+threading.Thread(target=fill, daemon=True).start()
+print("held", flush=True)
+sys.stdin.read()
+"""
+SIDEBAR_TAB = ".jp-SideBar [data-id='hpu_magic-sidebar']"
+CHART = ".hpu-Chart-plot"
+
+
+@pytest.fixture(scope="module")
+def holder(lab: Lab) -> Iterator[None]:
+    """A process that holds the first card and fills it bit by bit."""
+    (lab.folder / NAME).write_text(HOLDER)
+    process = subprocess.Popen(
+        [sys.executable, NAME],
+        cwd=lab.folder,
+        env=lab.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    process.stdout.readline()
+    yield
+    process.stdin.close()
+    process.wait(20)
+
+
+def open_sidebar(page: Any, lab: Lab, workspace: str) -> None:
+    page.goto(f"{lab.url}/lab/workspaces/{workspace}?token={lab.token}")
+    page.locator(SIDEBAR_TAB).click(timeout=60_000)
+    page.locator(".hpu-Card").first.wait_for(timeout=20_000)
+
+
+def described(page: Any) -> str:
+    """Return what a screen reader is told of the memory chart."""
+    return str(page.locator(CHART).first.get_attribute("aria-label"))
+
+
+def drag_across_chart(page: Any) -> None:
+    box = page.locator(f"{CHART} .u-over").first.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.7 * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.95 * box["width"], middle, steps=4)
+    page.mouse.up()
+
+
+@pytest.mark.usefixtures("holder")
+def test_card_opens_as_a_tab_that_pauses_zooms_and_comes_back(page: Any, lab: Lab) -> None:
+    open_sidebar(page, lab, "tab")
+    page.locator(".hpu-Card-title").first.focus()
+    page.keyboard.press("Enter")
+    page.locator(f"{CHART} canvas").first.wait_for(timeout=20_000)
+    assert re.match(r"Memory: .* GiB at last, up to .* GiB in sight", described(page))
+    titles = page.locator(".hpu-Chart-title").all_inner_texts()
+    assert titles == ["Memory"], "the simulator knows nothing else"
+    first = described(page)
+    wait_until(page, lambda: described(page) != first, 5, "a new sample")
+
+    page.get_by_role("button", name="Pause").click()
+    page.wait_for_timeout(300)
+    stopped = described(page)
+    page.wait_for_timeout(2_500)
+    assert described(page) == stopped
+    page.get_by_role("button", name="Pause").click()
+    wait_until(page, lambda: described(page) != stopped, 5, "the end of the pause")
+
+    reset = page.get_by_role("button", name="Reset zoom")
+    assert reset.is_disabled()
+    drag_across_chart(page)
+    wait_until(page, reset.is_enabled, 5, "the zoom")
+    reset.click()
+    wait_until(page, reset.is_disabled, 5, "the end of the zoom")
+
+    # JupyterLab saves its layout a moment after a change.
+    page.wait_for_timeout(2_000)
+    page.reload()
+    page.locator(f"{CHART} canvas").first.wait_for(timeout=60_000)
+    assert "GiB at last" in described(page)
+    assert page.problems == []
+
+
+@pytest.mark.usefixtures("holder")
+def test_process_names_stay_text(page: Any, lab: Lab) -> None:
+    open_sidebar(page, lab, "names")
+    assert NAME in page.locator(".hpu-Holder-name").first.inner_text()
+    assert page.locator(".hpu-Cards img").count() == 0
+    detail = page.locator(".hpu-Holder").first
+    assert detail.get_by_role("button").count() == 0, "other processes are only shown"
+
+
+def test_stream_runs_only_while_somebody_looks(page: Any, lab: Lab) -> None:
+    streams: list[Any] = []
+
+    def note(socket: Any) -> None:
+        if "hpu_magic/stream" in socket.url:
+            streams.append(socket)
+
+    page.on("websocket", note)
+    open_sidebar(page, lab, "looking")
+    assert len(streams) == 1
+    page.locator(".hpu-Card-title").first.click()
+    page.locator(".hpu-CardCharts-heading").wait_for()
+    page.locator(SIDEBAR_TAB).click()
+    page.wait_for_timeout(3_000)
+    assert not streams[0].is_closed(), "the tab still shows a card"
+    page.locator(".lm-TabBar-tab", has_text="HPU 0").locator(".lm-TabBar-tabCloseIcon").click()
+    wait_until(page, streams[0].is_closed, 10, "the end of the stream")
+    page.locator(SIDEBAR_TAB).click()
+    wait_until(page, lambda: len(streams) == 2, 10, "the next stream")
