@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pwd
+import struct
 import subprocess
 import sys
 import textwrap
@@ -88,13 +89,39 @@ def test_holder_is_gone_when_its_process_is(start):
     assert monitor.snapshot().cards[0].holders == ()
 
 
-def test_damaged_page_leaves_its_memory_unknown_and_the_other_card_readable(directory):
+def page(magic=b"HPUCARD\0", version=1, capacity=1 << 30, kind=4, in_use=0, length=4096):
+    header = struct.pack("<8sqqqqq", magic, version, capacity, kind, 1, 0)
+    return (header.ljust(64, b"\0") + struct.pack("<7q", in_use, *[0] * 6)).ljust(length, b"\0")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"not a page",
+        page(length=4095),
+        page(length=4097),
+        page(magic=b"CARDPAGE"),
+        page(version=99),
+        page(kind=77),
+        page(capacity=0),
+        page(in_use=-1),
+        page(in_use=(1 << 30) + 1),
+    ],
+)
+def test_truncated_or_foreign_page_is_told_not_trusted_and_hides_no_other_card(directory, content):
     directory.mkdir()
-    (directory / "card0").write_text("not a page")
+    (directory / "card0").write_bytes(content)
     damaged, sound = monitor.snapshot().cards
     assert damaged.memory_used is None
     assert str(directory / "card0") in damaged.error
     assert (sound.memory_used, sound.error) == (0, None)
+
+
+def test_sound_page_of_nobody_is_a_free_card(directory):
+    directory.mkdir()
+    (directory / "card0").write_bytes(page(in_use=5))
+    card = monitor.snapshot().cards[0]
+    assert (card.memory_used, card.holders, card.error) == (0, (), None)
 
 
 def test_wrong_setting_is_the_reason_for_showing_nothing(monkeypatch):

@@ -134,4 +134,6 @@ def _parse(path: Path, content: bytes) -> Page:
     if capacity <= 0 or number not in set(DeviceType):
         raise PageError(f"{path} names no card: type {number} with {capacity} bytes.")
     counters = Counters(*COUNTERS.unpack_from(content, COUNTERS_OFFSET))
+    if not 0 <= counters.in_use <= capacity:
+        raise PageError(f"{path} says that {counters.in_use} of {capacity} bytes are in use.")
     return Page(capacity, DeviceType(number), owner_pid, acquired_ns, counters)
