@@ -1,0 +1,42 @@
+"""What the wheel brings to Jupyter."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+BUILT = PROJECT / "hpu_magic" / "labextension"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    if not (BUILT / "package.json").exists():
+        pytest.skip("the JupyterLab extension has not been built")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def below(files: list[str], folder: str) -> list[str]:
+    return [name.split(f"/{folder}/")[1] for name in files if f"/{folder}/" in name]
+
+
+def test_wheel_brings_the_built_extension_once(files):
+    extension = below(files, "data/share/jupyter/labextensions/hpu_magic")
+    assert {"package.json", "install.json", "schemas/hpu_magic/plugin.json"} <= set(extension)
+    assert [name for name in extension if name.startswith("static/remoteEntry")]
+    assert not [name for name in files if name.startswith("hpu_magic/labextension/")]
+
+
+def test_wheel_turns_the_server_extension_on(files):
+    settings = below(files, "data/etc/jupyter")
+    assert settings == ["jupyter_server_config.d/hpu_magic.json"]
+
+
+def test_wheel_brings_no_front_end_sources(files):
+    assert not [name for name in files if "node_modules" in name or name.endswith(".ts")]
