@@ -174,6 +174,19 @@ def test_snapshot_loads_no_torch_and_acquires_no_card(directory):
     assert not directory.exists()
 
 
+def test_reading_the_cards_loads_nothing_heavy():
+    code = """
+        import sys
+        from hpu_magic.monitor import reader
+        reader.read()
+        print([name for name in ("torch", "numpy", "IPython", "bokeh") if name in sys.modules])
+    """
+    shown = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip() == "[]"
+
+
 def test_holders_of_real_cards_are_found_by_their_open_device_nodes(tmp_path):
     own, control, gone = (tmp_path / str(pid) / "fd" for pid in (os.getpid(), 1, 999_999_999))
     for descriptors in (own, control, gone):

@@ -15,7 +15,12 @@ from hpu_magic.monitor import CardReading, Holder, Snapshot
 from hpu_magic.monitor.top import table
 
 # As the installed script does.
-RUN = "import sys\nfrom hpu_magic.monitor.top import main\nsys.exit(main())"
+RUN = """\
+import sys
+from importlib.metadata import entry_points
+[script] = entry_points(group="console_scripts", name="hpu-magic")
+sys.exit(script.load()())
+"""
 LEAVE = b"\x1b[?25h\x1b[?1049l"
 
 
@@ -56,9 +61,11 @@ def test_works_without_torch():
 
 
 def test_reader_that_has_seen_enough_is_no_error():
-    command = f"{sys.executable} -c '{RUN}' top --json | head -c 1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    command = '"$0" -c "$1" top --json | head -c 1; exit ${PIPESTATUS[0]}'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable, RUN], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
 
 
 def test_wrong_interval_is_refused_with_its_mend():

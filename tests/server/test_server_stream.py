@@ -83,9 +83,9 @@ def test_impossible_interval_closes_the_stream(server, query):
 
 def test_metrics_come_from_the_last_sample_and_only_what_is_known(server, outsider):
     outsider()
-    wait_for(lambda: server.ask("metrics").text.count("hpu_held{") == 3)
-    wait_for(lambda: series(server.ask("metrics").text, "hpu_held") == {0: 1, 1: 0, 2: 0})
+    server.cards()
     text = server.ask("metrics").text
+    assert series(text, "hpu_held") == {0: 1, 1: 0, 2: 0}
     assert series(text, "hpu_memory_total_bytes") == dict.fromkeys(range(3), float(4 << 30))
     assert series(text, "hpu_memory_used_bytes") == dict.fromkeys(range(3), 0.0)
     for absent in ("utilization_ratio", "temperature_celsius", "power_watts", "clock_hertz"):
@@ -117,6 +117,13 @@ def test_cards_are_read_in_another_process_while_somebody_looks(fresh_server):
     [reader] = wait_for(server.readers)
     server.process.kill()
     wait_for(lambda: not reader.is_running() or reader.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_scraping_alone_begins_the_sampling_and_does_not_wait_for_it(fresh_server):
+    assert series(fresh_server.ask("metrics").text, "hpu_held") == {}
+    wait_for(
+        lambda: series(fresh_server.ask("metrics").text, "hpu_held") == dict.fromkeys(range(3), 0)
+    )
 
 
 def test_server_ends_its_reader_and_says_nothing_of_it(fresh_server):
