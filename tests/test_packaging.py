@@ -1,5 +1,7 @@
 """What the wheel brings to Jupyter."""
 
+import importlib.metadata
+import json
 import subprocess
 import sys
 import zipfile
@@ -31,6 +33,11 @@ def test_wheel_brings_the_built_extension_once(files):
     assert {"package.json", "install.json", "schemas/hpu_magic/plugin.json"} <= set(extension)
     assert [name for name in extension if name.startswith("static/remoteEntry")]
     assert not [name for name in files if name.startswith("hpu_magic/labextension/")]
+
+
+def test_extension_and_package_have_one_version():
+    metadata = json.loads((PROJECT / "labextension" / "package.json").read_text())
+    assert metadata["version"] == importlib.metadata.version("hpu_magic")
 
 
 def test_wheel_turns_the_server_extension_on(files):

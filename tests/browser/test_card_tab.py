@@ -97,6 +97,11 @@ def test_card_opens_as_a_tab_that_pauses_zooms_and_comes_back(page: Any, lab: La
     wait_until(page, reset.is_enabled, 5, "the zoom")
     reset.click()
     wait_until(page, reset.is_disabled, 5, "the end of the zoom")
+    page.locator(".hpu-CardCharts").focus()
+    page.keyboard.press("+")
+    wait_until(page, reset.is_enabled, 5, "the zoom by keyboard")
+    page.keyboard.press("Escape")
+    wait_until(page, reset.is_disabled, 5, "the end of the zoom by keyboard")
 
     # JupyterLab saves its layout a moment after a change.
     page.wait_for_timeout(2_000)

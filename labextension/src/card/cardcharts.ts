@@ -19,8 +19,9 @@ import { element, setText } from '../view/dom';
 import { cardIcon } from '../view/icons';
 import { NoticeBox } from '../view/notice';
 import { Chart } from './chart';
-import type { TimeRange } from './chart';
 import { CHARTS } from './metrics';
+import { keyZoom } from './zoom';
+import type { TimeRange } from './zoom';
 
 // Pixels.
 const HEADINGS = 70;
@@ -42,6 +43,7 @@ export class CardCharts extends CardsView {
     this.title.icon = cardIcon;
     this.title.closable = true;
     this.node.tabIndex = 0;
+    this.node.addEventListener('keydown', event => this._keyed(event));
     this._notice = new NoticeBox(() => machine.retry());
     this.node.append(this._heading, this._notice.node, this._empty, this._charts);
   }
@@ -107,7 +109,8 @@ export class CardCharts extends CardsView {
     const series = this._frozen ?? this.machine.history.series(this.index);
     const { time, span } = series;
     const newest = time[time.length - 1] ?? Date.now() / 1000;
-    this._range = this._zoom ?? { min: newest - span, max: newest };
+    this._whole = { min: newest - span, max: newest };
+    this._range = this._zoom ?? this._whole;
     for (const kind of CHARTS) {
       const values = series[kind.metric];
       if (!this._shown.has(kind.metric) && values.some(value => !isNaN(value))) {
@@ -162,6 +165,18 @@ export class CardCharts extends CardsView {
     this.request();
   }
 
+  /** Zoom and move by keys, which only count where no control inside takes them. */
+  private _keyed(event: KeyboardEvent): void {
+    if (event.target !== this.node || event.ctrlKey || event.altKey || event.metaKey) {
+      return;
+    }
+    const zoom = keyZoom(event.key, this._range, this._whole);
+    if (zoom !== undefined) {
+      event.preventDefault();
+      this._show(zoom);
+    }
+  }
+
   private _fit(): void {
     const width = this._charts.clientWidth;
     // All charts fit on the page where that leaves them legible.
@@ -194,5 +209,6 @@ export class CardCharts extends CardsView {
   private readonly _stateChanged = new Signal<this, void>(this);
   private _frozen: Series | null = null;
   private _zoom: TimeRange | null = null;
-  private _range: TimeRange = { min: 0, max: 1 };
+  private _whole: TimeRange = { min: 0, max: 1 };
+  private _range: TimeRange = this._whole;
 }

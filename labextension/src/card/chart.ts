@@ -2,12 +2,7 @@ import uPlot from 'uplot';
 
 import { element, setAttribute, setText } from '../view/dom';
 import type { ChartKind } from './metrics';
-
-/** A stretch of time in seconds since 1970. */
-export interface TimeRange {
-  readonly min: number;
-  readonly max: number;
-}
+import type { TimeRange } from './zoom';
 
 /** What the charts of one tab share. */
 export interface ChartContext {

@@ -20,7 +20,8 @@ export function cardTab(content: CardCharts): MainAreaWidget<CardCharts> {
   const reset = new ToolbarButton({
     icon: undoIcon,
     label: 'Reset zoom',
-    tooltip: 'Show the whole history (double-click in a chart). Drag in a chart to zoom.',
+    tooltip:
+      'Show the whole history (double-click or Escape). Drag in a chart, or press + and -, to zoom.',
     enabled: false,
     onClick: () => content.resetZoom()
   });

@@ -1,0 +1,33 @@
+import { describe, expect, it } from 'vitest';
+
+import { keyZoom } from '../../src/card/zoom';
+
+const whole = { min: 0, max: 600 };
+
+describe('keyZoom', () => {
+  it('halves and doubles around the middle', () => {
+    expect(keyZoom('+', whole, whole)).toEqual({ min: 150, max: 450 });
+    expect(keyZoom('-', { min: 200, max: 300 }, whole)).toEqual({ min: 150, max: 350 });
+  });
+
+  it('shows the whole history instead of more than that', () => {
+    expect(keyZoom('-', { min: 150, max: 450 }, whole)).toBeNull();
+    expect(keyZoom('ArrowLeft', whole, whole)).toBeNull();
+  });
+
+  it('moves by a quarter and stops at the ends', () => {
+    expect(keyZoom('ArrowLeft', { min: 100, max: 200 }, whole)).toEqual({ min: 75, max: 175 });
+    expect(keyZoom('ArrowRight', { min: 490, max: 590 }, whole)).toEqual({ min: 500, max: 600 });
+  });
+
+  it('does not zoom into nothing', () => {
+    const shortest = { min: 10, max: 13 };
+    expect(keyZoom('+', shortest, whole)).toEqual(shortest);
+  });
+
+  it('resets, and leaves other keys alone', () => {
+    expect(keyZoom('Escape', { min: 1, max: 2 }, whole)).toBeNull();
+    expect(keyZoom('0', { min: 1, max: 2 }, whole)).toBeNull();
+    expect(keyZoom('a', whole, whole)).toBeUndefined();
+  });
+});
