@@ -106,11 +106,14 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Take the client's interval."""
         try:
             request = json.loads(message)
-        except ValueError:
+        except (ValueError, RecursionError):
             request = None
         interval = None
         if isinstance(request, dict) and request.get("type") == "interval":
-            interval = _seconds(request.get("seconds"))
+            seconds = request.get("seconds")
+            # JSON's true is an int in Python.
+            if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
+                interval = _seconds(seconds)
         if interval is None:
             self._refuse()
         else:
@@ -140,11 +143,11 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
             self._sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
 
 
-def _seconds(value: object) -> float | None:
-    """Return an interval that a client may ask for, or None."""
+def _seconds(value: str | float) -> float | None:
+    """Return the interval if it is one that a client may ask for, else None."""
     try:
-        seconds = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        seconds = float(value)
+    except (ValueError, OverflowError):
         return None
     return seconds if SHORTEST <= seconds <= LONGEST else None
 

@@ -155,8 +155,14 @@ class Server:
 
     def readers(self) -> list[psutil.Process]:
         """Return the processes that read cards for this server."""
-        children = psutil.Process(self.process.pid).children()
-        return [child for child in children if "hpu_magic.monitor.reader" in child.cmdline()]
+
+        def reads(process: psutil.Process) -> bool:
+            try:
+                return "hpu_magic.monitor.reader" in process.cmdline()
+            except psutil.NoSuchProcess:  # it has ended, or is just ending
+                return False
+
+        return [child for child in psutil.Process(self.process.pid).children() if reads(child)]
 
     def stop(self) -> None:
         self.process.terminate()

@@ -66,7 +66,10 @@ def test_client_changes_its_interval(server):
         '{"type": "interval", "seconds": 0.4}',
         '{"type": "interval", "seconds": 61}',
         '{"type": "interval", "seconds": NaN}',
-        '{"type": "interval", "seconds": "soon"}',
+        '{"type": "interval", "seconds": "5"}',
+        '{"type": "interval", "seconds": true}',
+        f'{{"type": "interval", "seconds": 1{"0" * 400}}}',
+        "[" * 100_000,
         '{"type": "pause", "seconds": 1}',
     ],
 )
