@@ -41,7 +41,7 @@ export async function shutDownHolder(
     return true;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    Notification.error(`${cardTitle(card)} was not freed. ${reason}`);
+    Notification.error(`${cardTitle(card)} was not freed. ${reason}`, { autoClose: false });
     return false;
   }
 }

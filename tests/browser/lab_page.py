@@ -33,9 +33,7 @@ def open_notebook(
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
     wait_until(page, lambda: "idle" in lab.kernel_states(name), 60, "the start of the kernel")
     # The page hears of the kernel a moment later; run before that, it asks which kernel to use.
-    page.wait_for_selector(
-        ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook-ExecutionIndicator[data-status='idle']"
-    )
+    page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
     page.wait_for_timeout(300)
 
 

@@ -111,6 +111,7 @@ def test_second_notebook_is_told_who_holds_the_card_and_frees_it(
     page.locator(TOAST).get_by_role("button", name="Shut down kernel").click()
     assert "first.ipynb" in page.locator(DIALOG).inner_text()
     press(page, "Shut Down")
+    wait_for_text(page, TOAST, "HPU 0 is free. Run the cell again.")
     wait_for_text(page, ".hpu-Card-state", "free")
     assert [one["path"] for one in lab.sessions()] == ["second.ipynb"]
 

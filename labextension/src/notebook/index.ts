@@ -118,7 +118,7 @@ const busyCard: JupyterFrontEndPlugin<void> = {
 
 async function free(machine: Machine, { card, holder }: BusyHolder): Promise<void> {
   if (await shutDownHolder(machine, card, holder)) {
-    Notification.success(`${cardTitle(card)} is free. Run the cell again.`);
+    Notification.success(`${cardTitle(card)} is free. Run the cell again.`, { autoClose: 8000 });
   }
 }
 

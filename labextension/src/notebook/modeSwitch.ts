@@ -71,7 +71,8 @@ export class ModeSwitch extends Widget {
         await this._device.panel.sessionContext.restartKernel();
       }
     } catch (error) {
-      Notification.error(error instanceof Error ? error.message : String(error));
+      const reason = error instanceof Error ? error.message : String(error);
+      Notification.error(reason, { autoClose: false });
     }
     this._looks = '';
     this._refresh();
@@ -87,7 +88,8 @@ export class ModeSwitch extends Widget {
       buttons: [
         Dialog.cancelButton({ label: 'Later' }),
         Dialog.warnButton({ label: 'Restart', caption: 'Restart the kernel now' })
-      ]
+      ],
+      defaultButton: 0
     });
     return answer.button.accept;
   }
