@@ -45,7 +45,7 @@ export class CardsPanel extends CardsView {
     const cards = snapshot?.cards ?? [];
     this._headline.hidden = cards.length === 0;
     if (cards.length > 0) {
-      setText(this._inventory, `${inventory(cards)},`);
+      setText(this._inventory, inventory(cards));
       setText(this._inUse, inUse(cards));
     }
     const gone = new Set(this._rows.keys());
