@@ -275,3 +275,15 @@ def test_dynamo_knows_the_device(torch):
     assert interface.is_available()
     assert interface.current_device() == 0
     assert interface.is_bf16_supported()
+
+
+def test_a_graph_computes_in_memory_that_graphs_have_used_before(torch, compile_on_hpu):
+    run = compile_on_hpu(lambda x: x.sin() + 1)
+    x = torch.ones(1 << 16, device="hpu")
+    before = torch.hpu.memory_allocated()
+    addresses = {run(x).data_ptr() for _ in range(10)}
+    assert len(addresses) <= 2  # the result's, and that of the sine
+    assert torch.hpu.memory_allocated() == before
+    kept = [run(x) for _ in range(5)]
+    assert len({result.data_ptr() for result in kept}) == 5
+    assert all(torch.equal(result, kept[0]) for result in kept)

@@ -1,4 +1,4 @@
-// Memory for a kernel's results, taken from the tensors that the results are for.
+// Memory for a kernel's results that has been used before.
 #pragma once
 
 #include "memory.h"
@@ -25,6 +25,20 @@ class MemoryReuse {
  private:
   c10::ArrayRef<at::Tensor> outputs_;
   std::vector<std::pair<size_t, c10::DataPtr>> spare_;
+};
+
+/// While it lives, large CPU allocations of this thread come from memory that earlier graphs have
+/// let go of, and go back there when they are freed. A graph runs again and again with the same
+/// sizes; the operating system would have to clear every page for it anew.
+class KeptMemory {
+ public:
+  KeptMemory();
+  ~KeptMemory();
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+
+ private:
+  bool outer_;
 };
 
 }  // namespace hpu

@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include "memory_reuse.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 
 namespace hpu {
@@ -143,6 +145,7 @@ Values Program::run(Values inputs) const {
   for (size_t input : unused_inputs_) {
     values[input] = {};
   }
+  const KeptMemory kept;
   // AOTAutograd has differentiated already. Writes still count as new versions of a tensor.
   at::AutoDispatchBelowAutograd below_autograd;
   Stack stack;

@@ -5,6 +5,7 @@
 #include "generator.h"
 #include "inference.h"
 #include "interruption.h"
+#include "memory_reuse.h"
 #include "policy.h"
 
 #include <pthread.h>
@@ -274,6 +275,7 @@ Graph take_graph() {
 /// Runs the nodes in order and lets each go, so that its last readers' memory is freed.
 void run_all(std::vector<Node>& nodes) {
   Interruption interruption;
+  const KeptMemory kept;
   for (size_t i = 0; i < nodes.size(); ++i) {
     try {
       interruption.check();
