@@ -92,13 +92,13 @@ class Alternation:
         self._shown = shown
 
     def share(self) -> tuple[float, float]:
-        """Percent by which the panel lengthens a step, and twice its standard error."""
+        """Percent by which the panel lengthens a step, and the noise of that."""
         pairs = zip(self.seconds[False], self.seconds[True], strict=False)
         return median_and_noise([100 * (shown / plain - 1) for plain, shown in pairs])
 
 
 def panel_share() -> tuple[float, float]:
-    """Percent by which the panel lengthens the steps of a Lightning fit, and twice its noise."""
+    """Percent by which the panel lengthens the steps of a Lightning fit, and the noise of that."""
     import lightning.pytorch as lightning
     import torch
 
@@ -142,7 +142,7 @@ def panel_share() -> tuple[float, float]:
 
 
 def sampler_share() -> tuple[float, float]:
-    """Percent that sampling alone takes from a training loop, and twice its noise."""
+    """Percent that sampling alone takes from a training loop, and the noise of that."""
     from hpu_magic.runtime.sampler import sampler
 
     from .training import MLP_BATCH, mlp, training_step
@@ -162,6 +162,9 @@ def sampler_share() -> tuple[float, float]:
 
 
 def median_and_noise(values: list[float]) -> tuple[float, float]:
-    """Return the median and twice its standard error, the spread taken from the quartiles."""
+    """Return the median and what it may be off by: three standard errors.
+
+    The spread is taken from the quartiles, as single rounds may be far off.
+    """
     lower, middle, upper = statistics.quantiles(values, n=4)
-    return middle, 2 * 1.2533 * (upper - lower) / 1.349 / sqrt(len(values))
+    return middle, 3 * 1.2533 * (upper - lower) / 1.349 / sqrt(len(values))

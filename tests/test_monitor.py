@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pwd
+import shutil
 import struct
 import subprocess
 import sys
@@ -278,3 +279,16 @@ def test_eight_held_cards_are_read_in_two_milliseconds(start, monkeypatch):
     assert all(card.holders for card in monitor.snapshot().cards)
     # The quickest of many: what others do on the machine must not decide.
     assert min(timeit.repeat(monitor.snapshot, number=1, repeat=200)) < 0.002
+
+
+def test_parent_of_a_process_with_any_name_is_found(tmp_path):
+    odd = tmp_path / "a) 1 (b"
+    shutil.copy(shutil.which("sleep"), odd)
+    with subprocess.Popen([odd, "60"]) as process:
+        try:
+            ancestors = processes.Ancestry().of(process.pid)
+        finally:
+            process.kill()
+    assert ancestors[0] == os.getpid()
+    assert ancestors[1] == os.getppid()
+    assert processes.Ancestry().of(process.pid) == []

@@ -118,15 +118,30 @@ class Ancestry:
         return chain
 
     def _parent(self, pid: int) -> int:
-        import psutil
-
         if pid not in self._parents:
-            try:
-                self._parents[pid] = psutil.Process(pid).ppid() if pid else 0
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                # The rest of the line is out of sight.
-                self._parents[pid] = 0
+            self._parents[pid] = _parent(pid) if pid else 0
         return self._parents[pid]
+
+
+def _parent(pid: int) -> int:
+    """Return the parent's pid; 0 when there is none in sight."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as status:
+            # After the name, which may hold anything and stands in parentheses.
+            return int(status.read().rpartition(b")")[2].split()[1])
+    except (ProcessLookupError, PermissionError):
+        return 0
+    except FileNotFoundError:
+        return 0 if os.path.exists("/proc/self/stat") else _parent_without_proc(pid)
+
+
+def _parent_without_proc(pid: int) -> int:
+    import psutil
+
+    try:
+        return psutil.Process(pid).ppid()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0
 
 
 def _listing(directory: Path) -> list[str]:
