@@ -34,6 +34,43 @@ def test_a_new_shape_compiles_and_a_known_one_does_not(lazy):
     ) == ["[1, 0, 1, 0, 0]", "True"]
 
 
+def test_a_full_graph_runs_by_itself(script):
+    out = script(
+        """
+        import torch
+        import habana_frameworks.torch.core as htcore
+        from habana_frameworks.torch.hpu.metrics import metric_localcontext
+        x = torch.zeros(3, device="hpu")
+        htcore.mark_step()
+        for additions in (3, 4, 9):
+            with metric_localcontext("graph_compilation") as metric:
+                for _ in range(additions):
+                    x = x + 1
+                print(dict(metric.stats())["TotalNumber"])
+            htcore.mark_step()
+        print(x.tolist())
+        """,
+        simulated=True,
+        PT_HPU_LAZY_MODE="1",
+        PT_HPU_MAX_COMPOUND_OP_SIZE="4",
+    )
+    # Three wait for the mark, four fill a graph, and nine fill one that is known.
+    assert out.splitlines() == ["0", "1", "0", "[16.0, 16.0, 16.0]"]
+
+
+def test_the_mark_of_an_iteration_runs_closures_and_nothing_else(lazy):
+    assert lazy(
+        """
+        from hpu_magic.simulator import engine
+        x = torch.ones(2, device="hpu") + 1
+        htcore.add_step_closure(print, ("closure",))
+        htcore.iter_mark_step()
+        print(engine.load().pending_operations() > 0)
+        print(x.tolist())
+        """
+    ) == ["closure", "True", "[2.0, 2.0]"]
+
+
 def test_the_recipe_cache_counts_when_asked_for(script):
     out = script(
         """
