@@ -65,12 +65,14 @@ lint: $(READY) system
 LAZY := $(addprefix tests/simulator/test_,device.py operators.py programs.py) \
 	tests/test_lightning.py
 
+SPREAD := -n $(WORKERS) --dist loadgroup
+
 # One thread a worker: two teams on two cores wait for each other. The browser
 # tests watch a live panel and want the machine for themselves.
 test: system lint engine labextension
 	$(BIN)/python tools/labextension.py test
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) -m "not browser"
-	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest -n $(WORKERS) $(LAZY)
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(SPREAD) -m "not browser"
+	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(SPREAD) $(LAZY)
 	$(BIN)/pytest -m browser
 
 lab: engine

@@ -36,6 +36,14 @@ if "HPU_MAGIC_TEST_LAZY" in os.environ:
     os.environ["PT_HPU_LAZY_MODE"] = "1"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a file's tests on one worker, where they share its fixtures, but spread the longest."""
+    for item in items:
+        name = item.path.stem
+        if name != "test_operators":
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
 @dataclass(frozen=True)
 class Cell:
     """What running a cell gave."""
