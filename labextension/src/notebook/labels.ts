@@ -3,8 +3,9 @@ import { size, usage } from '../model/units';
 import { memoryLevel, type MemoryLevel } from '../model/wording';
 import type { KernelFacts, Mode } from './facts';
 
-/** A part of the status bar item, as the setting names them. */
-export type Part = 'card' | 'mode' | 'memory';
+/** The parts of the status bar item, as the setting names them. */
+export const PARTS = ['card', 'mode', 'memory'] as const;
+export type Part = (typeof PARTS)[number];
 
 /** Percentages of the card's memory from which it is shown in another colour. */
 export type Thresholds = Pick<MachineOptions, 'memoryWarning' | 'memoryCritical'>;

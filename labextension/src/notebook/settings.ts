@@ -2,7 +2,7 @@ import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 
 import { DEFAULT_OPTIONS } from '../model/machine';
 import { SETTINGS_ID } from '../tokens';
-import type { Part, Thresholds } from './labels';
+import { PARTS, type Part, type Thresholds } from './labels';
 
 /** The settings of what belongs to one notebook; see schema/plugin.json. */
 export interface NotebookOptions extends Thresholds {
@@ -14,10 +14,16 @@ export interface NotebookOptions extends Thresholds {
 const DEFAULTS: NotebookOptions = {
   memoryWarning: DEFAULT_OPTIONS.memoryWarning,
   memoryCritical: DEFAULT_OPTIONS.memoryCritical,
-  statusBar: ['card', 'mode', 'memory'],
+  statusBar: PARTS,
   modeSwitch: true,
   busyNotifications: true
 };
+
+/** Return the parts that a setting such as `{"memory": false}` leaves on. */
+export function readParts(setting: unknown): Part[] {
+  const chosen = Object(setting) as Partial<Record<Part, unknown>>;
+  return PARTS.filter(part => chosen[part] !== false);
+}
 
 /** Call back with the settings, now and at each change; without a registry, with the defaults. */
 export function followOptions(
@@ -28,8 +34,11 @@ export function followOptions(
   registry
     ?.load(SETTINGS_ID)
     .then(settings => {
-      const read = () =>
-        apply({ ...DEFAULTS, ...(settings.composite as Partial<NotebookOptions>) });
+      const read = () => {
+        const { statusBar, ...others } = settings.composite;
+        const chosen = others as Partial<Omit<NotebookOptions, 'statusBar'>>;
+        apply({ ...DEFAULTS, ...chosen, statusBar: readParts(statusBar) });
+      };
       read();
       settings.changed.connect(read);
     })
