@@ -53,15 +53,17 @@ def _real() -> Snapshot:
 
 
 def _unseen(cards: tuple[CardReading, ...], hidden: bool) -> str | None:
-    """Say which cards are in use by processes that this user may not see."""
+    """Say which cards are in use by processes that cannot be seen, and why they cannot."""
     used = [
         str(card.index)
         for card in cards
-        if hidden and not card.holders and card.memory_used and card.memory_total
+        if not card.holders and card.memory_used and card.memory_total
         # A free card has up to about a hundredth of its memory in use.
         if card.memory_used > card.memory_total / 50
     ]
     if not used:
         return None
     which = f"Card {used[0]} is" if len(used) == 1 else f"Cards {', '.join(used)} are"
-    return f"{which} in use by processes of other users, which only root may see."
+    if hidden:
+        return f"{which} in use by processes of other users, which only root may see."
+    return f"{which} in use by processes that cannot be seen from here, as in another container."

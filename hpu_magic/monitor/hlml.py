@@ -18,8 +18,17 @@ _NOT_SUPPORTED = 3
 _ALREADY_INITIALIZED = 5
 _NOT_FOUND = 6
 _DRIVER_NOT_LOADED = 9
+_TIMED_OUT = 10
+_LOST = 15
 _NO_DATA = 21
 _ABSENT = (_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _NO_DATA)
+
+# What other codes mean to a user.
+_MEANINGS = {
+    _DRIVER_NOT_LOADED: "The Gaudi driver is not loaded",
+    _TIMED_OUT: "The Gaudi driver did not answer in time",
+    _LOST: "The card is lost: the driver does not reach it any more",
+}
 
 _ON_AIP = 0
 """The temperature sensor on the chip."""
@@ -142,6 +151,6 @@ def _ask(binding: Any, function: str, *arguments: object) -> Any:
         code = error.value
     if code == _UNINITIALIZED:
         _binding = None
-    if code == _DRIVER_NOT_LOADED:
-        raise HlmlUnavailable(f"The Gaudi driver is not loaded ({function}: code {code}).", code)
+    if code in _MEANINGS:
+        raise HlmlUnavailable(f"{_MEANINGS[code]} ({function}: code {code}).", code)
     raise HlmlUnavailable(f"HLML answered {function} with code {code}.", code)

@@ -1,14 +1,9 @@
 import { InputDialog, Notification } from '@jupyterlab/apputils';
 
 import type { Machine } from './model/machine';
-import type { Card, Holder } from './model/snapshot';
-import { cardTitle, holderName, productName } from './model/wording';
-
-/** A kernel of this server together with the card that it holds. */
-export interface Held {
-  readonly card: Card;
-  readonly holder: Holder;
-}
+import { holdings } from './model/snapshot';
+import type { Card, Held } from './model/snapshot';
+import { cardLabel, cardTitle, holderName } from './model/wording';
 
 /** Let the user choose one of `choices`; no question is asked where there is no choice. */
 async function pick<T>(
@@ -21,6 +16,9 @@ async function pick<T>(
     Notification.info(nothing, { autoClose: 5000 });
     return undefined;
   }
+  if (choices.length === 1) {
+    return choices[0];
+  }
   const items = choices.map(write);
   const answer = await InputDialog.getItem({ title, items });
   return answer.button.accept ? choices[items.indexOf(answer.value ?? '')] : undefined;
@@ -29,16 +27,32 @@ async function pick<T>(
 /** Ask for one of the machine's cards. */
 export async function pickCard(machine: Machine, title: string): Promise<Card | undefined> {
   const { cards, reason } = await machine.fetch();
-  const write = (card: Card) => `${cardTitle(card)} (${productName(card)})`;
-  return pick(title, cards, write, reason ?? 'There is no Gaudi card.');
+  return pick(title, cards, cardLabel, reason ?? 'There is no Gaudi card.');
 }
 
-/** Ask for one of the kernels of this server that hold a card. */
-export async function pickHeld(machine: Machine, title: string): Promise<Held | undefined> {
-  const { cards } = await machine.fetch();
-  const held = cards.flatMap(card =>
-    card.holders.filter(holder => holder.kernel).map(holder => ({ card, holder }))
+/** Ask which of the notebooks in `held` to go to. */
+export function pickNotebook(held: readonly Held[]): Promise<Held | undefined> {
+  const notebooks = held.filter(({ holder }) => holder.kernel?.notebook);
+  return pick(
+    'Go to the notebook',
+    notebooks,
+    writeHeld,
+    'No notebook of this server holds a card.'
   );
-  const write = ({ card, holder }: Held) => `${cardTitle(card)}: ${holderName(holder)}`;
-  return pick(title, held, write, 'No kernel of this server holds a card.');
+}
+
+/** Ask which of the kernels in `held` to shut down. */
+export function pickKernel(held: readonly Held[]): Promise<Held | undefined> {
+  const kernels = held.filter(({ holder }) => holder.kernel);
+  const title = 'Shut down a kernel that holds a card';
+  return pick(title, kernels, writeHeld, 'No kernel of this server holds a card.');
+}
+
+/** Return who holds the machine's cards now. */
+export async function fetchHoldings(machine: Machine): Promise<Held[]> {
+  return holdings((await machine.fetch()).cards);
+}
+
+function writeHeld({ card, holder }: Held): string {
+  return `${cardTitle(card)}: ${holderName(holder)}`;
 }

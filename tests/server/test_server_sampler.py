@@ -98,7 +98,9 @@ def test_broken_driver_costs_one_sample_and_never_blocks(real_cards, order, reas
 
     (good, missed, again), longest, first = asyncio.run(watch())
     assert good["source"] == again["source"] == "hlml"
-    assert good["reason"] is again["reason"] is None
+    # Nobody has the test library's cards open, and yet memory is in use.
+    assert good["reason"] == again["reason"]
+    assert "cannot be seen" in good["reason"]
     assert [card["memory_used"] for card in again["cards"]] == [6 << 30] * 2
     assert missed["reason"].startswith(reason)
     assert [card["name"] for card in missed["cards"]] == ["HL-225", "HL-325L"]

@@ -51,6 +51,26 @@ export interface Snapshot {
   readonly cards: readonly Card[];
 }
 
+/** A card together with a process that holds it. */
+export interface Held {
+  readonly card: Card;
+  readonly holder: Holder;
+}
+
+/** Return who holds which of `cards`; a kernel once a card, whatever processes it has started. */
+export function holdings(cards: readonly Card[]): Held[] {
+  return cards.flatMap(card => {
+    const kernels = new Set<string>();
+    return card.holders
+      .filter(({ kernel }) => {
+        const known = kernel !== null && kernels.has(kernel.id);
+        kernels.add(kernel?.id ?? '');
+        return !known;
+      })
+      .map(holder => ({ card, holder }));
+  });
+}
+
 /** Whether the server could not read any card this time; its `reason` says why. */
 export function isMissed({ cards, reason }: Snapshot): boolean {
   return reason !== null && cards.length > 0 && cards.every(card => card.error === reason);

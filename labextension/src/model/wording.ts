@@ -28,16 +28,21 @@ export function cardTitle(card: Pick<Card, 'index'>): string {
   return `HPU ${card.index}`;
 }
 
+/** Name a card with its product, where that is known: `HPU 0 (Gaudi2)`. */
+export function cardLabel(card: Card): string {
+  const name = productName(card);
+  return name ? `${cardTitle(card)} (${name})` : cardTitle(card);
+}
+
 /** Say what the machine has: `8 simulated Gaudi2 cards`. */
 export function inventory(cards: readonly Card[]): string {
-  const names = new Set(cards.map(productName));
+  // A card that cannot be read has no name.
+  const names = new Set(cards.map(productName).filter(name => name !== ''));
   const words = [String(cards.length)];
   if (cards.every(card => card.simulated)) {
     words.push('simulated');
   }
-  if (names.size === 1) {
-    words.push(...names);
-  }
+  words.push(...(names.size === 1 ? names : ['Gaudi']));
   words.push(cards.length === 1 ? 'card' : 'cards');
   return words.join(' ');
 }

@@ -1,22 +1,18 @@
-import type { Card, Holder, HolderKernel, Snapshot } from '../model/snapshot';
+import { holdings } from '../model/snapshot';
+import type { Card, Held, Holder, Snapshot } from '../model/snapshot';
 import { cardTitle, holderName } from '../model/wording';
-
-/** The kernel to go to or to shut down so that a card becomes free. */
-export interface BusyHolder {
-  readonly card: Card;
-  readonly holder: Holder;
-  readonly kernel: HolderKernel;
-}
 
 /** What the notification says, and whom it offers to go to. */
 export interface BusyReport {
   readonly message: string;
-  /** Set where one kernel of this server holds the one card in question. */
-  readonly holder: BusyHolder | null;
+  /** The kernels of this server that hold the cards in question. */
+  readonly kernels: readonly Held[];
 }
 
-/** JupyterLab cuts notifications off at 140 characters. */
+/** JupyterLab cuts notifications off at this many characters. */
+const LONGEST_MESSAGE = 140;
 const LONGEST_NAME = 48;
+const MOST_NAMES = 3;
 
 // The vendor's sentence; "No devices found." behind it means that there is no card at all.
 const BUSY = /synStatus=\d+ \[[^\]]*\] Device acquire failed\.(?!\s*No devices found)/;
@@ -28,23 +24,20 @@ export function isBusyError(text: string): boolean {
 
 /** Tell who holds the card that an error in kernel `kernelId` is about. */
 export function busyReport(error: string, snapshot: Snapshot, kernelId: string): BusyReport {
-  const held = candidates(error, snapshot)
-    .flatMap(card => card.holders.map(holder => ({ card, holder })))
-    .filter(({ holder }) => holder.kernel?.id !== kernelId);
+  const held = holdings(candidates(error, snapshot)).filter(
+    ({ holder }) => holder.kernel?.id !== kernelId
+  );
+  const kernels = held.filter(({ holder }) => holder.kernel !== null);
   const [first, ...others] = held;
   if (first === undefined) {
-    return { message: nobody(snapshot), holder: null };
+    return { message: nobody(snapshot), kernels };
   }
   if (others.length > 0) {
-    const names = [...new Set(held.map(({ holder }) => shortName(holder)))];
-    return { message: `All cards are busy. They are held by ${list(names)}.`, holder: null };
+    return { message: several(held), kernels };
   }
   const { card, holder } = first;
   const who = holder.kernel ? shortName(holder) : `process ${holder.pid} (${shortName(holder)})`;
-  return {
-    message: `${cardTitle(card)} is busy: ${who} holds it.`,
-    holder: holder.kernel && { card, holder, kernel: holder.kernel }
-  };
+  return { message: `${cardTitle(card)} is busy: ${who} holds it.`, kernels };
 }
 
 /** The cards that the error names, else all of them. */
@@ -61,12 +54,29 @@ function nobody(snapshot: Snapshot): string {
   return 'A card is busy, but nobody is seen to hold one. If it was released just now, run the cell again.';
 }
 
-function list(names: readonly string[]): string {
-  const [first, second, ...others] = names;
-  if (second === undefined) {
-    return String(first);
+/** Name as many holders as there is room for. */
+function several(held: readonly Held[]): string {
+  const names = [...new Set(held.map(({ holder }) => shortName(holder)))];
+  const verb = names.length === 1 ? 'holds' : 'hold';
+  let message = '';
+  for (let shown = MOST_NAMES; shown > 0; shown--) {
+    message = `No card is free: ${list(names, shown)} ${verb} them.`;
+    if (message.length <= LONGEST_MESSAGE) {
+      break;
+    }
   }
-  return others.length > 0 ? `${first} and ${others.length + 1} others` : `${first} and ${second}`;
+  return message;
+}
+
+/** Write a list with at most `shown` of the names: `a, b and 2 others`. */
+function list(names: readonly string[], shown: number): string {
+  const words = names.slice(0, shown);
+  const others = names.length - words.length;
+  if (others > 0) {
+    words.push(others === 1 ? 'another' : `${others} others`);
+  }
+  const last = words.pop() ?? '';
+  return words.length > 0 ? `${words.join(', ')} and ${last}` : last;
 }
 
 function shortName(holder: Holder): string {

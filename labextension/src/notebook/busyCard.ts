@@ -3,13 +3,14 @@ import { NotebookActions, type INotebookTracker, type Notebook } from '@jupyterl
 import type { ServerConnection } from '@jupyterlab/services';
 
 import { fetchSnapshot } from '../model/server';
-import { busyReport, isBusyError, type BusyHolder, type BusyReport } from './busy';
+import type { Held } from '../model/snapshot';
+import { busyReport, isBusyError, type BusyReport } from './busy';
 
-/** What the notification can do for the user. */
+/** What the notification can do for the user; of several kernels, the user chooses one. */
 export interface BusyActions {
   openSidebar(): void;
-  goTo(holder: BusyHolder): void;
-  shutDown(holder: BusyHolder): void;
+  goTo(kernels: readonly Held[]): void;
+  shutDown(kernels: readonly Held[]): void;
 }
 
 /** Says who holds the card when a cell fails because a card is busy. */
@@ -51,9 +52,9 @@ export class BusyCardWatch {
       report = busyReport(text, await fetchSnapshot(this._settings), kernelId);
     } catch (reason) {
       const why = reason instanceof Error ? reason.message : String(reason);
-      report = { message: `A card is busy. Who holds it is not known: ${why}`, holder: null };
+      report = { message: `A card is busy. Who holds it is not known: ${why}`, kernels: [] };
     }
-    const { message, holder } = report;
+    const { message, kernels } = report;
     // One notification a kernel: running the cell again replaces what the last run said.
     const former = this._shown.get(kernelId);
     if (former !== undefined) {
@@ -61,22 +62,23 @@ export class BusyCardWatch {
     }
     const id = Notification.error(message, {
       autoClose: false,
-      actions: holder ? this._holderActions(holder) : [this._showCards()]
+      actions: kernels.length > 0 ? this._kernelActions(kernels) : [this._showCards()]
     });
     this._shown.set(kernelId, id);
   }
 
-  private _holderActions(holder: BusyHolder): Notification.IAction[] {
+  private _kernelActions(kernels: readonly Held[]): Notification.IAction[] {
+    const notebooks = kernels.filter(({ holder }) => holder.kernel?.notebook);
     const shutDown: Notification.IAction = {
-      label: 'Shut down kernel',
+      label: kernels.length > 1 ? 'Shut down kernel…' : 'Shut down kernel',
       displayType: 'warn',
-      callback: () => this._actions.shutDown(holder)
+      callback: () => this._actions.shutDown(kernels)
     };
     const goTo: Notification.IAction = {
-      label: 'Go to notebook',
-      callback: () => this._actions.goTo(holder)
+      label: notebooks.length > 1 ? 'Go to notebook…' : 'Go to notebook',
+      callback: () => this._actions.goTo(notebooks)
     };
-    return holder.kernel.notebook ? [goTo, shutDown] : [shutDown];
+    return notebooks.length > 0 ? [goTo, shutDown] : [shutDown];
   }
 
   private _showCards(): Notification.IAction {

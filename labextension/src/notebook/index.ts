@@ -7,12 +7,14 @@ import { IToolbarWidgetRegistry, Notification } from '@jupyterlab/apputils';
 import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
+import type { CommandRegistry } from '@lumino/commands';
 
 import { goToHolder, shutDownHolder } from '../holders';
 import type { Machine } from '../model/machine';
+import type { Held } from '../model/snapshot';
 import { cardTitle } from '../model/wording';
+import { pickKernel, pickNotebook } from '../pick';
 import { CommandIDs, IMachine } from '../tokens';
-import type { BusyHolder } from './busy';
 import { BusyCardWatch } from './busyCard';
 import { INotebookDevices, NotebookDevices } from './devices';
 import { FocusedDevice } from './focus';
@@ -107,8 +109,8 @@ const busyCard: JupyterFrontEndPlugin<void> = {
   ) => {
     const watch = new BusyCardWatch(tracker, app.serviceManager.serverSettings, {
       openSidebar: () => void app.commands.execute(CommandIDs.openSidebar),
-      goTo: ({ holder }) => void goToHolder(app.commands, holder),
-      shutDown: held => void free(machine, held)
+      goTo: kernels => void goTo(app.commands, kernels),
+      shutDown: kernels => void free(machine, kernels)
     });
     followOptions(settings, options => {
       watch.isWanted = options.busyNotifications;
@@ -116,9 +118,16 @@ const busyCard: JupyterFrontEndPlugin<void> = {
   }
 };
 
-async function free(machine: Machine, { card, holder }: BusyHolder): Promise<void> {
-  if (await shutDownHolder(machine, card, holder)) {
-    Notification.success(`${cardTitle(card)} is free. Run the cell again.`, { autoClose: 8000 });
+async function goTo(commands: CommandRegistry, kernels: readonly Held[]): Promise<void> {
+  const held = await pickNotebook(kernels);
+  await (held && goToHolder(commands, held.holder));
+}
+
+async function free(machine: Machine, kernels: readonly Held[]): Promise<void> {
+  const held = await pickKernel(kernels);
+  if (held && (await shutDownHolder(machine, held.card, held.holder))) {
+    const title = cardTitle(held.card);
+    Notification.success(`${title} is free. Run the cell again.`, { autoClose: 8000 });
   }
 }
 

@@ -4,7 +4,7 @@ import { ICommandPalette, IThemeManager } from '@jupyterlab/apputils';
 
 import { goToHolder, shutDownHolder } from '../holders';
 import type { Machine } from '../model/machine';
-import { pickHeld } from '../pick';
+import { fetchHoldings, pickKernel, pickNotebook } from '../pick';
 import { CardsPanel } from '../sidebar/panel';
 import { CommandIDs, IMachine, PALETTE_CATEGORY } from '../tokens';
 import { cardIcon } from '../view/icons';
@@ -20,14 +20,14 @@ function addCommands(app: JupyterFrontEnd, machine: Machine, panel: CardsPanel):
   commands.addCommand(CommandIDs.goToHolder, {
     label: 'Go to the Notebook That Holds a Card…',
     execute: async () => {
-      const held = await pickHeld(machine, 'Go to the notebook');
+      const held = await pickNotebook(await fetchHoldings(machine));
       await (held && goToHolder(commands, held.holder));
     }
   });
   commands.addCommand(CommandIDs.shutDownHolder, {
     label: 'Shut Down the Kernel That Holds a Card…',
     execute: async () => {
-      const held = await pickHeld(machine, 'Shut down a kernel that holds a card');
+      const held = await pickKernel(await fetchHoldings(machine));
       await (held && shutDownHolder(machine, held.card, held.holder));
     }
   });

@@ -3,6 +3,7 @@ import type { Series } from '../model/history';
 import type { Card } from '../model/snapshot';
 import { percent, size, span } from '../model/units';
 import {
+  cardLabel,
   cardTitle,
   measurements,
   memoryLevel,
@@ -55,6 +56,7 @@ export class CardRow {
     const free = state === 'free';
     setText(this._number, cardTitle(card));
     setText(this._name, productName(card));
+    this._name.hidden = productName(card) === '';
     setText(this._badge, card.simulated ? 'simulated' : 'real');
     this._badge.classList.toggle('hpu-mod-simulated', card.simulated);
     setText(this._state, OCCUPANCY_TEXT[state]);
@@ -63,11 +65,7 @@ export class CardRow {
       this.node.classList.toggle('hpu-mod-free', free);
       this.restyle();
     }
-    setAttribute(
-      this._title,
-      'aria-label',
-      `${cardTitle(card)}, ${productName(card)}: open charts`
-    );
+    setAttribute(this._title, 'aria-label', `${cardLabel(card)}: open charts`);
     this._updateMemory(card, options);
     this._updateFacts(card);
     // An empty card that tells nothing else needs no line for its zero.

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 
 import {
+  cardLabel,
   holderDetail,
   holderName,
   inUse,
@@ -31,8 +32,10 @@ describe('the headline', () => {
 
   it('names only what all cards share', () => {
     const mixed = [card(0, { simulated: false }), card(1, { generation: 'GAUDI3' })];
-    expect(inventory(mixed)).toBe('2 cards');
+    expect(inventory(mixed)).toBe('2 Gaudi cards');
     expect(inventory([card(0, { simulated: false })])).toBe('1 Gaudi2 card');
+    const lost = card(1, { name: '', generation: null, error: 'The card is lost.' });
+    expect(inventory([card(0), lost])).toBe('2 simulated Gaudi2 cards');
   });
 });
 
@@ -40,6 +43,8 @@ describe('a card', () => {
   it('goes by its generation, else by its name', () => {
     expect(productName(card(0, { name: 'HL-225' }))).toBe('Gaudi2');
     expect(productName(card(0, { name: 'HL-225', generation: null }))).toBe('HL-225');
+    expect(cardLabel(card(1))).toBe('HPU 1 (Gaudi2)');
+    expect(cardLabel(card(1, { name: '', generation: null }))).toBe('HPU 1');
   });
 
   it('is free only where that is known', () => {

@@ -30,32 +30,42 @@ describe('busyReport', () => {
     busyReport(VENDOR, machine(...cards), 'kernel-1');
 
   it('names the notebook that holds the card, and offers its kernel', () => {
-    const { message, holder: found } = report([holder(2, 'work/first.ipynb')]);
+    const { message, kernels } = report([holder(2, 'work/first.ipynb')]);
     expect(message).toBe('HPU 0 is busy: first.ipynb holds it.');
-    expect(found?.kernel.id).toBe('kernel-2');
-    expect(found?.card.index).toBe(0);
+    expect(kernels.map(held => [held.card.index, held.holder.pid])).toEqual([[0, 2]]);
   });
 
   it('names a process that is no kernel of this server, and offers nothing', () => {
-    const { message, holder: found } = report([holder(7)]);
+    const { message, kernels } = report([holder(7)]);
     expect(message).toBe('HPU 0 is busy: process 7 (python train.py) holds it.');
-    expect(found).toBeNull();
+    expect(kernels).toEqual([]);
   });
 
-  it('names two of many', () => {
-    const { message, holder: found } = report(
-      [holder(2, 'a.ipynb')],
-      [holder(3, 'b.ipynb')],
-      [holder(4, 'c.ipynb')]
-    );
-    expect(message).toBe('All cards are busy. They are held by a.ipynb and 2 others.');
-    expect(found).toBeNull();
+  it('names three of many, and offers every kernel', () => {
+    const held = ['a', 'b', 'c', 'd', 'e'].map((name, at) => [holder(at + 2, `${name}.ipynb`)]);
+    const messages = [2, 3, 4, 5].map(count => report(...held.slice(0, count)).message);
+    expect(messages).toEqual([
+      'No card is free: a.ipynb and b.ipynb hold them.',
+      'No card is free: a.ipynb, b.ipynb and c.ipynb hold them.',
+      'No card is free: a.ipynb, b.ipynb, c.ipynb and another hold them.',
+      'No card is free: a.ipynb, b.ipynb, c.ipynb and 2 others hold them.'
+    ]);
+    expect(report(...held, [holder(9)]).kernels).toHaveLength(5);
+  });
+
+  it('counts a kernel with several processes on a card once', () => {
+    const [main, worker] = [holder(2, 'a.ipynb'), { ...holder(2, 'a.ipynb'), pid: 20 }];
+    const { message, kernels } = report([main, worker]);
+    expect(message).toBe('HPU 0 is busy: a.ipynb holds it.');
+    expect(kernels).toHaveLength(1);
+    expect(report([main], [main]).message).toBe('No card is free: a.ipynb holds them.');
   });
 
   it('keeps to the cards that the error names', () => {
     const snapshot = machine([holder(2, 'a.ipynb')], [holder(3, 'b.ipynb')]);
     const text = `${VENDOR} The card that this process may use is held (card 1 by process 3 (x)).`;
-    expect(busyReport(text, snapshot, 'kernel-1').holder?.kernel.id).toBe('kernel-3');
+    const { kernels } = busyReport(text, snapshot, 'kernel-1');
+    expect(kernels.map(({ holder }) => holder.kernel?.id)).toEqual(['kernel-3']);
   });
 
   it('does not blame the kernel that asks', () => {
@@ -72,6 +82,7 @@ describe('busyReport', () => {
     for (const { message } of [
       report([holder(2, long)]),
       report([holder(2, long)], [holder(3, `x${long}`)]),
+      report([holder(2, long)], [holder(3, `x${long}`)], [holder(4, `y${long}`)]),
       report([]),
       report()
     ]) {
