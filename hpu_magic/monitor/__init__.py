@@ -48,7 +48,12 @@ def _real() -> Snapshot:
             return Snapshot((), "none", f"{missing} {failed}")
         return Snapshot(cards, "hl-smi", _unseen(cards, seen.hidden))
     if not cards:
-        return Snapshot((), "none", "HLML answers but knows no card.")
+        return Snapshot(
+            (),
+            "none",
+            "The Gaudi driver answers but knows no card; "
+            "a container sees only the cards that it was started with.",
+        )
     return Snapshot(cards, "hlml", _unseen(cards, seen.hidden))
 
 

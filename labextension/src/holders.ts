@@ -2,6 +2,7 @@ import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
 
 import type { Machine } from './model/machine';
+import { reasonOf } from './model/server';
 import type { Card, Holder } from './model/snapshot';
 import { cardTitle, kernelPhrase, shutdownWarning } from './model/wording';
 
@@ -40,8 +41,8 @@ export async function shutDownHolder(
     await machine.shutDownHolder(card.index, holder.kernel.id);
     return true;
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    Notification.error(`${cardTitle(card)} was not freed. ${reason}`, { autoClose: false });
+    const message = `${cardTitle(card)} was not freed. ${reasonOf(error)}`;
+    Notification.error(message, { autoClose: false });
     return false;
   }
 }

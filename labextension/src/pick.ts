@@ -1,8 +1,9 @@
 import { InputDialog, Notification } from '@jupyterlab/apputils';
 
 import type { Machine } from './model/machine';
+import { reasonOf } from './model/server';
 import { holdings } from './model/snapshot';
-import type { Card, Held } from './model/snapshot';
+import type { Card, Held, Snapshot } from './model/snapshot';
 import { cardLabel, cardTitle, holderName } from './model/wording';
 
 /** Let the user choose one of `choices`; no question is asked where there is no choice. */
@@ -24,10 +25,22 @@ async function pick<T>(
   return answer.button.accept ? choices[items.indexOf(answer.value ?? '')] : undefined;
 }
 
+/** Return the cards as they are now; where they cannot be read, say so and return null. */
+async function look(machine: Machine): Promise<Snapshot | null> {
+  try {
+    return await machine.fetch();
+  } catch (error) {
+    Notification.error(`The cards cannot be read: ${reasonOf(error)}`, { autoClose: 8000 });
+    return null;
+  }
+}
+
 /** Ask for one of the machine's cards. */
 export async function pickCard(machine: Machine, title: string): Promise<Card | undefined> {
-  const { cards, reason } = await machine.fetch();
-  return pick(title, cards, cardLabel, reason ?? 'There is no Gaudi card.');
+  const seen = await look(machine);
+  return seen
+    ? pick(title, seen.cards, cardLabel, seen.reason ?? 'There is no Gaudi card.')
+    : undefined;
 }
 
 /** Ask which of the notebooks in `held` to go to. */
@@ -48,9 +61,10 @@ export function pickKernel(held: readonly Held[]): Promise<Held | undefined> {
   return pick(title, kernels, writeHeld, 'No kernel of this server holds a card.');
 }
 
-/** Return who holds the machine's cards now. */
-export async function fetchHoldings(machine: Machine): Promise<Held[]> {
-  return holdings((await machine.fetch()).cards);
+/** Return who holds the machine's cards now; undefined where they cannot be read. */
+export async function fetchHoldings(machine: Machine): Promise<Held[] | undefined> {
+  const seen = await look(machine);
+  return seen ? holdings(seen.cards) : undefined;
 }
 
 function writeHeld({ card, holder }: Held): string {

@@ -16,6 +16,11 @@ export class ServerError extends Error {
   }
 }
 
+/** Return what an error says to the user. */
+export function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 async function request(
   settings: ServerConnection.ISettings,
   path: string[],

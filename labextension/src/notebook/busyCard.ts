@@ -2,7 +2,7 @@ import { Notification } from '@jupyterlab/apputils';
 import { NotebookActions, type INotebookTracker, type Notebook } from '@jupyterlab/notebook';
 import type { ServerConnection } from '@jupyterlab/services';
 
-import { fetchSnapshot } from '../model/server';
+import { fetchSnapshot, reasonOf } from '../model/server';
 import type { Held } from '../model/snapshot';
 import { busyReport, isBusyError, type BusyReport } from './busy';
 
@@ -51,8 +51,8 @@ export class BusyCardWatch {
     try {
       report = busyReport(text, await fetchSnapshot(this._settings), kernelId);
     } catch (reason) {
-      const why = reason instanceof Error ? reason.message : String(reason);
-      report = { message: `A card is busy. Who holds it is not known: ${why}`, kernels: [] };
+      const message = `A card is busy. Who holds it is not known: ${reasonOf(reason)}`;
+      report = { message, kernels: [] };
     }
     const { message, kernels } = report;
     // One notification a kernel: running the cell again replaces what the last run said.

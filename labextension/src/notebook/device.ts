@@ -1,7 +1,7 @@
 import type { ISessionContext } from '@jupyterlab/apputils';
 import { isCodeCellModel, type Cell } from '@jupyterlab/cells';
 import { NotebookActions, type Notebook, type NotebookPanel } from '@jupyterlab/notebook';
-import type { Kernel } from '@jupyterlab/services';
+import { KernelMessage, type Kernel } from '@jupyterlab/services';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
@@ -27,6 +27,7 @@ export class NotebookDevice implements IDisposable {
     const session = panel.sessionContext;
     session.kernelChanged.connect(this._onKernelChanged, this);
     session.statusChanged.connect(this._onStatusChanged, this);
+    session.iopubMessage.connect(this._onPublished, this);
     NotebookActions.executionScheduled.connect(this._onScheduled, this);
     NotebookActions.executed.connect(this._onExecuted, this);
     panel.disposed.connect(this.dispose, this);
@@ -78,10 +79,10 @@ export class NotebookDevice implements IDisposable {
     return this._refreshing;
   }
 
-  /** Ask a kernel, once, that was found to hold a card. */
-  holdsCard(): void {
-    if (!this._heldCard) {
-      this._heldCard = true;
+  /** Ask a kernel, once a process, that was found to hold a card. */
+  holdsCard(pid: number): void {
+    if (this._holder !== pid) {
+      this._holder = pid;
       void this._onUsed();
     }
   }
@@ -212,13 +213,25 @@ export class NotebookDevice implements IDisposable {
     if (status === 'restarting' || status === 'autorestarting') {
       this._onStart(this._kernel);
       this._ran = false;
+    } else if (status === 'idle' && this._usedElsewhere) {
+      this._usedElsewhere = false;
+      void this._onUsed();
+    }
+  }
+
+  /** Another window or a console may use the extension in the same kernel. */
+  private _onPublished(_: ISessionContext, message: KernelMessage.IMessage): void {
+    if (KernelMessage.isExecuteInputMsg(message)) {
+      const { session } = message.parent_header as Partial<KernelMessage.IHeader>;
+      this._usedElsewhere ||=
+        session !== this._kernel?.clientId && usesExtension(message.content.code);
     }
   }
 
   private _onStart(kernel: Kernel.IKernelConnection | null): void {
     this._start += 1;
     this._facts = null;
-    this._heldCard = false;
+    this._holder = null;
     this._asking.started();
     this._changed.emit();
     const mode = this.storedMode;
@@ -267,11 +280,12 @@ export class NotebookDevice implements IDisposable {
   private readonly _changed = new Signal<this, void>(this);
   private _choosing = false;
   private _facts: KernelFacts | null = null;
-  private _heldCard = false;
+  private _holder: number | null = null;
   private _isDisposed = false;
   private _named = false;
   private _ran = false;
   private _refreshing: Promise<void> | null = null;
   private _start = 0;
   private _timer: number | undefined;
+  private _usedElsewhere = false;
 }

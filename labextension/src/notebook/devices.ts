@@ -2,17 +2,18 @@ import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { Token } from '@lumino/coreutils';
 
 import type { Machine } from '../model/machine';
+import type { Snapshot } from '../model/snapshot';
 import { NotebookDevice } from './device';
 
 /** The devices of all open notebooks. */
 export class NotebookDevices {
   constructor(
     private readonly _tracker: INotebookTracker,
-    machine: Machine | null
+    private readonly _machine: Machine | null
   ) {
     _tracker.forEach(panel => this.of(panel));
     _tracker.widgetAdded.connect((_, panel) => this.of(panel));
-    machine?.changed.connect(this._onSample, this);
+    _machine?.changed.connect(this._onSample, this);
   }
 
   /** Return the device of a notebook, one and the same for each view. */
@@ -21,17 +22,39 @@ export class NotebookDevices {
     if (device === undefined) {
       device = new NotebookDevice(panel);
       this._devices.set(panel, device);
+      void this._onOpened(panel, device);
     }
     return device;
   }
 
-  /** A kernel that holds a card may have the extension loaded, whatever its notebook says. */
+  /** A kernel may have run cells before this page, whether or not the file tells of them. */
+  private async _onOpened(panel: NotebookPanel, device: NotebookDevice): Promise<void> {
+    await Promise.all([panel.context.ready, panel.sessionContext.ready]);
+    if (this._machine === null || !device.inUse || device.worthAsking) {
+      return;
+    }
+    try {
+      this._tell(await this._machine.fetch());
+    } catch {
+      // The cards cannot be read, which is for the views of them to say.
+    }
+  }
+
   private _onSample(machine: Machine): void {
-    const holders = machine.snapshot?.cards.flatMap(card => card.holders) ?? [];
-    const kernels = new Set(holders.map(holder => holder.kernel?.id));
+    if (machine.snapshot !== null) {
+      this._tell(machine.snapshot);
+    }
+  }
+
+  /** A kernel that holds a card may have the extension loaded, whatever its notebook says. */
+  private _tell(snapshot: Snapshot): void {
+    const holders = snapshot.cards.flatMap(card => card.holders);
+    const pids = new Map(holders.map(({ kernel, pid }) => [kernel?.id, pid]));
     this._tracker.forEach(panel => {
-      if (kernels.has(panel.sessionContext.session?.kernel?.id)) {
-        this.of(panel).holdsCard();
+      const kernelId = panel.sessionContext.session?.kernel?.id;
+      const pid = kernelId === undefined ? undefined : pids.get(kernelId);
+      if (pid !== undefined) {
+        this.of(panel).holdsCard(pid);
       }
     });
   }

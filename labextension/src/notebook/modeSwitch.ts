@@ -2,6 +2,7 @@ import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import { caretDownEmptyIcon } from '@jupyterlab/ui-components';
 import { Widget } from '@lumino/widgets';
 
+import { reasonOf } from '../model/server';
 import type { NotebookDevice } from './device';
 import { isMode, MODES, type Mode } from './facts';
 import { modeView } from './labels';
@@ -71,8 +72,7 @@ export class ModeSwitch extends Widget {
         await this._device.panel.sessionContext.restartKernel();
       }
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
-      Notification.error(reason, { autoClose: false });
+      Notification.error(reasonOf(error), { autoClose: false });
     }
     this._looks = '';
     this._refresh();

@@ -20,14 +20,16 @@ function addCommands(app: JupyterFrontEnd, machine: Machine, panel: CardsPanel):
   commands.addCommand(CommandIDs.goToHolder, {
     label: 'Go to the Notebook That Holds a Card…',
     execute: async () => {
-      const held = await pickNotebook(await fetchHoldings(machine));
+      const all = await fetchHoldings(machine);
+      const held = all && (await pickNotebook(all));
       await (held && goToHolder(commands, held.holder));
     }
   });
   commands.addCommand(CommandIDs.shutDownHolder, {
     label: 'Shut Down the Kernel That Holds a Card…',
     execute: async () => {
-      const held = await pickKernel(await fetchHoldings(machine));
+      const all = await fetchHoldings(machine);
+      const held = all && (await pickKernel(all));
       await (held && shutDownHolder(machine, held.card, held.holder));
     }
   });
