@@ -14,6 +14,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,6 +109,27 @@ def script() -> Callable[..., str]:
         return done.stdout
 
     return run_script
+
+
+# Python runs this at its start: the binding has the library's place built in.
+_FIND_LIBRARY = """
+from pyhlml.hlml_lib import LibHLML
+LibHLML.__init__.__defaults__ = ({library!r},)
+"""
+
+
+@pytest.fixture(scope="session")
+def hlml_cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment in which the real binding finds the cards of a small library built here."""
+    pytest.importorskip("pyhlml.hlml_lib")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler (cc or gcc) installed")
+    folder = tmp_path_factory.mktemp("hlml")
+    source, built = Path(__file__).with_name("hlml_library.c"), folder / "libhlml.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", built, source], check=True)
+    (folder / "sitecustomize.py").write_text(_FIND_LIBRARY.format(library=str(built)))
+    return {"PYTHONPATH": str(folder)}
 
 
 @dataclass(frozen=True)

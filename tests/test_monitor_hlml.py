@@ -2,45 +2,28 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyhlml.hlml_lib")
-COMPILER = shutil.which("cc") or shutil.which("gcc")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler (cc or gcc) installed")
-
 READ = """
-import dataclasses, json, sys
-from pyhlml.hlml_lib import LibHLML
-# The binding has the library's place built in.
-LibHLML.__init__.__defaults__ = (sys.argv[1],)
+import dataclasses, json
 from hpu_magic import monitor
 monitor.snapshot()
 print(json.dumps(dataclasses.asdict(monitor.snapshot())))
 """
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    built = tmp_path_factory.mktemp("hlml") / "libhlml.so"
-    source = Path(__file__).with_name("hlml_library.c")
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", built, source], check=True)
-    return built
-
-
 @pytest.fixture
-def read(library, tmp_path):
+def read(hlml_cards, tmp_path):
     """Take a snapshot in a process of its own."""
 
     def read_process(**environ):
         cards = {"HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")}
         shown = subprocess.run(
-            [sys.executable, "-c", READ, str(library)],
-            env={**os.environ, **cards, **environ},
+            [sys.executable, "-c", READ],
+            env={**os.environ, **cards, **hlml_cards, **environ},
             capture_output=True,
             text=True,
             check=True,

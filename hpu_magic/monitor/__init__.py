@@ -68,7 +68,8 @@ def _unseen(cards: tuple[CardReading, ...], hidden: bool) -> str | None:
     ]
     if not used:
         return None
-    which = f"Card {used[0]} is" if len(used) == 1 else f"Cards {', '.join(used)} are"
+    *others, last = used
+    which = f"Cards {', '.join(others)} and {last} are" if others else f"Card {last} is"
     if hidden:
         return f"{which} in use by processes of other users, which only root may see."
     return f"{which} in use by processes that cannot be seen from here, as in another container."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,13 +22,6 @@ from hpu_magic.server.sampler import Sampler
 
 TESTS = Path(__file__).parents[1]
 LOG = logging.getLogger("test")
-COMPILER = shutil.which("cc") or shutil.which("gcc")
-
-# Python runs this at its start: the binding has the library's place built in.
-CUSTOMIZE = """
-from pyhlml.hlml_lib import LibHLML
-LibHLML.__init__.__defaults__ = ({library!r},)
-"""
 
 
 async def join_nothing(record):
@@ -50,23 +42,10 @@ def record(time, **cards):
     }
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    pytest.importorskip("pyhlml.hlml_lib")
-    if COMPILER is None:
-        pytest.skip("no C compiler (cc or gcc) installed")
-    built = tmp_path_factory.mktemp("hlml") / "libhlml.so"
-    subprocess.run(
-        [COMPILER, "-shared", "-fPIC", "-o", built, TESTS / "hlml_library.c"], check=True
-    )
-    return built
-
-
 @pytest.fixture
-def real_cards(library, tmp_path, monkeypatch):
+def real_cards(hlml_cards, tmp_path, monkeypatch):
     """Let processes find two cards in the test library; returns where to put its orders."""
-    (tmp_path / "sitecustomize.py").write_text(CUSTOMIZE.format(library=str(library)))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", hlml_cards["PYTHONPATH"])
     monkeypatch.setenv("HLML_TEST_CARDS", "2")
     monkeypatch.setenv("HLML_TEST_HANG", str(tmp_path / "hang"))
     monkeypatch.setenv("HLML_TEST_CRASH", str(tmp_path / "crash"))

@@ -86,6 +86,7 @@ export class Chart {
     this._time.length = this._values.length = time.length;
     let highest = 0;
     let latest = NaN;
+    let seen = false;
     for (let i = 0; i < time.length; i++) {
       const at = time[i]!;
       const value = values[i]!;
@@ -94,7 +95,10 @@ export class Chart {
       this._values[i] = absent ? null : value;
       if (!absent) {
         latest = value;
-        highest = at >= min && at <= max && value > highest ? value : highest;
+        if (at >= min && at <= max) {
+          seen = true;
+          highest = value > highest ? value : highest;
+        }
       }
     }
     this._highest = highest;
@@ -103,7 +107,8 @@ export class Chart {
     setText(this._title, title);
     const now = isNaN(latest) ? '' : write(latest);
     setText(this._latest, now);
-    const label = `${title}: ${now || 'no value'} at last, up to ${write(highest)} in sight`;
+    const sight = seen ? `up to ${write(highest)} in sight` : 'none in sight';
+    const label = `${title}: ${now || 'no value'} at last, ${sight}`;
     setAttribute(this._plotted, 'aria-label', label);
   }
 

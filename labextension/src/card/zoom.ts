@@ -21,9 +21,10 @@ export function keyZoom(
   switch (key) {
     case '+':
     case '=':
-      return max - min < 2 * SHORTEST ? shown : { min: min + quarter, max: max - quarter };
+      // The newest end stays: a history that has just begun is empty elsewhere.
+      return max - min < 2 * SHORTEST ? shown : { min: min + 2 * quarter, max };
     case '-':
-      return within({ min: min - 2 * quarter, max: max + 2 * quarter }, whole);
+      return within({ min: min - 4 * quarter, max }, whole);
     case 'ArrowLeft':
       return within({ min: min - quarter, max: max - quarter }, whole);
     case 'ArrowRight':

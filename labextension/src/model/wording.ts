@@ -199,7 +199,7 @@ export function notice(
     return { kind: 'waiting', title: 'Looking for cards …', detail: '' };
   }
   if (snapshot.cards.length === 0) {
-    return { kind: 'empty', title: 'No Gaudi card', detail: snapshot.reason ?? '' };
+    return { kind: 'empty', title: 'No Gaudi cards to show', detail: snapshot.reason ?? '' };
   }
   if (missed !== null) {
     return { kind: 'missed', title: 'No new figures', detail: missed };

@@ -5,9 +5,9 @@ import { keyZoom } from '../../src/card/zoom';
 const whole = { min: 0, max: 600 };
 
 describe('keyZoom', () => {
-  it('halves and doubles around the middle', () => {
-    expect(keyZoom('+', whole, whole)).toEqual({ min: 150, max: 450 });
-    expect(keyZoom('-', { min: 200, max: 300 }, whole)).toEqual({ min: 150, max: 350 });
+  it('halves and doubles before the newest moment in sight', () => {
+    expect(keyZoom('+', whole, whole)).toEqual({ min: 300, max: 600 });
+    expect(keyZoom('-', { min: 200, max: 300 }, whole)).toEqual({ min: 100, max: 300 });
   });
 
   it('shows the whole history instead of more than that', () => {

@@ -119,7 +119,7 @@ describe('notice', () => {
   it('passes on why there are no cards, or no new figures', () => {
     const none = notice(live, snapshot(1, [], 'The Gaudi driver is not loaded.'), null);
     expect(none).toMatchObject({
-      title: 'No Gaudi card',
+      title: 'No Gaudi cards to show',
       detail: 'The Gaudi driver is not loaded.'
     });
     const hung = notice(live, snapshot(1), 'The driver did not answer within 5 s.');

@@ -1,5 +1,6 @@
-import type { Card, Holder, Snapshot } from '../../src/model/snapshot';
+import type { Holder, Snapshot } from '../../src/model/snapshot';
 import type { KernelFacts } from '../../src/notebook/facts';
+import { card, snapshot } from '../model/samples';
 
 /** Facts of a kernel in which torch is imported and no card is taken, but for `others`. */
 export function facts(others: Partial<KernelFacts> = {}): KernelFacts {
@@ -37,20 +38,8 @@ export function holder(pid: number, path?: string): Holder {
 
 /** A machine with a simulated card for each list of holders. */
 export function machine(...holders: Holder[][]): Snapshot {
-  const cards = holders.map((held, index): Card => ({
-    index,
-    module_id: index,
-    name: 'GAUDI2',
-    generation: 'GAUDI2',
-    simulated: true,
-    memory_used: 0,
-    memory_total: 96 * 2 ** 30,
-    utilization: null,
-    temperature: null,
-    power: null,
-    clock: null,
-    error: null,
-    holders: held
-  }));
-  return { time: 0, source: 'simulator', reason: null, cards };
+  return snapshot(
+    0,
+    holders.map((held, index) => card(index, { holders: held }))
+  );
 }
