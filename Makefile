@@ -1,4 +1,4 @@
-# make lab    open the quickstart in JupyterLab
+# make lab    open the quickstart in JupyterLab, with the sidebar where Node can build it
 # make test   run every check and test
 # make demo   run the quickstart without a browser
 # make bench  measure speed and memory

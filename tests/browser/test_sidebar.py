@@ -162,6 +162,41 @@ def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
     assert page.problems == []
 
 
+def test_one_of_several_holders_is_chosen_and_another_window_keeps_up(
+    page: Any, browser: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with run_lab(tmp_path_factory.mktemp("two_cards"), NOTIFYING, HPU_MAGIC_CARDS="2") as lab:
+        for name in ("first.ipynb", "second.ipynb"):
+            open_notebook(page, lab, name, LOAD, TAKE)
+            run_all(page)
+            wait_for_output(page, 1, "took a card")
+        open_notebook(page, lab, "third.ipynb", LOAD, TAKE)
+        run_all(page)
+        wait_for_text(page, TOAST, "No card is free: first.ipynb and second.ipynb hold them.", 60)
+        page.locator(TOAST).get_by_role("button", name="Shut down kernel…").click()
+        choices = page.locator(DIALOG).get_by_role("combobox")
+        choices.select_option("HPU 1: second.ipynb")
+        press(page, "Ok")
+        assert "The kernel of second.ipynb holds HPU 1" in page.locator(DIALOG).inner_text()
+        press(page, "Shut Down")
+        wait_for_text(page, TOAST, "HPU 1 is free. Run the cell again.")
+        run_all(page)
+        wait_for_output(page, 1, "took a card")
+
+        # Nothing is saved, so that the file tells another window nothing of what ran.
+        other = browser.new_page()
+        other.goto(lab.address("third.ipynb", "other"))
+        wait_for_text(other, STATUS, "HPU 1 · eager · 3.00 / 96 GiB", 60)
+        page.locator(SWITCH).select_option("lazy")
+        press(page, "Restart")
+        wait_until(page, lambda: lab.kernel_states("third.ipynb") == ["idle"], 30, "the restart")
+        page.wait_for_timeout(1_000)
+        run_all(page)
+        wait_for_text(other, STATUS, "HPU 1 · lazy", 60)
+        other.close()
+    assert page.problems == []
+
+
 def test_mode_typed_in_a_cell_is_stored_with_the_notebook(page: Any, lab: Lab) -> None:
     open_notebook(page, lab, "typed.ipynb", LOAD, "%hpu_mode lazy")
     run_all(page)
