@@ -1,10 +1,9 @@
 import { InputDialog, Notification } from '@jupyterlab/apputils';
 
 import type { Machine } from './model/machine';
-import { reasonOf } from './model/server';
 import { holdings } from './model/snapshot';
 import type { Card, Held, Snapshot } from './model/snapshot';
-import { cardLabel, cardTitle, holderName } from './model/wording';
+import { cardLabel, cardTitle, holderName, unreadable } from './model/wording';
 
 /** Let the user choose one of `choices`; no question is asked where there is no choice. */
 async function pick<T>(
@@ -30,7 +29,7 @@ async function look(machine: Machine): Promise<Snapshot | null> {
   try {
     return await machine.fetch();
   } catch (error) {
-    Notification.error(`The cards cannot be read: ${reasonOf(error)}`, { autoClose: 8000 });
+    Notification.error(`The cards cannot be read. ${unreadable(error)}`, { autoClose: 8000 });
     return null;
   }
 }

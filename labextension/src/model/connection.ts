@@ -24,6 +24,15 @@ export type ConnectionState =
 
 type Failure = 'lost' | 'blocked' | 'missing' | 'refused';
 
+/** Tell from the error of a request what keeps the server from answering it. */
+export function failureOf(error: unknown): Exclude<Failure, 'blocked'> {
+  const status = error instanceof ServerError ? error.status : 0;
+  if (status === 404) {
+    return 'missing';
+  }
+  return status === 401 || status === 403 ? 'refused' : 'lost';
+}
+
 /** A stream that has been silent this long, and for three intervals, is taken as lost. */
 const LONGEST_SILENCE = 15_000;
 
@@ -162,14 +171,7 @@ export class StreamConnection implements IDisposable {
       }
       return wasLive ? 'lost' : 'blocked';
     } catch (error) {
-      const status = error instanceof ServerError ? error.status : 0;
-      if (status === 404) {
-        return 'missing';
-      }
-      if (status === 401 || status === 403) {
-        return 'refused';
-      }
-      return 'lost';
+      return failureOf(error);
     }
   }
 

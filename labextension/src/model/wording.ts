@@ -1,7 +1,9 @@
 // What the views say. No markup here: views show these sentences as text.
 
+import { failureOf } from './connection';
 import type { ConnectionState } from './connection';
 import type { MachineOptions } from './machine';
+import { reasonOf } from './server';
 import type { Card, Holder, Snapshot } from './snapshot';
 import { percent, usage } from './units';
 
@@ -151,6 +153,13 @@ export function shutdownWarning(card: Card, holder: Holder): string {
     `${what} holds ${cardTitle(card)}.${busy} Its variables are lost: models, ` +
     'tensors and results that were not saved to a file. The document itself stays as it is.'
   );
+}
+
+/** Say why a request for the cards failed. */
+export function unreadable(error: unknown): string {
+  const kind = failureOf(error);
+  const title = notice({ kind, retryAt: 0 }, null, null)?.title;
+  return kind === 'lost' ? reasonOf(error) : `${title}.`;
 }
 
 /** Say why there is nothing, nothing new, or not all to show; null when all is well. */

@@ -2,8 +2,9 @@ import { Notification } from '@jupyterlab/apputils';
 import { NotebookActions, type INotebookTracker, type Notebook } from '@jupyterlab/notebook';
 import type { ServerConnection } from '@jupyterlab/services';
 
-import { fetchSnapshot, reasonOf } from '../model/server';
+import { fetchSnapshot } from '../model/server';
 import type { Held } from '../model/snapshot';
+import { unreadable } from '../model/wording';
 import { busyReport, isBusyError, type BusyReport } from './busy';
 
 /** What the notification can do for the user; of several kernels, the user chooses one. */
@@ -51,7 +52,7 @@ export class BusyCardWatch {
     try {
       report = busyReport(text, await fetchSnapshot(this._settings), kernelId);
     } catch (reason) {
-      const message = `A card is busy. Who holds it is not known: ${reasonOf(reason)}`;
+      const message = `A card is busy. Who holds it cannot be seen. ${unreadable(reason)}`;
       report = { message, kernels: [] };
     }
     const { message, kernels } = report;

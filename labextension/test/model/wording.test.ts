@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
+import { ServerError } from '../../src/model/server';
 import {
   cardLabel,
   holderDetail,
@@ -15,7 +16,8 @@ import {
   notice,
   occupancy,
   productName,
-  shutdownWarning
+  shutdownWarning,
+  unreadable
 } from '../../src/model/wording';
 import { card, kernelHolder, snapshot } from './samples';
 
@@ -101,6 +103,17 @@ describe('a holder', () => {
     expect(text).toContain('A cell is running');
     expect(text).toContain('variables are lost');
     expect(shutdownWarning(card(3), kernelHolder('a.ipynb'))).not.toContain('A cell is running');
+  });
+});
+
+describe('unreadable', () => {
+  it.each([
+    [new ServerError(404, 'Not Found'), 'The server extension is off.'],
+    [new ServerError(403, 'Forbidden'), 'No permission.'],
+    [new ServerError(500, 'The server answered 500.'), 'The server answered 500.'],
+    [new Error('Failed to fetch'), 'Failed to fetch']
+  ])('says of %s why', (error, why) => {
+    expect(unreadable(error)).toBe(why);
   });
 });
 
