@@ -61,6 +61,11 @@ POINTS = """() => {
 }"""
 
 
+def shows_text(output: Any) -> bool:
+    """Whether there is an output, and what it says has been drawn."""
+    return output.count() > 0 and output.first.inner_text().strip() != ""
+
+
 def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     page: Any, lab: Any, tmp_path: Path
 ) -> None:
@@ -88,7 +93,7 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     stop.click()
     pressed = time.monotonic()
     output = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
-    wait_until(page, lambda: output.count() > 0, 20, "the end of the fit after Stop")
+    wait_until(page, lambda: shows_text(output), 20, "the end of the fit after Stop")
     assert time.monotonic() - pressed < 20
     assert output.first.inner_text().strip() == "outcome: stopped"
     assert page.locator(".jp-RenderedText[data-mime-type*='stderr']").count() == 0
@@ -100,7 +105,7 @@ def test_saved_notebook_holds_the_picture_and_no_script(page: Any, lab: Any) -> 
     open_notebook(page, lab, "saved.ipynb", SETUP, short, AFTER)
     run_all(page)
     output = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
-    wait_until(page, lambda: output.count() > 0, 240, "the end of the fit")
+    wait_until(page, lambda: shows_text(output), 240, "the end of the fit")
     assert output.first.inner_text().strip() == "outcome: finished"
     page.keyboard.press("Control+s")
     file = lab.folder / "saved.ipynb"

@@ -16,8 +16,10 @@ def open_sidebar(page: Any, lab: Lab) -> Any:
     """Open the sidebar beside the launcher, and return it once it has looked at the cards."""
     page.goto(f"{lab.url}/lab?token={lab.token}")
     page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click(timeout=60_000)
-    page.get_by_text("Looking for cards").wait_for(state="hidden")
-    return page.locator(".hpu-Cards")
+    sidebar = page.locator(".hpu-Cards")
+    shown = sidebar.locator(".hpu-Card:visible, .hpu-Notice:visible")
+    shown.filter(has_not_text="Looking for cards").first.wait_for()
+    return sidebar
 
 
 def told(sidebar: Any) -> tuple[str, str]:
