@@ -12,7 +12,7 @@ from jupyter_client.manager import start_new_kernel
 
 from .harness import Figure, in_turn
 
-LONGEST = 60.0  # seconds of the fit
+LONGEST = 90.0  # seconds of the fit
 STEPS = 100  # in a turn, some 0.2 s
 WARM_UP = 200
 RATE = 10.0  # updates a second, the panel's own default in a fit

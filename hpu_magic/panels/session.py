@@ -24,7 +24,7 @@ __all__ = ["observed_fit"]
 
 # Each message wakes the kernel's sending threads, the server and the browser, and with
 # them costs the training about 1.5 ms on two cores, whatever it carries.
-DRAW_SECONDS = 0.4
+DRAW_SECONDS = 0.5
 
 
 def in_notebook() -> bool:

@@ -2,6 +2,7 @@
 
 #include "dtypes.h"
 #include "generator.h"
+#include "memory_reuse.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -91,6 +92,7 @@ void HostCall::check_supported() const {
 void HostCall::run_kernel() {
   check_supported();
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const KeptMemory kept;
   if (reduced_) {
     run_reduced();
   } else {

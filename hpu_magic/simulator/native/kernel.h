@@ -6,6 +6,7 @@
 #pragma once
 
 #include "fallback.h"
+#include "memory_reuse.h"
 #include "recorder.h"
 
 #include <ATen/core/IListRef.h>
@@ -98,6 +99,7 @@ struct Kernel<Op, Result(Arguments...)> {
     auto host = std::tuple<decltype(to_host(std::declval<Arguments&>(), 0))...>(
         to_host(arguments, I)...);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const KeptMemory kept;
     if constexpr (std::is_lvalue_reference_v<Result>) {
       Op::redispatch(kHost, std::get<I>(host)...);
       (finish(arguments, std::get<I>(host)), ...);

@@ -1,6 +1,7 @@
 #include "memory.h"
 
 #include "card.h"
+#include "memory_reuse.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -47,6 +48,7 @@ struct DeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     card::charge(bytes);  // before the host is asked, so that a full card never fills the host
     c10::DataPtr host;
+    const KeptMemory kept;
     try {
       host = c10::GetCPUAllocator()->allocate(bytes);
     } catch (const c10::Error&) {

@@ -106,7 +106,7 @@ struct ReusingAllocator final : c10::Allocator {
   c10::Allocator* const host;
 };
 
-/// Puts the allocator into place at the first use: who never runs a graph never meets it.
+/// Puts the allocator into place at the first use: who never uses the device never meets it.
 void install() {
   static const bool installed = [] {
     shelf();  // of the allocator that is replaced here

@@ -27,9 +27,9 @@ class MemoryReuse {
   std::vector<std::pair<size_t, c10::DataPtr>> spare_;
 };
 
-/// While it lives, large CPU allocations of this thread come from memory that earlier graphs have
-/// let go of, and go back there when they are freed. A graph runs again and again with the same
-/// sizes; the operating system would have to clear every page for it anew.
+/// While it lives, large CPU allocations of this thread come from memory that the device has let
+/// go of, and go back there when they are freed. A training step wants the same sizes again and
+/// again; the operating system would have to clear every page for it anew.
 class KeptMemory {
  public:
   KeptMemory();
