@@ -202,3 +202,23 @@ def torch(shell: Any) -> Any:
     import torch
 
     return torch
+
+
+@pytest.fixture
+def compile_on_hpu(torch: Any) -> Iterator[Callable[..., Any]]:
+    """`torch.compile` for the device, with no memory of other tests' compilations."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield lambda function, **options: torch.compile(function, backend="hpu_backend", **options)
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def compilations(torch: Any) -> Iterator[Callable[[], int]]:
+    """Number of compilations since the test began."""
+    from habana_frameworks.torch.hpu.metrics import metric_localcontext
+
+    with metric_localcontext("graph_compilation") as metric:
+        yield lambda: dict(metric.stats())["TotalNumber"]

@@ -3,26 +3,6 @@
 import pytest
 
 
-@pytest.fixture
-def compile_on_hpu(torch):
-    """`torch.compile` for the device, with no memory of other tests' compilations."""
-    import torch._dynamo
-
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    yield lambda function, **options: torch.compile(function, backend="hpu_backend", **options)
-    torch._dynamo.reset()
-
-
-@pytest.fixture
-def compilations(torch):
-    """Number of compilations since the test began."""
-    from habana_frameworks.torch.hpu.metrics import metric_localcontext
-
-    with metric_localcontext("graph_compilation") as metric:
-        yield lambda: dict(metric.stats())["TotalNumber"]
-
-
 def _models(torch):
     nn = torch.nn
     return {

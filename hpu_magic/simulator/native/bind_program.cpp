@@ -1,8 +1,10 @@
 // Compiled graphs as Python objects.
 #include "bind_program.h"
 
-#include "program.h"
+#include "differentiable_program.h"
 
+#include <c10/core/SafePyObject.h>
+#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 namespace py = pybind11;
@@ -65,8 +67,8 @@ Slot call(
   return program.call(op, std::move(operands));
 }
 
-/// Runs a program on the inputs in a list, tensors and sizes, which it empties so that each input can be freed
-/// after its last use.
+/// Runs a program on the inputs in a list, tensors and sizes, which it empties so that each input
+/// can be freed after its last use.
 py::list run(const Program& program, const py::list& inputs) {
   std::vector<c10::IValue> values;
   values.reserve(inputs.size());
@@ -89,13 +91,43 @@ py::list run(const Program& program, const py::list& inputs) {
   return results;
 }
 
+/// A function of Python that may be called, and let go of, by threads without the GIL.
+DifferentiableProgram::Compile without_gil(py::function compile) {
+  const auto function =
+      std::make_shared<c10::SafePyObject>(compile.release().ptr(), getPyInterpreter());
+  return [function]() -> std::shared_ptr<const Program> {
+    const py::gil_scoped_acquire gil;
+    const auto callable =
+        py::reinterpret_borrow<py::function>(function->ptr(getPyInterpreter()));
+    return callable().cast<std::shared_ptr<Program>>();
+  };
+}
+
+py::tuple differentiable_run(
+    const std::shared_ptr<DifferentiableProgram>& program, const py::args& inputs) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(inputs.size());
+  for (const py::handle input : inputs) {
+    tensors.push_back(THPVariable_Unpack(input.ptr()));
+  }
+  {
+    const py::gil_scoped_release no_gil;
+    tensors = DifferentiableProgram::run(program, tensors);
+  }
+  py::tuple results(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensors[i])));
+  }
+  return results;
+}
+
 }  // namespace
 
 void bind_program(py::module_& module) {
   py::class_<Slot>(module, "Slot").def("__getitem__", [](Slot first, size_t i) {
     return Slot{first.index + i};
   });
-  py::class_<Program>(module, "Program")
+  py::class_<Program, std::shared_ptr<Program>>(module, "Program")
       .def(py::init<size_t>(), py::arg("inputs"))
       .def("input", [](const Program&, size_t i) { return Slot{i}; })
       .def("call", &call)
@@ -118,6 +150,19 @@ void bind_program(py::module_& module) {
             program.finish(std::move(items));
           })
       .def("run", &run);
+  py::class_<DifferentiableProgram, std::shared_ptr<DifferentiableProgram>>(
+      module, "DifferentiableProgram")
+      .def(
+          py::init([](const std::shared_ptr<Program>& forward, py::function compile_backward,
+                      std::vector<bool> result_has_gradient,
+                      std::vector<std::vector<int64_t>> strides) {
+            return std::make_shared<DifferentiableProgram>(
+                forward, without_gil(std::move(compile_backward)),
+                std::move(result_has_gradient), std::move(strides));
+          }),
+          py::arg("forward"), py::arg("compile_backward"), py::arg("result_has_gradient"),
+          py::arg("strides"))
+      .def("__call__", &differentiable_run);
 }
 
 }  // namespace hpu

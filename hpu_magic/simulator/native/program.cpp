@@ -146,8 +146,9 @@ Values Program::run(Values inputs) const {
     values[input] = {};
   }
   const KeptMemory kept;
-  // AOTAutograd has differentiated already. Writes still count as new versions of a tensor.
-  at::AutoDispatchBelowAutograd below_autograd;
+  // AOTAutograd has differentiated and cast already. Writes still count as new versions of a tensor.
+  const at::AutoDispatchBelowAutograd below_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
   Stack stack;
   for (const Instruction& instruction : instructions_) {
     const auto integer = [&](size_t i) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -12,8 +13,9 @@ from hpu_magic.simulator import engine
 from torch._dynamo.backends.registry import register_backend
 
 from .config import configuration_flags, patched
-from .passes import DROPOUT, reinplace
+from .passes import DROPOUT, fuse_linear, reinplace
 from .program import program_of
+from .training import Partition, differentiable
 
 NAME = "hpu_backend"
 
@@ -50,14 +52,28 @@ def hpu_backend(
     started = time.perf_counter_ns()
     with patched(options or {}):
         number = next(_numbers)
-        compile_graph = aot_autograd(
-            fw_compiler=_compiler(f"forward_{number}", started),
-            bw_compiler=_compiler(f"backward_{number}"),
-            inference_compiler=_compiler(f"inference_{number}", started),
+        forward = _Compiler(f"forward_{number}", started)
+        backward = _Compiler(f"backward_{number}")
+        partition = Partition()
+        by_aot_autograd = aot_autograd(
+            fw_compiler=forward,
+            bw_compiler=backward,
+            inference_compiler=_Compiler(f"inference_{number}", started),
+            partition_fn=partition,
             decompositions=_decompositions(),
             keep_inference_input_mutations=configuration_flags["keep_input_mutations"],
         )
-        return compile_graph(graph, example_inputs)
+        compiled: Callable[..., Any] = by_aot_autograd(graph, example_inputs)
+        if forward.program is None or partition.backward is None:
+            return compiled
+        by_engine = differentiable(
+            forward.program,
+            forward.graph,
+            partition.backward.graph,
+            example_inputs,
+            functools.partial(backward.compile, partition.backward),
+        )
+        return by_engine or compiled
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
@@ -69,24 +85,36 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     return DROPOUT if mode == "habana" else {}
 
 
-def _compiler(name: str, tracing_since: int | None = None) -> Callable[..., Any]:
-    """Return a compiler for one graph; `tracing_since` is when work on it began."""
+class _Compiler:
+    """Compiles one graph; `tracing_since` is when work on it began."""
 
-    def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        started = tracing_since or time.perf_counter_ns()
+    def __init__(self, name: str, tracing_since: int | None = None) -> None:
+        self._name = name
+        self._tracing_since = tracing_since
+        self.graph: torch.fx.Graph
+        self.program: Any = None
+
+    def compile(self, module: torch.fx.GraphModule) -> Any:
+        """Return the graph's program, None where none can hold it."""
+        started = self._tracing_since or time.perf_counter_ns()
+        fuse_linear(module.graph)
         if configuration_flags["reinplace_add"]:
-            reinplace(graph.graph)
-        program = program_of(graph.graph) or _generated(graph)
+            reinplace(module.graph)
+        self.graph, self.program = module.graph, program_of(module.graph)
+        elapsed = time.perf_counter_ns() - started
+        engine.load().record_compilation(self._name, elapsed, _shapes(module.graph))
+        return self.program
+
+    def __call__(self, module: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        """Compile for AOTAutograd, which wants a function of a list that it may empty."""
+        program = self.compile(module)
+        call = _generated(module) if program is None else program.run
 
         def run(arguments: list[Any]) -> Any:
-            return program(arguments)
+            return call(arguments)
 
         run._boxed_call = True  # type: ignore[attr-defined]
-        elapsed = time.perf_counter_ns() - started
-        engine.load().record_compilation(name, elapsed, _shapes(inputs))
         return run
-
-    return compile_graph
 
 
 def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
@@ -101,8 +129,9 @@ def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     return forward
 
 
-def _shapes(inputs: Sequence[Any]) -> str:
+def _shapes(graph: torch.fx.Graph) -> str:
     """Shapes of the tensors among the inputs, for people: ``[64, 784] [512, 784]``."""
+    inputs = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
     return " ".join(
         str([int(size) if isinstance(size, int) else str(size) for size in each.shape])
         for each in inputs

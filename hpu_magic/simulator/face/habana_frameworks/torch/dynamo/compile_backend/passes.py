@@ -1,4 +1,4 @@
-"""Changes to the captured graphs, so that they do no more work than eager mode."""
+"""Changes to the captured graphs, so that they do no more work than eager mode, or less."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _IN_PLACE = {
     aten.mul.Scalar: aten.mul_.Scalar,
     aten.div.Tensor: aten.div_.Tensor,
     aten.div.Scalar: aten.div_.Scalar,
+    aten.relu.default: aten.relu_.default,
 }
 _FRESH = frozenset(
     {
@@ -30,6 +31,15 @@ _FRESH = frozenset(
     }
 )
 """Operators whose result is always memory of its own."""
+
+
+_TRANSPOSITIONS: dict[Any, tuple[Any, ...]] = {
+    aten.t.default: (),
+    aten.permute.default: ([1, 0],),
+    aten.transpose.int: (0, 1),
+}
+_WORTH_ONEDNN = 1 << 20
+"""Multiplications from which on oneDNN's faster product makes up for its later start."""
 
 
 def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
@@ -78,3 +88,52 @@ def _may_overwrite(node: torch.fx.Node) -> bool:
         and (before.dtype, before.device, before.shape, before.stride())
         == (after.dtype, after.device, after.shape, after.stride())
     )
+
+
+def fuse_linear(graph: torch.fx.Graph) -> None:
+    """Let one kernel of oneDNN compute each large product, with the bias and the ReLU after it."""
+    if not torch.backends.mkldnn.is_available():
+        return
+    for node in list(graph.nodes):
+        if node.target is aten.addmm.default and not node.kwargs:
+            bias, left, right = node.args
+        elif node.target is aten.mm.default:
+            bias, (left, right) = None, node.args
+        else:
+            continue
+        if _is_large_product(node, bias, left):
+            _fuse(graph, node, bias, left, right)
+
+
+def _is_large_product(node: torch.fx.Node, bias: Any, left: torch.fx.Node) -> bool:
+    result, inner = node.meta["val"], left.meta["val"].shape[-1]
+    if result.dtype != torch.float32 or not all(type(n) is int for n in (*result.shape, inner)):
+        return False
+    if bias is not None and bias.meta["val"].shape != result.shape[1:]:
+        return False
+    return bool(result.numel() * inner >= _WORTH_ONEDNN)
+
+
+def _fuse(graph: torch.fx.Graph, product: torch.fx.Node, bias: Any, left: Any, right: Any) -> None:
+    last, users = product, list(product.users)
+    if len(users) == 1 and users[0].target is aten.relu.default:
+        last = users[0]
+    activation = "none" if last is product else "relu"
+    with graph.inserting_before(last):
+        if _is_transposition(right):
+            weight = right.args[0]
+        else:
+            weight = graph.call_function(aten.t.default, (right,))
+            weight.meta["val"] = right.meta["val"].t()
+        fused = graph.call_function(
+            torch.ops.mkldnn._linear_pointwise.default, (left, weight, bias, activation, [], "")
+        )
+    fused.meta["val"] = last.meta["val"]
+    last.replace_all_uses_with(fused)
+    for replaced in dict.fromkeys((last, product, right)):
+        if not replaced.users and replaced.op != "placeholder":
+            graph.erase_node(replaced)
+
+
+def _is_transposition(node: torch.fx.Node) -> bool:
+    return node.target in _TRANSPOSITIONS and node.args[1:] == _TRANSPOSITIONS[node.target]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,8 +23,8 @@ class _BeyondPrograms(Exception):
     """A node that only Python can run."""
 
 
-def program_of(graph: torch.fx.Graph) -> Callable[[list[Any]], list[Any]] | None:
-    """Return a function that runs the graph on a list of inputs, which it empties.
+def program_of(graph: torch.fx.Graph) -> Any:
+    """Return the graph as a program; its ``run`` takes a list of inputs, which it empties.
 
     None where the graph holds more than operators and arithmetic on sizes: higher-order
     operators, for example, or constants of its own.
@@ -46,7 +45,7 @@ def program_of(graph: torch.fx.Graph) -> Callable[[list[Any]], list[Any]] | None
                 return None
     except _BeyondPrograms:
         return None
-    return program.run  # type: ignore[no-any-return]
+    return program
 
 
 def _lowered(program: Any, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:

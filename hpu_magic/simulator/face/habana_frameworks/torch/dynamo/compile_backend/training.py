@@ -1,0 +1,118 @@
+"""Training graphs as one node of autograd each, run by the engine in both directions.
+
+AOTAutograd can hand over a forward and a backward for everything a function may do:
+write its inputs, return views of them, pass tensor subclasses through. Its Python code
+around the two has a price at every step, and most graphs of a model do none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from hpu_magic.simulator import engine
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from .program import program_of
+
+__all__ = ["Partition", "differentiable"]
+
+
+class Partition:
+    """Splits joint graphs as AOTAutograd does by itself, and remembers the last backward."""
+
+    def __init__(self) -> None:
+        self.backward: torch.fx.GraphModule | None = None
+
+    def __call__(self, joint: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
+        """Return the forward and the backward of a joint graph, as AOTAutograd asks for them."""
+        from functorch.compile import default_partition
+
+        forward, self.backward = default_partition(joint, inputs, **options)
+        return forward, self.backward
+
+
+def differentiable(
+    forward: Any,
+    forward_graph: torch.fx.Graph,
+    backward_graph: torch.fx.Graph,
+    inputs: Sequence[Any],
+    compile_backward: Callable[[], Any],
+) -> Callable[..., Any] | None:
+    """Return a function of the graph's inputs whose results autograd can go back from.
+
+    None where only AOTAutograd's own wrapper can do what the graph needs.
+
+    Parameters
+    ----------
+    forward : Program
+        The compiled forward.
+    forward_graph, backward_graph : Graph
+        What AOTAutograd traced.
+    inputs : sequence
+        Fake tensors and numbers that it was traced with.
+    compile_backward : callable
+        Returns the backward's program; called when a gradient is asked for.
+    """
+    metadata = torch._guards.TracingContext.get().fw_metadata
+    if metadata is None or not _is_plain(metadata, inputs):
+        return None
+    returned = _results(forward_graph)
+    taken = _placeholders(backward_graph)
+    has_gradient = [bool(output.requires_grad) for output in metadata.output_info]
+    saved, tangents = returned[len(has_gradient) :], taken[len(returned) - len(has_gradient) :]
+    if (
+        len(_placeholders(forward_graph)) != len(inputs)
+        or len(_results(backward_graph)) != len(inputs)
+        or len(tangents) != sum(has_gradient)
+        or [node.name for node in saved] != [node.name for node in taken[: len(saved)]]
+        or not all(isinstance(node.meta.get("val"), torch.Tensor) for node in (*returned, *taken))
+        or program_of(backward_graph) is None
+    ):
+        return None
+    strides = [node.meta["val"].stride() for node in tangents]
+    program: Callable[..., Any] = engine.load().DifferentiableProgram(
+        forward, compile_backward, has_gradient, strides
+    )
+    return program
+
+
+def _is_plain(metadata: Any, inputs: Sequence[Any]) -> bool:
+    """Return whether a graph takes tensors of fixed shapes, reads them, and returns new ones."""
+    from torch._functorch._aot_autograd.schemas import MutationType, OutputType
+
+    new = (OutputType.non_alias, OutputType.unsafe_view_alias)
+    return (
+        all(_has_fixed_shape(each) for each in inputs)
+        and all(each.mutation_type is MutationType.NOT_MUTATED for each in metadata.input_info)
+        and all(
+            each.output_type in new and issubclass(each.raw_type, torch.Tensor)
+            for each in metadata.output_info
+        )
+        and metadata.num_intermediate_bases == 0
+        and metadata.grad_enabled_mutation is None
+        and not metadata.tokens
+        and not getattr(metadata, "num_backward_tokens", 0)
+        and not getattr(metadata, "num_graphsafe_rng_states", 0)
+        and not getattr(metadata, "num_tensors_saved_with_no_vc_check", 0)
+        and not getattr(metadata, "num_opaque_objects_saved_for_bw", 0)
+        and not metadata.indices_of_inputs_that_requires_grad_with_mutations_in_bw
+    )
+
+
+def _has_fixed_shape(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and not is_traceable_wrapper_subclass(value)
+        and all(type(size) is int for size in (*value.shape, *value.stride()))
+    )
+
+
+def _placeholders(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+def _results(graph: torch.fx.Graph) -> list[Any]:
+    (output,) = [node for node in graph.nodes if node.op == "output"]
+    return list(output.args[0])

@@ -1,0 +1,45 @@
+// A compiled graph for training: one node of autograd, whose two ways are programs.
+#pragma once
+
+#include "program.h"
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace hpu {
+
+/// Runs a forward program and, when gradients arrive, the backward program that belongs to it.
+/// Between the two it keeps what the forward program saved, under autograd's rules: a saved
+/// tensor that was written since is an error, and it is let go of once it was used for the last
+/// time.
+class DifferentiableProgram {
+ public:
+  using Compile = std::function<std::shared_ptr<const Program>()>;
+
+  /// `forward` returns the results and then the values that `backward` takes before the
+  /// gradients of those results that have one. `compile_backward` is called when it is needed
+  /// for the first time. `strides` are the gradients' strides that it is compiled for.
+  DifferentiableProgram(
+      std::shared_ptr<const Program> forward, Compile compile_backward,
+      std::vector<bool> result_has_gradient, std::vector<std::vector<int64_t>> strides)
+      : forward_(std::move(forward)), compile_backward_(std::move(compile_backward)),
+        result_has_gradient_(std::move(result_has_gradient)), strides_(std::move(strides)) {}
+
+  static std::vector<at::Tensor> run(
+      const std::shared_ptr<DifferentiableProgram>& self, at::TensorList inputs);
+
+ private:
+  struct Call;
+
+  const Program& backward();
+
+  std::shared_ptr<const Program> forward_;
+  std::shared_ptr<const Program> backward_;
+  Compile compile_backward_;
+  std::mutex compiling_;
+  std::vector<bool> result_has_gradient_;
+  std::vector<std::vector<int64_t>> strides_;
+};
+
+}  // namespace hpu

@@ -1,0 +1,212 @@
+"""Gradients through torch.compile(backend="hpu_backend")."""
+
+import gc
+
+import pytest
+
+
+def _layer(torch):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4), torch.nn.Tanh()
+    ).to("hpu")
+
+
+def _is_one_node(result):
+    """Whether the engine's own node, not one of Python, goes back from this result."""
+    return "DifferentiableProgram" in result.grad_fn.name()
+
+
+@pytest.fixture
+def gradients(torch, compile_on_hpu):
+    """Gradients of a function's inputs, in eager mode and compiled, for one way to go back."""
+
+    def both(function, back, *inputs):
+        found = []
+        for run in (function, compile_on_hpu(function)):
+            leaves = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
+            back(run(*leaves))
+            found.append([leaf.grad for leaf in leaves])
+        return found
+
+    return both
+
+
+def test_a_graph_is_one_node_of_autograd(torch, compile_on_hpu):
+    x = torch.randn(3, 6, device="hpu")
+    result = compile_on_hpu(_layer(torch))(x)
+    assert _is_one_node(result)
+    assert {edge.name() for edge, _ in result.grad_fn.next_functions if edge} == {
+        "torch::autograd::AccumulateGrad"
+    }
+
+
+def test_the_backward_is_compiled_when_it_is_asked_for(torch, compile_on_hpu, compilations):
+    run = compile_on_hpu(_layer(torch))
+    x = torch.randn(3, 6, device="hpu")
+    run(x)
+    result = run(x)
+    assert compilations() == 1
+    result.sum().backward()
+    run(x).sum().backward()
+    assert compilations() == 2
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        lambda result: result.sum().backward(),
+        lambda result: result.t().contiguous().square().sum().backward(),
+        lambda result: (result.t() @ result).mean().backward(),
+        lambda result: result[::2].square().sum().backward(),
+    ],
+    ids=["expanded", "transposed", "twice used", "strided"],
+)
+def test_gradients_of_any_strides(torch, gradients, back):
+    def function(x, weight):
+        return (x @ weight).view(-1, 2, 2).sin().view(-1, 4)
+
+    x = torch.randn(6, 3, device="hpu", requires_grad=True)
+    weight = torch.randn(3, 4, device="hpu", requires_grad=True)
+    eager, compiled = gradients(function, back, x, weight)
+    torch.testing.assert_close(compiled, eager)
+
+
+def test_results_without_gradient_and_results_that_nobody_uses(torch, gradients):
+    def function(x, y):
+        product = x * y
+        return product.argmax(), product.detach() + 1, product.exp(), product.cos()
+
+    def back(results):
+        index, constant, used, _ = results
+        assert not index.requires_grad
+        assert not constant.requires_grad
+        used.sum().backward()
+
+    x = torch.randn(5, device="hpu", requires_grad=True)
+    y = torch.randn(5, device="hpu")
+    eager, compiled = gradients(function, back, x, y)
+    torch.testing.assert_close(compiled, eager)
+    assert compiled[1] is None
+
+
+def test_a_result_that_the_backward_reads(torch, compile_on_hpu):
+    x = torch.randn(5, device="hpu", requires_grad=True)
+    result = compile_on_hpu(lambda x: x.exp())(x)
+    assert _is_one_node(result)
+    result.sum().backward()
+    torch.testing.assert_close(x.grad, x.detach().exp())
+    changed = compile_on_hpu(lambda x: x.exp())(x)
+    with torch.no_grad():
+        changed.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        changed.sum().backward()
+
+
+def test_inputs_written_between_forward_and_backward_are_an_error(torch, compile_on_hpu):
+    x = torch.randn(5, device="hpu", requires_grad=True)
+    scale = torch.randn(5, device="hpu")
+    result = compile_on_hpu(lambda x, scale: x * scale)(x, scale)
+    scale.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+def test_going_back_a_second_time_needs_the_graph_to_be_retained(torch, compile_on_hpu):
+    x = torch.randn(5, device="hpu", requires_grad=True)
+    result = compile_on_hpu(lambda x: x.sin())(x).sum()
+    result.backward(retain_graph=True)
+    once = x.grad.clone()
+    result.backward()
+    torch.testing.assert_close(x.grad, 2 * once)
+    with pytest.raises(RuntimeError, match="a second time"):
+        result.backward()
+
+
+def test_gradients_of_gradients_are_refused(torch, compile_on_hpu):
+    x = torch.randn(5, device="hpu", requires_grad=True)
+    result = compile_on_hpu(lambda x: x.sin())(x).sum()
+    (gradient,) = torch.autograd.grad(result, x, create_graph=True)
+    torch.testing.assert_close(gradient.detach(), x.detach().cos())
+    with pytest.raises(RuntimeError, match=r"without torch\.compile"):
+        gradient.sum().backward()
+
+
+def test_hooks_on_saved_tensors_see_what_is_saved(torch, compile_on_hpu):
+    packed = []
+
+    def pack(tensor):
+        packed.append(tensor.shape)
+        return tensor.cpu()
+
+    x = torch.randn(5, device="hpu", requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor.to("hpu")):
+        result = compile_on_hpu(lambda x: x.sin())(x)
+    result.sum().backward()
+    assert packed == [(5,)]
+    torch.testing.assert_close(x.grad, x.detach().cos())
+
+
+def test_autocast_around_forward_or_backward_changes_no_compiled_operator(torch, gradients):
+    def function(x, weight):
+        with torch.autocast("hpu", dtype=torch.bfloat16):
+            return x @ weight
+
+    def back(result):
+        assert result.dtype == torch.bfloat16
+        with torch.autocast("hpu", dtype=torch.bfloat16):
+            result.sum().backward()
+
+    x = torch.randn(4, 4, device="hpu", requires_grad=True)
+    weight = torch.randn(4, 4, device="hpu", requires_grad=True)
+    eager, compiled = gradients(function, back, x, weight)
+    torch.testing.assert_close(compiled, eager)
+    assert compiled[0].dtype == torch.float32
+
+
+def test_views_of_inputs_and_written_inputs_keep_their_meaning(torch, compile_on_hpu):
+    def function(x, total):
+        total.add_(x.detach())
+        return x.view(-1)[1:], x * total
+
+    x = torch.randn(2, 3, device="hpu", requires_grad=True)
+    total = torch.zeros(2, 3, device="hpu")
+    view, product = compile_on_hpu(function)(x, total)
+    assert view._is_view()
+    assert torch.equal(total, x)
+    (view.sum() + product.sum()).backward()
+    expected = x.detach() + torch.tensor([[0, 1, 1], [1, 1, 1]], device="hpu")
+    torch.testing.assert_close(x.grad, expected)
+
+
+def test_a_training_step_takes_no_more_memory_than_in_eager_mode(torch, compile_on_hpu):
+    layers = [
+        torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.Tanh(), torch.nn.Sigmoid())
+        for _ in range(4)
+    ]
+    model = torch.nn.Sequential(*layers).to("hpu")
+    x = torch.randn(1024, 128, device="hpu")
+    peaks = []
+    for run in (model, compile_on_hpu(model)):
+        for _ in range(2):
+            model.zero_grad(set_to_none=True)
+            gc.collect()
+            before = torch.hpu.memory_allocated()
+            torch.hpu.reset_peak_memory_stats()
+            run(x).mean().backward()
+            peak = torch.hpu.max_memory_allocated() - before
+        peaks.append(peak)
+    assert peaks[1] <= peaks[0]
+
+
+def test_nothing_is_kept_of_steps_that_are_over(torch, compile_on_hpu):
+    run = compile_on_hpu(_layer(torch))
+    x = torch.randn(64, 6, device="hpu", requires_grad=True)
+    run(x).sum().backward()
+    x.grad = None
+    gc.collect()
+    before = torch.hpu.memory_allocated()
+    for _ in range(3):
+        run(x)  # no backward: what it saved goes with its result
+        torch.autograd.grad(run(x).sum(), x)
+    assert torch.hpu.memory_allocated() == before
