@@ -6,14 +6,14 @@ import json
 import statistics
 from collections.abc import Iterator
 from math import sqrt
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from jupyter_client.manager import start_new_kernel
 
 from .harness import Figure, in_turn
 
-LONGEST = 90.0  # seconds of the fit
-STEPS = 100  # in a turn, some 0.2 s
+LONGEST = 150.0  # seconds of the fit
+STEPS = 100  # in a turn, a quarter of a second: the machine's pace drifts within a second
 WARM_UP = 200
 RATE = 10.0  # updates a second, the panel's own default in a fit
 
@@ -50,8 +50,8 @@ def measure_in_kernel() -> None:
 class Alternation:
     """Steps of one fit in turns of equal length, without the panel and with it.
 
-    Without: its callback is taken off the Trainer and its drawing off the
-    sampler. Both kinds of turn therefore meet the same minute of the machine.
+    Without: its callback is taken off the Trainer and the sampler is stopped. Both kinds
+    of turn therefore meet the same minute of the machine.
     """
 
     def __init__(self) -> None:
@@ -84,11 +84,18 @@ class Alternation:
 
         if shown:
             trainer.callbacks.insert(0, self._monitor)
-            self._subscription.callback = self._drawing
+            hidden = monotonic() - self._hidden_since
+            for each in self._subscriptions:
+                owner = each.callback.__self__  # what came due while it was hidden is not due yet
+                for due in {"_due", "_draw_due"} & vars(owner).keys():
+                    setattr(owner, due, getattr(owner, due) + hidden)
+                sampler().subscribe(each.callback, each.rate)
         else:
             self._monitor = trainer.callbacks.pop(0)
-            [self._subscription] = sampler()._subscriptions
-            self._drawing, self._subscription.callback = self._subscription.callback, None
+            self._subscriptions = list(sampler()._subscriptions)
+            for each in self._subscriptions:
+                each.close()
+            self._hidden_since = monotonic()
         self._shown = shown
 
     def share(self) -> tuple[float, float]:

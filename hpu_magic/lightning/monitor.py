@@ -1,8 +1,11 @@
 """The callback behind the live panel: what a fit tells while it trains.
 
-A step costs two comparisons and two references. The loss is read at the
-panel's rate only, and it is the loss of the step before: its value is there
-already, so the read does not make the host wait for the device.
+Lightning counts the steps, and passes over hooks that cannot be called. So the
+hook at a step's end is there only when a report is due: a step without one costs
+the look-up of an attribute, where even a short Python function costs tens of
+microseconds whose code and data the step has driven out of the caches. The loss
+that is reported is that of the step before: its value is there already, so the
+read does not make the host wait for the device.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpu_magic.runtime.progress import FitProgress
-from hpu_magic.runtime.sampler import Sampler
+from hpu_magic.runtime.sampler import Sampler, Subscription
 
 __all__ = ["FitMonitorBase", "validation_loss"]
 
@@ -66,7 +69,6 @@ class FitMonitorBase:
         Called at each read from the training thread.
     """
 
-    # Lightning passes over a hook that cannot be called, which saves most of a callback's cost.
     on_train_batch_start = None
     on_before_zero_grad = None
     on_before_backward = None
@@ -88,10 +90,14 @@ class FitMonitorBase:
         self._interval = interval
         self._poll = poll
         self._due = 0.0
+        self._awake = True
+        self._alarm: Subscription | None = None
+        self._batches: Any = None  # Lightning's own count, from the start of training
         self._window_began = 0.0
-        self._window_steps = 0
-        self._ended = 0
+        self._counted = 0
+        self._ready_before_epoch = 0
         self._previous: Any = None
+        self._previous_step = 0
         self._limits: tuple[Any, Any] | None = None
 
     # Lightning's hooks
@@ -99,6 +105,8 @@ class FitMonitorBase:
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Note what is planned."""
         progress = self.progress
+        self._batches = trainer.fit_loop.epoch_loop.batch_progress
+        self._alarm = self._sampler.subscribe(self._wake, rate=1 / self._interval)
         progress.training_began = time.monotonic()
         progress.epochs = _bounded(trainer.max_epochs)
         progress.batches = _bounded(trainer.num_training_batches)
@@ -114,25 +122,15 @@ class FitMonitorBase:
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Mark the epoch on the time axis, or about ten of them when there are many."""
         epoch = self.progress.epoch = trainer.current_epoch
-        self._ended = 0
+        self._ready_before_epoch = self._batches.total.ready
         self.progress.batches = _bounded(trainer.num_training_batches)
         if epoch % max(1, (self.progress.epochs or 0) // _EPOCHS_MARKED) == 0:
             self._sampler.mark("epoch", f"epoch {epoch + 1}")
 
-    def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Count the step; at the panel's rate, report the loss of the step before."""
-        self._ended = batch_idx + 1
-        self._window_steps += 1
-        now = time.monotonic()
-        if now >= self._due:
-            self._report(now)
-            if self._poll is not None:
-                self._poll()
-        self._previous = _loss_of(outputs)
-        if self._stop.is_set():
-            self._end_early(trainer)
+    @property
+    def on_train_batch_end(self) -> Callable[..., None] | None:
+        """What to do at the end of a step; None while no report is due."""
+        return self._step_ended if self._awake else None
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Leave validation out of the training pace."""
@@ -173,9 +171,10 @@ class FitMonitorBase:
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Name the batch that failed, and let go of the last step's tensors."""
-        self._pause()
         if self.progress.phase == "training":
-            self.progress.batch = self._ended + 1
+            self._pause()
+            in_epoch = self._batches.total.ready > self._ready_before_epoch
+            self.progress.batch = (self._batches.current.completed if in_epoch else 0) + 1
         self.release(trainer)
 
     # The work
@@ -183,6 +182,8 @@ class FitMonitorBase:
     def release(self, trainer: Any) -> None:
         """Drop references to the device's tensors and give the Trainer its limits back."""
         self._previous = None
+        if self._alarm is not None:
+            self._alarm.close()
         # A fit that was broken off leaves its batch in the collections of logged values.
         loop = trainer.fit_loop.epoch_loop
         for results in (loop._results, loop.val_loop._results):
@@ -191,32 +192,56 @@ class FitMonitorBase:
             trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = self._limits
             self._limits = None
 
+    def _wake(self, _: Sampler) -> None:
+        """Let the next step's end be heard; called from the sampler's thread."""
+        if self._stop.is_set() or time.monotonic() >= self._due:
+            self._awake = True
+
+    def _step_ended(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Keep the step's loss, and report that of the step before once a report is due."""
+        step = self._batches.total.processed
+        now = time.monotonic()
+        if now >= self._due and step == self._previous_step + 1:
+            self._report(now)
+            self._awake = False
+            if self._poll is not None:
+                self._poll()
+        self._previous, self._previous_step = _loss_of(outputs), step
+        if self._stop.is_set():
+            self._end_early(trainer)
+
     def _resume(self) -> None:
         self.progress.phase = "training"
         self._window_began = time.monotonic()
-        self._window_steps = 0
+        self._counted = self._batches.total.processed
         self._due = self._window_began + self._interval
+        self._awake = True
 
     def _pause(self) -> None:
         """Close the running window, so that a break does not count as slow steps."""
-        self.progress.batch = self._ended
-        if self._window_steps:
-            self._count(time.monotonic())
+        self.progress.batch = self._batches.current.processed
+        self._count(time.monotonic())
 
-    def _count(self, now: float) -> float:
+    def _count(self, now: float) -> float | None:
+        """Add the steps since the last time to the fit's; return their pace if there were any."""
+        steps = self._batches.total.processed - self._counted
+        if not steps:
+            return None
         seconds = max(now - self._window_began, 1e-9)
         progress = self.progress
-        progress.steps += self._window_steps
+        progress.steps += steps
         progress.training_seconds += seconds
-        speed = self._window_steps / seconds
-        self._window_began, self._window_steps = now, 0
-        return speed
+        self._window_began, self._counted = now, self._counted + steps
+        return steps / seconds
 
     def _report(self, now: float) -> None:
         self._due = now + self._interval
-        self.progress.batch = self._ended
-        if self._window_steps:
-            self._sampler.record("speed", moment=now, steps_per_second=self._count(now))
+        self.progress.batch = self._batches.current.processed
+        pace = self._count(now)
+        if pace is not None:
+            self._sampler.record("speed", moment=now, steps_per_second=pace)
         if self._previous is not None:
             self._sampler.record("train", moment=now, loss=float(self._previous))
 

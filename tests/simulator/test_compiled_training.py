@@ -123,11 +123,14 @@ def test_going_back_a_second_time_needs_the_graph_to_be_retained(torch, compile_
         result.backward()
 
 
-def test_gradients_of_gradients_are_refused(torch, compile_on_hpu):
+@pytest.mark.parametrize("name", ["sin", "exp"])  # exp's backward reads its result alone
+def test_gradients_of_gradients_are_refused(torch, compile_on_hpu, name):
     x = torch.randn(5, device="hpu", requires_grad=True)
-    result = compile_on_hpu(lambda x: x.sin())(x).sum()
+    scale = torch.ones(5, device="hpu")
+    result = compile_on_hpu(lambda x, scale: getattr(x, name)() * scale)(x, scale).sum()
     (gradient,) = torch.autograd.grad(result, x, create_graph=True)
-    torch.testing.assert_close(gradient.detach(), x.detach().cos())
+    (expected,) = torch.autograd.grad((getattr(x, name)() * scale).sum(), x)
+    torch.testing.assert_close(gradient.detach(), expected)
     with pytest.raises(RuntimeError, match=r"without torch\.compile"):
         gradient.sum().backward()
 
@@ -177,6 +180,78 @@ def test_views_of_inputs_and_written_inputs_keep_their_meaning(torch, compile_on
     (view.sum() + product.sum()).backward()
     expected = x.detach() + torch.tensor([[0, 1, 1], [1, 1, 1]], device="hpu")
     torch.testing.assert_close(x.grad, expected)
+
+
+def test_results_may_be_written_as_those_of_eager_mode(torch, compile_on_hpu):
+    linear = torch.nn.Linear(4, 4).to("hpu")  # of three dimensions: a view of a product
+    run = compile_on_hpu(linear)
+    x = torch.randn(2, 3, 4, device="hpu")
+    gradients = []
+    for function in (linear, run):
+        result = function(x)
+        result += x
+        result.relu_().sum().backward()
+        gradients.append(linear.weight.grad.clone())
+        linear.zero_grad()
+    assert _is_one_node(run(x))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_writing_a_view_that_the_backward_reads_is_an_error(torch, compile_on_hpu):
+    x = torch.randn(6, device="hpu", requires_grad=True)
+    result = compile_on_hpu(lambda x: x.exp().view(2, 3))(x)
+    with torch.no_grad():
+        result.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+def test_an_input_without_a_gradient_gets_none_and_not_zeros(torch, compile_on_hpu):
+    first = compile_on_hpu(lambda z: z.sin())
+    second = compile_on_hpu(lambda x, z: x.sin() + z.detach())
+    x = torch.randn(5, device="hpu", requires_grad=True)
+    z = torch.randn(5, device="hpu", requires_grad=True)
+    result = second(x, first(z))
+    assert _is_one_node(result)
+    result.sum().backward()
+    assert z.grad is None
+
+
+def test_results_without_gradient_cost_the_backward_no_memory(torch, compile_on_hpu):
+    run = compile_on_hpu(lambda x: (x.sin().sum(), (x * 2).long()))
+    x = torch.randn(1 << 18, device="hpu", requires_grad=True)
+    peaks = []
+    for _ in range(2):
+        x.grad = None
+        loss, numbers = run(x)
+        before = torch.hpu.memory_allocated()
+        torch.hpu.reset_peak_memory_stats()
+        loss.backward()
+        peaks.append(torch.hpu.max_memory_allocated() - before)
+    assert peaks[1] < numbers.nbytes + 2 * x.nbytes
+
+
+def test_the_backend_works_on_a_graph_that_dynamo_did_not_capture(torch):
+    from habana_frameworks.torch.dynamo.compile_backend.backends import hpu_backend
+
+    class Square(torch.nn.Module):
+        def forward(self, x):
+            return (x.sin() * x,)
+
+    x = torch.randn(5, device="hpu", requires_grad=True)
+    (result,) = hpu_backend(torch.fx.symbolic_trace(Square()), [x])(x)
+    torch.testing.assert_close(result, x.sin() * x)
+
+
+def test_compiled_autograd_takes_aot_autograds_own_way(torch, compile_on_hpu):
+    layer = _layer(torch)
+    x = torch.randn(3, 6, device="hpu")
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        compile_on_hpu(lambda x: layer(x).sum().backward())(x)
+    found = layer[0].weight.grad.clone()
+    layer.zero_grad()
+    layer(x).sum().backward()
+    torch.testing.assert_close(found, layer[0].weight.grad)
 
 
 def test_a_training_step_takes_no_more_memory_than_in_eager_mode(torch, compile_on_hpu):

@@ -108,11 +108,14 @@ py::tuple differentiable_run(
   std::vector<at::Tensor> tensors;
   tensors.reserve(inputs.size());
   for (const py::handle input : inputs) {
+    TORCH_CHECK_TYPE(
+        THPVariable_Check(input.ptr()), "The compiled graph takes tensors and got a ",
+        Py_TYPE(input.ptr())->tp_name, ".");
     tensors.push_back(THPVariable_Unpack(input.ptr()));
   }
   {
     const py::gil_scoped_release no_gil;
-    tensors = DifferentiableProgram::run(program, tensors);
+    tensors = DifferentiableProgram::run(program, std::move(tensors));
   }
   py::tuple results(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -154,14 +157,19 @@ void bind_program(py::module_& module) {
       module, "DifferentiableProgram")
       .def(
           py::init([](const std::shared_ptr<Program>& forward, py::function compile_backward,
-                      std::vector<bool> result_has_gradient,
-                      std::vector<std::vector<int64_t>> strides) {
+                      std::vector<bool> input_gets_gradient, std::vector<bool> result_has_gradient,
+                      const std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>&
+                          gradients) {
+            std::vector<DifferentiableProgram::Layout> layouts;
+            for (const auto& [sizes, strides] : gradients) {
+              layouts.push_back({sizes, strides});
+            }
             return std::make_shared<DifferentiableProgram>(
-                forward, without_gil(std::move(compile_backward)),
-                std::move(result_has_gradient), std::move(strides));
+                forward, without_gil(std::move(compile_backward)), std::move(input_gets_gradient),
+                std::move(result_has_gradient), std::move(layouts));
           }),
-          py::arg("forward"), py::arg("compile_backward"), py::arg("result_has_gradient"),
-          py::arg("strides"))
+          py::arg("forward"), py::arg("compile_backward"), py::arg("input_gets_gradient"),
+          py::arg("result_has_gradient"), py::arg("gradients"))
       .def("__call__", &differentiable_run);
 }
 

@@ -17,17 +17,25 @@ class DifferentiableProgram {
  public:
   using Compile = std::function<std::shared_ptr<const Program>()>;
 
-  /// `forward` returns the results and then the values that `backward` takes before the
-  /// gradients of those results that have one. `compile_backward` is called when it is needed
-  /// for the first time. `strides` are the gradients' strides that it is compiled for.
+  /// Of one gradient.
+  struct Layout {
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
+  };
+
+  /// `forward` returns the results and then the values that the backward takes before the
+  /// gradients of those results that have one, which it wants in `layouts`.
+  /// `compile_backward` is called when the backward is needed for the first time.
   DifferentiableProgram(
       std::shared_ptr<const Program> forward, Compile compile_backward,
-      std::vector<bool> result_has_gradient, std::vector<std::vector<int64_t>> strides)
+      std::vector<bool> input_gets_gradient, std::vector<bool> result_has_gradient,
+      std::vector<Layout> layouts)
       : forward_(std::move(forward)), compile_backward_(std::move(compile_backward)),
-        result_has_gradient_(std::move(result_has_gradient)), strides_(std::move(strides)) {}
+        input_gets_gradient_(std::move(input_gets_gradient)),
+        result_has_gradient_(std::move(result_has_gradient)), layouts_(std::move(layouts)) {}
 
   static std::vector<at::Tensor> run(
-      const std::shared_ptr<DifferentiableProgram>& self, at::TensorList inputs);
+      const std::shared_ptr<DifferentiableProgram>& self, std::vector<at::Tensor> inputs);
 
  private:
   struct Call;
@@ -38,8 +46,9 @@ class DifferentiableProgram {
   std::shared_ptr<const Program> backward_;
   Compile compile_backward_;
   std::mutex compiling_;
+  std::vector<bool> input_gets_gradient_;
   std::vector<bool> result_has_gradient_;
-  std::vector<std::vector<int64_t>> strides_;
+  std::vector<Layout> layouts_;
 };
 
 }  // namespace hpu

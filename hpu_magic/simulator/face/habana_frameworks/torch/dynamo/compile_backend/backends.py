@@ -13,7 +13,7 @@ from hpu_magic.simulator import engine
 from torch._dynamo.backends.registry import register_backend
 
 from .config import configuration_flags, patched
-from .passes import DROPOUT, fuse_linear, reinplace
+from .passes import DROPOUT, reinplace, use_onednn
 from .program import program_of
 from .training import Partition, differentiable
 
@@ -69,7 +69,7 @@ def hpu_backend(
         by_engine = differentiable(
             forward.program,
             forward.graph,
-            partition.backward.graph,
+            partition,
             example_inputs,
             functools.partial(backward.compile, partition.backward),
         )
@@ -91,14 +91,15 @@ class _Compiler:
     def __init__(self, name: str, tracing_since: int | None = None) -> None:
         self._name = name
         self._tracing_since = tracing_since
+        self._flags = dict(configuration_flags)
         self.graph: torch.fx.Graph
         self.program: Any = None
 
     def compile(self, module: torch.fx.GraphModule) -> Any:
         """Return the graph's program, None where none can hold it."""
         started = self._tracing_since or time.perf_counter_ns()
-        fuse_linear(module.graph)
-        if configuration_flags["reinplace_add"]:
+        use_onednn(module.graph)
+        if self._flags["reinplace_add"]:
             reinplace(module.graph)
         self.graph, self.program = module.graph, program_of(module.graph)
         elapsed = time.perf_counter_ns() - started

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 
 aten = torch.ops.aten
+_LINEAR: Any = getattr(
+    getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None
+)  # None where PyTorch is built without oneDNN
 
 _IN_PLACE = {
     aten.add.Tensor: aten.add_.Tensor,
@@ -20,6 +23,7 @@ _IN_PLACE = {
 _FRESH = frozenset(
     {
         *_IN_PLACE,
+        _LINEAR,
         aten.addmm.default,
         aten.bernoulli.p,
         aten.bmm.default,
@@ -90,9 +94,12 @@ def _may_overwrite(node: torch.fx.Node) -> bool:
     )
 
 
-def fuse_linear(graph: torch.fx.Graph) -> None:
-    """Let one kernel of oneDNN compute each large product, with the bias and the ReLU after it."""
-    if not torch.backends.mkldnn.is_available():
+def use_onednn(graph: torch.fx.Graph) -> None:
+    """Let oneDNN compute large products, with the bias that is added to them.
+
+    Not the ReLU after one: oneDNN's makes 0 of what is not a number.
+    """
+    if _LINEAR is None or not torch.backends.mkldnn.enabled:
         return
     for node in list(graph.nodes):
         if node.target is aten.addmm.default and not node.kwargs:
@@ -102,37 +109,35 @@ def fuse_linear(graph: torch.fx.Graph) -> None:
         else:
             continue
         if _is_large_product(node, bias, left):
-            _fuse(graph, node, bias, left, right)
+            _replace_product(graph, node, bias, left, right)
 
 
 def _is_large_product(node: torch.fx.Node, bias: Any, left: torch.fx.Node) -> bool:
     result, inner = node.meta["val"], left.meta["val"].shape[-1]
     if result.dtype != torch.float32 or not all(type(n) is int for n in (*result.shape, inner)):
         return False
-    if bias is not None and bias.meta["val"].shape != result.shape[1:]:
-        return False
+    if bias is not None:
+        given = bias.meta["val"]
+        if given.shape != result.shape[1:] or given.stride() != (1,):
+            return False
     return bool(result.numel() * inner >= _WORTH_ONEDNN)
 
 
-def _fuse(graph: torch.fx.Graph, product: torch.fx.Node, bias: Any, left: Any, right: Any) -> None:
-    last, users = product, list(product.users)
-    if len(users) == 1 and users[0].target is aten.relu.default:
-        last = users[0]
-    activation = "none" if last is product else "relu"
-    with graph.inserting_before(last):
+def _replace_product(
+    graph: torch.fx.Graph, product: torch.fx.Node, bias: Any, left: Any, right: Any
+) -> None:
+    with graph.inserting_before(product):
         if _is_transposition(right):
             weight = right.args[0]
         else:
             weight = graph.call_function(aten.t.default, (right,))
             weight.meta["val"] = right.meta["val"].t()
-        fused = graph.call_function(
-            torch.ops.mkldnn._linear_pointwise.default, (left, weight, bias, activation, [], "")
-        )
-    fused.meta["val"] = last.meta["val"]
-    last.replace_all_uses_with(fused)
-    for replaced in dict.fromkeys((last, product, right)):
-        if not replaced.users and replaced.op != "placeholder":
-            graph.erase_node(replaced)
+        faster = graph.call_function(_LINEAR, (left, weight, bias, "none", [], ""))
+    faster.meta["val"] = product.meta["val"]
+    product.replace_all_uses_with(faster)
+    graph.erase_node(product)
+    if not right.users and right.op != "placeholder":
+        graph.erase_node(right)
 
 
 def _is_transposition(node: torch.fx.Node) -> bool:

@@ -20,23 +20,29 @@ __all__ = ["Partition", "differentiable"]
 
 
 class Partition:
-    """Splits joint graphs as AOTAutograd does by itself, and remembers the last backward."""
+    """Splits joint graphs as AOTAutograd does by itself, and remembers the last backward.
+
+    It is remembered with the names of what the forward returned then: later changes to the
+    graph rename nodes.
+    """
 
     def __init__(self) -> None:
         self.backward: torch.fx.GraphModule | None = None
+        self.returned: list[str] = []
 
     def __call__(self, joint: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
         """Return the forward and the backward of a joint graph, as AOTAutograd asks for them."""
         from functorch.compile import default_partition
 
         forward, self.backward = default_partition(joint, inputs, **options)
+        self.returned = [getattr(node, "name", "") for node in _results(forward.graph)]
         return forward, self.backward
 
 
 def differentiable(
     forward: Any,
     forward_graph: torch.fx.Graph,
-    backward_graph: torch.fx.Graph,
+    partition: Partition,
     inputs: Sequence[Any],
     compile_backward: Callable[[], Any],
 ) -> Callable[..., Any] | None:
@@ -48,32 +54,40 @@ def differentiable(
     ----------
     forward : Program
         The compiled forward.
-    forward_graph, backward_graph : Graph
-        What AOTAutograd traced.
+    forward_graph : Graph
+        What it was compiled from.
+    partition : Partition
+        Where AOTAutograd had the graph split.
     inputs : sequence
         Fake tensors and numbers that it was traced with.
     compile_backward : callable
         Returns the backward's program; called when a gradient is asked for.
     """
-    metadata = torch._guards.TracingContext.get().fw_metadata
-    if metadata is None or not _is_plain(metadata, inputs):
+    context = torch._guards.TracingContext.try_get()
+    metadata = context and context.fw_metadata
+    if metadata is None or partition.backward is None or not _is_plain(metadata, inputs):
         return None
-    returned = _results(forward_graph)
-    taken = _placeholders(backward_graph)
+    returned, taken = _results(forward_graph), _placeholders(partition.backward.graph)
+    gradients = _results(partition.backward.graph)
     has_gradient = [bool(output.requires_grad) for output in metadata.output_info]
-    saved, tangents = returned[len(has_gradient) :], taken[len(returned) - len(has_gradient) :]
+    saved = partition.returned[len(has_gradient) :]
+    tangents = taken[len(saved) :]
     if (
-        len(_placeholders(forward_graph)) != len(inputs)
-        or len(_results(backward_graph)) != len(inputs)
+        torch._dynamo.config.compiled_autograd
+        or len(_placeholders(forward_graph)) != len(inputs)
+        or len(gradients) != len(inputs)
         or len(tangents) != sum(has_gradient)
-        or [node.name for node in saved] != [node.name for node in taken[: len(saved)]]
+        or saved != [node.name for node in taken[: len(saved)]]
         or not all(isinstance(node.meta.get("val"), torch.Tensor) for node in (*returned, *taken))
-        or program_of(backward_graph) is None
+        or program_of(partition.backward.graph) is None  # it is compiled when it is needed
     ):
         return None
-    strides = [node.meta["val"].stride() for node in tangents]
     program: Callable[..., Any] = engine.load().DifferentiableProgram(
-        forward, compile_backward, has_gradient, strides
+        forward,
+        torch._dynamo.disable(compile_backward),
+        [gradient is not None for gradient in gradients],
+        has_gradient,
+        [(each.shape, each.stride()) for each in (node.meta["val"] for node in tangents)],
     )
     return program
 
