@@ -101,7 +101,7 @@ class Alternation:
     def share(self) -> tuple[float, float]:
         """Percent by which the panel lengthens a step, and the noise of that."""
         pairs = zip(self.seconds[False], self.seconds[True], strict=False)
-        return median_and_noise([100 * (shown / plain - 1) for plain, shown in pairs])
+        return mean_and_noise([100 * (shown / plain - 1) for plain, shown in pairs])
 
 
 def panel_share() -> tuple[float, float]:
@@ -165,13 +165,11 @@ def sampler_share() -> tuple[float, float]:
             steps()
 
     shares = [100 * (sampled / plain - 1) for plain, sampled in in_turn(steps, sampled_steps, 60)]
-    return median_and_noise(shares)
+    return mean_and_noise(shares)
 
 
-def median_and_noise(values: list[float]) -> tuple[float, float]:
-    """Return the median and what it may be off by: three standard errors.
-
-    The spread is taken from the quartiles, as single rounds may be far off.
-    """
-    lower, middle, upper = statistics.quantiles(values, n=4)
-    return middle, 3 * 1.2533 * (upper - lower) / 1.349 / sqrt(len(values))
+def mean_and_noise(values: list[float]) -> tuple[float, float]:
+    """Return the mean and three standard errors, without the furthest 5 % on either side."""
+    cut = len(values) // 20
+    kept = sorted(values)[cut : len(values) - cut]
+    return statistics.fmean(kept), 3 * statistics.stdev(kept) / sqrt(len(kept))

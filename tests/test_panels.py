@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 
@@ -73,7 +74,7 @@ def recorded(rows: int, **marks: str) -> RunRecord:
         for kind, text in marks.items():
             if index == 3:
                 sampler.mark(kind, text, moment)
-        record.take(moment)
+        record.take()
         record.new_marks()
     return record
 
@@ -189,9 +190,44 @@ def test_record_of_a_fit_begins_with_the_fit() -> None:
     sampler.record("train", moment=1.0, loss=9.0)
     sampler.mark("epoch", "of the fit before", 1.0)
     record = RunRecord(sampler, began=2.0)
-    row, _ = record.take(3.0)
+    [(row, _)] = record.take(3.0)
     assert math.isnan(row[1])
     assert record.new_marks() == []
+
+
+def test_record_has_a_row_for_each_sample_with_what_was_known_then() -> None:
+    sampler = Sampler()
+    record = RunRecord(sampler, began=0.0)
+    for moment in (1.0, 2.0, 3.0):
+        sampler.record("memory", moment=moment, in_use=moment, peak=9 - moment, limit=10.0)
+        sampler.record("train", moment=moment + 0.5, loss=10 * moment)
+    nan = math.nan
+    rows = [row for row, _ in record.take()]
+    np.testing.assert_equal(
+        rows, [(1.0, nan, nan, 1.0, 8.0), (2.0, 10.0, nan, 2.0, 7.0), (3.0, 20.0, nan, 3.0, 6.0)]
+    )
+    assert record.take() == []
+    np.testing.assert_equal(record.take(4.0)[0][0], (4.0, 30.0, nan, 3.0, 6.0))
+    assert (record.peak, record.limit) == (8.0, 10.0)
+
+
+def test_record_without_memory_has_a_row_for_each_pace() -> None:
+    sampler = Sampler()
+    record = RunRecord(sampler, began=0.0)
+    for moment in (1.0, 2.0):
+        sampler.record("train", moment=moment, loss=moment)
+        sampler.record("speed", moment=moment, steps_per_second=5.0)
+    assert [row[:3] for row, _ in record.take()] == [(1.0, 1.0, 5.0), (2.0, 2.0, 5.0)]
+
+
+def test_record_tells_new_validation_points_however_many_there_were() -> None:
+    sampler = Sampler()
+    record = RunRecord(sampler, began=0.0)
+    for index in range(300):
+        sampler.record("validation", moment=float(index), loss=1.0)
+        record.take()
+        assert record.new_validation == [(float(index), 1.0)]
+    assert len(record.validation) == 200
 
 
 @pytest.fixture(scope="module")

@@ -78,9 +78,9 @@ class MemoryPanel:
         with self._lock:
             if self._subscription is None:
                 return
-            row, _ = self._record.take(time.monotonic())
-            if not math.isnan(row[COLUMNS.index("in_use")]):
-                self._widget.charts.add(row)
+            for row, _ in self._record.take():
+                if not math.isnan(row[COLUMNS.index("in_use")]):
+                    self._widget.charts.add(row)
             for mark in self._record.new_marks():
                 self._widget.charts.add_mark(mark.kind, mark.time, mark.text)
             if self._record.limit != self._limit_drawn and not math.isnan(self._record.limit):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import deque
 
 from hpu_magic.panels.trace import Trace, Window
 from hpu_magic.runtime.sampler import MEMORY, Mark, Sampler
 
-__all__ = ["COLUMNS", "RunRecord"]
+__all__ = ["COLUMNS", "Row", "RunRecord"]
 
 COLUMNS = ("time", "train", "speed", "in_use", "peak")
 SERIES = ("train", "speed", MEMORY, "validation")
+Row = tuple[float, ...]
 _POINTS_KEPT = 200
 _MARKS_DRAWN = 60
 
@@ -36,6 +37,7 @@ class RunRecord:
         self.began = began
         self.lines = Trace(COLUMNS) if lines is None else lines
         self.validation: list[tuple[float, float]] = []
+        self.new_validation: list[tuple[float, float]] = []
         self.marks: list[Mark] = []
         self.limit = math.nan
         self.peak = math.nan
@@ -43,14 +45,32 @@ class RunRecord:
         self._mark_cursor = sampler.marks()[1]
         self._latest: dict[str, float] = {}
 
-    def take(self, now: float) -> tuple[tuple[float, ...], str]:
-        """Read what is new; return the row for ``now`` and what became of it (see `Trace.add`)."""
-        for name in SERIES:
-            rows, self._cursors[name] = self._sampler.read(name, self._cursors[name])
-            if rows and rows["time"]:
-                self._take_rows(name, rows)
-        row = (now - self.began, *(self._latest.get(name, math.nan) for name in COLUMNS[1:]))
-        return row, self.lines.add(*row)
+    def take(self, now: float | None = None) -> list[tuple[Row, str]]:
+        """Read what is new: a row for each sample of memory, or of speed where there is none.
+
+        Parameters
+        ----------
+        now
+            Adds a row for this moment, which has what is newest.
+
+        Returns
+        -------
+        list of (tuple, str)
+            The rows and what became of each, see `Trace.add`.
+        """
+        new = {name: self._read(name) for name in SERIES}
+        self.new_validation = [(moment - self.began, loss) for moment, loss in new["validation"]]
+        self.validation = (self.validation + self.new_validation)[-_POINTS_KEPT:]
+        taken = []
+        for moment, *memory in new[MEMORY] or [(moment,) for moment, _ in new["speed"]]:
+            self._advance(new, moment)
+            if memory:
+                self._note_memory(*memory)
+            taken.append(self._add_row(moment))
+        self._advance(new, math.inf)
+        if now is not None:
+            taken.append(self._add_row(now))
+        return taken
 
     def new_marks(self) -> list[Mark]:
         """Return the marks since the last call, times counted from the start of the run."""
@@ -60,18 +80,21 @@ class RunRecord:
         del self.marks[:-_MARKS_DRAWN]
         return new
 
-    def _take_rows(self, name: str, rows: dict[str, list[float]]) -> None:
-        if name == MEMORY:
-            self._latest.update(in_use=rows["in_use"][-1], peak=rows["peak"][-1])
-            self.limit = rows["limit"][-1]
-            self.peak = _largest([self.peak, *rows["peak"]])
-        elif name == "validation":
-            times = (moment - self.began for moment in rows["time"])
-            self.validation.extend(zip(times, rows["loss"], strict=True))
-            del self.validation[:-_POINTS_KEPT]
-        else:
-            self._latest[name] = rows["loss" if name == "train" else "steps_per_second"][-1]
+    def _read(self, name: str) -> deque[Row]:
+        columns, self._cursors[name] = self._sampler.read(name, self._cursors[name])
+        return deque(zip(*columns.values(), strict=True))
 
+    def _advance(self, new: dict[str, deque[Row]], moment: float) -> None:
+        """Make loss and speed those of a moment."""
+        for name in ("train", "speed"):
+            while new[name] and new[name][0][0] <= moment:
+                self._latest[name] = new[name].popleft()[1]
 
-def _largest(numbers: Iterable[float]) -> float:
-    return max((number for number in numbers if not math.isnan(number)), default=math.nan)
+    def _note_memory(self, in_use: float, peak: float, limit: float) -> None:
+        self._latest.update(in_use=in_use, peak=peak)
+        self.limit = limit
+        self.peak = peak if math.isnan(self.peak) else max(self.peak, peak)
+
+    def _add_row(self, moment: float) -> tuple[Row, str]:
+        row = (moment - self.began, *(self._latest.get(name, math.nan) for name in COLUMNS[1:]))
+        return row, self.lines.add(*row)

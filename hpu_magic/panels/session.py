@@ -18,7 +18,7 @@ from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.terminal import TerminalView
 from hpu_magic.runtime import device, units
 from hpu_magic.runtime.progress import FitProgress
-from hpu_magic.runtime.sampler import Mark, Sampler, device_memory, sampler
+from hpu_magic.runtime.sampler import Sampler, device_memory, sampler
 
 __all__ = ["observed_fit"]
 
@@ -61,39 +61,32 @@ class _Session:
         self.record = RunRecord(source, self.progress.began)
 
     def tick(self, source: Sampler) -> None:
-        """Take one sample into the record; draw what is new a few times a second."""
+        """Draw, a few times a second, what was sampled since."""
+        now = time.monotonic()
+        if now < self._draw_due:
+            return
         with self._drawing:
             if self.progress.over:
                 return
+            self._draw_due = now + DRAW_SECONDS
             self.collect()
-            now = time.monotonic()
-            if now >= self._draw_due:
-                self._draw_due = now + DRAW_SECONDS
-                if self.widget is not None:
-                    self.widget.charts.flush()
-                self._head()
+            if self.widget is not None:
+                self.widget.charts.flush()
+            self._head()
 
-    def collect(self) -> None:
-        """Read what is new and hand it to the charts."""
-        points = len(self.record.validation)
-        row, became = self.record.take(time.monotonic())
-        marks = self.record.new_marks()
-        if self.widget is not None:
-            self._hand_on(row, became, marks, self.record.validation[points:])
-
-    def _hand_on(
-        self,
-        row: tuple[float, ...],
-        became: str,
-        marks: list[Mark],
-        validation: list[tuple[float, float]],
-    ) -> None:
+    def collect(self, now: float | None = None) -> None:
+        """Read what is new and hand it to the charts; see `RunRecord.take`."""
+        rows, marks = self.record.take(now), self.record.new_marks()
+        if self.widget is None:
+            return
         charts = self.widget.charts
-        if became == "thinned":
+        if any(became == "thinned" for _, became in rows):
             charts.replace(self.record.lines)
-        elif became == "kept" and not all(map(math.isnan, row[1:])):
-            charts.add(row)
-        for point in validation:
+        else:
+            for row, became in rows:
+                if became == "kept" and not all(map(math.isnan, row[1:])):
+                    charts.add(row)
+        for point in self.record.new_validation:
             charts.add_validation(*point)
         for mark in marks:
             charts.add_mark(mark.kind, mark.time, mark.text)
@@ -125,7 +118,7 @@ class _Session:
     def finish(self) -> FitResult:
         """Replace the panel by what stays, and return it."""
         with self._drawing:
-            self.collect()
+            self.collect(time.monotonic())
             result = self._result()
         if self.terminal is not None:
             self.terminal.finish(result)
