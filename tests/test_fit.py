@@ -187,6 +187,25 @@ def test_losses_are_read_at_the_panels_rate_not_at_every_step(
     assert 1 <= reads <= math.ceil(result.seconds) + 1
 
 
+def test_losses_are_read_though_validations_come_faster_than_the_panels_rate(
+    fits: Callable[[str], Any], shell: Any
+) -> None:
+    from hpu_magic.runtime.sampler import sampler
+
+    losses, paces = sampler().cursor("train"), sampler().cursor("speed")
+    fits("many = make_trainer(max_epochs=100_000, max_time={'seconds': 1.5})")
+    fits("import hpu_magic; model.val_dataloader = loader")
+    fits("result = hpu_magic.fit(many, model, data)")
+    result = fits("result").result
+    assert result.steps > 100  # epochs of four steps and a validation
+    assert "val_loss" in result.metrics
+    read, _ = sampler().read("train", losses)
+    paced, _ = sampler().read("speed", paces)
+    assert len(read["time"]) >= 9
+    assert read["time"][-1] - read["time"][0] > 0.6
+    assert min(paced["steps_per_second"]) > 0.2 * result.steps_per_second
+
+
 def test_nested_observation_shows_one_panel(fits: Callable[[str], Any]) -> None:
     cell = fits("import hpu_magic")
     cell = fits("%%hpu_fit\nhpu_magic.fit(trainer, model, data)\nNone")

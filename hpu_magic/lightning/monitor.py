@@ -90,11 +90,14 @@ class FitMonitorBase:
         self._interval = interval
         self._poll = poll
         self._due = 0.0
+        self._poll_due = 0.0
         self._awake = True
         self._alarm: Subscription | None = None
         self._batches: Any = None  # Lightning's own count, from the start of training
-        self._window_began = 0.0
-        self._counted = 0
+        self._counted = 0  # steps, and when
+        self._counted_at = 0.0
+        self._unreported_steps = 0
+        self._unreported_seconds = 0.0
         self._ready_before_epoch = 0
         self._previous: Any = None
         self._previous_step = 0
@@ -117,6 +120,7 @@ class FitMonitorBase:
         if optimizer_steps is not None:
             plans.append(optimizer_steps * trainer.accumulate_grad_batches)
         progress.planned_steps = min(plans, default=None)
+        self._due = progress.training_began + self._interval
         self._resume()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -148,8 +152,8 @@ class FitMonitorBase:
 
     def on_validation_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep answering while Lightning validates."""
-        if self._poll is not None and time.monotonic() >= self._due:
-            self._due = time.monotonic() + self._interval
+        if self._poll is not None and time.monotonic() >= self._poll_due:
+            self._poll_due = time.monotonic() + self._interval
             self._poll()
         if self._stop.is_set() and not trainer.sanity_checking:
             self._end_early(trainer)
@@ -214,34 +218,26 @@ class FitMonitorBase:
 
     def _resume(self) -> None:
         self.progress.phase = "training"
-        self._window_began = time.monotonic()
-        self._counted = self._batches.total.processed
-        self._due = self._window_began + self._interval
-        self._awake = True
+        self._counted, self._counted_at = self._batches.total.processed, time.monotonic()
 
     def _pause(self) -> None:
-        """Close the running window, so that a break does not count as slow steps."""
-        self.progress.batch = self._batches.current.processed
-        self._count(time.monotonic())
-
-    def _count(self, now: float) -> float | None:
-        """Add the steps since the last time to the fit's; return their pace if there were any."""
-        steps = self._batches.total.processed - self._counted
-        if not steps:
-            return None
-        seconds = max(now - self._window_began, 1e-9)
-        progress = self.progress
+        """Count up to here, so that a break does not count as slow steps."""
+        now, progress = time.monotonic(), self.progress
+        progress.batch = self._batches.current.processed
+        steps, seconds = self._batches.total.processed - self._counted, now - self._counted_at
+        self._counted, self._counted_at = self._counted + steps, now
+        self._unreported_steps += steps
+        self._unreported_seconds += seconds
         progress.steps += steps
         progress.training_seconds += seconds
-        self._window_began, self._counted = now, self._counted + steps
-        return steps / seconds
 
     def _report(self, now: float) -> None:
-        self._due = now + self._interval
-        self.progress.batch = self._batches.current.processed
-        pace = self._count(now)
-        if pace is not None:
-            self._sampler.record("speed", moment=now, steps_per_second=pace)
+        self._due = max(self._due, now - self._interval) + self._interval
+        self._pause()
+        steps, seconds = self._unreported_steps, self._unreported_seconds
+        if steps and seconds > 0:
+            self._sampler.record("speed", moment=now, steps_per_second=steps / seconds)
+            self._unreported_steps, self._unreported_seconds = 0, 0.0
         if self._previous is not None:
             self._sampler.record("train", moment=now, loss=float(self._previous))
 
