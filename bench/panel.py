@@ -87,7 +87,7 @@ class Alternation:
             hidden = monotonic() - self._hidden_since
             for each in self._subscriptions:
                 owner = each.callback.__self__  # what came due while it was hidden is not due yet
-                for due in {"_due", "_draw_due", "_head_due"} & vars(owner).keys():
+                for due in {"_due", "_draw_due"} & vars(owner).keys():
                     setattr(owner, due, getattr(owner, due) + hidden)
                 sampler().subscribe(each.callback, each.rate)
         else:

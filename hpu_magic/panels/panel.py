@@ -9,7 +9,7 @@ from typing import Any
 
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import COLUMNS, RunRecord
-from hpu_magic.panels.session import HEAD_SECONDS, in_notebook
+from hpu_magic.panels.session import DRAW_SECONDS, in_notebook
 from hpu_magic.panels.trace import Window
 from hpu_magic.runtime import device, units
 from hpu_magic.runtime.errors import RefusedError
@@ -88,7 +88,7 @@ class MemoryPanel:
                 self._widget.charts.set_limit(self._limit_drawn)
             now = time.monotonic()
             if now >= self._draw_due:
-                self._draw_due = now + HEAD_SECONDS
+                self._draw_due = now + DRAW_SECONDS
                 self._widget.charts.flush()
                 self._head()
 

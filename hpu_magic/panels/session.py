@@ -24,8 +24,7 @@ __all__ = ["observed_fit"]
 
 # Each drawing wakes the kernel's sending threads, the server and the browser, and with them
 # costs the training some 1.5 ms on two cores, however little it carries.
-DRAW_SECONDS = 0.25
-HEAD_SECONDS = 0.5  # nobody reads faster
+DRAW_SECONDS = 0.5
 
 
 def in_notebook() -> bool:
@@ -43,7 +42,7 @@ class _Session:
         self.device_label = device_label
         self.stop = threading.Event()
         self.progress = FitProgress()
-        self._draw_due = self._head_due = 0.0
+        self._draw_due = 0.0
         self._limit_drawn = math.nan
         self._drawing = threading.Lock()
         self.widget: Any = None
@@ -73,9 +72,7 @@ class _Session:
             self.collect()
             if self.widget is not None:
                 self.widget.charts.flush()
-            if now >= self._head_due:
-                self._head_due = now + HEAD_SECONDS
-                self._head()
+            self._head()
 
     def collect(self, now: float | None = None) -> None:
         """Read what is new and hand it to the charts; see `RunRecord.take`."""
