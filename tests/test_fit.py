@@ -153,6 +153,28 @@ def test_stop_ends_the_fit_after_the_current_batch(fits: Callable[[str], Any], s
     assert fits("long.fit_loop.min_epochs").result == 900
 
 
+def test_stop_is_heard_at_once_though_the_next_report_is_far(
+    fits: Callable[[str], Any], shell: Any
+) -> None:
+    from hpu_magic.lightning.monitor import FitMonitorBase
+
+    class Press(shell.user_ns["pl"].Callback):  # type: ignore[name-defined]
+        at = None
+
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            [monitor] = [c for c in trainer.callbacks if isinstance(c, FitMonitorBase)]
+            if self.at is None and monitor.on_train_batch_end is None:
+                self.at = trainer.global_step
+                monitor.stop()
+
+    press = shell.user_ns["press"] = Press()
+    fits("long = make_trainer(max_epochs=100_000, callbacks=[press], max_time={'seconds': 20})")
+    fits("result = %hpu_fit --interval 0.5 long model data")
+    result = fits("result").result
+    assert press.at is not None
+    assert (result.outcome, result.steps) == ("stopped", press.at + 1)
+
+
 def test_interrupt_releases_the_memory_and_leaves_the_device_usable(
     fits: Callable[[str], Any], shell: Any, torch: Any
 ) -> None:

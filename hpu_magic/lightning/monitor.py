@@ -103,6 +103,11 @@ class FitMonitorBase:
         self._previous_step = 0
         self._limits: tuple[Any, Any] | None = None
 
+    def stop(self) -> None:
+        """End the fit after the current batch; to be called from any thread."""
+        self._stop.set()
+        self._awake = True
+
     # Lightning's hooks
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -209,7 +214,7 @@ class FitMonitorBase:
         now = time.monotonic()
         if now >= self._due and step == self._previous_step + 1:
             self._report(now)
-            self._awake = False
+            self._awake = self._stop.is_set()
             if self._poll is not None:
                 self._poll()
         self._previous, self._previous_step = _loss_of(outputs), step

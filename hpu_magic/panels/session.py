@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
+from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.result import FitResult
@@ -41,6 +42,7 @@ class _Session:
         self.model_name = model_name
         self.device_label = device_label
         self.stop = threading.Event()
+        self.monitor: FitMonitorBase | None = None
         self.progress = FitProgress()
         self._draw_due = 0.0
         self._limit_drawn = math.nan
@@ -51,7 +53,7 @@ class _Session:
             from hpu_magic.panels.charts import Charts
             from hpu_magic.panels.widget import PanelWidget
 
-            self.widget = PanelWidget(Charts(), self.stop.set)
+            self.widget = PanelWidget(Charts(), self._press_stop)
             self._head()
             self.widget.show()
         else:
@@ -59,6 +61,11 @@ class _Session:
         # Bringing the panel up takes a moment that is not the fit's.
         self.progress.began = time.monotonic()
         self.record = RunRecord(source, self.progress.began)
+
+    def _press_stop(self) -> None:
+        self.stop.set()
+        if self.monitor is not None:
+            self.monitor.stop()
 
     def tick(self, source: Sampler) -> None:
         """Draw what was sampled since the last time."""
@@ -176,6 +183,7 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
     monitor_class = plugins(namespace_of(trainer) or default_namespace()).FitMonitor
     poll = session.widget.poll if session.widget is not None else None
     monitor = monitor_class(sampler(), session.progress, session.stop, interval, poll)
+    session.monitor = monitor
     if device_memory() is not None:
         _reset_peak()
     subscription = sampler().subscribe(session.tick, rate=1 / interval)
@@ -184,9 +192,11 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
         with _attached(trainer, monitor), _restored_interrupt_handler():
             fit()
     except BaseException as error:
-        # Lightning shuts down gracefully on an interrupt and then leaves with SystemExit.
+        # Lightning shuts down gracefully on an interrupt and then leaves with SystemExit. Before
+        # 2.6 it calls exit(1) for that, a name that IPython hides from the code of a cell.
         interrupted = isinstance(error, KeyboardInterrupt) or (
-            isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt)
+            isinstance(error, SystemExit | NameError)
+            and isinstance(error.__context__, KeyboardInterrupt)
         )
         if not interrupted:
             session.progress.end("failed", f"{type(error).__name__}: {error}")
