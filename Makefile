@@ -84,6 +84,7 @@ demo: engine
 	@$(BIN)/python tools/demo.py
 
 bench: engine labextension
+	@sh tools/system_packages.sh browser
 	@$(BIN)/python -m bench
 
 clean:

@@ -27,7 +27,7 @@ FAMILIES = (
     "server",
     "frontend",
 )
-ROW = "{:<44} {:>10} {:<6} {:>9}  {}"
+ROW = "{:<53} {:>10} {:<6} {:>9}  {}"
 
 
 def row(figure: Figure) -> str:
@@ -51,7 +51,10 @@ def measured(family: str) -> Iterator[Figure]:
         )
         assert process.stdout is not None
         for line in process.stdout:
-            yield Figure(**json.loads(line))
+            if line.startswith("{"):
+                yield Figure(**json.loads(line))
+            else:
+                print(line, end="")  # why a figure is missing
         if process.wait():
             said.seek(0)
             sys.exit(f"The figures of {family} could not be measured:\n{said.read()}")

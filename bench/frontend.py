@@ -47,7 +47,7 @@ def figures() -> Iterator[Figure]:
 
     chromium = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
     if chromium is None:
-        print("no browser: the time of a frame is not measured")
+        print("no browser: the time of a frame is not measured", flush=True)
         return
     frame = frame_milliseconds(chromium, CHROMIUM_FLAGS)
     yield Figure(f"sidebar: a frame of {CARDS} cards with history", frame, "ms", 8)

@@ -34,7 +34,7 @@ class FitMagics(CommandMagics):
         type=float,
         metavar="SECONDS",
         default=Configured("fit_interval"),
-        help="seconds between two updates, 0.02 to 60",
+        help="seconds between two samples, 0.02 to 60; drawn twice a second at most",
     )
     @argument("-o", "--output", metavar="NAME", help="keep the result under this name")
     @argument("names", nargs="*", help="TRAINER MODEL [DATA], names of variables; line form only")

@@ -44,7 +44,7 @@ class HPUMagics(Configurable):
         120.0, min=1.0, max=86400.0, help="%hpu_panel --history: seconds that the chart shows."
     ).tag(config=True)
     fit_interval = Float(
-        0.1, min=0.02, max=60.0, help="%%hpu_fit --interval: seconds between two updates."
+        0.1, min=0.02, max=60.0, help="%%hpu_fit --interval: seconds between two samples."
     ).tag(config=True)
 
 

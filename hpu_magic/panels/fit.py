@@ -19,7 +19,7 @@ from hpu_magic.runtime.errors import RefusedError
 __all__ = ["FIT_INTERVAL", "fit", "observed_fits"]
 
 FIT_INTERVAL = 0.1
-"""Seconds between two updates of a fit's panel."""
+"""Seconds between two samples of a fit's panel, which is drawn twice a second at most."""
 
 
 def fit(trainer: Any, model: Any, data: Any = None, *, interval: float = FIT_INTERVAL) -> FitResult:
@@ -35,7 +35,7 @@ def fit(trainer: Any, model: Any, data: Any = None, *, interval: float = FIT_INT
         Training data, or training and validation data as a pair; left out when
         the model brings its own.
     interval : float
-        Seconds between two updates of the panel, 0.02 to 60.
+        Seconds between two samples, 0.02 to 60; the panel is drawn twice a second at most.
 
     Raises
     ------

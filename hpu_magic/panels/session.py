@@ -168,7 +168,7 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
     model
         The module that is trained, for its name.
     interval
-        Seconds between two updates of the panel.
+        Seconds between two samples.
 
     Raises
     ------

@@ -2,23 +2,22 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <utility>
+
 namespace hpu {
 
 void Graph::capture_begin(bool dry_run) {
   TORCH_CHECK(
       recorder::enabled(),
       "HPU Graphs are for lazy mode: set PT_HPU_LAZY_MODE=1 before the first import and restart.");
-  recorder::begin_capture(dry_run);
+  capture_ = recorder::begin_capture(dry_run);
   reset();
-  capturing_ = true;
 }
 
 void Graph::capture_end() {
-  if (!capturing_) {
-    return;
+  if (capture_ != 0) {
+    nodes_ = recorder::end_capture(std::exchange(capture_, 0));
   }
-  capturing_ = false;
-  nodes_ = recorder::end_capture();
 }
 
 void Graph::replay() {

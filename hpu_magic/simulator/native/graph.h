@@ -25,7 +25,7 @@ class Graph {
  private:
   std::vector<Node> nodes_;
   std::vector<Step> steps_;  // prepared at the first replay
-  bool capturing_ = false;
+  size_t capture_ = 0;  // number of the capture under way; 0 for none
 };
 
 }  // namespace hpu

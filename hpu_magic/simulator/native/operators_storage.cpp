@@ -155,8 +155,11 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
       }
       return Kernel<at::_ops::copy_>::call(self, source, non_blocking);
     }
-    recorder::flush_users_of(
-        on_device(self) ? self : source, recorder::Cause::host_read, "aten::copy_");
+    if (on_device(self)) {
+      recorder::flush_users_of(self, recorder::Cause::host_read, "aten::copy_");
+    } else {
+      recorder::flush_before_read(source, "aten::copy_");
+    }
   } else if (!on_device(self)) {
     events::notice(events::Kind::host_synchronization, "aten::copy_");
   }

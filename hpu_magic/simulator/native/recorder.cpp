@@ -46,6 +46,7 @@ struct Graph {
 struct Capture {
   bool active = false;
   bool dry_run = false;
+  size_t number = 0;
   std::vector<Node> nodes;
 } capture;
 
@@ -348,7 +349,9 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
     return;
   }
   if (traits.falls_back) {
-    policy::check_fallback(op);
+    if (!capture.active) {  // refused below: nothing falls back
+      policy::check_fallback(op);
+    }
     run_now(op, stack, Cause::fallback);
     return;
   }
@@ -416,20 +419,35 @@ void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& op
   }
 }
 
+void flush_before_read(const at::Tensor& tensor, const std::string& operation) {
+  std::lock_guard lock(mutex);
+  const RecordMark* mark = record_mark(tensor.storage());
+  if (capture.active || (mark && mark->graph == graph.number && !graph.nodes.empty())) {
+    flush(Cause::host_read, operation);
+  } else {
+    events::notice(events::Kind::host_synchronization, operation);
+  }
+}
+
 size_t pending() {
   std::lock_guard lock(mutex);
   return graph.nodes.size();
 }
 
-void begin_capture(bool dry_run) {
+size_t begin_capture(bool dry_run) {
+  static size_t captures = 0;
   std::lock_guard lock(mutex);
   TORCH_CHECK(!capture.active, "GRAPH:: graph Capture already in progress");
   flush(Cause::step);
-  capture = Capture{true, dry_run, {}};
+  capture = Capture{true, dry_run, ++captures, {}};
+  return captures;
 }
 
-std::vector<Node> end_capture() {
+std::vector<Node> end_capture(size_t number) {
   std::lock_guard lock(mutex);
+  if (!capture.active || capture.number != number) {
+    return {};
+  }
   try {
     flush(Cause::step);
   } catch (...) {

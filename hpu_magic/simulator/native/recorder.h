@@ -38,11 +38,16 @@ void flush(Cause cause, const std::string& operation = "");
 /// Flushes if recorded work reads or writes the storage.
 void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation);
 
+/// The same for a tensor that the host is about to read, which no capture allows.
+void flush_before_read(const at::Tensor& tensor, const std::string& operation);
+
 size_t pending();
 
 // Captures, for HPU graphs.
-void begin_capture(bool dry_run);
-std::vector<Node> end_capture();
+/// Returns the capture's number.
+size_t begin_capture(bool dry_run);
+/// Returns what that capture recorded; nothing where it was abandoned.
+std::vector<Node> end_capture(size_t number);
 bool capturing();
 
 }  // namespace recorder
