@@ -224,6 +224,29 @@ def test_metrics_are_dumped_at_the_triggers_that_the_environment_names(script, t
     assert records[-3]["generated_on"].count(":") == 2
 
 
+def test_a_change_of_a_metric_is_a_trigger_and_writes_that_metric_as_text(script, tmp_path):
+    target = tmp_path / "metrics.txt"
+    script(
+        f"""
+        import torch
+        import habana_frameworks.torch.core
+        x = torch.ones(2, device="hpu") + 1
+        {FALLBACK}
+        """,
+        simulated=True,
+        PT_HPU_METRICS_FILE=str(target),
+        PT_HPU_METRICS_FILE_FORMAT="text",
+        PT_HPU_METRICS_DUMP_TRIGGERS="metric_change",
+    )
+    [block] = target.read_text().strip().split("\n\n")
+    name, trigger, generated, heading, *rows = block.splitlines()
+    assert (name, trigger) == ("Metric name: cpu_fallback", "Triggered by: metric_change")
+    assert generated.startswith("Generated on: 20")
+    assert heading == "Statistics:"
+    assert rows[0] == "\tTotalNumber: 1"
+    assert rows[1].startswith("\tFallbackOps: {'aten::")
+
+
 def test_no_file_is_written_by_a_process_that_used_no_card(script, tmp_path):
     target = tmp_path / "metrics.json"
     script("import torch", simulated=True, PT_HPU_METRICS_FILE=str(target))

@@ -107,7 +107,8 @@ class HPUGraph:
         Raises
         ------
         RuntimeError
-            The lists differ in length, or two tensors in shape or dtype.
+            The lists differ in length, two tensors differ in shape or dtype, or one of
+            `tlist` is not on the device; nothing is copied or replayed then.
         """
         fill(static_tlist, tlist)
         self.replay(asynchronous)
@@ -118,7 +119,8 @@ class HPUGraph:
         Raises
         ------
         RuntimeError
-            The lists differ in length, or two tensors in shape or dtype.
+            The lists differ in length, two tensors differ in shape or dtype, or one of
+            `tlist` is not on the device; nothing is copied or replayed then.
         """
         self.replayV2(self._inputs, tlist, asynchronous)
 

@@ -11,7 +11,7 @@ import torch
 from hpu_magic.simulator import engine
 
 from ._capture import HPUGraph, graph, require_lazy
-from ._graph_inputs import fixed_copy, input_hash, tensors_of
+from ._graph_inputs import check, check_device, fixed_copy, input_hash, tensors_of
 from ._graphed_callables import without_tensor_cache
 
 
@@ -99,6 +99,7 @@ class _CachedForward:
         if self._max_graphs is not None and len(self.cached) >= self._max_graphs:
             self.statistics.count("ungraphed")
             return self._function(*args, **kwargs)
+        check_device(tensors_of((args, kwargs)))
         self.statistics.count("misses")
         found = self.cached[key] = self._capture(args, kwargs)
         return found.graph_outputs
@@ -119,6 +120,7 @@ class _CachedForward:
         if warmup_mode:
             engine.load().mark_step()
         else:
+            check(found.graph_inputs, new)
             found.allocate_inputs()
             found.graph.replayV3(new, self._asynchronous)
         return found.graph_outputs
@@ -175,7 +177,8 @@ def wrap_in_hpu_graph(
     Raises
     ------
     RuntimeError
-        This process has loaded eager mode.
+        This process has loaded eager mode. Calls raise it for an input that is not on the
+        device, or that differs in dtype from the one captured with its shape.
     """
     require_lazy()
     cache = _CachedForward(

@@ -59,12 +59,17 @@ def tensors_of(obj: Any) -> list[torch.Tensor]:
 def copy_to(dst: Any, src: Any) -> Any:
     """Copy each tensor of `src` into the one at the same place of `dst`; return `dst`.
 
+    A tensor of `src` may be on another device, such as the host: this is the copy that brings
+    it to where a graph reads it.
+
     Raises
     ------
     RuntimeError
-        The structures differ, or two tensors differ in shape or dtype.
+        The structures differ, or two tensors differ in shape or dtype; nothing is copied then.
     """
-    fill(tensors_of(dst), tensors_of(src))
+    fixed, new = tensors_of(dst), tensors_of(src)
+    _check_kinds(fixed, new)
+    _copy(fixed, new)
     return dst
 
 
@@ -74,12 +79,47 @@ def fill(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
     Raises
     ------
     RuntimeError
-        There are more or fewer of them, or one differs in shape or dtype.
+        See `check`.
     """
+    check(fixed, new)
+    _copy(fixed, new)
+
+
+def check(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
+    """Refuse new inputs that do not fit a graph's own.
+
+    Raises
+    ------
+    RuntimeError
+        There are more or fewer of them, or one differs in shape or dtype, or is not on the
+        device.
+    """
+    _check_kinds(fixed, new)
+    check_device(new)
+
+
+def check_device(inputs: Sequence[torch.Tensor]) -> None:
+    """Refuse inputs that are not on the device.
+
+    Raises
+    ------
+    RuntimeError
+        One of them is elsewhere.
+    """
+    for index, given in enumerate(inputs):
+        if given.device.type != "hpu":
+            raise RuntimeError(
+                f"Input {index} is on {given.device} and a graph takes its inputs on the device: "
+                'move it with .to("hpu").'
+            )
+
+
+def _check_kinds(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
     if len(fixed) != len(new):
         raise RuntimeError(
             "HPU GRAPH:: Mark User Input Sizes is not same Replay Input Sizes: the graph was "
-            f"captured with {len(fixed)} input tensors and got {len(new)}."
+            f"captured with {len(fixed)} input tensors and got {len(new)}; pass as many as it "
+            "was captured with."
         )
     for index, (own, given) in enumerate(zip(fixed, new, strict=True)):
         if own.shape != given.shape:
@@ -92,6 +132,9 @@ def fill(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
                 f"Input {index} is {given.dtype} and the graph was captured with {own.dtype}: "
                 f"convert it with .to({own.dtype})."
             )
+
+
+def _copy(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
     with torch.no_grad():
         for own, given in zip(fixed, new, strict=True):
             if own is not given:

@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ._capture import HPUGraph, graph, require_lazy
-from ._graph_inputs import fill, tensors_of
+from ._graph_inputs import check_device, fill, tensors_of
 
 
 def without_tensor_cache(requested: bool) -> bool:
@@ -211,7 +211,9 @@ def make_graphed_callables(
     AssertionError
         A module has hooks or a buffer that requires a gradient, or a sample is no tensor.
     RuntimeError
-        This process has loaded eager mode, or a callable does what a capture refuses.
+        This process has loaded eager mode, a sample is not on the device, or a callable does
+        what a capture refuses. Calls raise it for an input that differs from its sample in
+        shape or dtype, or that is not on the device.
     """
     require_lazy()
     single = not isinstance(callables, tuple)
@@ -232,6 +234,7 @@ def _check(function: Any, sample: Any) -> None:
         raise AssertionError(
             "sample_args must be a tuple of tensors for each callable: a graph takes nothing else."
         )
+    check_device(sample)
     if not isinstance(function, torch.nn.Module):
         return
     if function._forward_hooks or function._forward_pre_hooks or function._backward_hooks:

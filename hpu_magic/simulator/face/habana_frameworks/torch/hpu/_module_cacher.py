@@ -13,7 +13,7 @@ import torch
 
 from ._capture import is_current_stream_capturing
 from ._graph_cache import CacheStatistics
-from ._graph_inputs import fixed_copy, input_hash, tensors_of
+from ._graph_inputs import check_device, fixed_copy, input_hash, tensors_of
 from ._graphed_callables import TrainingGraphs
 
 
@@ -69,6 +69,8 @@ class ModuleCacher:
             Print how often graphs were found, every `log_frequency` calls.
         disable_tensor_cache, dry_run : bool
             Accepted; capturing only records either way, so that the first call, too, runs once.
+            Hence PT_HPUGRAPH_DISABLE_TENSOR_CACHE and PT_HPUGRAPH_ENABLE_DRY_RUN, which switch
+            them on, change nothing here.
 
         Returns
         -------
@@ -80,6 +82,9 @@ class ModuleCacher:
         ------
         TypeError
             The model's forward has arguments without a name.
+        RuntimeError
+            From calls in training: an input is not on the device, or differs in dtype from the
+            one captured with its shape.
         """
         model = model if inplace else copy.deepcopy(model)
         statistics = CacheStatistics(type(model).__name__, verbose, log_frequency)
@@ -121,6 +126,7 @@ class _TrainingCache:
         arguments = self._signature.bind(*args, **kwargs)
         arguments.apply_defaults()
         named = arguments.arguments
+        check_device(tensors_of(named))
         parameters = [each for each in self._model.parameters() if each.requires_grad]
         gradients = tuple(tensor.requires_grad for tensor in tensors_of(named))
         key = hash((input_hash(named), gradients, len(parameters)))
