@@ -153,3 +153,31 @@ def test_compilations_become_marks_of_the_panel(lazy):
     )
     [text] = lazy.value("[mark.text for mark in sampler.marks()[0]]")
     assert text.startswith("1 graph compiled in ")
+
+
+def test_synchronizations_are_not_counted_before_the_device_reported_one(script):
+    out = script(
+        """
+        import torch
+        import hpu_magic
+        x = torch.ones(3, device="hpu")
+        for read in (False, True, False):
+            with hpu_magic.ledger() as costs:
+                y = x.sum()
+                if read:
+                    y.item()
+            print(costs.synchronizations)
+        """,
+        simulated=True,
+    )
+    assert out.splitlines()[-3:] == ["None", "1", "0"]
+
+
+def test_cell_whose_graph_runs_again_in_place_has_used_the_device(lazy):
+    lazy("%hpu_ledger off\nimport hpu_magic\nx = torch.ones(41, device='hpu')")
+    lazy("htcore.mark_step()")
+    lazy("x.add_(1)\nhtcore.mark_step()")
+    lazy("with hpu_magic.ledger() as costs:\n    x.add_(1)\n    htcore.mark_step()")
+    assert lazy.value("[costs.touched, costs.compilations]") == [True, 0]
+    lazy("with hpu_magic.ledger() as idle:\n    htcore.mark_step()")
+    assert lazy.value("idle.touched") is False

@@ -27,6 +27,8 @@ _EVENTS = {
 }
 _MOST_ENTRIES = 500
 _LONGEST_SHAPES = 48
+# A graph that runs again allocates nothing where it only works in place; this event tells of it.
+_RUN_AGAIN = "CACHE_HIT"
 # Frees are left out: Python's garbage collector frees during any cell.
 _ACTIVITY = ("NumAllocs", "TotalSystemAllocs")
 
@@ -70,7 +72,9 @@ class LedgerReport(Table):
     Attributes
     ----------
     touched : bool
-        The device was used at all.
+        The device was used, as far as it tells: it allocated memory, compiled a graph or ran
+        one from its cache, fell back or was waited for. Replays of captured graphs, and in
+        eager mode operations in place, may leave no such trace.
     compilations : int
         Graphs compiled.
     compile_seconds : float
@@ -78,7 +82,8 @@ class LedgerReport(Table):
     fallbacks : dict of str to int
         Calls that ran on the CPU instead, by operator.
     synchronizations : int or None
-        How often the host waited for a value; None where the device does not count them.
+        How often the host waited for a value; None as long as the device has not reported any
+        such wait in this process, since it may not report them at all.
     peak : int
         Most bytes in use.
     entries : list of Entry
@@ -174,11 +179,15 @@ class ledger:
         Turns a file and a line number into the text that names the line; called at the end.
     """
 
+    # Known once one was reported: a device without such events looks like one without waits.
+    _waits_are_reported = False
+
     def __init__(self, place: Place = _file_and_line) -> None:
         self.place = place
         self._report = LedgerReport()
         self._entries: dict[tuple[str, str, str, int, str], Entry] = {}
         self._before: _Totals = _Totals()
+        self._ran_again = False
         self._subscriptions: list[tuple[Any, Callable[[Any, Any], None]]] = []
 
     def __enter__(self) -> LedgerReport:
@@ -195,7 +204,7 @@ class ledger:
         for (_, _, file, line, _), entry in self._entries.items():
             entry.where = self.place(file, line) if file else ""
         report.entries = list(self._entries.values())
-        report.touched = after != before or bool(report.entries)
+        report.touched = after != before or bool(report.entries) or self._ran_again
         report.compilations = int(_since(before.compilations, after.compilations))
         report.compile_seconds = _since(before.microseconds, after.microseconds) / 1e6
         fallbacks = {
@@ -204,7 +213,8 @@ class ledger:
         }
         report.fallbacks = {name: count for name, count in fallbacks.items() if count}
         waits = [one.count for one in report.entries if one.kind == "host synchronisation"]
-        report.synchronizations = sum(waits) if self._subscriptions else None
+        counted = bool(self._subscriptions) and ledger._waits_are_reported
+        report.synchronizations = sum(waits) if counted else None
         if device.taken():
             stats = sys.modules["torch"].hpu.memory_stats()
             report.peak = max(stats["MaxInUse"], stats["InUse"])
@@ -215,8 +225,9 @@ class ledger:
         if dispatcher is None:
             return
         module, instance = dispatcher
-        for event, kind in _EVENTS.items():
-            note = self._noting(kind)
+        notes = {event: self._noting(kind) for event, kind in _EVENTS.items()}
+        notes[_RUN_AGAIN] = self._note_run
+        for event, note in notes.items():
             try:
                 handle = instance.subscribe(getattr(module.EventId, event), note)
             except TypeError:  # newer releases hand events over on request only
@@ -233,11 +244,16 @@ class ledger:
                 instance.process(handle, note)
             instance.unsubscribe(handle)
 
+    def _note_run(self, *event: object) -> None:
+        self._ran_again = True
+
     def _noting(self, kind: str) -> Callable[[Any, Any], None]:
         def note(timestamp: Any, parameters: Iterable[tuple[str, str]]) -> None:
             facts = dict(parameters)
             if kind == "host synchronisation" and facts.get("event") != "host_synchronization":
                 return  # somebody's own event
+            if kind == "host synchronisation":
+                ledger._waits_are_reported = True
             name, shapes = facts.get("name", ""), facts.get("shapes", "")
             key = (kind, name, facts.get("file", ""), int(facts.get("line", 0)), shapes)
             if key not in self._entries and len(self._entries) >= _MOST_ENTRIES:
