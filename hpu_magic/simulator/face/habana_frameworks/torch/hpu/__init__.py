@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -27,6 +25,9 @@ from .graphs import (
     wrap_in_hpu_graph_func,
 )
 from .memory import (
+    _extended_memory_summary,
+    _extended_memory_summary_dict,
+    formatted_memory_stats,
     max_memory_allocated,
     max_memory_cached,
     max_memory_reserved,
@@ -61,6 +62,30 @@ from .streams import (
     record_stream,
     set_stream,
     stream,
+)
+from .toggles import (
+    disable_const_section_serialization,
+    disable_dynamic_shape,
+    disable_inference_mode,
+    disable_matmul3d_2d_reshape,
+    disable_optim_output_sif,
+    disable_quantization,
+    enable_const_section_serialization,
+    enable_dynamic_shape,
+    enable_inference_mode,
+    enable_matmul3d_2d_reshape,
+    enable_optim_output_sif,
+    enable_quantization,
+    enable_recompute_sdp,
+    get_dynamic_shape_status,
+    get_sync_debug_mode,
+    is_inference_mode_enabled,
+    is_matmul3d_2d_reshape_enabled,
+    recompute_sdp_enabled,
+    sdp_kernel,
+    set_mark_non_scale_const,
+    set_mark_scale_const,
+    set_sync_debug_mode,
 )
 
 _API_LEVEL = "1.23.0-simulator"  # the release whose documented API this follows
@@ -268,12 +293,6 @@ def set_autocast_hpu_dtype(dtype: torch.dtype) -> None:
 def get_autocast_hpu_dtype() -> torch.dtype:
     """Return the lower-precision type of autocast on ``hpu``."""
     return torch.get_autocast_dtype("hpu")
-
-
-@contextlib.contextmanager
-def sdp_kernel(enable_recompute: bool = True) -> Iterator[None]:
-    """Accept the vendor's choice of attention kernels, which changes no result."""
-    yield
 
 
 def _check_device(device: Any) -> None:

@@ -11,6 +11,7 @@ from hpu_magic.simulator import engine
 from ..utils.internal import is_lazy
 from ._graph_inputs import fill
 from .streams import Stream, StreamContext, current_stream
+from .toggles import disable_dynamic_shape
 
 
 def require_lazy() -> None:
@@ -50,7 +51,7 @@ class HPUGraph:
         self._outputs: list[torch.Tensor] | None = None
 
     def capture_begin(self, dry_run: bool = False) -> None:
-        """Start to capture what this thread runs on the device.
+        """Start to capture what this thread runs on the device; switches dynamic shapes off.
 
         Parameters
         ----------
@@ -65,6 +66,7 @@ class HPUGraph:
         # A weight that autocast converted outside the graph would never be converted again.
         torch.clear_autocast_cache()
         self._native.capture_begin(dry_run)
+        disable_dynamic_shape()
         self._stream = current_stream().stream_id
         self._inputs, self._outputs = [], None
 

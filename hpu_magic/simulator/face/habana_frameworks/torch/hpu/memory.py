@@ -7,8 +7,28 @@ from typing import Any
 
 from hpu_magic.simulator import engine
 
+_KIB = 1 << 10
 _MIB = 1 << 20
 _GIB = 1 << 30
+_BAR = "|" + "=" * 52 + "|"
+_HEADER = (
+    _BAR,
+    f"|{'':7}PyTorch HPU memory summary, device ID {0:<6} |",
+    "|" + "-" * 52 + "|",
+)
+_COUNTS = frozenset(
+    {
+        "NumAllocs",
+        "NumFrees",
+        "ActiveAllocs",
+        "TotalSystemAllocs",
+        "TotalSystemFrees",
+        "TotalActiveAllocs",
+        "num_allocs",
+        "num_free",
+        "active_allocs",
+    }
+)
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
@@ -85,8 +105,7 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
 def memory_summary(device: Any = None) -> str:
     """Return the statistics as a table, in the vendor's layout."""
     stats = memory_stats(device)
-    bar, rule = "|" + "=" * 52 + "|", "|" + "-" * 52 + "|"
-    lines = [bar, f"|{'':7}PyTorch HPU memory summary, device ID {0:<6} |", rule]
+    lines = list(_HEADER)
     for key, size, unit in (
         ("Limit", _GIB, "GB"),
         ("InUse", _MIB, "MB"),
@@ -98,5 +117,46 @@ def memory_summary(device: Any = None) -> str:
     ):
         converted = f"({stats[key] / size:.2f} {unit})" if size else ""
         lines.append(f"|{key:<14}{stats[key]:>20} {converted:<17}|")
-    lines.append(bar)
+    lines.append(_BAR)
     return "\n".join(lines)
+
+
+def formatted_memory_stats(device: Any = None) -> str:
+    """Return the statistics, one a line, the sizes also in KB, MB and GB."""
+    lines = ["PyTorch HPU memory stats, device ID 0"]
+    for key, value in memory_stats(device).items():
+        sizes = f" ({value / _KIB:.2f} KB, {value / _MIB:.2f} MB, {value / _GIB:.2f} GB)"
+        lines.append(f"{key:<39}:-{value}{'' if key in _COUNTS else sizes}")
+    return "\n".join(lines)
+
+
+def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
+    """Return where the bytes of the pool are.
+
+    Every byte in use is a tensor's and persistent: simulated work needs no workspace
+    and nothing is freed in the future. What is free is one contiguous chunk.
+    """
+    stats = memory_stats(device)
+    return {
+        "limit": stats["Limit"],
+        "in_use": stats["InUse"],
+        "persistent": stats["InUse"],
+        "workspace": 0,
+        "last_workspace": 0,
+        "future": 0,
+        "max_cntgs_chunk": stats["Limit"] - stats["InUse"],
+        "max_in_use": stats["MaxInUse"],
+        "num_allocs": stats["NumAllocs"],
+        "num_free": stats["NumFrees"],
+        "max_alloc_size": stats["MaxAllocSize"],
+        "active_allocs": stats["ActiveAllocs"],
+    }
+
+
+def _extended_memory_summary(device: Any = None) -> str:
+    """Return where the bytes of the pool are, as a table."""
+    lines = list(_HEADER)
+    for key, value in _extended_memory_summary_dict(device).items():
+        text = f"{value}" if key in _COUNTS else f"{value} ({value / _GIB:.2f}) GB"
+        lines.append(f"|{key:<20}{text:>32}|")
+    return "\n".join([*lines, _BAR])

@@ -1,0 +1,416 @@
+"""The vendor's functions around the device: choosing it, its switches, memory and randomness."""
+
+import contextlib
+import importlib
+
+import pytest
+from torch import nn
+
+IMPORTS = """
+import os
+import torch
+import habana_frameworks.torch.core as htcore
+hpu = torch.hpu
+def refused(function, *arguments):
+    try:
+        function(*arguments)
+    except AssertionError as error:
+        return str(error)
+"""
+
+
+@pytest.fixture
+def hpu(torch):
+    return torch.hpu
+
+
+@pytest.fixture
+def core(torch):
+    return importlib.import_module("habana_frameworks.torch.core")
+
+
+@pytest.fixture
+def utils(torch):
+    return importlib.import_module("habana_frameworks.torch.utils")
+
+
+@pytest.fixture
+def lines(script):
+    """Run code after `IMPORTS` in a process of its own and return the lines it printed."""
+
+    def run(code, **environment):
+        return script(IMPORTS + code, simulated=True, **environment).splitlines()
+
+    return run
+
+
+def test_init_acquires_the_card(lines):
+    assert lines(
+        "print(hpu.is_initialized(), hpu._initialized)\n"
+        "hpu.init()\nprint(hpu.is_initialized(), hpu._initialized)"
+    ) == ["False False", "True True"]
+
+
+def test_set_device_chooses_a_listed_module(lines):
+    code = """
+hpu.set_device(1)
+print(os.environ["HLS_MODULE_ID"])
+print(refused(hpu.set_device, 0))
+print("device_id=5," in hpu.get_device_properties(), hpu.current_device())
+"""
+    module, refusal, rest = lines(code, HABANA_VISIBLE_MODULES="3,5")
+    assert module == "5"
+    assert "module_id=3 is different from current_module_id=5" in refusal
+    assert rest == "True 0"
+
+
+def test_set_device_refuses_a_place_that_is_not_listed(lines):
+    (refusal,) = lines("print(refused(hpu.set_device, 2))", HABANA_VISIBLE_MODULES="3,5")
+    assert "idx=2 when only [3, 5]" in refusal
+
+
+def test_device_takes_0_and_the_chosen_module(lines):
+    code = """
+with hpu.device(0), hpu.device("hpu"), hpu.device(3):
+    print(torch.ones(1, device="hpu").device)
+print(refused(hpu.device, 4))
+"""
+    inside, refusal = lines(code, HLS_MODULE_ID="3")
+    assert inside == "hpu:0"
+    assert refusal.startswith("Invalid device id 4")
+
+
+def test_device_of_a_tensor_is_device_0(torch, hpu):
+    with hpu.device_of(torch.ones(1, device="hpu")) as entered:
+        assert entered is None
+        assert hpu.current_device() == 0
+    assert isinstance(hpu.device_of(torch.ones(1)), hpu.device)
+
+
+def test_properties_are_those_of_the_generation(lines):
+    code = "print(hpu.get_device_properties())\nprint(hpu.get_device_capability(0))"
+    properties, capability = lines(code, HPU_MAGIC_GENERATION="gaudi3", HPU_MAGIC_MEMORY="1GiB")
+    pairs = dict(pair.split("=") for pair in properties.strip("()").split(", "))
+    assert list(pairs) == [
+        "sramBaseAddress",
+        "dramBaseAddress",
+        "sramSize",
+        "dramSize",
+        "tpcEnabledMask",
+        "dramEnabled",
+        "fd",
+        "device_id",
+        "device_type",
+    ]
+    assert (pairs["sramSize"], pairs["dramSize"]) == (str(96 << 20), str(1 << 30))
+    assert (int(pairs["tpcEnabledMask"]), pairs["device_type"]) == (2**64 - 1, "5")
+    assert capability.startswith("1.")
+
+
+def test_questions_about_a_card_that_is_not_there_are_refused(hpu):
+    beyond = hpu.device_count()
+    for ask in (hpu.get_device_capability, hpu.get_device_properties, hpu.get_device_name):
+        with pytest.raises(AssertionError, match="Invalid device id"):
+            ask(beyond)
+
+
+def test_different_cards_are_peers(hpu):
+    assert hpu.can_device_access_peer(0, 1) is True
+    for pair in ((0, 0), (0, hpu.device_count()), (-1, 0)):
+        with pytest.raises(AssertionError, match="Invalid device id"):
+            hpu.can_device_access_peer(*pair)
+
+
+def test_set_deterministic_is_pytorchs_own_switch(torch, hpu):
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        for value in (True, False):
+            hpu.setDeterministic(value)
+            assert torch.are_deterministic_algorithms_enabled() is value
+            assert hpu.getDeterministic() is value
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def test_autocast_hooks_are_those_of_torch_autocast(torch, hpu):
+    assert not hpu.is_autocast_hpu_enabled()
+    with torch.autocast("hpu", dtype=torch.float16):
+        assert hpu.is_autocast_hpu_enabled()
+        assert hpu.get_autocast_hpu_dtype() == torch.float16
+    assert hpu.get_autocast_hpu_dtype() == torch.bfloat16
+    a = torch.ones(2, 2, device="hpu")
+    try:
+        hpu.set_autocast_hpu_enabled(True)
+        hpu.set_autocast_hpu_dtype(torch.float16)
+        assert (a @ a).dtype == torch.float16
+    finally:
+        hpu.set_autocast_hpu_enabled(False)
+        hpu.set_autocast_hpu_dtype(torch.bfloat16)
+    assert (a @ a).dtype == torch.float32
+
+
+SWITCHES = [
+    ("dynamic_shape", "get_dynamic_shape_status", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES"),
+    ("inference_mode", "is_inference_mode_enabled", "PT_HPU_INFERENCE_MODE"),
+    ("matmul3d_2d_reshape", "is_matmul3d_2d_reshape_enabled", "PT_HPU_MATMUL3D_2D_RESHAPE"),
+]
+
+
+@pytest.mark.parametrize(("name", "getter", "_variable"), SWITCHES)
+def test_switches_are_read_back(hpu, name, getter, _variable):
+    assert getattr(hpu, getter)() is False
+    getattr(hpu, f"enable_{name}")()
+    assert [getattr(hpu, read)() for _, read, _ in SWITCHES].count(True) == 1
+    assert getattr(hpu, getter)() is True
+    getattr(hpu, f"disable_{name}")()
+    assert getattr(hpu, getter)() is False
+
+
+def test_switches_start_as_the_environment_says(lines):
+    getters = ", ".join(f"hpu.{getter}()" for _, getter, _ in SWITCHES)
+    variables = {variable: "true" for _, _, variable in SWITCHES}
+    variables["PT_HPU_INFERENCE_MODE"] = "0"
+    assert lines(f"print({getters})", **variables) == ["True False True"]
+
+
+def test_a_capture_switches_dynamic_shapes_off(lines):
+    code = """
+hpu.enable_dynamic_shape()
+with hpu.graph(hpu.HPUGraph()):
+    torch.ones(2, device="hpu") + 1
+print(hpu.get_dynamic_shape_status())
+"""
+    assert lines(code, PT_HPU_LAZY_MODE="1") == ["False"]
+
+
+def test_sync_debug_mode_is_a_variable(hpu, monkeypatch):
+    monkeypatch.delenv("PT_ENABLE_HABANA_STREAMASYNC", raising=False)
+    with pytest.raises(KeyError, match="PT_ENABLE_HABANA_STREAMASYNC"):
+        hpu.get_sync_debug_mode()
+    monkeypatch.setenv("PT_ENABLE_HABANA_STREAMASYNC", "true")
+    assert hpu.get_sync_debug_mode() == "true"
+    hpu.set_sync_debug_mode(0)
+    assert hpu.get_sync_debug_mode() == "0"
+
+
+def test_recomputation_is_chosen_for_a_block_or_for_all(hpu):
+    assert hpu.recompute_sdp_enabled() is False
+    with hpu.sdp_kernel():
+        assert hpu.recompute_sdp_enabled() is True
+        with contextlib.suppress(ZeroDivisionError), hpu.sdp_kernel(enable_recompute=False):
+            assert hpu.recompute_sdp_enabled() is False
+            raise ZeroDivisionError
+        assert hpu.recompute_sdp_enabled() is True
+    hpu.enable_recompute_sdp(True)
+    assert hpu.recompute_sdp_enabled() is True
+    hpu.enable_recompute_sdp(False)
+    assert hpu.recompute_sdp_enabled() is False
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("enable_optim_output_sif", ()),
+        ("disable_optim_output_sif", ()),
+        ("enable_quantization", ()),
+        ("disable_quantization", ()),
+        ("enable_const_section_serialization", ("constants", True, False)),
+        ("disable_const_section_serialization", ()),
+        ("set_mark_scale_const", (True,)),
+        ("set_mark_non_scale_const", (False,)),
+    ],
+)
+def test_switches_that_nothing_reads_are_accepted(hpu, name, arguments):
+    assert getattr(hpu, name)(*arguments) is None
+
+
+class Branching(nn.Sequential):
+    """What ``torch.fx`` cannot trace: the way taken depends on data."""
+
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
+
+
+def layers(kind=nn.Sequential):
+    model = kind(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU())
+    nn.init.uniform_(model[1].running_mean)
+    nn.init.uniform_(model[1].running_var, 1, 2)
+    return model
+
+
+def test_inference_folds_normalizations_into_convolutions(torch, hpu, core):
+    model = layers().eval().to("hpu")
+    data = torch.rand(2, 1, 5, 5, device="hpu")
+    try:
+        fused = core.hpu_set_inference_env(model)
+        assert hpu.is_inference_mode_enabled()
+        assert not any(isinstance(each, nn.BatchNorm2d) for each in _used(fused))
+        assert isinstance(model[1], nn.BatchNorm2d)
+        torch.testing.assert_close(fused(data).cpu(), model(data).cpu())
+    finally:
+        core.hpu_teardown_inference_env()
+    assert not hpu.is_inference_mode_enabled()
+
+
+def _used(fused):
+    modules = dict(fused.named_modules())
+    return [modules[node.target] for node in fused.graph.nodes if node.op == "call_module"]
+
+
+@pytest.mark.parametrize(
+    "model", [layers().train(), layers(Branching).eval(), nn.Linear(2, 2).eval()]
+)
+def test_a_model_that_cannot_be_folded_stays_as_it_is(hpu, core, model):
+    try:
+        assert core.hpu_set_env(model) is model
+        assert hpu.is_inference_mode_enabled()
+    finally:
+        core.hpu_reset_env()
+    assert not hpu.is_inference_mode_enabled()
+
+
+def test_initializing_inference_says_which_parameters_are_constant(hpu, core, monkeypatch):
+    face, marked = importlib.import_module("habana_frameworks.torch.hpu"), []
+    monkeypatch.setattr(face, "set_mark_scale_const", lambda value: marked.append(value))
+    monkeypatch.setattr(face, "set_mark_non_scale_const", lambda value: marked.append(value))
+    assert core.hpu_inference_initialize(nn.Linear(1, 1)) is None
+    core.hpu_inference_initialize(nn.Linear(1, 1), mark_scales=False, mark_non_scales=False)
+    core.hpu_initialize(nn.Linear(1, 1), True, optimizer=None, args=None)
+    assert marked == [True, True, False, False, True, False]
+
+
+def test_inference_warns_of_weight_sharing_in_lazy_mode_only(lines):
+    code = "print(htcore.hpu_set_inference_env())"
+    warning, none = lines(code, PT_HPU_LAZY_MODE="1")
+    assert "PT_HPU_WEIGHT_SHARING=0" in warning
+    assert none == "None"
+    assert lines(code, PT_HPU_LAZY_MODE="1", PT_HPU_WEIGHT_SHARING="0") == ["None"]
+    assert lines(code, PT_HPU_LAZY_MODE="0") == ["None"]
+
+
+def test_the_import_sets_the_profile_unless_it_is_set(lines, monkeypatch):
+    monkeypatch.delenv("HABANA_PROFILE", raising=False)
+    code = "print(os.environ['HABANA_PROFILE'])"
+    assert lines(code) == ["profile_api_light"]
+    assert lines(code, HABANA_PROFILE="0") == ["0"]
+
+
+def test_memory_by_its_other_names(torch, hpu):
+    before = hpu.memory_usage()
+    kept = torch.ones(1000, device="hpu")
+    hpu.synchronize()
+    assert hpu.memory_usage() - before == kept.untyped_storage().nbytes()
+    limit = hpu.memory_stats()["Limit"]
+    assert hpu.memory_reserved() == hpu.max_memory_reserved() == limit
+    with pytest.warns(FutureWarning, match="memory_reserved"):
+        assert hpu.memory_cached() == limit
+    with pytest.warns(FutureWarning, match="max_memory_reserved"):
+        assert hpu.max_memory_cached() == limit
+
+
+def test_the_extended_summary_accounts_for_the_whole_pool(torch, hpu):
+    kept = torch.ones(1 << 20, device="hpu")
+    hpu.synchronize()
+    stats, summary = hpu.memory_stats(), hpu._extended_memory_summary_dict()
+    assert list(summary) == [
+        "limit",
+        "in_use",
+        "persistent",
+        "workspace",
+        "last_workspace",
+        "future",
+        "max_cntgs_chunk",
+        "max_in_use",
+        "num_allocs",
+        "num_free",
+        "max_alloc_size",
+        "active_allocs",
+    ]
+    assert summary["persistent"] == summary["in_use"] == stats["InUse"] >= kept.nbytes
+    assert summary["max_cntgs_chunk"] + summary["in_use"] == summary["limit"] == stats["Limit"]
+    assert summary["num_allocs"] - summary["num_free"] == summary["active_allocs"]
+    table = hpu._extended_memory_summary().splitlines()
+    assert table[:3] == hpu.memory_summary().splitlines()[:3]
+    assert {len(line) for line in table} == {54}
+    limit, active = table[3], table[-2]
+    assert limit.split() == [
+        "|limit",
+        str(stats["Limit"]),
+        f"({stats['Limit'] / 2**30:.2f})",
+        "GB|",
+    ]
+    assert active.split() == ["|active_allocs", f"{stats['ActiveAllocs']}|"]
+
+
+def test_formatted_statistics_have_a_line_a_key(hpu):
+    stats, (header, *rows) = hpu.memory_stats(), hpu.formatted_memory_stats().splitlines()
+    assert "device ID 0" in header
+    assert [row[:39].rstrip() for row in rows] == list(stats)
+    assert {row[39:41] for row in rows} == {":-"}
+    limit = stats["Limit"]
+    assert rows[0][41:] == (
+        f"{limit} ({limit / 2**10:.2f} KB, {limit / 2**20:.2f} MB, {limit / 2**30:.2f} GB)"
+    )
+    assert rows[list(stats).index("NumFrees")][41:] == str(stats["NumFrees"])
+
+
+def test_seeds_of_all_devices_are_that_of_the_one(torch, hpu):
+    assert len(hpu.default_generators) == 1
+    on_cpu = torch.random.get_rng_state()
+    hpu.manual_seed_all(11)
+    assert hpu.initial_seed() == hpu.default_generators[0].initial_seed() == 11
+    assert torch.equal(torch.random.get_rng_state(), on_cpu)
+    first = torch.rand(4, device="hpu").tolist()
+    hpu.manual_seed(11)
+    assert torch.rand(4, device="hpu").tolist() == first
+    drawn = hpu.seed_all()
+    assert hpu.initial_seed() == drawn != 11
+
+
+def test_states_of_all_devices_are_that_of_the_one(torch, hpu):
+    states = hpu.get_rng_state_all()
+    assert len(states) == 1
+    first = torch.rand(4, device="hpu").tolist()
+    assert torch.rand(4, device="hpu").tolist() != first
+    hpu.set_rng_state_all(states)
+    assert torch.rand(4, device="hpu").tolist() == first
+    with pytest.raises(RuntimeError, match="hpu set_rng_state supports only device 0"):
+        hpu.set_rng_state_all(states * 2)
+
+
+def test_the_default_stream_is_number_0_whatever_is_current(hpu):
+    other = hpu.Stream()
+    with hpu.stream(other):
+        assert hpu.current_stream().stream_id == other.stream_id != 0
+        assert hpu.default_stream().stream_id == hpu.default_stream().id() == 0
+    assert hpu.current_stream() == hpu.default_stream()
+
+
+def test_tensor_info_is_address_and_size(torch, utils):
+    tensor = torch.ones(6, device="hpu")
+    assert utils.debug.get_tensor_info(tensor[2:]) == (tensor.data_ptr(), 24)
+    assert utils.experimental._data_ptr(tensor[2:]) == tensor.data_ptr() + 8
+    assert utils.debug.get_tensor_info(torch.ones(6)) is None
+    assert utils.debug.get_tensor_info(torch.ones(0, device="hpu")) is None
+
+
+@pytest.mark.parametrize(
+    ("generation", "expected"),
+    [("gaudi", "2 False"), ("gaudi2", "4 True"), ("gaudi3", "5 True")],
+)
+def test_the_device_type_is_the_generations(lines, generation, expected):
+    code = """
+from habana_frameworks.torch.utils import experimental
+print(experimental._get_device_type(), experimental._is_fp16_supported())
+"""
+    assert lines(code, HPU_MAGIC_GENERATION=generation) == [expected]
+
+
+def test_the_legacy_loader_leaves_a_working_device(script):
+    code = """
+import torch
+from habana_frameworks.torch.utils.library_loader import is_habana_available, load_habana_module
+print(is_habana_available(), load_habana_module(), torch.hpu.is_initialized())
+print(torch.ones(1, device="hpu").device)
+"""
+    assert script(code, simulated=True).splitlines() == ["True None False", "hpu:0"]
