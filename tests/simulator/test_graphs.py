@@ -16,6 +16,7 @@ def same(one, two):
 """
 
 REFUSED = """
+before = torch.ones(2, device="hpu")
 graph = torch.hpu.HPUGraph()
 try:
     with torch.hpu.graph(graph):
@@ -86,7 +87,10 @@ def test_replay_v2_and_v3_fill_the_inputs_first(lazy):
     ("line", "refusal"),
     [
         ("torch.ones(1, device='hpu').item()", "host"),
+        ("before.cpu()", "(aten::copy_)"),
+        ("y = before + 1; torch.hpu.synchronize(); y.tolist()", "host"),
         ("torch.ones(3, device='hpu').nonzero()", "data"),
+        ("torch.linalg.matrix_rank(torch.eye(3, device='hpu'))", "during hpu graph capturing"),
         ("torch.hpu.HPUGraph().capture_begin()", "GRAPH:: graph Capture already in progress"),
         ("graph.replay()", "GRAPH:: Capture in progress"),
         ("graph.replayV3([torch.ones(1)])", "Mark User Input Sizes is not same"),
@@ -102,6 +106,48 @@ def test_a_refused_capture_ends_and_leaves_the_device_usable(lazy, line, refusal
     said, after = lazy(REFUSED.format(line=line))
     assert refusal in said
     assert after == "False [2.0, 2.0]"
+
+
+def test_a_fallback_that_a_capture_refuses_is_not_counted(lazy):
+    said, before, after = lazy(
+        """
+        from habana_frameworks.torch.utils.debug import _get_fallback_op_count
+        x = torch.eye(3, device="hpu")
+        counted = dict(_get_fallback_op_count())
+        try:
+            with torch.hpu.graph(torch.hpu.HPUGraph()):
+                torch._linalg_eigh(x)
+        except RuntimeError as error:
+            print(error)
+        print(counted)
+        print(dict(_get_fallback_op_count()))
+        """
+    )
+    assert "cpu fallback is not supported during hpu graph capturing" in said
+    assert "_linalg_eigh" in said
+    assert before == after
+
+
+def test_a_graph_whose_capture_was_refused_ends_no_other_capture(lazy):
+    assert lazy(
+        """
+        first, second = torch.hpu.HPUGraph(), torch.hpu.HPUGraph()
+        x = torch.ones(2, device="hpu")
+        first.capture_begin()
+        try:
+            x.cpu()
+        except RuntimeError:
+            pass
+        second.capture_begin()
+        y = x + 1
+        first.capture_end()
+        print(torch.hpu.is_current_stream_capturing())
+        second.capture_end()
+        x.fill_(5)
+        second.replay()
+        print(y.tolist())
+        """
+    ) == ["True", "[6.0, 6.0]"]
 
 
 def test_inputs_are_marked_only_while_capturing(lazy):

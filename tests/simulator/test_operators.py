@@ -115,7 +115,10 @@ def compare(op, sample, with_gradients):
     if with_gradients:
         for result, reference in zip(gradients(on_device, actual), expected_gradients, strict=True):
             if reference is not None:
-                torch.testing.assert_close(result.cpu(), reference, equal_nan=True)
+                # The CPU rounds a float16 differently in the vectors and in the rest of a loop,
+                # and memory of another alignment has another rest.
+                close = {"rtol": 4e-3, "atol": 1e-3} if reference.dtype == torch.float16 else {}
+                torch.testing.assert_close(result.cpu(), reference, equal_nan=True, **close)
     return True
 
 
