@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
+from . import __version__
 from .simulator import TooLate
 from .simulator import activate as _activate_simulator
 from .simulator import announcement as _announce_simulator
 from .simulator.finder import vendor_package
 
-__all__ = ["TooLate", "activate", "is_simulated"]
+__all__ = ["TooLate", "activate", "installed_version", "is_simulated", "version"]
 
 
 def is_simulated() -> bool:
     """Tell whether the ``hpu`` device is simulated: true where the vendor's package is absent."""
     return vendor_package() is None
+
+
+def version() -> str:
+    """Return whose ``habana_frameworks`` is in use, and its version."""
+    if is_simulated():
+        return f"simulated by hpu_magic {__version__}"
+    return f"habana-torch-plugin {installed_version('habana-torch-plugin')}"
+
+
+def installed_version(distribution: str) -> str:
+    """Return the version of an installed distribution, in words where it has none."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "of unknown version"
 
 
 def activate() -> str:

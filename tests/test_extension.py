@@ -113,7 +113,11 @@ def test_status_with_a_card_tells_owner_memory_and_mode(run, shell, torch):
     assert state.memory_in_use == torch.hpu.memory_allocated()
     assert state.memory_limit == torch.hpu.memory_stats()["Limit"]
     assert state.mode.loaded == "eager"
-    assert state.versions["torch"] == torch.__version__
+    assert state.versions == {
+        "torch": torch.__version__,
+        "bridge": f"simulated by hpu_magic {hpu_magic.__version__}",
+        "driver": torch.hpu.get_device_capability(),
+    }
     assert "owned by this process" in cell.out
     assert hpu_magic.status().card == state.card
 

@@ -6,9 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 
-import hpu_magic
 from hpu_magic import backend, monitor
 from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.runtime import device, mode, units
@@ -123,19 +121,11 @@ def status(*, cells: Sequence[str] = ()) -> StatusReport:
 def _versions() -> dict[str, str]:
     versions = {}
     torch = sys.modules.get("torch")
-    versions["torch"] = torch.__version__ if torch else _installed("torch") + " (not imported)"
-    if backend.is_simulated():
-        versions["bridge"] = f"simulated by hpu_magic {hpu_magic.__version__}"
-    else:
-        versions["bridge"] = f"habana-torch-plugin {_installed('habana-torch-plugin')}"
-        # Asked of the bridge, so only where a card is taken already.
-        if torch is not None and device.taken():
-            versions["driver"] = str(torch.hpu.get_device_capability())
+    versions["torch"] = (
+        torch.__version__ if torch else f"{backend.installed_version('torch')} (not imported)"
+    )
+    versions["bridge"] = backend.version()
+    # Asked of the bridge, so only where a card is taken already.
+    if torch is not None and device.taken():
+        versions["driver"] = str(torch.hpu.get_device_capability())
     return versions
-
-
-def _installed(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "of unknown version"
