@@ -233,7 +233,7 @@ def test_a_refused_capture_gives_its_memory_back(lazy):
         x = torch.ones(1024, device="hpu")
         graph = torch.hpu.HPUGraph()
         with torch.hpu.graph(graph):
-            pass
+            x * 2
         graph.reset()
         gc.collect()
         torch.hpu.synchronize()

@@ -89,6 +89,8 @@ def test_replay_v2_and_v3_fill_the_inputs_first(lazy):
         ("torch.ones(1, device='hpu').item()", "host"),
         ("before.cpu()", "(aten::copy_)"),
         ("y = before + 1; torch.hpu.synchronize(); y.tolist()", "host"),
+        ("before.copy_(torch.zeros(2))", "from the host into a tensor that exists"),
+        ("y = before + 1; y.copy_(torch.zeros(2))", "(aten::copy_)"),
         ("torch.ones(3, device='hpu').nonzero()", "data"),
         ("torch.linalg.matrix_rank(torch.eye(3, device='hpu'))", "during hpu graph capturing"),
         ("torch.hpu.HPUGraph().capture_begin()", "GRAPH:: graph Capture already in progress"),
@@ -162,16 +164,63 @@ def test_inputs_are_marked_only_while_capturing(lazy):
     assert said == "GRAPH:: mark_user_inputs must be while capturing in progress"
 
 
-def test_calls_out_of_order_that_the_bridge_ignores_do_nothing(lazy):
-    assert lazy(
+def test_calls_out_of_order_are_refused_and_leave_the_recorder_empty(lazy):
+    end, replay, empty, after_reset, left = lazy(
         """
         graph = torch.hpu.HPUGraph()
+        x = torch.ones(2, device="hpu")
+
+        def refused(*calls):
+            try:
+                for call in calls:
+                    call()
+            except RuntimeError as error:
+                print(error)
+
+        refused(graph.capture_end)
+        refused(graph.replay)
+        refused(graph.capture_begin, lambda: x.t(), graph.capture_end)
+        graph.capture_begin()
+        y = x + 1
         graph.capture_end()
         graph.replay()
         graph.reset()
-        print("ignored")
+        refused(graph.replay)
+        from hpu_magic.simulator import engine
+        print(engine.load().pending_operations(), torch.hpu.is_current_stream_capturing(), y[0])
         """
-    ) == ["ignored"]
+    )
+    assert end == (
+        "GRAPH:: No capture in progress: call capture_begin() of this graph before its "
+        "capture_end()."
+    )
+    assert replay == after_reset
+    assert replay.startswith("GRAPH:: Nothing to replay: capture something with this graph first")
+    assert empty.startswith("GRAPH:: The capture recorded no operation")
+    assert left == "0 False tensor(2., device='hpu:0')"
+
+
+def test_a_function_that_hands_its_inputs_on_may_be_wrapped(lazy):
+    assert lazy(
+        """
+        same = torch.hpu.wrap_in_hpu_graph(torch.nn.Identity())
+        print([same(torch.full((1,), each, device="hpu")).item() for each in (1.0, 2.0)])
+        """
+    ) == ["[1.0, 2.0]"]
+
+
+def test_the_host_may_give_a_capture_constants_and_no_new_values(lazy):
+    assert lazy(
+        """
+        x = torch.ones(2, device="hpu")
+        graph = torch.hpu.HPUGraph()
+        with torch.hpu.graph(graph):
+            y = x * torch.tensor([3.0, 4.0], device="hpu")
+        x.fill_(2)
+        graph.replay()
+        print(y.tolist())
+        """
+    ) == ["[6.0, 8.0]"]
 
 
 def test_replaying_moves_no_memory(lazy):

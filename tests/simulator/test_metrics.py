@@ -34,7 +34,72 @@ def test_a_new_shape_compiles_and_a_known_one_does_not(lazy):
     ) == ["[1, 0, 1, 0, 0]", "True"]
 
 
-def test_a_full_graph_runs_by_itself(script):
+def test_what_looks_at_the_devices_progress_runs_what_was_recorded(lazy):
+    assert lazy(
+        """
+        from hpu_magic.simulator import engine
+        x = torch.ones(2, device="hpu")
+
+        def left(look):
+            y = x + 1
+            look()
+            return engine.load().pending_operations()
+
+        event, stream = torch.hpu.Event(enable_timing=True), torch.hpu.Stream()
+        print(left(event.record), left(torch.Event("hpu").record), left(stream.synchronize))
+        print(left(lambda: torch.hpu.set_stream(torch.hpu.default_stream())))
+        with torch.hpu.stream(stream):
+            print(engine.load().pending_operations())
+        print(left(torch.accelerator.synchronize))
+        """
+    ) == ["0 0 0", "1", "0", "0"]
+
+
+def test_an_event_tells_that_the_card_was_taken_and_a_full_card_that_nothing_made_room(script):
+    out = script(
+        """
+        import torch
+        from habana_frameworks.torch.hpu.metrics import metric_global
+        from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
+        dispatcher, seen = EventDispatcher.instance(), []
+        kinds = [EventId.DEVICE_ACQUIRED, EventId.MEMORY_DEFRAGMENTATION]
+        handles = [dispatcher.subscribe(kind) for kind in kinds]
+
+        def news():
+            for handle in handles:
+                dispatcher.process(handle, lambda time, facts: seen.append(dict(facts)["name"]))
+            return seen
+
+        print(news())
+        torch.ones(2, device="hpu") + 1
+        print(news())
+        for _ in range(2):
+            try:
+                torch.ones(1 << 20, device="hpu")
+            except RuntimeError as error:
+                print("Allocation failed" in str(error))
+        print(news())
+        numbers = dict(metric_global("memory_defragmentation").stats())
+        print(numbers["TotalNumber"], numbers["TotalSuccessful"])
+        print(0 < numbers["AvgTime"] <= numbers["MaxTime"])
+        """,
+        simulated=True,
+        HPU_MAGIC_MEMORY="1MiB",
+        PT_HPU_LAZY_MODE="0",
+    )
+    assert out.splitlines() == [
+        "[]",
+        "['hpu:0']",
+        "True",
+        "True",
+        "['hpu:0', 'failed', 'failed']",
+        "2 0",
+        "True",
+    ]
+
+
+@pytest.mark.parametrize("limit", ["PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE"])
+def test_a_full_graph_runs_by_itself(script, limit):
     out = script(
         """
         import torch
@@ -52,7 +117,7 @@ def test_a_full_graph_runs_by_itself(script):
         """,
         simulated=True,
         PT_HPU_LAZY_MODE="1",
-        PT_HPU_MAX_COMPOUND_OP_SIZE="4",
+        **{limit: "4"},
     )
     # Three wait for the mark, four fill a graph, and nine fill one that is known.
     assert out.splitlines() == ["0", "1", "0", "[16.0, 16.0, 16.0]"]

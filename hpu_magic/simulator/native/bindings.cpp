@@ -60,6 +60,7 @@ py::dict counters() {
     py::dict one;
     one["count"] = counter.count;
     one["nanoseconds"] = counter.nanoseconds;
+    one["longest"] = counter.longest;
     one["operators"] = counter.names;
     all[hpu::events::name_of(kind)] = one;
   }
@@ -94,8 +95,16 @@ void bind_execution(py::module_& module) {
         hpu::materialize(tensor);
       },
       no_gil);
+  module.def(
+      "run_recorded",
+      [] {
+        if (!hpu::recorder::capturing()) {
+          hpu::recorder::flush(hpu::recorder::Cause::step);
+        }
+      },
+      no_gil);
   module.def("pending_operations", &hpu::recorder::pending, no_gil);
-  module.def("is_capturing", &hpu::recorder::capturing);
+  module.def("is_capturing", [] { return hpu::recorder::capturing(); });
   module.def("set_operators", &hpu::policy::set);
   module.def("counters", &counters);
   module.def("listen", &hpu::events::listen);
@@ -113,6 +122,10 @@ void bind_execution(py::module_& module) {
       .def("capture_end", &hpu::Graph::capture_end, no_gil)
       .def("replay", &hpu::Graph::replay, no_gil)
       .def("reset", &hpu::Graph::reset, no_gil)
+      .def(
+          "free_intermediates", &hpu::Graph::free_intermediates, py::arg("kept"),
+          py::arg("backward"))
+      .def("is_capturing", &hpu::Graph::is_capturing, no_gil)
       .def("operations", &hpu::Graph::operations)
       .def("is_empty", &hpu::Graph::is_empty);
 }

@@ -1,5 +1,7 @@
 #include "card.h"
 
+#include "events.h"
+
 #include <c10/util/Exception.h>
 
 #include <pthread.h>
@@ -31,14 +33,6 @@ void raise_to(std::atomic<int64_t>& peak, int64_t value) {
   }
 }
 
-[[noreturn]] void out_of_memory(size_t bytes) {
-  const char* rank = std::getenv("RANK");
-  TORCH_CHECK(
-      false, "[Rank:", rank ? rank : "0",
-      "] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::", bytes, " (",
-      static_cast<double>(bytes) / (1 << 20), ")MB");
-}
-
 }  // namespace
 
 void set_driver(std::function<Acquisition()> function) {
@@ -53,7 +47,9 @@ void acquire() {
   const Acquisition card = driver();  // idempotent, and serialised by the driver itself
   page.store(card.counters);
   limit.store(card.capacity);
-  owned.store(true, std::memory_order_release);
+  if (!owned.exchange(true, std::memory_order_acq_rel)) {
+    events::notice(events::Kind::device_acquired, "hpu:0");
+  }
 }
 
 bool acquired() {
@@ -64,22 +60,31 @@ int64_t capacity() {
   return limit.load();
 }
 
-void charge(size_t bytes) {
+bool charge(size_t bytes) {
   acquire();
   if (bytes == 0) {
-    return;
+    return true;
   }
   Counters& now = *page.load(std::memory_order_relaxed);
   const auto size = static_cast<int64_t>(bytes);
   const int64_t in_use = now.in_use.fetch_add(size, std::memory_order_relaxed) + size;
   if (in_use > limit.load(std::memory_order_relaxed)) {
     now.in_use.fetch_sub(size, std::memory_order_relaxed);
-    out_of_memory(bytes);
+    return false;
   }
   raise_to(now.max_in_use, in_use);
   raise_to(now.max_alloc_size, size);
   now.num_allocs.fetch_add(1, std::memory_order_relaxed);
   now.total_allocs.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void out_of_memory(size_t bytes) {
+  const char* rank = std::getenv("RANK");
+  TORCH_CHECK(
+      false, "[Rank:", rank ? rank : "0",
+      "] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::", bytes, " (",
+      static_cast<double>(bytes) / (1 << 20), ")MB");
 }
 
 void release(size_t bytes) noexcept {

@@ -35,8 +35,10 @@ void acquire();
 bool acquired();
 int64_t capacity();
 
-/// Books `bytes` as in use; throws the vendor's out-of-memory error past the capacity.
-void charge(size_t bytes);
+/// Books `bytes` as in use; false where they exceed the capacity.
+bool charge(size_t bytes);
+/// Throws the vendor's error for bytes that `charge` refused.
+[[noreturn]] void out_of_memory(size_t bytes);
 void release(size_t bytes) noexcept;
 
 const Counters& counters();

@@ -3,6 +3,9 @@
 #include "card.h"
 #include "generator.h"
 #include "memory.h"
+#include "pinned_memory.h"
+#include "recorder.h"
+#include "without_gil.h"
 
 #include <ATen/detail/HPUHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -19,6 +22,14 @@ std::atomic<c10::StreamId> last_stream_id{0};
 
 c10::Stream stream_of(c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, device(), id);
+}
+
+/// In lazy mode, runs what was recorded, so that the caller sees it done. A capture goes on.
+void run_recorded() {
+  if (recorder::enabled() && !recorder::capturing()) {
+    const WithoutGil released;
+    recorder::flush(recorder::Cause::step);
+  }
 }
 
 struct Event {
@@ -71,14 +82,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream&) const override {
     return true;
   }
-  void synchronizeStream(const c10::Stream&) const override {}
-  void synchronizeDevice(const c10::DeviceIndex) const override {}
+  void synchronizeStream(const c10::Stream&) const override {
+    run_recorded();
+  }
+  void synchronizeDevice(const c10::DeviceIndex) const override {
+    run_recorded();
+  }
 
   void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag)
       const override {
     if (!*event) {
       *event = new Event;
     }
+    run_recorded();
     static_cast<Event*>(*event)->recorded = std::chrono::steady_clock::now();
   }
   void block(void*, const c10::Stream&) const override {}

@@ -57,6 +57,7 @@ void notice(Kind kind, const std::string& name, int64_t duration, std::string de
   Counter& counter = counters[static_cast<size_t>(kind)];
   ++counter.count;
   counter.nanoseconds += duration;
+  counter.longest = std::max(counter.longest, duration);
   if (!name.empty()) {
     ++counter.names[name];
   }

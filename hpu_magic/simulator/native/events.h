@@ -35,7 +35,8 @@ struct Event {
 struct Counter {
   uint64_t count = 0;
   int64_t nanoseconds = 0;
-  std::map<std::string, uint64_t> names;  // kept for fallbacks and for recipes
+  int64_t longest = 0;                   // nanoseconds
+  std::map<std::string, uint64_t> names;
 };
 
 bool listening();

@@ -19,12 +19,22 @@ class Graph {
   void replay();
   void reset();
 
+  /// Keeps intermediate results in memory only while a replay runs: each is freed after its last
+  /// reader. Kept are the given tensors, tensors that had memory before the first replay, and
+  /// what `backward` reads, which frees it in its turn. After a dry run only.
+  void free_intermediates(const std::vector<at::Tensor>& kept, const Graph* backward);
+
+  /// Whether this graph's capture is under way: a refusal ends it.
+  bool is_capturing() const;
   std::vector<std::string> operations() const;
   bool is_empty() const;
 
  private:
+  void replay_freeing();
+
   std::vector<Node> nodes_;
   std::vector<Step> steps_;  // prepared at the first replay
+  std::vector<std::vector<c10::Storage>> freed_;  // after each node; empty where all is kept
   size_t capture_ = 0;  // number of the capture under way; 0 for none
 };
 

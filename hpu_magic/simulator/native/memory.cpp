@@ -1,6 +1,7 @@
 #include "memory.h"
 
 #include "card.h"
+#include "events.h"
 #include "memory_reuse.h"
 
 #include <ATen/EmptyTensor.h>
@@ -8,9 +9,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include <chrono>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <utility>
 
 namespace hpu {
@@ -24,6 +24,47 @@ struct Block {
   RecordMark mark{};
   std::shared_ptr<const std::string> failure{};  // why it will never be written
 };
+
+/// Makes room and tries again, as the bridge does before it gives up. Simulated memory has no
+/// gaps to close: what can be had is memory kept for later, which helps where the host is short
+/// of it and not where the card is full.
+template <class Attempt>
+bool defragment(Attempt attempt) {
+  const auto began = std::chrono::steady_clock::now();
+  free_kept_memory();
+  const bool successful = attempt();
+  const auto spent = std::chrono::steady_clock::now() - began;
+  events::notice(
+      events::Kind::memory_defragmentation, successful ? "successful" : "failed",
+      std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+  return successful;
+}
+
+/// Books bytes on the card; throws the vendor's out-of-memory error past its capacity.
+void charge(size_t bytes) {
+  const auto attempt = [bytes] { return card::charge(bytes); };
+  if (!attempt() && !defragment(attempt)) {
+    card::out_of_memory(bytes);
+  }
+}
+
+/// The host's own memory for bytes that are booked; null where it has none.
+c10::DataPtr host_memory(size_t bytes) {
+  const KeptMemory kept;
+  c10::DataPtr memory;
+  const auto attempt = [bytes, &memory] {
+    try {
+      memory = c10::GetCPUAllocator()->allocate(bytes);
+      return true;
+    } catch (const c10::Error&) {
+      return false;
+    }
+  };
+  if (!attempt()) {
+    defragment(attempt);
+  }
+  return memory;
+}
 
 void free_block(void* context) {
   auto* block = static_cast<Block*>(context);
@@ -39,19 +80,17 @@ StoragePtr make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocat
 /// Books the twin's bytes on the card and wraps it as device memory.
 c10::DataPtr wrap(StoragePtr twin) {
   const size_t bytes = twin->nbytes();
-  card::charge(bytes);
+  charge(bytes);
   void* data = twin->mutable_data();
   return {data, new Block{.twin = std::move(twin), .bytes = bytes}, &free_block, device()};
 }
 
 struct DeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
-    card::charge(bytes);  // before the host is asked, so that a full card never fills the host
-    c10::DataPtr host;
-    const KeptMemory kept;
-    try {
-      host = c10::GetCPUAllocator()->allocate(bytes);
-    } catch (const c10::Error&) {
+    charge(bytes);  // before the host is asked, so that a full card never fills the host
+    c10::DataPtr host = host_memory(bytes);
+    void* data = host.get();
+    if (!data && bytes > 0) {
       card::release(bytes);
       TORCH_CHECK(
           false, "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::", bytes,
@@ -59,7 +98,6 @@ struct DeviceAllocator final : c10::Allocator {
           ")MB. The simulated card has room for it, but this machine's own memory does not: set "
           "HPU_MAGIC_MEMORY to a smaller card.");
     }
-    void* data = host.get();
     auto twin = make_storage(bytes, std::move(host), c10::GetCPUAllocator());
     return {data, new Block{.twin = std::move(twin), .bytes = bytes}, &free_block, device()};
   }
@@ -73,56 +111,8 @@ struct DeviceAllocator final : c10::Allocator {
   }
 };
 
-struct PinnedAllocator final : c10::Allocator {
-  struct Pin {
-    c10::DataPtr host;
-    PinnedAllocator* owner;
-  };
-
-  c10::DataPtr allocate(size_t bytes) override {
-    auto* pin = new Pin{c10::GetCPUAllocator()->allocate(bytes), this};
-    void* data = pin->host.get();
-    if (data) {
-      std::lock_guard lock(mutex);
-      ranges[data] = bytes;
-    }
-    return {data, pin, &unpin, c10::Device(c10::kCPU)};
-  }
-
-  static void unpin(void* context) {
-    auto* pin = static_cast<Pin*>(context);
-    {
-      std::lock_guard lock(pin->owner->mutex);
-      pin->owner->ranges.erase(pin->host.get());
-    }
-    delete pin;
-  }
-
-  bool holds(const void* address) {
-    std::lock_guard lock(mutex);
-    auto next = ranges.upper_bound(address);
-    if (next == ranges.begin()) {
-      return false;
-    }
-    const auto& [start, bytes] = *--next;
-    return address < static_cast<const char*>(start) + bytes;
-  }
-
-  c10::DeleterFnPtr raw_deleter() const override {
-    return nullptr;
-  }
-
-  void copy_data(void* destination, const void* source, size_t bytes) const override {
-    std::memcpy(destination, source, bytes);
-  }
-
-  std::mutex mutex;
-  std::map<const void*, size_t> ranges;
-};
-
-// Leaked on purpose: tensors of static lifetime may outlive static destruction.
+// Leaked: tensors of static lifetime may outlive static destruction.
 DeviceAllocator& allocator = *new DeviceAllocator;
-PinnedAllocator& pinned = *new PinnedAllocator;
 
 Block* block_of(const c10::Storage& storage) {
   return storage.data_ptr().cast_context<Block>(&free_block);
@@ -142,9 +132,7 @@ void rebind(const c10::Storage& storage, StoragePtr twin, size_t booked) {
 
 /// Gives a storage that was only recorded its memory.
 void materialize(const c10::Storage& storage, const Block& block) {
-  TORCH_CHECK(
-      !block.failure, "This tensor was never computed: the graph that it belongs to failed with: ",
-      *block.failure);
+  TORCH_CHECK(!block.failure, *block.failure);
   const size_t bytes = storage.nbytes();
   c10::DataPtr memory = allocator.allocate(bytes);
   auto* fresh = memory.cast_context<Block>(&free_block);
@@ -186,7 +174,7 @@ void copy_lazy_bits(const at::Tensor& from, const at::Tensor& to) {
 void follow_twin(const c10::Storage& storage, Block& block) {
   StoragePtr twin = block.twin;
   try {
-    card::charge(twin->nbytes());
+    charge(twin->nbytes());
   } catch (const c10::Error&) {
     at::native::resize_bytes_cpu(twin.get(), block.bytes);
     rebind(storage, std::move(twin), std::exchange(block.bytes, 0));
@@ -212,14 +200,6 @@ REGISTER_ALLOCATOR(kDevice, &allocator);
 
 c10::Allocator* device_allocator() {
   return &allocator;
-}
-
-c10::Allocator* pinned_allocator() {
-  return &pinned;
-}
-
-bool is_pinned(const void* address) {
-  return pinned.holds(address);
 }
 
 at::Tensor host_view(const at::Tensor& tensor) {
@@ -275,6 +255,21 @@ void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& wh
   }
 }
 
+void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::string>& why) {
+  const Block* block = block_of(storage);
+  if (block && block->twin) {
+    c10::DataPtr nothing(
+        nullptr, new Block{.mark = block->mark, .failure = why}, &free_block, device());
+    storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(nothing));
+  }
+}
+
+void promise(const c10::Storage& storage) {
+  if (Block* block = block_of(storage)) {
+    block->failure.reset();
+  }
+}
+
 void place(const at::Tensor& result, const at::Tensor& output) {
   const c10::Storage& storage = output.storage();
   const size_t bytes = storage.nbytes();
@@ -293,7 +288,7 @@ void place(const at::Tensor& result, const at::Tensor& output) {
   }
   c10::StorageImpl* source = result.storage().unsafeGetStorageImpl();
   if (!block->twin) {
-    card::charge(bytes);
+    charge(bytes);
     rebind(storage, StoragePtr::reclaim_copy(source), bytes);
     return;
   }

@@ -24,9 +24,6 @@ inline bool on_device(const at::Tensor& tensor) {
 }
 
 c10::Allocator* device_allocator();
-/// Page-locked host memory: ordinary memory whose addresses `is_pinned` recognises.
-c10::Allocator* pinned_allocator();
-bool is_pinned(const void* address);
 
 /// A CPU tensor over the memory of a device tensor, with its sizes, strides and lazy bits.
 at::Tensor host_view(const at::Tensor& tensor);
@@ -62,6 +59,11 @@ RecordMark* record_mark(const c10::Storage& storage);
 
 /// Makes every later use of a tensor without memory raise `why`.
 void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& why);
+
+/// Frees a storage's memory; until it is written again, every use of it raises `why`.
+void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::string>& why);
+/// Lets a storage without memory be written again.
+void promise(const c10::Storage& storage);
 
 /// Puts a CPU result into a device tensor that was promised for it.
 void place(const at::Tensor& result, const at::Tensor& output);

@@ -39,6 +39,16 @@ class Shelf {
   /// Frees memory, lent or the host's.
   static void give_back(void* data);
 
+  /// Gives back to the host what nobody has borrowed.
+  void clear() {
+    std::lock_guard lock(mutex_);
+    for (const auto& [bytes, data] : free_) {
+      host_->raw_deallocate(data);
+    }
+    free_.clear();
+    kept_ = 0;
+  }
+
  private:
   void keep(void* data, size_t bytes) {
     while (kept_ + bytes > kMostKept && !free_.empty()) {
@@ -157,6 +167,10 @@ KeptMemory::KeptMemory() : outer_(keeping) {
 
 KeptMemory::~KeptMemory() {
   keeping = outer_;
+}
+
+void free_kept_memory() {
+  shelf().clear();
 }
 
 }  // namespace hpu

@@ -41,4 +41,7 @@ class KeptMemory {
   bool outer_;
 };
 
+/// Gives the memory that is kept for later back to the host.
+void free_kept_memory();
+
 }  // namespace hpu

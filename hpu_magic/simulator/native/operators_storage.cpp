@@ -156,7 +156,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
       return Kernel<at::_ops::copy_>::call(self, source, non_blocking);
     }
     if (on_device(self)) {
-      recorder::flush_users_of(self, recorder::Cause::host_read, "aten::copy_");
+      recorder::flush_before_write(self, "aten::copy_");
     } else {
       recorder::flush_before_read(source, "aten::copy_");
     }

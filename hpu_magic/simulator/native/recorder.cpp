@@ -2,7 +2,6 @@
 
 #include "card.h"
 #include "events.h"
-#include "generator.h"
 #include "inference.h"
 #include "interruption.h"
 #include "memory_reuse.h"
@@ -22,11 +21,6 @@ namespace hpu {
 
 using torch::jit::Stack;
 
-void Node::run() const {
-  Stack stack = arguments;
-  HostCall(op, &stack).run_into(outputs);
-}
-
 namespace recorder {
 namespace {
 
@@ -34,14 +28,7 @@ std::atomic<bool> lazy{false};
 size_t limit = SIZE_MAX;
 std::recursive_mutex mutex;
 
-/// The graph that is being recorded.
-struct Graph {
-  std::vector<Node> nodes;
-  uint64_t number = 1;
-  uint64_t storages = 0;
-  uint64_t hash = 0;
-  std::vector<at::Tensor> inputs;  // first uses of storages that no node has written
-} graph;
+RecordedGraph graph(1);
 
 struct Capture {
   bool active = false;
@@ -58,79 +45,11 @@ std::unordered_set<uint64_t>& compiled() {
 // A forked child may not use the card, so what its parent recorded is not the child's to run.
 void forget() {
   new (&mutex) std::recursive_mutex;
-  new (&graph) Graph;  // leaked: dropping the nodes would touch the parent's memory accounts
+  new (&graph) RecordedGraph(1);  // leaked: dropping the nodes would touch the parent's memory accounts
   new (&capture) Capture;
 }
 
 const bool fork_handler = pthread_atfork(nullptr, nullptr, &forget) == 0;
-
-void mix(uint64_t word) {
-  graph.hash = (graph.hash ^ word) * 0xff51afd7ed558ccd;
-  graph.hash ^= graph.hash >> 29;
-}
-
-/// Enters a storage into the graph's signature by the order of first use.
-void use(const at::Tensor& tensor, bool written) {
-  RecordMark* mark = record_mark(tensor.storage());
-  if (!mark) {
-    return;
-  }
-  if (mark->graph != graph.number) {
-    *mark = {graph.number, graph.storages++};
-    if (!written) {
-      graph.inputs.push_back(tensor);
-    }
-  }
-  mix(mark->ordinal << 20 ^ static_cast<uint64_t>(tensor.storage_offset()));
-}
-
-at::Tensor handle_of(const at::Tensor& tensor) {
-  auto handle = with_geometry_of(tensor.storage(), tensor);
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    handle.unsafeGetTensorImpl()->set_wrapped_number(true);
-  }
-  return handle;
-}
-
-/// The recorder's own hold on an argument: CPU values are copied, they may change until the run.
-at::Tensor held(const at::Tensor& tensor, bool written) {
-  if (!tensor.defined()) {
-    return tensor;
-  }
-  if (!on_device(tensor)) {
-    TORCH_CHECK(!written, "Got a non-HPU tensor, expecting an HPU tensor");
-    if (tensor.dim() == 0) {
-      return tensor.clone();
-    }
-    return tensor.to(device());  // the bridge moves CPU operands over in lazy mode
-  }
-  use(tensor, written);
-  return handle_of(tensor);
-}
-
-c10::IValue held(const c10::IValue& value, bool written) {
-  if (value.isTensor()) {
-    return held(value.toTensor(), written);
-  }
-  if (value.isTensorList()) {
-    std::vector<at::Tensor> list = value.toTensorVector();
-    for (auto& tensor : list) {
-      tensor = held(tensor, written);
-    }
-    return c10::List<at::Tensor>(std::move(list));
-  }
-  if (value.isGenerator()) {
-    host_generator(value.toGenerator());  // raises now, at the user's line, if it is another's
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const auto& tensor : value.toOptionalTensorVector()) {
-      list.push_back(tensor ? std::optional<at::Tensor>(held(*tensor, written)) : std::nullopt);
-    }
-    return list;
-  }
-  return value;
-}
 
 /// Gives written arguments (out=) the size that they will get. False where that would lose
 /// memory that exists.
@@ -152,46 +71,6 @@ bool resize_written(const Stack& arguments, const Inference& inference) {
     }
   }
   return true;
-}
-
-/// What the call returns to the user: promised tensors for fresh results.
-void push_results(
-    const c10::FunctionSchema& schema, const Stack& arguments, const Inference& inference,
-    Node& node, Stack* stack) {
-  auto next = inference.results.begin();
-  auto length = inference.lengths.begin();
-  const auto promise = [&]() -> at::Tensor {
-    const Geometry& geometry = *next++;
-    if (!geometry.defined) {
-      node.outputs.emplace_back();
-      return {};
-    }
-    at::Tensor result =
-        pending_tensor(geometry.sizes, geometry.strides, geometry.offset, geometry.dtype);
-    use(result, /*written=*/true);
-    node.outputs.push_back(handle_of(result));
-    return result;
-  };
-  for (const auto& declared : schema.returns()) {
-    const auto* alias = declared.alias_info();
-    if (alias && alias->isWrite()) {
-      for (size_t i = 0; i < arguments.size(); ++i) {
-        const auto* argument = schema.arguments()[i].alias_info();
-        if (argument && *argument == *alias) {
-          stack->push_back(arguments[i]);
-          break;
-        }
-      }
-    } else if (declared.type()->kind() == c10::TypeKind::ListType) {
-      std::vector<at::Tensor> list(*length++);
-      for (auto& tensor : list) {
-        tensor = promise();
-      }
-      stack->push_back(c10::List<at::Tensor>(std::move(list)));
-    } else {
-      stack->push_back(promise());
-    }
-  }
 }
 
 enum class Results { tensors, views, host_values };
@@ -253,24 +132,28 @@ std::string shapes_of(const std::vector<at::Tensor>& inputs) {
 
 /// Whether a graph like this ran before decides between a compilation and a recipe from the
 /// cache.
-void account(const Graph& ready) {
+void account(const RecordedGraph& ready) {
   const int64_t spent = take_inference_time();
-  const std::string recipe = "graph_" + std::to_string(ready.hash % 0xffffff);
-  if (!compiled().insert(ready.hash).second) {
+  const std::string recipe = "graph_" + std::to_string(ready.hash() % 0xffffff);
+  if (!compiled().insert(ready.hash()).second) {
     events::notice(events::Kind::recipe_cache_hit, recipe);
     return;
   }
   events::notice(events::Kind::recipe_cache_miss, recipe);
   events::notice(
       events::Kind::graph_compilation, recipe, spent,
-      events::listening() ? shapes_of(ready.inputs) : "");
+      events::listening() ? shapes_of(ready.inputs()) : "");
 }
 
-Graph take_graph() {
-  Graph ready = std::move(graph);
-  graph = Graph{};
-  graph.number = ready.number + 1;
-  return ready;
+std::vector<Node> take_nodes() {
+  std::vector<Node> nodes = std::move(graph.nodes);
+  graph = RecordedGraph(graph.number() + 1);
+  return nodes;
+}
+
+std::shared_ptr<const std::string> never_computed(const std::string& why) {
+  return std::make_shared<const std::string>(
+      "This tensor was never computed: the graph that it belongs to failed with: " + why);
 }
 
 /// Runs the nodes in order and lets each go, so that its last readers' memory is freed.
@@ -282,7 +165,7 @@ void run_all(std::vector<Node>& nodes) {
       interruption.check();
       nodes[i].run();
     } catch (const std::exception& error) {
-      const auto why = std::make_shared<const std::string>(
+      const auto why = never_computed(
           dynamic_cast<const c10::Error*>(&error)
               ? dynamic_cast<const c10::Error*>(&error)->what_without_backtrace()
               : error.what());
@@ -308,6 +191,9 @@ const char* refusal(Cause cause) {
       return "cpu fallback is not supported during hpu graph capturing";
     case Cause::host_read:
       return "reading a value on the host is not supported during hpu graph capturing";
+    case Cause::host_write:
+      return "copying from the host into a tensor that exists is not supported during hpu graph "
+             "capturing: replays would not copy again";
     default:
       return "an output shape that depends on data is not supported during hpu graph capturing";
   }
@@ -315,8 +201,8 @@ const char* refusal(Cause cause) {
 
 void abandon_capture() {
   capture = Capture{};
-  const auto why = std::make_shared<const std::string>("the capture was abandoned");
-  for (const Node& node : take_graph().nodes) {
+  const auto why = never_computed("the capture was abandoned");
+  for (const Node& node : take_nodes()) {
     for (const at::Tensor& output : node.outputs) {
       if (output.defined()) {
         fail(output, why);
@@ -372,15 +258,7 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
     run_now(op, stack, Cause::data_dependent_shape);
     return;
   }
-  Node node{op, {}, {}};
-  node.arguments.reserve(arguments.size());
-  mix(signature.hash);
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto* alias = schema.arguments()[i].alias_info();
-    node.arguments.push_back(held(arguments[i], alias && alias->isWrite()));
-  }
-  push_results(schema, arguments, inference, node, stack);
-  graph.nodes.push_back(std::move(node));
+  graph.add(op, arguments, inference, signature.hash, stack);
   if (graph.nodes.size() >= limit && !capture.active) {
     flush(Cause::step);
   }
@@ -398,35 +276,40 @@ void flush(Cause cause, const std::string& operation) {
   if (graph.nodes.empty()) {
     return;
   }
-  Graph ready = take_graph();
-  account(ready);
-  ready.inputs.clear();
+  account(graph);
+  std::vector<Node> nodes = take_nodes();
   if (!capture.dry_run) {
-    run_all(ready.nodes);
+    run_all(nodes);
   }
   if (capture.active) {
     capture.nodes.insert(
-        capture.nodes.end(), std::make_move_iterator(ready.nodes.begin()),
-        std::make_move_iterator(ready.nodes.end()));
+        capture.nodes.end(), std::make_move_iterator(nodes.begin()),
+        std::make_move_iterator(nodes.end()));
   }
 }
 
 void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation) {
   std::lock_guard lock(mutex);
-  const RecordMark* mark = record_mark(tensor.storage());
-  if (mark && mark->graph == graph.number && !graph.nodes.empty()) {
+  if (graph.uses(tensor.storage())) {
     flush(cause, operation);
   }
 }
 
 void flush_before_read(const at::Tensor& tensor, const std::string& operation) {
   std::lock_guard lock(mutex);
-  const RecordMark* mark = record_mark(tensor.storage());
-  if (capture.active || (mark && mark->graph == graph.number && !graph.nodes.empty())) {
+  if (capture.active || graph.uses(tensor.storage())) {
     flush(Cause::host_read, operation);
   } else {
     events::notice(events::Kind::host_synchronization, operation);
   }
+}
+
+void flush_before_write(const at::Tensor& tensor, const std::string& operation) {
+  std::lock_guard lock(mutex);
+  if (capture.active && has_memory(tensor.storage())) {
+    flush(Cause::host_write, operation);
+  }
+  flush_users_of(tensor, Cause::host_write, operation);
 }
 
 size_t pending() {
@@ -445,7 +328,7 @@ size_t begin_capture(bool dry_run) {
 
 std::vector<Node> end_capture(size_t number) {
   std::lock_guard lock(mutex);
-  if (!capture.active || capture.number != number) {
+  if (!capturing(number)) {
     return {};
   }
   try {
@@ -461,6 +344,11 @@ std::vector<Node> end_capture(size_t number) {
 
 bool capturing() {
   return capture.active;
+}
+
+bool capturing(size_t number) {
+  std::lock_guard lock(mutex);
+  return capture.active && capture.number == number;
 }
 
 }  // namespace recorder

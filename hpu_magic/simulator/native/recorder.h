@@ -1,7 +1,7 @@
 // Lazy mode: operations are recorded with the shapes of their results and run together later.
 #pragma once
 
-#include "host_call.h"
+#include "recorded_graph.h"
 
 #include <cstdint>
 #include <memory>
@@ -10,20 +10,10 @@
 
 namespace hpu {
 
-/// A recorded operation. Its tensors are the recorder's own handles: they keep the geometry of
-/// the moment of recording, whatever becomes of the user's.
-struct Node {
-  c10::OperatorHandle op;
-  torch::jit::Stack arguments;
-  std::vector<at::Tensor> outputs;
-
-  void run() const;
-};
-
 namespace recorder {
 
 /// Why recorded work must run now. Inside a capture only `step` may happen.
-enum class Cause { step, host_read, fallback, data_dependent_shape };
+enum class Cause { step, host_read, host_write, fallback, data_dependent_shape };
 
 /// Switches lazy mode on, at load.
 void enable(size_t most_operations);
@@ -41,6 +31,10 @@ void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& op
 /// The same for a tensor that the host is about to read, which no capture allows.
 void flush_before_read(const at::Tensor& tensor, const std::string& operation);
 
+/// The same for a tensor that the host is about to write. A capture allows that for a tensor
+/// without memory, which is a constant of the graph.
+void flush_before_write(const at::Tensor& tensor, const std::string& operation);
+
 size_t pending();
 
 // Captures, for HPU graphs.
@@ -49,6 +43,7 @@ size_t begin_capture(bool dry_run);
 /// Returns what that capture recorded; nothing where it was abandoned.
 std::vector<Node> end_capture(size_t number);
 bool capturing();
+bool capturing(size_t number);
 
 }  // namespace recorder
 }  // namespace hpu

@@ -15,6 +15,8 @@ from . import _lazy_access
 from ._mode import is_lazy
 
 _FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
+# Most operations that are recorded before they run.
+_GRAPH_LIMITS = ("PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE")
 _NO_LIMIT = 2**63 - 1
 # The CPU's names for what the vendor's bridge has a kernel for under names of its own.
 _CPU_NAMES = [
@@ -48,7 +50,7 @@ def load() -> None:
     )
     native.set_operators(_device_operators(), os.environ.get("PT_HPU_PLACE_ON_CPU", ""))
     if is_lazy():
-        native.set_lazy(int(os.environ.get("PT_HPU_MAX_COMPOUND_OP_SIZE", _NO_LIMIT)))
+        native.set_lazy(min(int(os.environ.get(name, _NO_LIMIT)) for name in _GRAPH_LIMITS))
         _lazy_access.install()
     # Backward runs on the thread that calls it: on a thread of its own, OpenMP would start a
     # second pool of workers there, and the two pools would fight for the cores.

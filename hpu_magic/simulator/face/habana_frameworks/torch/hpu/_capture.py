@@ -37,15 +37,21 @@ def is_current_stream_capturing() -> bool:
 class HPUGraph:
     """Operations of one capture, which `replay` runs again on the same tensors.
 
+    A mistake in the order of calls is refused here with an error. A card ignores some of
+    them: `capture_end` without a capture, and `replay` where nothing was captured.
+
     Raises
     ------
     RuntimeError
         This process has loaded eager mode.
     """
 
+    _may_be_empty = False
+
     def __init__(self) -> None:
         require_lazy()
         self._native = engine.load().Graph()
+        self._begun = False
         self._stream = 0
         self._inputs: list[torch.Tensor] = []
         self._outputs: list[torch.Tensor] | None = None
@@ -66,22 +72,36 @@ class HPUGraph:
         # A weight that autocast converted outside the graph would never be converted again.
         torch.clear_autocast_cache()
         self._native.capture_begin(dry_run)
+        self._begun = True
         disable_dynamic_shape()
         self._stream = current_stream().stream_id
         self._inputs, self._outputs = [], None
 
     def capture_end(self) -> None:
-        """End the capture; without one, do nothing.
+        """End the capture. One that was ended by what it refused stays empty.
 
         Raises
         ------
         RuntimeError
-            The current stream is not the one on which the capture began.
+            This graph's capture has not begun, the current stream is not the one on which it
+            began, or it recorded no operation.
         """
-        if is_current_stream_capturing() and current_stream().stream_id != self._stream:
+        if not self._begun:
+            raise RuntimeError(
+                "GRAPH:: No capture in progress: call capture_begin() of this graph before its "
+                "capture_end()."
+            )
+        refused = not self._native.is_capturing()
+        if not refused and current_stream().stream_id != self._stream:
             raise RuntimeError("GRAPH:: Capture must end on the same stream it began on.")
+        self._begun = False
         self._native.capture_end()
         torch.clear_autocast_cache()
+        if self._native.is_empty() and not (refused or self._may_be_empty):
+            raise RuntimeError(
+                "GRAPH:: The capture recorded no operation: let the code between capture_begin() "
+                'and capture_end() compute with tensors on the device, such as x.to("hpu").'
+            )
 
     def replay(self, asynchronous: bool = False) -> None:
         """Run the captured operations again, on the captured tensors.
@@ -94,8 +114,13 @@ class HPUGraph:
         Raises
         ------
         RuntimeError
-            A capture is in progress.
+            A capture is in progress, or nothing has been captured.
         """
+        if self._native.is_empty() and not (self._may_be_empty or is_current_stream_capturing()):
+            raise RuntimeError(
+                "GRAPH:: Nothing to replay: capture something with this graph first, between "
+                "capture_begin() and capture_end()."
+            )
         self._native.replay()
 
     def replayV2(
@@ -167,6 +192,7 @@ class HPUGraph:
 
     def abandon(self) -> None:
         """End a capture that failed, and forget it."""
+        self._begun = False
         try:
             self._native.capture_end()
         except RuntimeError:  # the failure itself has ended it
@@ -174,6 +200,26 @@ class HPUGraph:
         finally:
             torch.clear_autocast_cache()
             self.reset()
+
+
+class WrappedGraph(HPUGraph):
+    """A graph of a function that somebody else wrote, which may only hand its inputs on."""
+
+    _may_be_empty = True
+
+    def free_intermediates(
+        self, kept: Sequence[torch.Tensor], backward: WrappedGraph | None = None
+    ) -> None:
+        """Hold intermediate results during a replay only, from the first one on.
+
+        Parameters
+        ----------
+        kept : sequence of Tensor
+            What the graph returns and what is read later.
+        backward : WrappedGraph, optional
+            Graph that reads more of them, and frees it.
+        """
+        self._native.free_intermediates(list(kept), None if backward is None else backward._native)
 
 
 class graph:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from hpu_magic.simulator import engine
 
-from ._capture import HPUGraph, graph, require_lazy
+from ._capture import HPUGraph, WrappedGraph, graph, require_lazy
 from ._graph_inputs import check, check_device, fixed_copy, input_hash, tensors_of
 from ._graphed_callables import without_tensor_cache
 
@@ -25,10 +25,13 @@ class CachedParams:
     cleared: bool = False
 
     def free_inputs(self) -> None:
-        """Free the memory of the inputs until the next replay."""
+        """Free the memory of the inputs until the next replay, but what is an output too."""
         self.cleared = True
+        outputs = {tensor.untyped_storage()._cdata for tensor in tensors_of(self.graph_outputs)}
         for tensor in self.graph_inputs:
-            tensor.untyped_storage().resize_(0)
+            storage = tensor.untyped_storage()
+            if storage._cdata not in outputs:
+                storage.resize_(0)
 
     def allocate_inputs(self) -> None:
         """Give the inputs memory again."""
@@ -71,13 +74,16 @@ class _CachedForward:
         function: Callable[..., Any],
         name: str,
         asynchronous: bool,
+        disable_tensor_cache: bool,
         dry_run: bool,
         max_graphs: int | None,
         verbose: bool,
         log_frequency: int,
     ) -> None:
         self._function = function
-        self._asynchronous, self._dry_run, self._max_graphs = asynchronous, dry_run, max_graphs
+        self._asynchronous, self._max_graphs = asynchronous, max_graphs
+        self._cacheless = without_tensor_cache(disable_tensor_cache)
+        self._dry_run = dry_run or self._cacheless
         self.cached: dict[int, CachedParams] = {}
         self.statistics = CacheStatistics(name, verbose, log_frequency)
 
@@ -107,14 +113,22 @@ class _CachedForward:
     def _capture(self, args: Any, kwargs: Any) -> CachedParams:
         own_args, own_kwargs = fixed_copy((args, kwargs))
         inputs = tensors_of((own_args, own_kwargs))
-        captured = HPUGraph()
+        captured = WrappedGraph()
         with torch.no_grad(), graph(captured, dry_run=self._dry_run):
             captured.mark_user_inputs(inputs)
             outputs = self._function(*own_args, **own_kwargs)
             captured.mark_user_outputs(tensors_of(outputs))
+        found = CachedParams(inputs, outputs, captured)
+        if self._cacheless:
+            captured.free_intermediates([*inputs, *tensors_of(outputs)])
         if self._dry_run:
             captured.replay(self._asynchronous)
-        return CachedParams(inputs, outputs, captured)
+        self._after_replay(found)
+        return found
+
+    def _after_replay(self, found: CachedParams) -> None:
+        if self._cacheless:
+            found.free_inputs()
 
     def _replay(self, found: CachedParams, new: list[torch.Tensor], warmup_mode: bool) -> Any:
         if warmup_mode:
@@ -123,6 +137,7 @@ class _CachedForward:
             check(found.graph_inputs, new)
             found.allocate_inputs()
             found.graph.replayV3(new, self._asynchronous)
+            self._after_replay(found)
         return found.graph_outputs
 
     def clear_cache(self) -> None:
@@ -160,12 +175,16 @@ def wrap_in_hpu_graph(
         ``clear_cache()`` and ``clear_inputs()``.
     asynchronous : bool
         See `HPUGraph.replay`.
-    disable_tensor_cache, dry_run : bool
+    disable_tensor_cache : bool
+        Keep nothing but the outputs between calls: inputs and intermediate results are freed
+        with each replay, whose peak is then that of a run without a graph. Implies `dry_run`.
+        ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` switches it on for all.
+    dry_run : bool
         Record without running, and run with the first replay.
     max_graphs : int, optional
         With so many captured, inputs of another kind run without a graph.
     free_inplace : bool
-        Accepted; the simulator frees intermediate tensors either way.
+        Accepted without effect: the vendor documents the name and not what it does.
     verbose : bool
         Print how often graphs were found, every `log_frequency` calls.
 
@@ -185,7 +204,8 @@ def wrap_in_hpu_graph(
         module.forward,
         type(module).__name__,
         asynchronous,
-        dry_run or without_tensor_cache(disable_tensor_cache),
+        disable_tensor_cache,
+        dry_run,
         max_graphs,
         verbose,
         log_frequency,
@@ -215,7 +235,8 @@ def wrap_in_hpu_graph_func(
         func,
         getattr(func, "__name__", type(func).__name__),
         asynchronous,
-        dry_run or without_tensor_cache(disable_tensor_cache),
+        disable_tensor_cache,
+        dry_run,
         max_graphs,
         verbose,
         log_frequency,

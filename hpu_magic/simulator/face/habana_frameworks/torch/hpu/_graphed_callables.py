@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ._capture import HPUGraph, graph, require_lazy
+from ._capture import WrappedGraph, graph, require_lazy
 from ._graph_inputs import check_device, fill, tensors_of
 
 
 def without_tensor_cache(requested: bool) -> bool:
-    """Tell whether captured tensors shall not be filled while capturing."""
+    """Tell whether intermediate results shall be kept during a replay only."""
     return requested or os.environ.get("PT_HPUGRAPH_DISABLE_TENSOR_CACHE") == "1"
 
 
@@ -32,6 +32,8 @@ class TrainingGraphs:
         Further tensors that gradients flow to.
     allow_unused_input : bool
         Accept inputs and parameters that the outputs do not depend on.
+    disable_tensor_cache : bool
+        Free intermediate results with the replay that reads them last; implies `dry_run`.
     dry_run : bool
         Only record.
 
@@ -48,12 +50,14 @@ class TrainingGraphs:
         parameters: Sequence[torch.Tensor],
         *,
         allow_unused_input: bool = False,
+        disable_tensor_cache: bool = False,
         dry_run: bool = False,
     ) -> None:
+        dry_run = dry_run or disable_tensor_cache
         self._inputs = list(inputs)
         self._replayed = 0
-        self._forward = HPUGraph()
-        self._backward: HPUGraph | None = None
+        self._forward = WrappedGraph()
+        self._backward: WrappedGraph | None = None
         with torch.enable_grad(), graph(self._forward, dry_run=dry_run):
             leaves, self._structure = tree_flatten(function())
         self._leaves = leaves
@@ -64,6 +68,8 @@ class TrainingGraphs:
         self._incoming: list[torch.Tensor] = []
         if self._sources and any(output.requires_grad for output in self._outputs):
             self._capture_backward(allow_unused_input, dry_run)
+        if disable_tensor_cache:
+            self._free_intermediates()
         self._leaves = [
             leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
         ]
@@ -74,11 +80,18 @@ class TrainingGraphs:
         differentiable = [output for output in self._outputs if output.requires_grad]
         self._differentiable = [output.requires_grad for output in self._outputs]
         self._incoming = [torch.zeros_like(output) for output in differentiable]
-        self._backward = HPUGraph()
+        self._backward = WrappedGraph()
         with graph(self._backward, dry_run=dry_run):
             self._gradients = torch.autograd.grad(
                 differentiable, self._sources, self._incoming, allow_unused=allow_unused_input
             )
+
+    def _free_intermediates(self) -> None:
+        kept = [*self._inputs, *self._outputs, *self._incoming]
+        self._forward.free_intermediates(kept, self._backward)
+        if self._backward is not None:
+            gradients = [each for each in self._gradients if each is not None]
+            self._backward.free_intermediates([*kept, *gradients])
 
     def __call__(self, inputs: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> Any:
         """Replay on new inputs, and return the outputs in the function's own structure.
@@ -198,8 +211,12 @@ def make_graphed_callables(
         Calls before the capture.
     allow_unused_input : bool
         Accept inputs and parameters that the outputs do not depend on.
-    asynchronous, disable_tensor_cache, dry_run : bool
-        See `HPUGraph`; without the tensor cache, capturing only records.
+    asynchronous, dry_run : bool
+        See `HPUGraph`.
+    disable_tensor_cache : bool
+        Keep between replays only what is returned: intermediate results are freed after their
+        last reader, in backward where it reads them. Implies `dry_run`;
+        ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` switches it on for all.
 
     Returns
     -------
@@ -221,9 +238,9 @@ def make_graphed_callables(
     samples = (sample_args,) if single else sample_args
     for function, sample in zip(functions, samples, strict=True):
         _check(function, sample)
-    only_record = dry_run or without_tensor_cache(disable_tensor_cache)
+    cacheless = without_tensor_cache(disable_tensor_cache)
     graphed = tuple(
-        _graphed(function, sample, warmups, allow_unused_input, only_record)
+        _graphed(function, sample, warmups, allow_unused_input, cacheless, dry_run)
         for function, sample in zip(functions, samples, strict=True)
     )
     return graphed[0] if single else graphed
@@ -253,6 +270,7 @@ def _graphed(
     sample: tuple[torch.Tensor, ...],
     warmups: int,
     allow_unused_input: bool,
+    disable_tensor_cache: bool,
     dry_run: bool,
 ) -> Any:
     is_module = isinstance(function, torch.nn.Module)
@@ -265,6 +283,7 @@ def _graphed(
         sample,
         parameters,
         allow_unused_input=allow_unused_input,
+        disable_tensor_cache=disable_tensor_cache,
         dry_run=dry_run,
     )
     if not is_module:

@@ -14,7 +14,7 @@ import torch
 from ._capture import is_current_stream_capturing
 from ._graph_cache import CacheStatistics
 from ._graph_inputs import check_device, fixed_copy, input_hash, tensors_of
-from ._graphed_callables import TrainingGraphs
+from ._graphed_callables import TrainingGraphs, without_tensor_cache
 
 
 class ModuleCacher:
@@ -67,10 +67,11 @@ class ModuleCacher:
             Accepted; gradients accumulate correctly either way.
         log_frequency, verbose : int, bool
             Print how often graphs were found, every `log_frequency` calls.
-        disable_tensor_cache, dry_run : bool
+        disable_tensor_cache : bool
+            See `make_graphed_callables`.
+        dry_run : bool
             Accepted; capturing only records either way, so that the first call, too, runs once.
-            Hence PT_HPUGRAPH_DISABLE_TENSOR_CACHE and PT_HPUGRAPH_ENABLE_DRY_RUN, which switch
-            them on, change nothing here.
+            Hence PT_HPUGRAPH_ENABLE_DRY_RUN, which switches it on, changes nothing here.
 
         Returns
         -------
@@ -88,7 +89,11 @@ class ModuleCacher:
         """
         model = model if inplace else copy.deepcopy(model)
         statistics = CacheStatistics(type(model).__name__, verbose, log_frequency)
-        cache = _TrainingCache(model, self.max_graphs, use_lfu, allow_unused_input, statistics)
+        options = {
+            "allow_unused_input": allow_unused_input,
+            "disable_tensor_cache": without_tensor_cache(disable_tensor_cache),
+        }
+        cache = _TrainingCache(model, self.max_graphs, use_lfu, options, statistics)
         model.forward = functools.wraps(cache.original)(
             lambda *args, **kwargs: cache(*args, **kwargs)
         )
@@ -107,13 +112,13 @@ class _TrainingCache:
         model: torch.nn.Module,
         max_graphs: int,
         use_lfu: bool,
-        allow_unused_input: bool,
+        options: dict[str, bool],
         statistics: CacheStatistics,
     ) -> None:
         self.original = model.forward
         self._signature = _named_arguments(model.forward, type(model).__name__)
         self._model, self._max_graphs, self._use_lfu = model, max_graphs, use_lfu
-        self._allow_unused_input = allow_unused_input
+        self._options = options
         self._statistics = statistics
         self._captured: dict[int, TrainingGraphs] = {}
         self._uses: Counter[int] = Counter()
@@ -166,8 +171,8 @@ class _TrainingCache:
             lambda: self.original(*bound.args, **bound.kwargs),
             tensors_of(own),
             parameters,
-            allow_unused_input=self._allow_unused_input,
             dry_run=True,
+            **self._options,
         )
 
     def set_iteration_count(self, count: int) -> None:

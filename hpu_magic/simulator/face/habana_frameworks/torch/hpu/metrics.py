@@ -60,10 +60,10 @@ def _show_fallback(counts: Counts) -> Statistics:
 def _read_defragmentation(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
     seen = counters["memory_defragmentation"]
     return {
-        "number": seen.get("count", 0),
-        "successful": seen.get("successful", 0),
-        "nanoseconds": seen.get("nanoseconds", 0),
-        "longest": seen.get("max_nanoseconds", 0),
+        "number": seen["count"],
+        "successful": seen["operators"].get("successful", 0),
+        "nanoseconds": seen["nanoseconds"],
+        "longest": seen["longest"],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from hpu_magic.simulator import engine
 
 from .events import Event
 
@@ -65,7 +66,9 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Make `stream` the current one of this thread."""
+    """Make `stream` the current one of this thread; in lazy mode, run what was recorded first."""
+    if stream != torch.accelerator.current_stream():
+        engine.load().run_recorded()
     torch.accelerator.set_stream(stream)
 
 

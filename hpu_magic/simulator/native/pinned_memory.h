@@ -1,0 +1,11 @@
+// Page-locked host memory: ordinary memory whose addresses are remembered.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+namespace hpu {
+
+c10::Allocator* pinned_allocator();
+bool is_pinned(const void* address);
+
+}  // namespace hpu

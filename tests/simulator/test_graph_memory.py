@@ -1,0 +1,146 @@
+"""HPU Graphs without a tensor cache: what stays on the device between replays."""
+
+import pytest
+from lazy_process import LazyProcess
+
+KIB = 1 << 10
+# Eight results of 256 KiB, each read by the next; the last is a number.
+LONG = """
+import gc
+from torch import nn
+
+gc.collect()  # graphs of other tests
+
+def long(x):
+    for _ in range(8):
+        x = torch.tanh(x * 1.5)
+    return x.sum(0)
+
+def values(seed):
+    return torch.randn(256, 256, generator=torch.Generator().manual_seed(seed)).to("hpu")
+
+def close(one, two):
+    return torch.allclose(one.detach().cpu(), two.detach().cpu(), atol=1e-5)
+
+def held(run):
+    # Bytes that a call leaves on the device, its result included, and needs at most.
+    before = torch.hpu.memory_allocated()
+    torch.hpu.reset_peak_memory_stats()
+    result = run()
+    torch.hpu.synchronize()
+    peak = max(torch.hpu.max_memory_allocated(), before)
+    return torch.hpu.memory_allocated() - before, peak - before
+"""
+
+
+@pytest.fixture(scope="module")
+def lazy():
+    process = LazyProcess()
+    yield process
+    process.close()
+
+
+def test_a_wrapped_function_holds_its_outputs_only(lazy):
+    same, *lines, moved = lazy(
+        LONG
+        + """
+x, new = values(1), values(2)
+print(close(long(x), torch.hpu.wrap_in_hpu_graph_func(long, disable_tensor_cache=True)(x)))
+for options in ({}, {"disable_tensor_cache": True}):
+    graphed = torch.hpu.wrap_in_hpu_graph_func(long, **options)
+    left, _ = held(lambda: graphed(x))
+    _, peak = held(lambda: graphed(new))
+    print(left // 1024, peak // 1024, close(graphed(new), long(new)))
+before = torch.hpu.memory_stats()
+for _ in range(100):
+    graphed(new)
+after = torch.hpu.memory_stats()
+print(after["InUse"] - before["InUse"], after["MaxInUse"] - before["MaxInUse"])
+"""
+    )
+    assert same == "True"
+    # With its cache a graph holds its input and the sixteen results of 256 KiB, and a replay
+    # needs no more; without it, the input and two results are there at once, and then freed.
+    assert lines == [f"{17 * 256 + 1} 0 True", "1 768 True"]
+    assert moved == "0 0"
+
+
+def test_a_freed_result_that_escaped_says_why_it_is_gone(lazy):
+    said, after = lazy(
+        LONG
+        + """
+escaped = []
+def leaky(x):
+    escaped.append(x * 2)
+    return escaped[-1] + 1
+graphed = torch.hpu.wrap_in_hpu_graph_func(leaky, disable_tensor_cache=True)
+graphed(values(1))
+try:
+    escaped[0].cpu()
+except RuntimeError as error:
+    print(error)
+print(close(graphed(values(2)), values(2) * 2 + 1))
+"""
+    )
+    assert "freed with the replay that computed it" in said
+    assert "Return the tensor from the captured function to keep it." in said
+    assert after == "True"
+
+
+@pytest.mark.parametrize("wrap", ["make_graphed_callables", "ModuleCacher"])
+def test_training_frees_what_only_backward_reads(lazy, wrap):
+    same, cached, cacheless = lazy(
+        LONG
+        + f"""
+import copy
+torch.manual_seed(0)
+layers = [nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(6)]
+plain = nn.Sequential(*layers, nn.Linear(256, 1)).to("hpu")
+models = [copy.deepcopy(plain) for _ in range(2)]
+
+def graphed(model, **options):
+    if {wrap!r} == "ModuleCacher":
+        return torch.hpu.ModuleCacher()(model, **options)
+    return torch.hpu.make_graphed_callables(model, (values(9),), **options)
+
+def step(model, seed):
+    model.zero_grad()
+    model(values(seed)).sum().backward()
+    htcore.mark_step()
+    return [each.grad.cpu() for each in model.parameters()]
+
+for model in (plain, *models):
+    model.train()
+    step(model, 5)
+before = torch.hpu.memory_allocated()
+used = []
+for model, off in zip(models, (False, True)):
+    graphed(model, disable_tensor_cache=off)
+    gradients = [step(model, seed) for seed in (1, 2, 1)]
+    torch.hpu.synchronize()
+    used.append(torch.hpu.memory_allocated() - before)
+    before = torch.hpu.memory_allocated()
+expected = [step(plain, seed) for seed in (1, 2, 1)]
+print(all(close(a, b) for one, two in zip(gradients, expected) for a, b in zip(one, two)))
+print(*used, sep=chr(10))
+"""
+    )
+    assert same == "True"
+    # Six activations of 256 KiB, and as many gradients of them, are gone after the step.
+    assert int(cached) - int(cacheless) >= 6 * 256 * KIB
+
+
+def test_the_environment_switches_the_cache_off_for_all(lazy):
+    assert lazy(
+        LONG
+        + """
+import os
+x = values(1)
+os.environ["PT_HPUGRAPH_DISABLE_TENSOR_CACHE"] = "1"
+try:
+    graphed = torch.hpu.wrap_in_hpu_graph_func(long)
+finally:
+    del os.environ["PT_HPUGRAPH_DISABLE_TENSOR_CACHE"]
+print(held(lambda: graphed(x))[0] // 1024)
+"""
+    ) == ["1"]
