@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from IPython.core.error import UsageError
 
@@ -181,3 +183,260 @@ def test_cell_whose_graph_runs_again_in_place_has_used_the_device(lazy):
     assert lazy.value("[costs.touched, costs.compilations]") == [True, 0]
     lazy("with hpu_magic.ledger() as idle:\n    htcore.mark_step()")
     assert lazy.value("idle.touched") is False
+
+
+def test_cell_that_works_in_place_has_used_the_device(on):
+    assert "nothing compiled; peak" in on("x.add_(1);").out
+    assert on("shape = x.shape").out == ""
+
+
+@pytest.mark.parametrize(
+    "holder",
+    ["[x]", "{'a': x}", "module", "optimizer"],
+    ids=["list", "dict", "module", "optimizer"],
+)
+def test_tensors_written_in_place_are_found_in_what_holds_them(torch, holder):
+    module = torch.nn.Linear(2, 2).to("hpu")
+    x = module.weight
+    optimizer = torch.optim.SGD([x], lr=0.1)
+    held = eval(holder, {"x": x, "module": module, "optimizer": optimizer})
+    with hpu_magic.ledger(namespace={"held": held}) as costs, torch.no_grad():
+        x.add_(1)
+    assert costs.touched
+    with hpu_magic.ledger(namespace={"held": held}) as idle:
+        pass
+    assert not idle.touched
+
+
+def test_optimizer_step_has_used_the_device(on):
+    on("from torch import nn, optim\nmodel = nn.Linear(4, 2).to('hpu')")
+    on("optimizer = optim.SGD(model.parameters(), lr=0.1)\nmodel(x).sum().backward()")
+    on("optimizer.step()")
+    assert "peak" in on("optimizer.step()").out
+
+
+class _Hostile:
+    """Objects of user code that must not be asked."""
+
+    def __getattribute__(self, name):
+        raise ValueError(name)
+
+
+def test_odd_values_do_not_disturb_the_ledger(torch):
+    class Broken(torch.nn.Module):
+        def parameters(self, recurse=True):
+            raise ValueError("no parameters")
+
+    class Meta(type):
+        __hash__ = None
+
+    class Unhashable(metaclass=Meta):
+        pass
+
+    with torch.inference_mode():
+        made_for_inference = torch.ones(3, device="hpu")
+    shrunk = torch.ones(3, device="hpu")
+    shrunk.untyped_storage().resize_(0)
+    x = torch.ones(3, device="hpu")
+    values = [_Hostile(), Broken(), Unhashable(), made_for_inference, shrunk, x]
+    namespace = {**{str(number): one for number, one in enumerate(values)}, "all": values}
+    with hpu_magic.ledger(namespace=namespace) as costs:
+        x.add_(1)
+    assert costs.touched
+
+
+def test_ledger_keeps_no_tensor_alive(torch):
+    namespace = {"x": torch.ones(1000, device="hpu")}
+    before = torch.hpu.memory_allocated()
+    with hpu_magic.ledger(namespace=namespace):
+        del namespace["x"]
+        assert torch.hpu.memory_allocated() <= before - 4000
+
+
+def test_graph_break_is_named_with_reason_and_line(on, compile_on_hpu):
+    on("import torch")
+    on(
+        "@torch.compile(backend='hpu_backend')\n"
+        "def step(v):\n"
+        "    v = v * 2\n"
+        "    torch._dynamo.graph_break()\n"
+        "    return v + 1\n"
+        "y = step(x)"
+    )
+    report = on("%hpu_ledger last").result
+    assert report.graph_breaks == 1
+    assert "1 graph break (Call to `torch._dynamo.graph_break()`, line 4)" in report.title()
+    assert [one.kind for one in report.entries].count("graph break") == 1
+    assert "graph break" not in on("y = step(x)").out
+
+
+def test_branch_on_a_value_is_a_graph_break(torch, compile_on_hpu):
+    def step(v):
+        if v.sum() > 0:
+            v = v + 1
+        return v
+
+    x = torch.ones(3, device="hpu")
+    with hpu_magic.ledger() as costs:
+        compile_on_hpu(step)(x)
+    [entry] = [one for one in costs.entries if one.kind == "graph break"]
+    assert (entry.name, entry.count) == ("Data-dependent branching", 1)
+    line = step.__code__.co_firstlineno + 1
+    assert entry.where == f"test_ledger.py, line {line}"
+
+
+def test_function_given_up_for_a_break_in_a_loop_is_told(torch, compile_on_hpu):
+    def step(v):
+        for _ in range(2):
+            torch._dynamo.graph_break()
+            v = v * 2
+        return v
+
+    x = torch.ones(3, device="hpu")
+    with hpu_magic.ledger() as costs:
+        compile_on_hpu(step)(x)
+    assert (costs.compilations, costs.graph_breaks) == (0, 1)
+    line = step.__code__.co_firstlineno
+    [entry] = [one for one in costs.entries if one.kind == "graph break"]
+    assert entry.name == "Call to `torch._dynamo.graph_break()`; not compiled"
+    assert entry.where == f"test_ledger.py, line {line}"
+
+
+def test_graph_breaks_survive_the_end_of_pytorchs_record(torch, compile_on_hpu):
+    def step(v):
+        torch._dynamo.graph_break()
+        return v + 1
+
+    x = torch.ones(3, device="hpu")
+    with hpu_magic.ledger() as costs:
+        compile_on_hpu(step)(x)
+        torch._dynamo.reset()
+    assert costs.graph_breaks == 1
+    assert "Call to `torch._dynamo.graph_break()`" in costs.title()
+
+
+def test_graph_break_on_the_cpu_is_no_use_of_the_device(torch, compile_on_hpu):
+    def step(v):
+        torch._dynamo.graph_break()
+        return v + 1
+
+    x = torch.ones(3)
+    with hpu_magic.ledger() as costs:
+        torch.compile(step, backend="eager")(x)
+    assert costs.graph_breaks == 1
+    assert not costs.touched
+
+
+class _Graph:
+    """Stands for the vendor's class, whose methods call one another or not."""
+
+    def replay(self, asynchronous=False):
+        if asynchronous:
+            raise RuntimeError("refused")
+
+    def replayV2(self, static_tlist, tlist, asynchronous=False):
+        self.replay(asynchronous)
+
+
+class _OwnGraph(_Graph):
+    def replayV3(self, tlist, asynchronous=False):
+        self.replayV2([], tlist, asynchronous)
+
+
+def test_replays_are_counted_once_whichever_method_is_called(torch, monkeypatch):
+    monkeypatch.setattr(torch.hpu, "HPUGraph", _OwnGraph)
+    before = dict(vars(_OwnGraph))
+    graph = _OwnGraph()
+    with hpu_magic.ledger() as outer:
+        graph.replayV3([])
+        with hpu_magic.ledger() as inner:
+            graph.replay()
+            graph.replayV2([], [])
+        with pytest.raises(RuntimeError, match="refused"):
+            graph.replay(True)
+        graph.replay()
+    assert (outer.replays, inner.replays) == (4, 2)
+    assert dict(vars(_OwnGraph)) == before
+    assert "replay" not in vars(_OwnGraph)
+    with hpu_magic.ledger() as none:
+        pass
+    assert not none.touched
+
+
+def test_replays_of_several_threads_are_counted(torch, monkeypatch):
+    monkeypatch.setattr(torch.hpu, "HPUGraph", _OwnGraph)
+    graph = _OwnGraph()
+
+    def replay():
+        for _ in range(200):
+            graph.replayV3([])
+
+    threads = [threading.Thread(target=replay) for _ in range(4)]
+    with hpu_magic.ledger() as costs:
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    assert costs.replays == 800
+
+
+def test_what_replaced_a_method_in_between_stays(torch, monkeypatch):
+    monkeypatch.setattr(torch.hpu, "HPUGraph", _OwnGraph)
+
+    def own(self):
+        return "own"
+
+    with hpu_magic.ledger():
+        monkeypatch.setattr(_OwnGraph, "replay", own)
+    assert vars(_OwnGraph)["replay"] is own
+    monkeypatch.undo()
+
+
+def test_class_that_cannot_be_changed_is_left_alone(torch, monkeypatch):
+    monkeypatch.setattr(torch.hpu, "HPUGraph", int)
+    monkeypatch.setattr("hpu_magic.runtime.replays._METHODS", ("bit_length",))
+    with hpu_magic.ledger() as costs:
+        assert (5).bit_length() == 3
+    assert costs.replays == 0
+
+
+def test_cell_that_only_replays_a_graph_gets_a_line(lazy):
+    lazy("%hpu_ledger off\nx = torch.ones(43, device='hpu')\nlayer = nn.Tanh()")
+    lazy("%%hpu_graph again --inputs x\ny = x * 2 + 1")
+    lazy("%hpu_ledger on")
+    answer = lazy("%hpu_replay again -n 100")
+    assert "100 graph replays; peak" in answer.text
+    assert "compiled" not in answer.text
+    assert "graph replay" not in lazy("number = 3").text
+
+
+@pytest.mark.parametrize(
+    ("call", "replays"),
+    [
+        ("wrapped(x)", 1),
+        ("graphed(z).sum().backward()", 2),
+        ("cached(z).sum().backward()", 2),
+    ],
+)
+def test_replays_of_wrapped_models_are_counted(lazy, call, replays):
+    lazy(
+        "import hpu_magic\nfrom habana_frameworks.torch import hpu\n"
+        "x = torch.ones(2, 3, device='hpu')\nz = x.clone().requires_grad_()\n"
+        "build = lambda: nn.Linear(3, 2).to('hpu')\n"
+        "wrapped = hpu.wrap_in_hpu_graph(build().eval())\n"
+        "graphed = hpu.make_graphed_callables(build(), (z,))\n"
+        "cached = hpu.ModuleCacher()(build())"
+    )
+    lazy(f"with torch.set_grad_enabled({replays} == 2):\n    {call}")
+    answer = lazy(
+        f"with torch.set_grad_enabled({replays} == 2), hpu_magic.ledger() as costs:\n    {call}"
+    )
+    assert not answer.error
+    assert lazy.value("costs.replays") == replays
+
+
+def test_lazy_ledger_runs_nothing_by_looking_at_tensors(lazy):
+    lazy("%hpu_ledger off\nimport hpu_magic\na = torch.ones(44, device='hpu')\nhtcore.mark_step()")
+    lazy("b = a * 3")
+    lazy("with hpu_magic.ledger(namespace=globals()) as costs:\n    pass")
+    assert lazy.value("[costs.touched, costs.compilations]") == [False, 0]

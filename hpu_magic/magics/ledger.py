@@ -40,9 +40,10 @@ class LedgerMagics(CommandMagics):
         """Say in one line under each cell what it cost on the device.
 
         The line names the graphs that were compiled, with the time and the shapes that caused
-        them, the operators that fell back to the CPU, the lines that made the host wait for a
-        value, and the peak of the memory, whose statistic starts anew with each cell. Cells that
-        do not use the device get no line. Examples::
+        them, the graph breaks of torch.compile, the operators that fell back to the CPU, the
+        lines that made the host wait for a value, the number of graph replays, and the peak of
+        the memory, whose statistic starts anew with each cell. Cells that do not use the device
+        get no line. Examples::
 
             %hpu_ledger on
             %hpu_ledger last
@@ -84,7 +85,7 @@ class LedgerMagics(CommandMagics):
     def _before(self, info: object) -> None:
         from hpu_magic.runtime.ledger import ledger
 
-        one = ledger()
+        one = ledger(namespace=self.shell.user_ns)
         self._kept.append((one, one.__enter__()))
 
     def _after(self, result: Any) -> None:

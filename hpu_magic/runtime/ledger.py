@@ -2,6 +2,7 @@
 
 The totals are the vendor's metrics. Which line caused what comes from the vendor's event
 dispatcher, as far as its events carry a file and a line; without them the totals stand alone.
+Graph breaks and operations in place are PyTorch's to tell, and replays are counted here.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from hpu_magic.runtime import device, units
+from hpu_magic.runtime import device, graph_breaks, replays, units, versions
 from hpu_magic.runtime.table import Table
 
 Place = Callable[[str, int], str]
@@ -25,6 +26,9 @@ _EVENTS = {
     "CPU_FALLBACK": "cpu fallback",
     "CUSTOM_EVENT": "host synchronisation",
 }
+_GRAPH_BREAK = "graph break"
+# As the table shows them.
+_KINDS = ("compilation", _GRAPH_BREAK, "cpu fallback", "host synchronisation")
 _MOST_ENTRIES = 500
 _LONGEST_SHAPES = 48
 # A graph that runs again allocates nothing where it only works in place; this event tells of it.
@@ -43,12 +47,12 @@ class Entry:
 
     Attributes
     ----------
-    kind : {"compilation", "cpu fallback", "host synchronisation"}
+    kind : {"compilation", "graph break", "cpu fallback", "host synchronisation"}
         What happened.
     name : str
-        The compiled recipe, or the operator.
+        The compiled recipe, PyTorch's reason for a graph break, or the operator.
     where : str
-        The line that caused it; empty where the device does not tell.
+        The line that caused it; empty where it is not known.
     shapes : str
         The shapes that caused a compilation.
     count : int
@@ -72,18 +76,25 @@ class LedgerReport(Table):
     Attributes
     ----------
     touched : bool
-        The device was used, as far as it tells: it allocated memory, compiled a graph or ran
-        one from its cache, fell back or was waited for. Replays of captured graphs, and in
-        eager mode operations in place, may leave no such trace.
+        The device was used, as far as can be told: it allocated memory, compiled a graph, ran
+        one from its cache or replayed a captured one, fell back or was waited for, or a tensor
+        in the ledger's namespace was written in place. In eager mode, operations in place on
+        other tensors leave no trace.
     compilations : int
         Graphs compiled.
     compile_seconds : float
         Seconds spent on compiling them.
+    graph_breaks : int
+        How often ``torch.compile`` cut a graph in two or gave a function up, because it met
+        Python that it cannot compile. Counted when a function is compiled, not at each call.
     fallbacks : dict of str to int
         Calls that ran on the CPU instead, by operator.
     synchronizations : int or None
         How often the host waited for a value; None as long as the device has not reported any
         such wait in this process, since it may not report them at all.
+    replays : int
+        Captured graphs run again, among them those of wrapped models, where forward and
+        backward are a graph each.
     peak : int
         Most bytes in use.
     entries : list of Entry
@@ -93,8 +104,10 @@ class LedgerReport(Table):
     touched: bool = False
     compilations: int = 0
     compile_seconds: float = 0.0
+    graph_breaks: int = 0
     fallbacks: dict[str, int] = field(default_factory=dict)
     synchronizations: int | None = None
+    replays: int = 0
     peak: int = 0
     entries: list[Entry] = field(default_factory=list)
 
@@ -102,10 +115,15 @@ class LedgerReport(Table):
         """Return the line that is shown under a cell."""
         if not self.touched:
             return f"{device.label()} was not used."
-        parts = [
-            part for part in (self._compiled(), self._fallen_back(), self._read()) if part
-        ] or ["nothing compiled"]
-        return f"{device.label()}: {'; '.join(parts)}; peak {units.size(self.peak)}"
+        parts = (
+            self._compiled(),
+            self._broken(),
+            self._fallen_back(),
+            self._read(),
+            self._replayed(),
+        )
+        shown = "; ".join(part for part in parts if part) or "nothing compiled"
+        return f"{device.label()}: {shown}; peak {units.size(self.peak)}"
 
     def columns(self) -> Sequence[str]:
         """Return the columns of the table."""
@@ -113,8 +131,7 @@ class LedgerReport(Table):
 
     def lines(self) -> Sequence[Sequence[str]]:
         """Return a line for each cause, the costliest first within its kind."""
-        order = list(_EVENTS.values())
-        entries = sorted(self.entries, key=lambda one: (order.index(one.kind), -one.seconds))
+        entries = sorted(self.entries, key=lambda one: (_KINDS.index(one.kind), -one.seconds))
         return [
             (
                 one.kind,
@@ -130,7 +147,7 @@ class LedgerReport(Table):
     def _compiled(self) -> str:
         if not self.compilations:
             return ""
-        causes = [one for one in self.entries if one.kind == "compilation"]
+        causes = self._causes("compilation")
         time = units.duration(self.compile_seconds)
         shown = _examples(causes, "shapes", _differing(causes))
         return f"{_counted(self.compilations, 'graph')} compiled in {time}{shown}"
@@ -139,15 +156,27 @@ class LedgerReport(Table):
         total = sum(self.fallbacks.values())
         if not total:
             return ""
-        causes = [one for one in self.entries if one.kind == "cpu fallback"]
+        causes = self._causes("cpu fallback")
         shown = _examples(causes, "name") or f" ({', '.join(self.fallbacks)})"
         return f"{_counted(total, 'CPU fallback')}{shown}"
 
     def _read(self) -> str:
         if not self.synchronizations:
             return ""
-        causes = [one for one in self.entries if one.kind == "host synchronisation"]
-        return f"{_counted(self.synchronizations, 'host synchronisation')}{_examples(causes, '')}"
+        shown = _examples(self._causes("host synchronisation"), "")
+        return f"{_counted(self.synchronizations, 'host synchronisation')}{shown}"
+
+    def _broken(self) -> str:
+        if not self.graph_breaks:
+            return ""
+        shown = _examples(self._causes(_GRAPH_BREAK), "name")
+        return f"{_counted(self.graph_breaks, 'graph break')}{shown}"
+
+    def _replayed(self) -> str:
+        return _counted(self.replays, "graph replay") if self.replays else ""
+
+    def _causes(self, kind: str) -> list[Entry]:
+        return [one for one in self.entries if one.kind == kind]
 
 
 class LedgerLine:
@@ -177,16 +206,26 @@ class ledger:
     ----------
     place : callable
         Turns a file and a line number into the text that names the line; called at the end.
+    namespace : mapping of str to object, optional
+        Variables, such as ``globals()``, whose tensors tell by their version whether they were
+        written in place; see `hpu_magic.runtime.versions.versions`. In eager mode, operations
+        in place leave no other trace.
     """
 
     # Known once one was reported: a device without such events looks like one without waits.
     _waits_are_reported = False
 
-    def __init__(self, place: Place = _file_and_line) -> None:
+    def __init__(
+        self, place: Place = _file_and_line, namespace: Mapping[str, Any] | None = None
+    ) -> None:
         self.place = place
+        self.namespace = {} if namespace is None else namespace
         self._report = LedgerReport()
         self._entries: dict[tuple[str, str, str, int, str], Entry] = {}
         self._before: _Totals = _Totals()
+        self._versions: dict[int, int] = {}
+        self._replays = 0
+        self._breaks = graph_breaks.Record()
         self._ran_again = False
         self._subscriptions: list[tuple[Any, Callable[[Any, Any], None]]] = []
 
@@ -194,17 +233,34 @@ class ledger:
         if device.taken():
             sys.modules["torch"].hpu.reset_peak_memory_stats()
         self._before = _Totals.now()
+        self._versions = versions.versions(self.namespace)
+        self._breaks = graph_breaks.Record.now()
         self._subscribe()
+        replays.counter.open()
+        self._replays = replays.counter.total
         return self._report
 
     def __exit__(self, *error: object) -> None:
+        replays.counter.close()
         self._unsubscribe()
         after = _Totals.now()
         before, report = self._before, self._report
+        report.replays = replays.counter.total - self._replays
+        # Before the graph breaks, which are no work of the device's.
+        report.touched = bool(
+            after != before
+            or self._entries
+            or self._ran_again
+            or report.replays
+            or versions.written(self._versions, versions.versions(self.namespace))
+        )
+        broken = graph_breaks.since(self._breaks)
+        report.graph_breaks = len(broken)
+        for one in broken:
+            self._enter(_GRAPH_BREAK, one.reason, one.file, one.line)
         for (_, _, file, line, _), entry in self._entries.items():
             entry.where = self.place(file, line) if file else ""
         report.entries = list(self._entries.values())
-        report.touched = after != before or bool(report.entries) or self._ran_again
         report.compilations = int(_since(before.compilations, after.compilations))
         report.compile_seconds = _since(before.microseconds, after.microseconds) / 1e6
         fallbacks = {
@@ -212,7 +268,7 @@ class ledger:
             for name, count in after.fallbacks.items()
         }
         report.fallbacks = {name: count for name, count in fallbacks.items() if count}
-        waits = [one.count for one in report.entries if one.kind == "host synchronisation"]
+        waits = [one.count for one in report._causes("host synchronisation")]
         counted = bool(self._subscriptions) and ledger._waits_are_reported
         report.synchronizations = sum(waits) if counted else None
         if device.taken():
@@ -254,16 +310,21 @@ class ledger:
                 return  # somebody's own event
             if kind == "host synchronisation":
                 ledger._waits_are_reported = True
-            name, shapes = facts.get("name", ""), facts.get("shapes", "")
-            key = (kind, name, facts.get("file", ""), int(facts.get("line", 0)), shapes)
-            if key not in self._entries and len(self._entries) >= _MOST_ENTRIES:
-                name, shapes = "others", ""
-                key = (kind, name, "", 0, shapes)
-            entry = self._entries.setdefault(key, Entry(kind, name, shapes=shapes))
-            entry.count += 1
+            file, line = facts.get("file", ""), int(facts.get("line", 0))
+            entry = self._enter(kind, facts.get("name", ""), file, line, facts.get("shapes", ""))
             entry.seconds += float(facts.get("duration", 0.0)) / 1e6
 
         return note
+
+    def _enter(self, kind: str, name: str, file: str, line: int, shapes: str = "") -> Entry:
+        """Count one more of a cause and return its entry."""
+        key = (kind, name, file, line, shapes)
+        if key not in self._entries and len(self._entries) >= _MOST_ENTRIES:
+            name, shapes = "others", ""
+            key = (kind, name, "", 0, shapes)
+        entry = self._entries.setdefault(key, Entry(kind, name, shapes=shapes))
+        entry.count += 1
+        return entry
 
 
 @dataclass

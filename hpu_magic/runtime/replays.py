@@ -1,0 +1,111 @@
+"""How often captured graphs are replayed: the vendor reports no event and no metric of it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+# On a card each of them may do the work itself; elsewhere the later ones end in the first.
+_METHODS = ("replay", "replayV2", "replayV3")
+
+
+class _State:
+    __slots__ = ("replaying",)
+
+    def __init__(self) -> None:
+        self.replaying = False
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.state = _State()
+
+
+class ReplayCounter:
+    """Counts the replays of the process while somebody observes them.
+
+    The replaying methods of ``torch.hpu.HPUGraph`` are replaced by ones that count, from the
+    first `open` to the last `close`. A method that was looked up before, as in
+    ``again = graph.replay``, escapes, and so do the replays of a block that loads the vendor's
+    package itself.
+
+    Attributes
+    ----------
+    total : int
+        Replays counted so far; those that raised are left out.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._observers = 0
+        self._lock = threading.Lock()
+        self._thread = _Thread()
+        self._graph: Any = None
+        self._originals: dict[str, Any] = {}
+        self._counting: dict[str, Any] = {}
+
+    def open(self) -> None:
+        """Count from now on, as far as ``torch.hpu.HPUGraph`` is there and can be changed."""
+        with self._lock:
+            self._observers += 1
+            if not self._counting:
+                self._replace()
+
+    def close(self) -> None:
+        """End what one `open` began; the last one puts the class back as it was."""
+        with self._lock:
+            self._observers -= 1
+            if not self._observers:
+                self._restore()
+
+    def _replace(self) -> None:
+        # In eager mode, some of the vendor's releases have no such class.
+        hpu = getattr(sys.modules.get("torch"), "hpu", None)
+        self._graph = getattr(hpu, "HPUGraph", None)
+        for name in _METHODS:
+            method = getattr(self._graph, name, None)
+            if method is None:
+                continue
+            counting = self._counted(method)
+            original = vars(self._graph).get(name)
+            try:
+                setattr(self._graph, name, counting)
+            except (AttributeError, TypeError):  # a class of the interpreter's own kind
+                continue
+            self._originals[name], self._counting[name] = original, counting
+
+    def _restore(self) -> None:
+        for name, original in self._originals.items():
+            if vars(self._graph).get(name) is not self._counting[name]:
+                continue  # somebody else has replaced it since
+            if original is None:  # inherited
+                delattr(self._graph, name)
+            else:
+                setattr(self._graph, name, original)
+        self._originals.clear()
+        self._counting.clear()
+
+    def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        thread, lock = self._thread, self._lock
+
+        @functools.wraps(method)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            state = thread.state  # looked up once: this is slow, and replays are not
+            if state.replaying:  # one of the methods has called another
+                return method(*args, **kwargs)
+            state.replaying = True
+            try:
+                result = method(*args, **kwargs)
+            finally:
+                state.replaying = False
+            with lock:
+                self.total += 1
+            return result
+
+        return counted
+
+
+counter = ReplayCounter()
