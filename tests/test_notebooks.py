@@ -95,6 +95,13 @@ def test_modes_agree_and_compile_only_at_first(modes: Executed) -> None:
     assert table["compiled later"] == [0, 0, 0]
 
 
+def test_graph_break_is_shown_with_its_line(modes: Executed) -> None:
+    shown = modes.text("break")
+    assert "2 graphs compiled" in shown
+    assert "1 graph break (" in shown
+    assert "broken.py, line 9" in shown
+
+
 def test_only_new_shapes_compile(modes: Executed) -> None:
     assert re.search(r"\d graphs? compiled in", modes.text("same-first"))
     assert "nothing compiled" in modes.text("same-again")
