@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 from hpu_magic.simulator import cards, engine
 from hpu_magic.simulator.activation import TooLate
+from hpu_magic.simulator.configuration import Configuration
 from hpu_magic.simulator.page import COUNTERS_OFFSET
 
-from . import _lazy_access
+from . import _banner, _flags, _float16, _lazy_access
 from ._mode import is_lazy
 
 _FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
@@ -52,6 +53,8 @@ def load() -> None:
     if is_lazy():
         native.set_lazy(min(int(os.environ.get(name, _NO_LIMIT)) for name in _GRAPH_LIMITS))
         _lazy_access.install()
+    if Configuration.from_environment().generation == "GAUDI":
+        _float16.refuse_in_autocast()
     # Backward runs on the thread that calls it: on a thread of its own, OpenMP would start a
     # second pool of workers there, and the two pools would fight for the cores.
     torch._C._set_multithreading_enabled(False)
@@ -69,8 +72,11 @@ def _is_accelerator() -> bool:
 
 
 def _acquire() -> tuple[object, int, int, float]:
+    percentage = _flags.pool_percentage()
     card = cards.acquire()
-    return card.page, COUNTERS_OFFSET, card.capacity, _FLOAT8_E4M3FN_LIMIT[card.generation]
+    pool = card.capacity * percentage // 100
+    _banner.show()
+    return card.page, COUNTERS_OFFSET, pool, _FLOAT8_E4M3FN_LIMIT[card.generation]
 
 
 def _operators(kind: str, variable: str | None = None) -> list[str]:
