@@ -56,6 +56,11 @@ def test_each_shape_compiles_once_when_shapes_are_static(torch, compile_on_hpu, 
     assert compilations() == 2
 
 
+def test_compiled_functions_convert_types(torch, compile_on_hpu):
+    convert = compile_on_hpu(lambda x: x.type(torch.int32) + 1, fullgraph=True)
+    assert convert(torch.tensor([1.5], device="hpu")).type() == "torch.hpu.IntTensor"
+
+
 def test_a_dynamic_shape_compiles_once(torch, compile_on_hpu, compilations):
     double = compile_on_hpu(lambda x: x * 2 + 1, dynamic=True)
     for rows in (2, 3, 4):

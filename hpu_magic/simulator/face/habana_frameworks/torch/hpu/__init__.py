@@ -10,7 +10,19 @@ import torch
 from hpu_magic.simulator import cards, engine
 from hpu_magic.simulator.configuration import DeviceType
 
-from . import _utils
+from . import _typed_tensors, _utils
+from ._typed_tensors import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)
 from .events import Event
 from .graphs import (
     CachedParams,
@@ -27,6 +39,7 @@ from .graphs import (
 from .memory import (
     _extended_memory_summary,
     _extended_memory_summary_dict,
+    _get_hlml_shared_object_name,
     formatted_memory_stats,
     max_memory_allocated,
     max_memory_cached,
@@ -59,6 +72,7 @@ from .streams import (
     StreamContext,
     current_stream,
     default_stream,
+    get_stream_info,
     record_stream,
     set_stream,
     stream,
@@ -302,4 +316,12 @@ def _check_device(device: Any) -> None:
         raise AssertionError("Invalid device id")
 
 
+def _share_submodules() -> None:
+    """Let ``torch.hpu.memory`` and the like name these modules, not second copies of them."""
+    for name in ("events", "graphs", "memory", "metrics", "random", "streams"):
+        sys.modules[f"torch.hpu.{name}"] = sys.modules[f"{__name__}.{name}"]
+
+
+_typed_tensors.install()
 torch._register_device_module("hpu", sys.modules[__name__])
+_share_submodules()

@@ -7,6 +7,8 @@ from typing import Any
 
 from hpu_magic.simulator import engine
 
+from . import _shared_usage
+
 _KIB = 1 << 10
 _MIB = 1 << 20
 _GIB = 1 << 30
@@ -128,6 +130,22 @@ def formatted_memory_stats(device: Any = None) -> str:
         sizes = f" ({value / _KIB:.2f} KB, {value / _MIB:.2f} MB, {value / _GIB:.2f} GB)"
         lines.append(f"{key:<39}:-{value}{'' if key in _COUNTS else sizes}")
     return "\n".join(lines)
+
+
+def _get_hlml_shared_object_name() -> str:
+    """Acquire the card and return the name of a shared-memory object with the bytes in use.
+
+    The object is a file of that name in ``/dev/shm`` with three unsigned 64-bit words: version 1,
+    seconds since the epoch, bytes in use. The first call creates it; a thread then refreshes
+    it every second until the process ends.
+
+    Raises
+    ------
+    RuntimeError
+        The machine has no such objects, or they cannot be written.
+    """
+    engine.load().acquire()
+    return _shared_usage.name()
 
 
 def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:

@@ -82,6 +82,15 @@ def default_stream(device: Any = None) -> Stream:
     return _stream(0)
 
 
+def get_stream_info(stream: torch.Stream) -> tuple[int, int, int]:
+    """Return a stream's number, the index of its device and the number of its device type.
+
+    These are the keyword arguments ``stream_id``, ``device_index`` and ``device_type`` with
+    which `Stream` names it again.
+    """
+    return stream.stream_id, stream.device_index, stream.device_type
+
+
 def record_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
     """Tell the allocator that `stream` uses `tensor`."""
     tensor.record_stream(stream)
