@@ -105,6 +105,8 @@ void bind_execution(py::module_& module) {
       no_gil);
   module.def("pending_operations", &hpu::recorder::pending, no_gil);
   module.def("is_capturing", [] { return hpu::recorder::capturing(); });
+  module.def("compiled_graphs", &hpu::recorder::compiled_graphs, no_gil);
+  module.def("clear_compiled_graphs", &hpu::recorder::clear_compiled_graphs, no_gil);
   module.def("set_operators", &hpu::policy::set);
   module.def("counters", &counters);
   module.def("listen", &hpu::events::listen);

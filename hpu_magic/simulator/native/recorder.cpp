@@ -317,6 +317,16 @@ size_t pending() {
   return graph.nodes.size();
 }
 
+size_t compiled_graphs() {
+  std::lock_guard lock(mutex);
+  return compiled().size();
+}
+
+void clear_compiled_graphs() {
+  std::lock_guard lock(mutex);
+  compiled().clear();
+}
+
 size_t begin_capture(bool dry_run) {
   static size_t captures = 0;
   std::lock_guard lock(mutex);

@@ -37,6 +37,12 @@ void flush_before_write(const at::Tensor& tensor, const std::string& operation);
 
 size_t pending();
 
+/// Number of different graphs that have run, each compiled once.
+size_t compiled_graphs();
+
+/// Lets go of their recipes: each compiles again when it next runs.
+void clear_compiled_graphs();
+
 // Captures, for HPU graphs.
 /// Returns the capture's number.
 size_t begin_capture(bool dry_run);
