@@ -1,9 +1,12 @@
-"""Queries about the hardware."""
+"""Queries about the hardware, and help against input shapes that change."""
 
 import torch
 from hpu_magic.simulator.configuration import DeviceType
 
 from .. import hpu
+from ._dynamicity import const_shape_dataloader, data_dynamicity, detect_recompilation_auto_model
+
+__all__ = ["const_shape_dataloader", "data_dynamicity", "detect_recompilation_auto_model"]
 
 
 def _get_device_type() -> int:
@@ -19,3 +22,8 @@ def _is_fp16_supported() -> bool:
 def _data_ptr(tensor: torch.Tensor) -> int:
     """Return the address of a tensor's memory."""
     return tensor.data_ptr()
+
+
+def _compute_stream() -> int:
+    """Return the handle of the stream that computes: the default one."""
+    return hpu.default_stream().hpu_stream
