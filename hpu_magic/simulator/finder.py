@@ -1,4 +1,4 @@
-"""Import finder that offers our ``habana_frameworks`` where no other exists."""
+"""Import finder that offers our ``habana_frameworks`` and ``torch_hpu`` where no other exists."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        if fullname == "habana_frameworks":
+        if fullname in ("habana_frameworks", "torch_hpu"):
             return PathFinder.find_spec(fullname, [str(FACE)])
         if fullname == "torch.hpu":
             return ModuleSpec(fullname, _BridgeLoader())

@@ -4,7 +4,7 @@ from habana_frameworks.torch import _bridge
 
 _bridge.load()
 
-from habana_frameworks.torch import activity_profiler, core, hpu, utils  # noqa: E402
+from habana_frameworks.torch import activity_profiler, core, hpu, profiler, utils  # noqa: E402
 from habana_frameworks.torch.utils import internal  # noqa: E402
 
 if not internal.is_lazy():  # the mode is read now, once
@@ -14,4 +14,4 @@ if not internal.is_lazy():  # the mode is read now, once
 
 activity_profiler.install()
 
-__all__ = ["core", "hpu", "utils"]
+__all__ = ["core", "hpu", "profiler", "utils"]

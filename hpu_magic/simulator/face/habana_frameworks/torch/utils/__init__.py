@@ -1,5 +1,21 @@
 """Helpers of the bridge."""
 
-from . import debug, event_dispatcher, experimental, internal, library_loader
+from . import (
+    debug,
+    event_dispatcher,
+    experimental,
+    internal,
+    lib_utils,
+    library_loader,
+    profiler,
+)
 
-__all__ = ["debug", "event_dispatcher", "experimental", "internal", "library_loader"]
+__all__ = [
+    "debug",
+    "event_dispatcher",
+    "experimental",
+    "internal",
+    "lib_utils",
+    "library_loader",
+    "profiler",
+]

@@ -1,6 +1,9 @@
-"""The execution mode of this process."""
+"""The execution mode of this process, and a stop watch."""
+
+from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,3 +30,25 @@ def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:
         return None
 
     return wrapper
+
+
+class Timer:
+    """Context manager that measures its block.
+
+    Work that lazy mode has only recorded takes no time yet: call ``torch.hpu.synchronize()``
+    at the end of the block to include it.
+
+    Attributes
+    ----------
+    seconds : float
+        What the block took; 0 until it ends.
+    """
+
+    seconds = 0.0
+
+    def __enter__(self) -> Timer:
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.seconds = time.perf_counter() - self._started

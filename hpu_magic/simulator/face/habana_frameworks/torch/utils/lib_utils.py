@@ -1,0 +1,13 @@
+"""Where the bridge's native code lies on this machine."""
+
+from hpu_magic.simulator import engine
+
+
+def get_include_dir() -> str:
+    """Return the directory of the engine's C++ headers."""
+    return str(engine.SOURCES)
+
+
+def get_lib_dir() -> str:
+    """Return the directory of the compiled engine."""
+    return str(engine.compiled().parent)

@@ -1,0 +1,49 @@
+"""One profile of the process, driven by calls instead of a ``with`` block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import activity_profiler
+
+_prepared: Any = None
+_running: Any = None
+
+
+def _setup_profiler(**options: Any) -> None:
+    """Prepare a profile; `options` are those of `torch.profiler.profile`."""
+    global _prepared
+    _prepared = activity_profiler.profile(**options)
+
+
+def _start_profiler() -> None:
+    """Start the profile that was prepared.
+
+    Raises
+    ------
+    RuntimeError
+        None was prepared, or one is running.
+    """
+    global _prepared, _running
+    if _running is not None:
+        raise RuntimeError("A profile is running already: call _stop_profiler() first.")
+    if _prepared is None:
+        raise RuntimeError("No profile is prepared: call _setup_profiler() first.")
+    _prepared.start()
+    _prepared, _running = None, _prepared
+
+
+def _stop_profiler() -> Any:
+    """Stop the running profile and return it, to be shown or exported.
+
+    Raises
+    ------
+    RuntimeError
+        No profile is running.
+    """
+    global _running
+    if _running is None:
+        raise RuntimeError("No profile is running: call _start_profiler() first.")
+    stopped, _running = _running, None
+    stopped.stop()
+    return stopped
