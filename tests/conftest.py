@@ -95,7 +95,7 @@ def run(shell: Any, capfd: pytest.CaptureFixture[str]) -> Callable[[str], Cell]:
     return run_cell
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def script() -> Callable[..., str]:
     """Run Python code in a process of its own and return what it printed."""
 

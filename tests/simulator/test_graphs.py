@@ -332,6 +332,28 @@ def test_a_wrapped_function_captures_once_for_each_kind_of_input(lazy):
     ]
 
 
+def test_warmup_mode_hands_the_last_results_back_and_runs_only_what_was_recorded(lazy):
+    assert lazy(
+        """
+        calls = []
+        class Double(torch.nn.Module):
+            def forward(self, x):
+                calls.append(x.shape)
+                return x * 2
+        wrapped = torch.hpu.wrap_in_hpu_graph(Double())
+        one, five = torch.ones(2, device="hpu"), torch.full((2,), 5.0, device="hpu")
+        print(wrapped(one, warmup_mode=True).tolist(), len(calls))
+        first = wrapped(one)
+        from hpu_magic.simulator import engine
+        waiting = five + 1
+        print(engine.load().pending_operations())
+        print(wrapped(five, warmup_mode=True) is first)
+        print(engine.load().pending_operations(), first.tolist())
+        print(wrapped(five).tolist(), len(calls))
+        """
+    ) == ["[2.0, 2.0] 1", "1", "True", "0 [2.0, 2.0]", "[10.0, 10.0] 1"]
+
+
 def test_the_cache_key_is_made_of_shapes_views_values_and_autocast(lazy):
     (line,) = lazy(
         """
@@ -406,6 +428,47 @@ except RuntimeError as error:
     assert "[4, 8]" in line
 
 
+def test_unused_inputs_are_refused_unless_they_are_allowed(lazy):
+    lines = lazy(
+        """
+        def triple(used, unused):
+            return used * 3
+
+        def sample():
+            return tuple(torch.ones(2, device="hpu", requires_grad=True) for _ in range(2))
+
+        class Scale(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.used = torch.nn.Parameter(torch.ones(1, device="hpu"))
+                self.unused = torch.nn.Parameter(torch.ones(1, device="hpu"))
+            def forward(self, x):
+                return x * self.used
+
+        def graphed(allowed):
+            used, unused = sample()
+            options = dict(allow_unused_input=allowed)
+            function = torch.hpu.make_graphed_callables(triple, sample(), **options)
+            function(used, unused).sum().backward()
+            print(used.grad.tolist(), unused.grad)
+
+        def cached(allowed):
+            model = torch.hpu.ModuleCacher()(Scale(), allow_unused_input=allowed)
+            model(torch.ones(2, device="hpu")).sum().backward()
+            print(model.used.grad.tolist(), model.unused.grad)
+
+        for train in (graphed, cached):
+            try:
+                train(False)
+            except RuntimeError as error:
+                said = "not have been used in the graph" in str(error)
+                print(said, torch.hpu.is_current_stream_capturing())
+            train(True)
+        """
+    )
+    assert lines == ["True False", "[3.0, 3.0] None", "True False", "[2.0] None"]
+
+
 def test_what_cannot_be_graphed_is_an_assertion_error(lazy):
     lines = lazy(
         MODEL
@@ -454,6 +517,34 @@ print(same(cached(x), plain(x)))
         "True",
         "True",
     ]
+
+
+def test_module_cacher_captures_only_between_capture_start_and_capture_end(lazy):
+    lines = lazy(
+        """
+        calls = []
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.full((1,), 3.0, device="hpu"))
+            def forward(self, x):
+                calls.append(len(x))
+                return x * self.weight
+        model = torch.hpu.ModuleCacher()(Model())
+
+        def run(*sizes):
+            calls.clear()
+            results = [model(torch.ones(size, device="hpu")).tolist() for size in sizes]
+            print(calls, results == [[3.0] * size for size in sizes], model.is_hpugraph_tracing())
+
+        run(1, 1)
+        model.capture_end()
+        run(1, 2, 2)
+        model.capture_start()
+        run(1, 2, 2)
+        """
+    )
+    assert lines == ["[1] True True", "[2, 2] True False", "[2] True True"]
 
 
 def test_module_cacher_runs_each_batch_once(lazy):
@@ -522,6 +613,27 @@ def test_step_closures_run_once_after_the_next_mark(lazy):
         htcore.mark_step()
         """
     ) == ["before", "then 1.0", "last"]
+
+
+def test_a_step_closure_that_raises_is_logged_with_its_name_and_traceback(lazy):
+    first, *traceback, last = lazy(
+        """
+        import io, logging
+        text = io.StringIO()
+        handler = logging.StreamHandler(text)
+        logger = logging.getLogger("habana_frameworks.torch")
+        logger.addHandler(handler)
+        def report(loss):
+            raise ValueError(f"the loss is {loss}")
+        htcore.add_step_closure(report, (7,))
+        htcore.mark_step()
+        logger.removeHandler(handler)
+        print(text.getvalue().strip())
+        """
+    )
+    assert first == "The step closure report failed"
+    assert any('"cell.py", line 8, in report' in line for line in traceback)
+    assert last == "ValueError: the loss is 7"
 
 
 def test_in_eager_mode_graphs_are_refused_in_a_sentence(torch):

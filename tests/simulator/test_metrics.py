@@ -136,7 +136,10 @@ def test_the_mark_of_an_iteration_runs_closures_and_nothing_else(lazy):
     ) == ["closure", "True", "[2.0, 2.0]"]
 
 
-def test_the_recipe_cache_counts_when_asked_for(script):
+@pytest.fixture(scope="module")
+def reported(script, tmp_path_factory):
+    """Folder and printed lines of a process of rank 3 that asks for all that metrics can tell."""
+    folder = tmp_path_factory.mktemp("metrics")
     out = script(
         """
         import torch
@@ -152,8 +155,33 @@ def test_the_recipe_cache_counts_when_asked_for(script):
         simulated=True,
         PT_HPU_LAZY_MODE="1",
         PT_HPU_ENABLE_CACHE_METRICS="1",
+        PT_HPU_METRICS_GC_DETAILS="1",
+        PT_HPU_METRICS_FILE=str(folder / "metrics.json"),
+        RANK="3",
+        WORLD_SIZE="4",
     )
-    assert out.splitlines() == ["2 2", "[2] [1, 1]"]
+    return folder, out.splitlines()
+
+
+def test_the_recipe_cache_counts_when_asked_for(reported):
+    _, lines = reported
+    assert lines == ["2 2", "[2] [1, 1]"]
+
+
+def test_a_rank_writes_its_metrics_to_a_file_of_its_own(reported):
+    folder, _ = reported
+    assert [file.name for file in folder.iterdir()] == ["metrics-rank3.json"]
+
+
+def test_compilations_are_listed_one_by_one_when_asked_for(reported):
+    folder, _ = reported
+    records = json.loads((folder / "metrics-rank3.json").read_text())
+    [compilation] = [one for one in records if one["metric_name"] == "graph_compilation"]
+    statistics = compilation["statistics"]
+    recipes = dict(statistics["Recipes"])
+    assert len(recipes) == len(statistics["Recipes"]) == statistics["TotalNumber"] == 2
+    assert all(name and duration > 0 for name, duration in recipes.items())
+    assert sum(recipes.values()) == pytest.approx(statistics["TotalTime"], abs=100)
 
 
 def test_without_the_flag_there_is_no_recipe_cache(torch):
