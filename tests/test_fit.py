@@ -196,6 +196,38 @@ def test_interrupt_releases_the_memory_and_leaves_the_device_usable(
     assert fits("%hpu_fit trainer model data").error is None
 
 
+def test_a_full_card_releases_the_memory_and_leaves_the_device_usable(
+    fits: Callable[[str], Any], torch: Any
+) -> None:
+    before = torch.hpu.memory_allocated()
+    fits(
+        """
+        class Greedy(Model):
+            def on_train_start(self):
+                self.kept = []
+            def training_step(self, batch, index):
+                self.kept.append(batch[0] * 2)
+                if self.global_step == 3:
+                    self.kept.append(torch.empty(1 << 40, dtype=torch.uint8, device="hpu"))
+                return super().training_step(batch, index)
+        greedy = Greedy()
+        """
+    )
+    cell = fits(
+        "try:\n    %hpu_fit trainer greedy data\nexcept RuntimeError as full: said = str(full)"
+    )
+    assert "Fit failed on hpu:0 (simulated GAUDI2) in epoch 1 of 2, batch 4 of 4" in cell.out
+    said = fits("said").result
+    assert "MODULE:PT_DEVMEM Allocation failed for size::1099511627776" in said
+    assert fits("{str(p.device) for p in greedy.parameters()}").result == {"cpu"}
+    fits("import gc; gc.collect()")  # what the error's traceback held
+    kept = fits("sum(one.nbytes for one in greedy.kept)").result
+    assert torch.hpu.memory_allocated() - before == kept > 0
+    fits("greedy.kept.clear()")
+    assert torch.hpu.memory_allocated() == before
+    assert fits("%hpu_fit trainer model data").error is None
+
+
 def test_losses_are_read_at_the_panels_rate_not_at_every_step(
     fits: Callable[[str], Any], shell: Any
 ) -> None:
