@@ -9,49 +9,13 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 
-OPTIONS = ("--dtype", "--device", "--restart", "--lower", "--fp32", "--level", "--off", "--verbose")
+# What a line may hold besides the options that the commands declare.
 WORDS = (
-    *OPTIONS,
-    *(
-        "-n",
-        "-r",
-        "-o",
-        "--output",
-        "--interval",
-        "--stop",
-        "--no-verbose",
-        "--inputs",
-        "--warmup",
-        "--train",
-        "--sample",
-        "--inputs",
-        "--warmup",
-        "--train",
-        "--sample",
-        "--",
-        "-",
-        "---",
-    ),
+    *("--", "-", "---", "--=", "--dtype=bf16", "-h", "--help", "--no-such-option"),
     *("on", "off", "eager", "lazy", "hpu", "cpu", "bf16", "fp16", "O2", "O9", "0", "-1", "1e9"),
-    *("model", "number", "model.weight", "model.x.y", "..", ".", "missing", "x=1", "--dtype=bf16"),
+    *("model", "number", "model.weight", "model.x.y", "..", ".", "missing", "x=1"),
     *("'", '"', "\\", "\\'", "{", "}", "{number}", "$number", "$", "%", "%s", "%(x)s", "?", "!"),
-    *(
-        "é",
-        "\u202e",
-        "\x00",
-        "\t",
-        "[]",
-        "()",
-        "*",
-        "~",
-        "|",
-        ";",
-        "#",
-        "nan",
-        "--=",
-        "-h",
-        "--help",
-    ),
+    *("é", "\u202e", "\x00", "\t", "[]", "()", "*", "~", "|", ";", "#", "nan"),
 )
 
 
@@ -64,6 +28,12 @@ def completions(shell, line):
 def commands(shell):
     magics = shell.magics_manager.magics
     return sorted({name for kind in magics.values() for name in kind if name.startswith("hpu")})
+
+
+def options(shell, name):
+    """Return every spelling of every option that a command declares."""
+    magic = shell.find_line_magic(name) or shell.find_cell_magic(name)
+    return [spelling for action in magic.parser._actions for spelling in action.option_strings]
 
 
 @pytest.mark.parametrize(
@@ -133,36 +103,70 @@ def raised_by_the_statement(error):
     return any(frame.filename.startswith("<ipython-input") for frame in frames)
 
 
-def test_ten_thousand_random_lines_give_no_traceback(
+def run_line(shell, name, line, *, as_cell):
+    """Run a command; fail if it ends with anything but a sentence."""
+    before = set(shell.user_ns)
+    try:
+        if as_cell:
+            shell.run_cell_magic(name, line, "pass\n")
+        else:
+            shell.run_line_magic(name, line)
+    except UsageError as error:
+        message = str(error)
+        assert message
+        assert "Traceback" not in message
+    except Exception as error:
+        if name != "hpu_time" or not raised_by_the_statement(error):
+            raise AssertionError(f"%{name} {line!r} ended with {error!r}") from error
+    for new in set(shell.user_ns) - before:
+        del shell.user_ns[new]
+
+
+def is_run_as_cell(shell, chosen, name):
+    """Choose a form that the command has; as a cell it takes far longer, so that is one in ten."""
+    forms = shell.find_line_magic(name), shell.find_cell_magic(name)
+    return forms[0] is None or (forms[1] is not None and chosen.random() < 0.1)
+
+
+@pytest.mark.filterwarnings("ignore")  # of what %hpu_time takes for a statement
+def test_ten_thousand_random_lines_for_each_command_give_no_traceback(
     run, shell, torch, capfd, tmp_path, monkeypatch
 ):
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "work"  # a line may name the folder above it, or the home folder
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
     shell.user_ns.update(number=3, model=torch.nn.Linear(1, 1))
     shell.run_line_magic("config", "HPUMagics.time_runs = 1")
     names = commands(shell)
+    words = (*WORDS, *{option: None for name in names for option in options(shell, name)})
     chosen = random.Random(20)
     try:
-        for _ in range(10_000):
-            name = chosen.choice(names)
-            line = " ".join(chosen.choices(WORDS, k=chosen.randrange(5)))
-            if name == "hpu_time":
-                line = line.replace("!", "")  # would start processes, which says nothing here
-            before = set(shell.user_ns)
-            try:
-                if chosen.random() < 0.5 and shell.find_cell_magic(name):
-                    shell.run_cell_magic(name, line, "pass\n")
-                elif shell.find_line_magic(name):
-                    shell.run_line_magic(name, line)
-            except UsageError as error:
-                message = str(error)
-                assert message
-                assert "Traceback" not in message
-            except Exception as error:
-                if name == "hpu_time" and raised_by_the_statement(error):
-                    continue
-                raise AssertionError(f"%{name} {line!r} ended with {error!r}") from error
-            for new in set(shell.user_ns) - before:
-                del shell.user_ns[new]
+        for name in names:
+            lines = [" ".join(chosen.choices(words, k=chosen.randrange(5))) for _ in range(10_000)]
+            for line in dict.fromkeys(lines):  # some are drawn more than once
+                if name == "hpu_time":
+                    line = line.replace("!", "")  # would start processes, which says nothing here
+                run_line(shell, name, line, as_cell=is_run_as_cell(shell, chosen, name))
     finally:
         shell.run_line_magic("config", "HPUMagics.time_runs = 0")
         capfd.readouterr()
+
+
+@pytest.mark.parametrize("body", ["1 / 0", "pass"])
+def test_what_fails_or_is_refused_draws_no_random_numbers(run, shell, torch, body):
+    shell.user_ns.update(model=torch.nn.Linear(1, 1), torch=torch)
+    torch.hpu.manual_seed(3)
+
+    def state():
+        return random.getstate(), torch.get_rng_state().tolist(), torch.hpu.get_rng_state().tolist()
+
+    before = state()
+    for name in commands(shell):
+        for line in ("--no-such-option", "'", "model missing", "--dtype fp8", "--level O2"):
+            for mark in ("%", "%%"):
+                run(f"{mark}{name} {line}\n{body}")
+                assert state() == before, f"{mark}{name} {line}"
+    for command in ("hpu_autocast", "hpu_memory", "hpu_time -n 2", "hpu_profile --no-trace"):
+        assert (run(f"%%{command}\n{body}").error is None) is (body == "pass")
+        assert state() == before, command
