@@ -125,10 +125,17 @@ def test_replay_gives_the_models_results_faster(graphs: Executed) -> None:
         ("shape", "now has shape (2, 16), but was captured with shape (4, 16)"),
         ("read", "average = y.mean().item()"),
         ("dynamic", "total = y[y > 0].sum()"),
+        ("fallback", "operation  aten::renorm"),
     ],
 )
 def test_refusals_name_the_cause(graphs: Executed, cell: str, sentence: str) -> None:
     assert sentence in graphs.text(cell)
+
+
+@pytest.mark.parametrize("cell", ["read-mend", "dynamic-mend", "fallback-mend"])
+def test_mended_cells_are_captured(graphs: Executed, cell: str) -> None:
+    assert "was not captured" not in graphs.text(cell)
+    assert "captured" in graphs.text(cell)
 
 
 def test_training_with_graphs_learns(graphs: Executed) -> None:
