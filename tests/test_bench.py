@@ -33,22 +33,18 @@ def test_medians_compare_within_a_round():
     assert median_difference(pairs) == 10.0
 
 
-def test_memory_in_use_equals_the_live_storages_after_mixed_work(tmp_path):
-    code = """
-import json
-from bench import memory
-print(json.dumps([(figure.name, figure.value) for figure in memory.figures()]))
-"""
-    shown = subprocess.run(
-        [sys.executable, "-c", code],
+def run_bench(*families, cards):
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *families],
         cwd=ROOT,
-        env={
-            **os.environ,
-            "HPU_MAGIC_SIMULATOR": "1",
-            "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards"),
-        },
+        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", "HPU_MAGIC_CARDS_DIR": str(cards)},
         capture_output=True,
         text=True,
-        check=True,
     )
-    assert json.loads(shown.stdout.splitlines()[-1]) == [["memory in use - live storages", 0]]
+
+
+def test_memory_in_use_equals_the_live_storages_after_mixed_work(tmp_path):
+    done = run_bench("memory", cards=tmp_path / "cards")
+    assert done.returncode == 0, done.stderr
+    [figure] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (figure["name"], figure["value"]) == ("memory in use - live storages", 0)

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import io
+import re
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
+
+from tools import demo
 
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "quickstart.ipynb"
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    notebook.cells.append(nbformat.v4.new_code_cell("import json; print(json.dumps(summary))"))
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What `make demo` printed, and the notebook that it wrote."""
     folder = tmp_path_factory.mktemp("quickstart")
-    client = NotebookClient(notebook, timeout=280, resources={"metadata": {"path": str(folder)}})
-    client.execute()
-    assert list(folder.iterdir()) == [], "the notebook leaves files behind"
-    return notebook
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "ROOT", folder)
+        patch.setattr(demo, "EXECUTED", folder / "build" / "quickstart.ipynb")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            assert demo.main() == 0
+        [written] = demo.EXECUTED.parent.iterdir()  # or the notebook leaves files behind
+        return printed.getvalue().splitlines(), nbformat.read(written, as_version=4)
+
+
+@pytest.fixture(scope="module")
+def executed(ran: Any) -> Any:
+    return ran[1]
 
 
 def outputs_of(notebook: Any, cell_id: str) -> list[Any]:
@@ -45,11 +56,32 @@ def test_every_step_is_explained_in_two_sentences() -> None:
             assert text.count(".\n") + text.endswith(".") == 2, text
 
 
-def test_digits_are_read_with_97_percent_accuracy(executed: Any) -> None:
-    summary = json.loads(executed.cells[-1].outputs[0].text)
-    assert summary["accuracy"] >= 0.97
-    assert summary["device"] == "hpu:0 (simulated GAUDI2)"
-    assert summary["peak_memory"] > 0
+def test_digits_are_read_with_97_percent_accuracy_as_the_demos_last_line_says(ran: Any) -> None:
+    *_, place, last = ran[0]
+    assert place == f"The executed notebook is {Path('build', 'quickstart.ipynb')}."
+    found = re.fullmatch(
+        r"demo: accuracy (0\.\d{3}|1\.000) on hpu:0 \(simulated GAUDI2\), "
+        r"peak memory (\d+\.\d) MiB, \d+ s",
+        last,
+    )
+    assert found, last
+    assert float(found[1]) >= 0.97
+    assert float(found[2]) > 0
+
+
+def test_demo_names_every_step_of_the_notebook(ran: Any, executed: Any) -> None:
+    cells = [cell for cell in executed.cells if cell.cell_type == "markdown"]
+    assert ran[0][:-2] == [cell.source.splitlines()[0].lstrip("# ") for cell in cells]
+
+
+def test_demo_fails_when_the_accuracy_is_too_low(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "ROOT", tmp_path)
+    monkeypatch.setattr(demo, "EXECUTED", tmp_path / "build" / "quickstart.ipynb")
+    monkeypatch.setattr(demo, "execute", lambda notebook: {"accuracy": 0.96})
+    assert demo.main() == 1
+    assert capsys.readouterr().err == "demo: accuracy 0.960 is below 0.97.\n"
 
 
 def test_newcomer_meets_no_warnings(executed: Any) -> None:
