@@ -149,6 +149,14 @@ def test_layers_give_the_cpus_outputs_and_gradients(module, inputs):
         torch.testing.assert_close(actual.cpu(), expected)
 
 
+@pytest.mark.parametrize("loss", [nn.SmoothL1Loss, nn.HuberLoss, nn.MSELoss, nn.L1Loss])
+def test_losses_do_not_warn(loss, recwarn):
+    predicted, wanted = torch.randn(5), torch.randn(5)
+    on_device = loss()(predicted.to("hpu"), wanted.to("hpu")).cpu()
+    assert torch.equal(on_device, loss()(predicted, wanted))
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize("place", [None, "cpu", "hpu", torch.device("hpu")])
 def test_save_and_load_keep_values_and_shared_memory(place):
     tensor = torch.randn(3, 3, device="hpu")

@@ -29,6 +29,9 @@ bool same_arguments(const c10::FunctionSchema& functional, const c10::FunctionSc
 /// The form of a functional operator that writes into given tensors, if the CPU has a kernel of
 /// its own for it: a derived one would compute a result and copy it.
 std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) {
+  if (op.operator_name().name == "aten::smooth_l1_loss") {
+    return std::nullopt;  // it writes a mean by way of a resize that PyTorch warns about
+  }
   static const auto& by_name = *[] {
     auto* names = new std::multimap<std::string, std::string>;
     for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
