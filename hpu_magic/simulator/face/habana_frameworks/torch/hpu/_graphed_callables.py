@@ -83,8 +83,15 @@ class TrainingGraphs:
         self._backward = WrappedGraph()
         with graph(self._backward, dry_run=dry_run):
             self._gradients = torch.autograd.grad(
-                differentiable, self._sources, self._incoming, allow_unused=allow_unused_input
+                differentiable, self._sources, self._incoming, allow_unused=True
             )
+            unused = sum(gradient is None for gradient in self._gradients)
+            if unused and not allow_unused_input:
+                raise RuntimeError(
+                    f"{unused} of the {len(self._sources)} inputs and parameters that require a "
+                    "gradient have no part in the outputs: pass allow_unused_input=True if that "
+                    "is meant, or freeze them with requires_grad_(False)."
+                )
 
     def _free_intermediates(self) -> None:
         kept = [*self._inputs, *self._outputs, *self._incoming]
