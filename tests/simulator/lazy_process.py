@@ -27,6 +27,19 @@ for request in sys.stdin:
     replies.flush()
 """
 
+# Code that makes two equal models, and compares tensors.
+MODEL = """
+import copy
+from torch import nn
+
+torch.manual_seed(0)
+plain = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)).to("hpu")
+other = copy.deepcopy(plain)
+
+def same(one, two):
+    return torch.equal(one.detach().cpu(), two.detach().cpu())
+"""
+
 
 class LazyProcess:
     """Runs code in lazy mode; ``torch`` and ``htcore`` are imported there."""

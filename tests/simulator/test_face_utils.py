@@ -14,7 +14,6 @@ import warnings
 from pathlib import Path
 
 import pytest
-from lazy_process import LazyProcess
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +30,6 @@ def hpu(torch):
 @pytest.fixture(scope="module")
 def utils(torch):
     return importlib.import_module("habana_frameworks.torch.utils")
-
-
-@pytest.fixture(scope="module")
-def lazy_process():
-    process = LazyProcess()
-    yield process
-    process.close()
 
 
 def run_plain(code, **environment):
@@ -312,8 +304,8 @@ def test_cprofile_writes_a_file_a_block(utils, tmp_path):
     assert "dumps" in called
 
 
-def test_cleared_recipes_compile_again(lazy_process):
-    out = lazy_process(
+def test_cleared_recipes_compile_again(lazy):
+    out = lazy(
         """
         from habana_frameworks.torch.hpu.metrics import metric_localcontext
         from habana_frameworks.torch.utils import debug
@@ -340,8 +332,8 @@ def test_eager_mode_keeps_no_recipes(torch, utils):
     assert utils.debug._get_jit_cache_size() == 0
 
 
-def test_a_model_tells_which_shapes_compiled(lazy_process):
-    out = lazy_process(
+def test_a_model_tells_which_shapes_compiled(lazy):
+    out = lazy(
         """
         from habana_frameworks.torch.utils import experimental
         model = torch.nn.Linear(4, 1).to("hpu")

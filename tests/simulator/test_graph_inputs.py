@@ -1,7 +1,6 @@
 """HPU Graphs: which inputs they take, and what streams, marks and failures leave behind."""
 
 import pytest
-from lazy_process import LazyProcess
 
 CAPTURED = """
 x, z = torch.ones(2, device="hpu"), torch.ones(2, device="hpu")
@@ -21,13 +20,6 @@ three = torch.full((2,), 3.0, device="hpu")
 """
 
 MOVE_IT = 'a graph takes its inputs on the device: move it with .to("hpu").'
-
-
-@pytest.fixture(scope="module")
-def lazy():
-    process = LazyProcess()
-    yield process
-    process.close()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """HPU Graphs without a tensor cache: what stays on the device between replays."""
 
 import pytest
-from lazy_process import LazyProcess
 
 KIB = 1 << 10
 # Eight results of 256 KiB, each read by the next; the last is a number.
@@ -31,13 +30,6 @@ def held(run):
     peak = max(torch.hpu.max_memory_allocated(), before)
     return torch.hpu.memory_allocated() - before, peak - before
 """
-
-
-@pytest.fixture(scope="module")
-def lazy():
-    process = LazyProcess()
-    yield process
-    process.close()
 
 
 def test_a_wrapped_function_holds_its_outputs_only(lazy):

@@ -4,16 +4,8 @@ import gzip
 import json
 
 import pytest
-from lazy_process import LazyProcess
 
 FALLBACK = "torch.linalg.lstsq(torch.eye(2, device='hpu'), torch.eye(2, device='hpu'))"
-
-
-@pytest.fixture(scope="module")
-def lazy():
-    process = LazyProcess()
-    yield process
-    process.close()
 
 
 def test_a_new_shape_compiles_and_a_known_one_does_not(lazy):

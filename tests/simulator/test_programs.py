@@ -3,7 +3,7 @@
 import gc
 
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hpu_magic.simulator import activate
@@ -115,6 +115,7 @@ def test_a_program_gives_the_cpus_values(program):
 @relaxed
 @given(steps)
 def test_a_captured_program_replays_with_new_inputs_and_reads_after_it(program):
+    assume(any(name not in VIEWS and name != "out" for name, *_ in program))  # else it is empty
     static = inputs("hpu")
     graph = hpu.HPUGraph()
     with hpu.graph(graph):

@@ -1,0 +1,261 @@
+"""HPU Graphs in training: graphed callables, ModuleCacher, and closures at the end of a step."""
+
+from lazy_process import MODEL
+
+
+def test_graphed_training_equals_plain_training(lazy):
+    lines = lazy(
+        MODEL
+        + """
+sample = (torch.randn(4, 8, device="hpu", requires_grad=True),)
+graphed = torch.hpu.make_graphed_callables(other, sample, warmups=2)
+steps = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (plain, graphed)]
+for step in range(4):
+    x = torch.randn(4, 8, device="hpu")
+    inputs = [x.clone().requires_grad_() for _ in steps]
+    for model, given, optimizer in zip((plain, graphed), inputs, steps):
+        for _ in range(1 + step % 2):  # sometimes gradients accumulate
+            (model(given) ** 2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        htcore.mark_step()
+print(all(same(*pair) for pair in zip(plain.parameters(), graphed.parameters())))
+graphed.eval()
+print(same(graphed(torch.ones(9, 8, device="hpu")), plain(torch.ones(9, 8, device="hpu"))))
+"""
+    )
+    assert lines == ["True", "True"]
+
+
+def test_a_wrong_shape_for_a_graphed_callable_is_refused_with_both(lazy):
+    (line,) = lazy(
+        MODEL
+        + """
+graphed = torch.hpu.make_graphed_callables(other, (torch.ones(4, 8, device="hpu"),))
+try:
+    graphed(torch.ones(5, 8, device="hpu"))
+except RuntimeError as error:
+    print(error)
+"""
+    )
+    assert "[5, 8]" in line
+    assert "[4, 8]" in line
+
+
+def test_unused_inputs_are_refused_unless_they_are_allowed(lazy):
+    lines = lazy(
+        """
+        def triple(used, unused):
+            return used * 3
+
+        def sample():
+            return tuple(torch.ones(2, device="hpu", requires_grad=True) for _ in range(2))
+
+        class Scale(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.used = torch.nn.Parameter(torch.ones(1, device="hpu"))
+                self.unused = torch.nn.Parameter(torch.ones(1, device="hpu"))
+            def forward(self, x):
+                return x * self.used
+
+        def graphed(allowed):
+            used, unused = sample()
+            options = dict(allow_unused_input=allowed)
+            function = torch.hpu.make_graphed_callables(triple, sample(), **options)
+            function(used, unused).sum().backward()
+            print(used.grad.tolist(), unused.grad)
+
+        def cached(allowed):
+            model = torch.hpu.ModuleCacher()(Scale(), allow_unused_input=allowed)
+            model(torch.ones(2, device="hpu")).sum().backward()
+            print(model.used.grad.tolist(), model.unused.grad)
+
+        for train in (graphed, cached):
+            try:
+                train(False)
+            except RuntimeError as error:
+                print(error)
+                print(torch.hpu.is_current_stream_capturing())
+            train(True)
+        """
+    )
+    refused = (
+        "1 of the 2 inputs and parameters that require a gradient have no part in the outputs: "
+        "pass allow_unused_input=True if that is meant, or freeze them with requires_grad_(False)."
+    )
+    assert lines == [refused, "False", "[3.0, 3.0] None", refused, "False", "[2.0] None"]
+
+
+def test_what_cannot_be_graphed_is_an_assertion_error(lazy):
+    lines = lazy(
+        MODEL
+        + """
+def refused(callable, sample):
+    try:
+        torch.hpu.make_graphed_callables(callable, sample)
+    except AssertionError as error:
+        print(error)
+
+refused(plain, [torch.ones(4, 8)])
+refused(plain, (3,))
+plain.register_forward_hook(lambda *_: None)
+refused(plain, (torch.ones(4, 8, device="hpu"),))
+other.register_buffer("scale", torch.ones(1, device="hpu", requires_grad=True))
+refused(other, (torch.ones(4, 8, device="hpu"),))
+"""
+    )
+    assert [line.split(":")[0] for line in lines] == [
+        "sample_args must be a tuple of tensors for each callable",
+        "sample_args must be a tuple of tensors for each callable",
+        "Sequential has hooks",
+        "A buffer of Sequential requires a gradient",
+    ]
+
+
+def test_module_cacher_trains_as_the_plain_model_and_evicts_the_least_used(lazy):
+    lines = lazy(
+        MODEL
+        + """
+cached = torch.hpu.ModuleCacher(max_graphs=2)(other, use_lfu=True, verbose=True, log_frequency=8)
+steps = [torch.optim.Adam(model.parameters()) for model in (plain, cached)]
+for rows in (3, 4, 3, 4, 3, 5, 3, 5):
+    x = torch.randn(rows, 8, device="hpu")
+    for model, optimizer in zip((plain, cached), steps):
+        (model(x) ** 2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+print(all(same(*pair) for pair in zip(plain.parameters(), cached.parameters())))
+cached.eval()
+print(same(cached(x), plain(x)))
+"""
+    )
+    assert lines == [
+        "HPU Graphs of Sequential: 8 calls, 5 replayed, 3 captured, 0 run without a graph",
+        "True",
+        "True",
+    ]
+
+
+def test_module_cacher_captures_only_between_capture_start_and_capture_end(lazy):
+    lines = lazy(
+        """
+        calls = []
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.full((1,), 3.0, device="hpu"))
+            def forward(self, x):
+                calls.append(len(x))
+                return x * self.weight
+        model = torch.hpu.ModuleCacher()(Model())
+
+        def run(*sizes):
+            calls.clear()
+            results = [model(torch.ones(size, device="hpu")).tolist() for size in sizes]
+            print(calls, results == [[3.0] * size for size in sizes], model.is_hpugraph_tracing())
+
+        run(1, 1)
+        model.capture_end()
+        run(1, 2, 2)
+        model.capture_start()
+        run(1, 2, 2)
+        """
+    )
+    assert lines == ["[1] True True", "[2, 2] True False", "[2] True True"]
+
+
+def test_module_cacher_runs_each_batch_once(lazy):
+    lines = lazy(
+        """
+        import copy
+        from torch import nn
+        torch.manual_seed(0)
+        plain = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)).to("hpu")
+        cached = torch.hpu.ModuleCacher()(copy.deepcopy(plain), inplace=False)
+        for _ in range(3):
+            x = torch.randn(8, 4, device="hpu")
+            outputs = []
+            for model in (plain, cached):
+                torch.manual_seed(1)
+                outputs.append(model(x).tolist())
+            print(outputs[0] == outputs[1])
+        print([model[1].num_batches_tracked.item() for model in (plain, cached)])
+        """
+    )
+    assert lines == ["True", "True", "True", "[3, 3]"]
+
+
+def test_a_backward_that_a_later_forward_has_overwritten_is_refused(lazy):
+    (line,) = lazy(
+        MODEL
+        + """
+cached = torch.hpu.ModuleCacher()(other)
+x = torch.ones(3, 8, device="hpu")
+first, second = cached(x).sum(), cached(x).sum()
+second.backward()
+try:
+    first.backward()
+except RuntimeError as error:
+    print(error)
+"""
+    )
+    assert "call backward() before the next forward" in line
+
+
+def test_module_cacher_wants_named_arguments(lazy):
+    (line,) = lazy(
+        """
+        class Model(torch.nn.Module):
+            def forward(self, *parts):
+                return parts[0]
+        try:
+            torch.hpu.ModuleCacher()(Model())
+        except TypeError as error:
+            print(error)
+        """
+    )
+    assert line.startswith("Model.forward takes *parts without a name")
+
+
+def test_step_closures_run_once_after_the_next_mark(lazy):
+    assert lazy(
+        """
+        x = torch.zeros(1, device="hpu")
+        htcore.add_step_closure(lambda text: print(text, x.item()), ("then",))
+        htcore.add_step_closure(lambda: 1 / 0)
+        htcore.add_step_closure(print, ("last",))
+        x += 1
+        print("before")
+        htcore.mark_step()
+        htcore.mark_step()
+        """
+    ) == ["before", "then 1.0", "last"]
+
+
+def test_a_step_closure_that_raises_is_logged_with_its_name_and_traceback(lazy):
+    first, *traceback, last = lazy(
+        """
+        import io, logging
+        text = io.StringIO()
+        handler = logging.StreamHandler(text)
+        logger = logging.getLogger("habana_frameworks.torch")
+        logger.addHandler(handler)
+        def report(loss):
+            raise ValueError(f"the loss is {loss}")
+        htcore.add_step_closure(report, (7,))
+        htcore.mark_step()
+        logger.removeHandler(handler)
+        print(text.getvalue().strip())
+        """
+    )
+    assert first == "The step closure report failed"
+    assert any('"cell.py", line 8, in report' in line for line in traceback)
+    assert last == "ValueError: the loss is 7"
+
+
+def test_in_eager_mode_module_cacher_leaves_the_model_as_it_is(torch):
+    model = torch.nn.Linear(2, 1).to("hpu")
+    x = torch.ones(3, 2, device="hpu")
+    expected = model(x)
+    assert torch.equal(torch.hpu.ModuleCacher()(model)(x), expected)
