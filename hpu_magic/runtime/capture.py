@@ -67,7 +67,8 @@ class Capture:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any
     ) -> None:
         if self._context is not None:
-            recorder = self._stop_recording(kind, error, traceback)
+            recorder = self._recorder
+            self._stop_recording(kind, error, traceback)
             self._captured.graph.reset()
             if isinstance(error, RuntimeError) and recorder.failed is not None:
                 self._refusal = CaptureRefusal.of(self._captured.name, recorder.failed, error)
@@ -89,17 +90,19 @@ class Capture:
         memory = self._torch.hpu.memory_stats()["InUse"]
         self._start_recording()
         yield True
-        recorder = self._stop_recording(None, None, None)
-        device.synchronize()
         one = self._captured
-        one.operations = recorder.operations
-        one.memory = self._torch.hpu.memory_stats()["InUse"] - memory
+        one.operations = self._recorder.operations
         if not one.operations:
-            one.graph.reset()
-            raise RefusedError(
+            nothing = RefusedError(
                 f"The code of graph {one.name} does nothing on the device, so there is nothing to "
                 f"replay: use tensors on hpu in it."
             )
+            self._stop_recording(RefusedError, nothing, None)
+            one.graph.reset()
+            raise nothing
+        self._stop_recording(None, None, None)
+        device.synchronize()
+        one.memory = self._torch.hpu.memory_stats()["InUse"] - memory
         one.outputs = {
             name: value
             for name, value in self._namespace.items()
@@ -118,12 +121,11 @@ class Capture:
         self._recorder = _recorder()
         self._recorder.__enter__()
 
-    def _stop_recording(self, *error: Any) -> Any:
+    def _stop_recording(self, *error: Any) -> None:
         recorder, context = self._recorder, self._context
         self._recorder = self._context = None
         recorder.__exit__(*error)
         context.__exit__(*error)
-        return recorder
 
 
 def graph(
