@@ -9,6 +9,8 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 
+from hpu_magic.magics.settings import Configured, HPUMagics
+
 # What a line may hold besides the options that the commands declare.
 WORDS = (
     *("--", "-", "---", "--=", "--dtype=bf16", "-h", "--help", "--no-such-option"),
@@ -89,6 +91,39 @@ def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
         assert f"HPUMagics.{name}" in text
     run("%config HPUMagics.time_repeats = 0")
     assert run("%config HPUMagics.time_repeats").result == 5
+
+
+# What an option of these kinds says is about one call.
+NAMES_OF_ONE_CALL = {
+    *("--help", "-h", "--off", "--stop", "--output", "--drop", "--sample", "--inputs"),
+    *("--train", "--infer"),
+}
+
+
+def test_every_other_option_has_a_default_that_config_sets(shell):
+    for name in commands(shell):
+        magic = shell.find_line_magic(name) or shell.find_cell_magic(name)
+        for action in magic.parser._actions:
+            if action.option_strings and NAMES_OF_ONE_CALL.isdisjoint(action.option_strings):
+                assert isinstance(action.default, Configured), (name, action.option_strings)
+                assert action.default.name in HPUMagics.class_trait_names(config=True)
+
+
+def test_a_configured_default_is_in_force_until_the_option_is_given(run, torch, tmp_path):
+    run("%config HPUMagics.profile_trace = False")
+    try:
+        run("%%hpu_profile -o quiet\nx = torch.ones(2, device='hpu') + 1")
+        run(f"%%hpu_profile --trace --dir {tmp_path} -o loud\nx = torch.ones(2, device='hpu') + 1")
+        assert run("quiet.trace").result is None
+        assert run("loud.trace").result is not None
+    finally:
+        run("%config HPUMagics.profile_trace = True")
+    with_lists = run("%config HPUMagics.autocast_lower = 'no_such_operator'")
+    try:
+        assert with_lists.error is None
+        assert "no_such_operator" in run("%%hpu_autocast\nx = 1").err
+    finally:
+        run("%config HPUMagics.autocast_lower = ''")
 
 
 def test_misspelt_option_is_named_with_the_right_one(run):

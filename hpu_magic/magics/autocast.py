@@ -43,10 +43,16 @@ class AutocastMagics(CommandMagics):
     @argument("--off", action="store_true", help="run this cell without autocast")
     @argument(
         "--lower",
+        default=Configured("autocast_lower"),
         metavar="LIST",
         help="operators in lower precision: comma-separated, a file with one a line, or default",
     )
-    @argument("--fp32", metavar="LIST", help="operators in float32, given likewise")
+    @argument(
+        "--fp32",
+        default=Configured("autocast_fp32"),
+        metavar="LIST",
+        help="operators in float32, given likewise",
+    )
     @argument(
         "--level",
         choices=["O1", "O2"],
@@ -89,7 +95,10 @@ class AutocastMagics(CommandMagics):
             self._switch_off()
         elif options.switch == "on":
             self._switch_on(options)
-        elif options.lower or options.fp32:
+        elif (options.lower, options.fp32) != (
+            self.settings.autocast_lower,
+            self.settings.autocast_fp32,
+        ):
             raise UsageError("%hpu_autocast needs on or off, or a cell: type %hpu_autocast on.")
         standing = self._standing
         return AutocastState(standing.dtype if standing else None, self.call(operators.in_force))
@@ -116,8 +125,8 @@ class AutocastMagics(CommandMagics):
                 autocast,
                 options.dtype,
                 enabled=not options.off,
-                lower=options.lower,
-                fp32=options.fp32,
+                lower=options.lower or None,
+                fp32=options.fp32 or None,
                 level=options.level,
                 verbose=options.verbose,
             )

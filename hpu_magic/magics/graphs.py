@@ -62,7 +62,14 @@ class GraphMagics(CommandMagics):
     @line_magic
     @magic_arguments()
     @argument("name", metavar="NAME", help="the graph")
-    @argument("-n", "--number", type=int, default=1, metavar="N", help="number of replays")
+    @argument(
+        "-n",
+        "--number",
+        type=int,
+        default=Configured("graph_replays"),
+        metavar="N",
+        help="number of replays",
+    )
     def hpu_replay(self, line: str) -> ReplayReport:
         """Replay a captured cell on what its inputs are now.
 
@@ -105,7 +112,13 @@ class GraphMagics(CommandMagics):
     @argument("--train", action="store_true", help="for training: forward and backward pass")
     @argument("--infer", action="store_true", help="for inference: forward pass without gradients")
     @argument("--sample", metavar="X", help="a tensor, or a tuple of tensors, to capture with now")
-    @argument("--max-graphs", type=int, metavar="N", help="most graphs to keep, one for each shape")
+    @argument(
+        "--max-graphs",
+        type=int,
+        default=Configured("wrap_max_graphs"),
+        metavar="N",
+        help="most graphs to keep, one for each shape",
+    )
     @RESTART
     def hpu_wrap(self, line: str) -> WrapReport:
         """Let a module replay HPU Graphs, by the vendor's own wrappers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import cell_magic, magics_class
@@ -31,7 +32,12 @@ class ProfileMagics(CommandMagics):
         metavar="FOLDER",
         help="where to write the trace; the folder is made if need be",
     )
-    @argument("--no-trace", action="store_true", help="show the table only")
+    @argument(
+        "--trace",
+        action=argparse.BooleanOptionalAction,
+        default=Configured("profile_trace"),
+        help="write the trace, or show the table only",
+    )
     @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
     def hpu_profile(self, line: str, cell: str) -> None:
         """Profile a cell: the costliest operators as a table, and a trace file.
@@ -52,6 +58,6 @@ class ProfileMagics(CommandMagics):
         options = self.parse(self.hpu_profile, line, cell=True)
         self.check_name(options.output)
         return profile(
-            None if options.no_trace else options.dir,
+            options.dir if options.trace else None,
             keep=lambda report: self.keep(options.output, report),
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.settings import Configured
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.release import ReleaseReport
@@ -21,7 +23,8 @@ class ReleaseMagics(CommandMagics):
     @magic_arguments()
     @argument(
         "--restart",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
+        default=Configured("restart"),
         help="restart the kernel, which hands the card back; variables are lost",
     )
     def hpu_release(self, line: str) -> ReleaseReport:

@@ -1,6 +1,8 @@
-"""Defaults of every option, set with ``%config HPUMagics.name = value``."""
+"""Defaults of the options, set with ``%config HPUMagics.name = value``."""
 
 from __future__ import annotations
+
+import argparse
 
 from IPython.core.magic_arguments import argument
 from traitlets import Bool, Enum, Float, Int, Unicode
@@ -8,7 +10,11 @@ from traitlets.config import Configurable
 
 
 class HPUMagics(Configurable):
-    """Defaults of the options of the hpu_magic commands; an option that is given wins."""
+    """Defaults of the options of the hpu_magic commands; an option that is given wins.
+
+    Options that name what one call is about, such as a variable, a graph or what to end, have
+    no default.
+    """
 
     device = Unicode("hpu", help="%hpu_to --device: where to move to.").tag(config=True)
     dtype = Enum(
@@ -27,6 +33,12 @@ class HPUMagics(Configurable):
         help="%%hpu_autocast --level; None leaves the operator lists as they were loaded.",
     ).tag(config=True)
     autocast_verbose = Bool(False, help="%%hpu_autocast --verbose.").tag(config=True)
+    autocast_lower = Unicode(
+        "", help="%%hpu_autocast --lower; empty leaves the list as it was loaded."
+    ).tag(config=True)
+    autocast_fp32 = Unicode(
+        "", help="%%hpu_autocast --fp32; empty leaves the list as it was loaded."
+    ).tag(config=True)
     time_runs = Int(
         0, min=0, help="%%hpu_time -n: runs a repeat; 0 chooses by the time of one run."
     ).tag(config=True)
@@ -34,6 +46,14 @@ class HPUMagics(Configurable):
     graph_warmup = Int(1, min=0, help="%%hpu_graph --warmup: runs before the capture.").tag(
         config=True
     )
+    graph_replays = Int(1, min=1, help="%hpu_replay -n: number of replays.").tag(config=True)
+    wrap_max_graphs = Int(
+        None,
+        min=1,
+        allow_none=True,
+        help="%hpu_wrap --max-graphs; None leaves it to the vendor's wrapper.",
+    ).tag(config=True)
+    profile_trace = Bool(True, help="%%hpu_profile --trace: write a trace file.").tag(config=True)
     profile_dir = Unicode(
         "hpu_profile", help="%%hpu_profile --dir: folder that traces are written to."
     ).tag(config=True)
@@ -45,6 +65,10 @@ class HPUMagics(Configurable):
     ).tag(config=True)
     fit_interval = Float(
         0.1, min=0.02, max=60.0, help="%%hpu_fit --interval: seconds between two samples."
+    ).tag(config=True)
+    restart = Bool(
+        False,
+        help="--restart of every command that may need one: restart the kernel without asking.",
     ).tag(config=True)
 
 
@@ -64,6 +88,7 @@ class Configured:
 
 RESTART = argument(
     "--restart",
-    action="store_true",
+    action=argparse.BooleanOptionalAction,
+    default=Configured("restart"),
     help="restart the kernel if the change needs it; variables are lost",
 )
