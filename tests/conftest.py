@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lazy_process import LazyProcess
 
 _PRIVATE = tempfile.mkdtemp(prefix="hpu_magic_tests_")
 atexit.register(shutil.rmtree, _PRIVATE, ignore_errors=True)
@@ -194,6 +195,23 @@ def lazy() -> Iterator[LazyNotebook]:
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def lazy_process() -> Iterator[LazyProcess]:
+    """A bare process in lazy mode, the same one for all tests of a module."""
+    process = LazyProcess()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def forgetful(shell: Any) -> Iterator[None]:
+    """Forget afterwards what the test has the notebook remember."""
+    from hpu_magic.runtime import restart
+
+    yield
+    restart.remember(dict.fromkeys(restart.recall()))
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_every_other_option_has_a_default_that_config_sets(shell):
                 assert action.default.name in HPUMagics.class_trait_names(config=True)
 
 
-def test_a_configured_default_is_in_force_until_the_option_is_given(run, torch, tmp_path):
+def test_a_configured_default_holds_until_the_option_is_given(run, torch, forgetful, tmp_path):
     run("%config HPUMagics.profile_trace = False")
     try:
         run("%%hpu_profile -o quiet\nx = torch.ones(2, device='hpu') + 1")
@@ -165,7 +165,7 @@ def is_run_as_cell(shell, chosen, name):
 
 @pytest.mark.filterwarnings("ignore")  # of what %hpu_time takes for a statement
 def test_ten_thousand_random_lines_for_each_command_give_no_traceback(
-    run, shell, torch, capfd, tmp_path, monkeypatch
+    run, shell, torch, forgetful, capfd, tmp_path, monkeypatch
 ):
     folder = tmp_path / "work"  # a line may name the folder above it, or the home folder
     folder.mkdir()
@@ -189,7 +189,7 @@ def test_ten_thousand_random_lines_for_each_command_give_no_traceback(
 
 
 @pytest.mark.parametrize("body", ["1 / 0", "pass"])
-def test_what_fails_or_is_refused_draws_no_random_numbers(run, shell, torch, body):
+def test_what_fails_or_is_refused_draws_no_random_numbers(run, shell, torch, forgetful, body):
     shell.user_ns.update(model=torch.nn.Linear(1, 1), torch=torch)
     torch.hpu.manual_seed(3)
 

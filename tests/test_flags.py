@@ -30,13 +30,6 @@ def notebook(script, tmp_path):
     return run_cells
 
 
-@pytest.fixture
-def forgetful(shell):
-    """Forget afterwards what the test had remembered."""
-    yield
-    restart.remember(dict.fromkeys(restart.recall()))
-
-
 def test_every_flag_is_complete_and_its_default_is_a_value_it_takes():
     assert len(documented()) >= 100
     for flag in documented().values():

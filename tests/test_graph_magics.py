@@ -8,13 +8,6 @@ from IPython.core.error import UsageError
 from hpu_magic.runtime import restart
 
 
-@pytest.fixture
-def forgetful(shell):
-    """Forget afterwards what the test had remembered."""
-    yield
-    restart.remember(dict.fromkeys(restart.recall()))
-
-
 def test_eager_mode_is_told_that_graphs_need_lazy_mode_and_offered_the_restart(run, shell, torch):
     shell.user_ns["x"] = torch.ones(3, device="hpu")
     for source in ("%%hpu_graph step --inputs x\ny = x + 1", "%hpu_wrap model"):

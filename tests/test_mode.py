@@ -27,13 +27,6 @@ def notebook(script, tmp_path):
     return run_cells
 
 
-@pytest.fixture
-def forgetful(shell):
-    """Forget afterwards what the test had remembered."""
-    yield
-    restart.remember(dict.fromkeys(restart.recall()))
-
-
 def test_mode_asked_for_before_torch_is_loaded_is_taken(notebook):
     out = notebook(
         "%load_ext hpu_magic",

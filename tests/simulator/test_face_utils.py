@@ -304,8 +304,8 @@ def test_cprofile_writes_a_file_a_block(utils, tmp_path):
     assert "dumps" in called
 
 
-def test_cleared_recipes_compile_again(lazy):
-    out = lazy(
+def test_cleared_recipes_compile_again(lazy_process):
+    out = lazy_process(
         """
         from habana_frameworks.torch.hpu.metrics import metric_localcontext
         from habana_frameworks.torch.utils import debug
@@ -332,8 +332,8 @@ def test_eager_mode_keeps_no_recipes(torch, utils):
     assert utils.debug._get_jit_cache_size() == 0
 
 
-def test_a_model_tells_which_shapes_compiled(lazy):
-    out = lazy(
+def test_a_model_tells_which_shapes_compiled(lazy_process):
+    out = lazy_process(
         """
         from habana_frameworks.torch.utils import experimental
         model = torch.nn.Linear(4, 1).to("hpu")

@@ -39,8 +39,8 @@ MOVE_IT = 'a graph takes its inputs on the device: move it with .to("hpu").'
     ],
 )
 @pytest.mark.parametrize("replay", ["graph.replayV3(", "graph.replayV2([x, z], "])
-def test_a_refused_input_is_named_and_nothing_is_copied_or_replayed(lazy, replay, bad, said):
-    assert lazy(
+def test_a_refused_input_is_named_and_nothing_is_replayed(lazy_process, replay, bad, said):
+    assert lazy_process(
         CAPTURED
         + f"""
 refused(lambda: {replay}[three, {bad}]))
@@ -49,13 +49,13 @@ print(x.tolist(), y.tolist())
     ) == [said, "[1.0, 1.0] [11.0, 11.0]"]
 
 
-def test_too_few_inputs_are_refused_with_both_numbers(lazy):
-    (line,) = lazy(CAPTURED + "\nrefused(lambda: graph.replayV3([three]))")
+def test_too_few_inputs_are_refused_with_both_numbers(lazy_process):
+    (line,) = lazy_process(CAPTURED + "\nrefused(lambda: graph.replayV3([three]))")
     assert "captured with 2 input tensors and got 1; pass as many" in line
 
 
-def test_a_wrapped_function_refuses_a_host_input_before_and_after_its_capture(lazy):
-    assert lazy(
+def test_a_wrapped_function_refuses_a_host_input_before_and_after_its_capture(lazy_process):
+    assert lazy_process(
         """
         calls = []
         def double(x):
@@ -87,8 +87,8 @@ def test_a_wrapped_function_refuses_a_host_input_before_and_after_its_capture(la
     ]
 
 
-def test_a_wrapped_module_that_bypasses_its_graphs_judges_inputs_itself(lazy):
-    assert lazy(
+def test_a_wrapped_module_that_bypasses_its_graphs_judges_inputs_itself(lazy_process):
+    assert lazy_process(
         """
         class Mover(torch.nn.Module):
             def forward(self, x):
@@ -99,8 +99,8 @@ def test_a_wrapped_module_that_bypasses_its_graphs_judges_inputs_itself(lazy):
     ) == ["[2.0]"]
 
 
-def test_make_graphed_callables_refuses_host_samples_and_host_inputs(lazy):
-    assert lazy(
+def test_make_graphed_callables_refuses_host_samples_and_host_inputs(lazy_process):
+    assert lazy_process(
         """
         def refused(call):
             try:
@@ -116,8 +116,8 @@ def test_make_graphed_callables_refuses_host_samples_and_host_inputs(lazy):
     ) == [f"Input 0 is on cpu and {MOVE_IT}"] * 2 + ["[1.0, 1.0] False"]
 
 
-def test_module_cacher_refuses_a_host_input_and_keeps_its_graphs(lazy):
-    assert lazy(
+def test_module_cacher_refuses_a_host_input_and_keeps_its_graphs(lazy_process):
+    assert lazy_process(
         """
         calls = []
         class Model(torch.nn.Module):
@@ -141,8 +141,8 @@ def test_module_cacher_refuses_a_host_input_and_keeps_its_graphs(lazy):
     ) == [f"Input 0 is on cpu and {MOVE_IT}"] * 2 + ["1"]
 
 
-def test_copy_to_brings_host_tensors_to_the_device(lazy):
-    assert lazy(
+def test_copy_to_brings_host_tensors_to_the_device(lazy_process):
+    assert lazy_process(
         """
         from habana_frameworks.torch.hpu.graphs import copy_to
         own = {"x": torch.zeros(2, device="hpu")}
@@ -151,8 +151,8 @@ def test_copy_to_brings_host_tensors_to_the_device(lazy):
     ) == ["True [1.0, 1.0]"]
 
 
-def test_after_clear_inputs_a_graph_takes_none(lazy):
-    (line, values) = lazy(
+def test_after_clear_inputs_a_graph_takes_none(lazy_process):
+    (line, values) = lazy_process(
         CAPTURED
         + """
 graph.clear_inputs()
@@ -166,8 +166,8 @@ print(y.tolist(), graph.get_user_input_match_indices())
     assert values == "[21.0, 21.0] []"
 
 
-def test_a_graph_is_captured_on_the_stream_it_is_given(lazy):
-    assert lazy(
+def test_a_graph_is_captured_on_the_stream_it_is_given(lazy_process):
+    assert lazy_process(
         """
         stream, before = torch.hpu.Stream(), torch.hpu.current_stream()
         x = torch.ones(2, device="hpu")
@@ -183,8 +183,8 @@ def test_a_graph_is_captured_on_the_stream_it_is_given(lazy):
     ) == ["True", "True", "[6.0, 6.0]"]
 
 
-def test_a_mark_step_inside_a_capture_leaves_both_parts_in_the_replay(lazy):
-    assert lazy(
+def test_a_mark_step_inside_a_capture_leaves_both_parts_in_the_replay(lazy_process):
+    assert lazy_process(
         """
         x = torch.ones(2, device="hpu")
         graph = torch.hpu.HPUGraph()
@@ -199,8 +199,8 @@ def test_a_mark_step_inside_a_capture_leaves_both_parts_in_the_replay(lazy):
     ) == ["[3.0, 3.0] [30.0, 30.0]"]
 
 
-def test_the_mode_is_read_once(lazy):
-    assert lazy(
+def test_the_mode_is_read_once(lazy_process):
+    assert lazy_process(
         """
         import os
         os.environ["PT_HPU_LAZY_MODE"] = "0"
@@ -218,8 +218,8 @@ def test_the_mode_is_read_once(lazy):
     ) == ["[5.0]"]
 
 
-def test_a_refused_capture_gives_its_memory_back(lazy):
-    assert lazy(
+def test_a_refused_capture_gives_its_memory_back(lazy_process):
+    assert lazy_process(
         """
         import gc
         x = torch.ones(1024, device="hpu")
@@ -244,8 +244,8 @@ def test_a_refused_capture_gives_its_memory_back(lazy):
     ) == ["0"]
 
 
-def test_a_step_closure_that_raises_keeps_no_memory(lazy):
-    assert lazy(
+def test_a_step_closure_that_raises_keeps_no_memory(lazy_process):
+    assert lazy_process(
         """
         import gc
         def fail(tensor):
@@ -266,8 +266,8 @@ def test_a_step_closure_that_raises_keeps_no_memory(lazy):
     ) == ["0"]
 
 
-def test_a_recorded_tensor_changes_its_shape_in_place(lazy):
-    assert lazy(
+def test_a_recorded_tensor_changes_its_shape_in_place(lazy_process):
+    assert lazy_process(
         """
         x = torch.arange(6.0, device="hpu").view(2, 3) + 1
         x.t_()

@@ -32,8 +32,8 @@ def held(run):
 """
 
 
-def test_a_wrapped_function_holds_its_outputs_only(lazy):
-    same, *lines, moved = lazy(
+def test_a_wrapped_function_holds_its_outputs_only(lazy_process):
+    same, *lines, moved = lazy_process(
         LONG
         + """
 x, new = values(1), values(2)
@@ -57,8 +57,8 @@ print(after["InUse"] - before["InUse"], after["MaxInUse"] - before["MaxInUse"])
     assert moved == "0 0"
 
 
-def test_a_freed_result_that_escaped_says_why_it_is_gone(lazy):
-    said, after = lazy(
+def test_a_freed_result_that_escaped_says_why_it_is_gone(lazy_process):
+    said, after = lazy_process(
         LONG
         + """
 escaped = []
@@ -80,8 +80,8 @@ print(close(graphed(values(2)), values(2) * 2 + 1))
 
 
 @pytest.mark.parametrize("wrap", ["make_graphed_callables", "ModuleCacher"])
-def test_training_frees_what_only_backward_reads(lazy, wrap):
-    same, cached, cacheless = lazy(
+def test_training_frees_what_only_backward_reads(lazy_process, wrap):
+    same, cached, cacheless = lazy_process(
         LONG
         + f"""
 import copy
@@ -122,8 +122,8 @@ print(*used, sep=chr(10))
     assert int(cached) - int(cacheless) >= 6 * 256 * KIB
 
 
-def test_the_environment_switches_the_cache_off_for_all(lazy):
-    assert lazy(
+def test_the_environment_switches_the_cache_off_for_all(lazy_process):
+    assert lazy_process(
         LONG
         + """
 import os

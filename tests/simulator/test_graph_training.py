@@ -3,8 +3,8 @@
 from lazy_process import MODEL
 
 
-def test_graphed_training_equals_plain_training(lazy):
-    lines = lazy(
+def test_graphed_training_equals_plain_training(lazy_process):
+    lines = lazy_process(
         MODEL
         + """
 sample = (torch.randn(4, 8, device="hpu", requires_grad=True),)
@@ -27,8 +27,8 @@ print(same(graphed(torch.ones(9, 8, device="hpu")), plain(torch.ones(9, 8, devic
     assert lines == ["True", "True"]
 
 
-def test_a_wrong_shape_for_a_graphed_callable_is_refused_with_both(lazy):
-    (line,) = lazy(
+def test_a_wrong_shape_for_a_graphed_callable_is_refused_with_both(lazy_process):
+    (line,) = lazy_process(
         MODEL
         + """
 graphed = torch.hpu.make_graphed_callables(other, (torch.ones(4, 8, device="hpu"),))
@@ -42,8 +42,8 @@ except RuntimeError as error:
     assert "[4, 8]" in line
 
 
-def test_unused_inputs_are_refused_unless_they_are_allowed(lazy):
-    lines = lazy(
+def test_unused_inputs_are_refused_unless_they_are_allowed(lazy_process):
+    lines = lazy_process(
         """
         def triple(used, unused):
             return used * 3
@@ -87,8 +87,8 @@ def test_unused_inputs_are_refused_unless_they_are_allowed(lazy):
     assert lines == [refused, "False", "[3.0, 3.0] None", refused, "False", "[2.0] None"]
 
 
-def test_what_cannot_be_graphed_is_an_assertion_error(lazy):
-    lines = lazy(
+def test_what_cannot_be_graphed_is_an_assertion_error(lazy_process):
+    lines = lazy_process(
         MODEL
         + """
 def refused(callable, sample):
@@ -113,8 +113,8 @@ refused(other, (torch.ones(4, 8, device="hpu"),))
     ]
 
 
-def test_module_cacher_trains_as_the_plain_model_and_evicts_the_least_used(lazy):
-    lines = lazy(
+def test_module_cacher_trains_as_the_plain_model_and_evicts_the_least_used(lazy_process):
+    lines = lazy_process(
         MODEL
         + """
 cached = torch.hpu.ModuleCacher(max_graphs=2)(other, use_lfu=True, verbose=True, log_frequency=8)
@@ -137,8 +137,8 @@ print(same(cached(x), plain(x)))
     ]
 
 
-def test_module_cacher_captures_only_between_capture_start_and_capture_end(lazy):
-    lines = lazy(
+def test_module_cacher_captures_only_between_capture_start_and_capture_end(lazy_process):
+    lines = lazy_process(
         """
         calls = []
         class Model(torch.nn.Module):
@@ -165,8 +165,8 @@ def test_module_cacher_captures_only_between_capture_start_and_capture_end(lazy)
     assert lines == ["[1] True True", "[2, 2] True False", "[2] True True"]
 
 
-def test_module_cacher_runs_each_batch_once(lazy):
-    lines = lazy(
+def test_module_cacher_runs_each_batch_once(lazy_process):
+    lines = lazy_process(
         """
         import copy
         from torch import nn
@@ -186,8 +186,8 @@ def test_module_cacher_runs_each_batch_once(lazy):
     assert lines == ["True", "True", "True", "[3, 3]"]
 
 
-def test_a_backward_that_a_later_forward_has_overwritten_is_refused(lazy):
-    (line,) = lazy(
+def test_a_backward_that_a_later_forward_has_overwritten_is_refused(lazy_process):
+    (line,) = lazy_process(
         MODEL
         + """
 cached = torch.hpu.ModuleCacher()(other)
@@ -203,8 +203,8 @@ except RuntimeError as error:
     assert "call backward() before the next forward" in line
 
 
-def test_module_cacher_wants_named_arguments(lazy):
-    (line,) = lazy(
+def test_module_cacher_wants_named_arguments(lazy_process):
+    (line,) = lazy_process(
         """
         class Model(torch.nn.Module):
             def forward(self, *parts):
@@ -218,8 +218,8 @@ def test_module_cacher_wants_named_arguments(lazy):
     assert line.startswith("Model.forward takes *parts without a name")
 
 
-def test_step_closures_run_once_after_the_next_mark(lazy):
-    assert lazy(
+def test_step_closures_run_once_after_the_next_mark(lazy_process):
+    assert lazy_process(
         """
         x = torch.zeros(1, device="hpu")
         htcore.add_step_closure(lambda text: print(text, x.item()), ("then",))
@@ -233,8 +233,8 @@ def test_step_closures_run_once_after_the_next_mark(lazy):
     ) == ["before", "then 1.0", "last"]
 
 
-def test_a_step_closure_that_raises_is_logged_with_its_name_and_traceback(lazy):
-    first, *traceback, last = lazy(
+def test_a_step_closure_that_raises_is_logged_with_its_name_and_traceback(lazy_process):
+    first, *traceback, last = lazy_process(
         """
         import io, logging
         text = io.StringIO()

@@ -15,8 +15,8 @@ print(torch.hpu.is_current_stream_capturing(), (torch.ones(2, device="hpu") + 1)
 """
 
 
-def test_replay_computes_into_the_captured_tensors(lazy):
-    assert lazy(
+def test_replay_computes_into_the_captured_tensors(lazy_process):
+    assert lazy_process(
         """
         x = torch.ones(3, device="hpu")
         graph = torch.hpu.HPUGraph()
@@ -31,8 +31,8 @@ def test_replay_computes_into_the_captured_tensors(lazy):
     ) == ["[3.0, 3.0, 3.0]", "[11.0, 11.0, 11.0] True"]
 
 
-def test_a_dry_run_executes_nothing_before_the_first_replay(lazy):
-    assert lazy(
+def test_a_dry_run_executes_nothing_before_the_first_replay(lazy_process):
+    assert lazy_process(
         """
         total = torch.zeros(1, device="hpu")
         graph = torch.hpu.HPUGraph()
@@ -46,8 +46,8 @@ def test_a_dry_run_executes_nothing_before_the_first_replay(lazy):
     ) == ["0.0", "2.0"]
 
 
-def test_replay_v2_and_v3_fill_the_inputs_first(lazy):
-    assert lazy(
+def test_replay_v2_and_v3_fill_the_inputs_first(lazy_process):
+    assert lazy_process(
         """
         x = torch.ones(2, device="hpu")
         graph = torch.hpu.HPUGraph()
@@ -85,14 +85,14 @@ def test_replay_v2_and_v3_fill_the_inputs_first(lazy):
         ),
     ],
 )
-def test_a_refused_capture_ends_and_leaves_the_device_usable(lazy, line, refusal):
-    said, after = lazy(REFUSED.format(line=line))
+def test_a_refused_capture_ends_and_leaves_the_device_usable(lazy_process, line, refusal):
+    said, after = lazy_process(REFUSED.format(line=line))
     assert refusal in said
     assert after == "False [2.0, 2.0]"
 
 
-def test_a_fallback_that_a_capture_refuses_is_not_counted(lazy):
-    said, before, after = lazy(
+def test_a_fallback_that_a_capture_refuses_is_not_counted(lazy_process):
+    said, before, after = lazy_process(
         """
         from habana_frameworks.torch.utils.debug import _get_fallback_op_count
         x = torch.eye(3, device="hpu")
@@ -111,8 +111,8 @@ def test_a_fallback_that_a_capture_refuses_is_not_counted(lazy):
     assert before == after
 
 
-def test_a_graph_whose_capture_was_refused_ends_no_other_capture(lazy):
-    assert lazy(
+def test_a_graph_whose_capture_was_refused_ends_no_other_capture(lazy_process):
+    assert lazy_process(
         """
         first, second = torch.hpu.HPUGraph(), torch.hpu.HPUGraph()
         x = torch.ones(2, device="hpu")
@@ -133,8 +133,8 @@ def test_a_graph_whose_capture_was_refused_ends_no_other_capture(lazy):
     ) == ["True", "[6.0, 6.0]"]
 
 
-def test_inputs_are_marked_only_while_capturing(lazy):
-    (said,) = lazy(
+def test_inputs_are_marked_only_while_capturing(lazy_process):
+    (said,) = lazy_process(
         """
         try:
             torch.hpu.HPUGraph().mark_user_inputs([])
@@ -145,8 +145,8 @@ def test_inputs_are_marked_only_while_capturing(lazy):
     assert said == "GRAPH:: mark_user_inputs must be while capturing in progress"
 
 
-def test_calls_out_of_order_are_refused_and_leave_the_recorder_empty(lazy):
-    end, replay, empty, after_reset, left = lazy(
+def test_calls_out_of_order_are_refused_and_leave_the_recorder_empty(lazy_process):
+    end, replay, empty, after_reset, left = lazy_process(
         """
         graph = torch.hpu.HPUGraph()
         x = torch.ones(2, device="hpu")
@@ -181,8 +181,8 @@ def test_calls_out_of_order_are_refused_and_leave_the_recorder_empty(lazy):
     assert left == "0 False tensor(2., device='hpu:0')"
 
 
-def test_a_function_that_hands_its_inputs_on_may_be_wrapped(lazy):
-    assert lazy(
+def test_a_function_that_hands_its_inputs_on_may_be_wrapped(lazy_process):
+    assert lazy_process(
         """
         same = torch.hpu.wrap_in_hpu_graph(torch.nn.Identity())
         print([same(torch.full((1,), each, device="hpu")).item() for each in (1.0, 2.0)])
@@ -190,8 +190,8 @@ def test_a_function_that_hands_its_inputs_on_may_be_wrapped(lazy):
     ) == ["[1.0, 2.0]"]
 
 
-def test_the_host_may_give_a_capture_constants_and_no_new_values(lazy):
-    assert lazy(
+def test_the_host_may_give_a_capture_constants_and_no_new_values(lazy_process):
+    assert lazy_process(
         """
         x = torch.ones(2, device="hpu")
         graph = torch.hpu.HPUGraph()
@@ -204,8 +204,8 @@ def test_the_host_may_give_a_capture_constants_and_no_new_values(lazy):
     ) == ["[6.0, 8.0]"]
 
 
-def test_replaying_moves_no_memory(lazy):
-    assert lazy(
+def test_replaying_moves_no_memory(lazy_process):
+    assert lazy_process(
         """
         x = torch.ones(64, 64, device="hpu")
         graph = torch.hpu.HPUGraph()
@@ -227,8 +227,8 @@ def test_replaying_moves_no_memory(lazy):
     ) == ["0", "True"]
 
 
-def test_a_replay_computes_convolutions_where_the_captured_tensors_are(lazy):
-    assert lazy(
+def test_a_replay_computes_convolutions_where_the_captured_tensors_are(lazy_process):
+    assert lazy_process(
         """
         from torch import nn
         model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.MaxPool2d(2)).to("hpu")
@@ -250,8 +250,8 @@ def test_a_replay_computes_convolutions_where_the_captured_tensors_are(lazy):
     ) == ["True", "True", "True", "True"]
 
 
-def test_a_captured_tensor_that_is_copied_while_graphs_replay_keeps_its_copy(lazy):
-    assert lazy(
+def test_a_captured_tensor_that_is_copied_while_graphs_replay_keeps_its_copy(lazy_process):
+    assert lazy_process(
         """
         x = torch.ones(4, 256, 256, device="hpu")
         graph = torch.hpu.HPUGraph()
@@ -267,8 +267,8 @@ def test_a_captured_tensor_that_is_copied_while_graphs_replay_keeps_its_copy(laz
     ) == ["True 0.5 0.5 0.5"]
 
 
-def test_a_wrapped_module_gives_the_modules_results_for_every_kind_of_input(lazy):
-    lines = lazy(
+def test_a_wrapped_module_gives_the_modules_results_for_every_kind_of_input(lazy_process):
+    lines = lazy_process(
         MODEL
         + """
 wrapped = torch.hpu.wrap_in_hpu_graph(other.eval())
@@ -290,8 +290,8 @@ with torch.no_grad():
     assert lines == ["True", *4 * ["True True"], *4 * ["True"]]
 
 
-def test_a_wrapped_function_captures_once_for_each_kind_of_input(lazy):
-    lines = lazy(
+def test_a_wrapped_function_captures_once_for_each_kind_of_input(lazy_process):
+    lines = lazy_process(
         """
         calls = []
         def double(x, by=2):
@@ -313,8 +313,8 @@ def test_a_wrapped_function_captures_once_for_each_kind_of_input(lazy):
     ]
 
 
-def test_warmup_mode_hands_the_last_results_back_and_runs_only_what_was_recorded(lazy):
-    assert lazy(
+def test_warmup_mode_hands_the_last_results_back_and_runs_only_what_was_recorded(lazy_process):
+    assert lazy_process(
         """
         calls = []
         class Double(torch.nn.Module):
@@ -335,8 +335,8 @@ def test_warmup_mode_hands_the_last_results_back_and_runs_only_what_was_recorded
     ) == ["[2.0, 2.0] 1", "1", "True", "0 [2.0, 2.0]", "[10.0, 10.0] 1"]
 
 
-def test_the_cache_key_is_made_of_shapes_views_values_and_autocast(lazy):
-    (line,) = lazy(
+def test_the_cache_key_is_made_of_shapes_views_values_and_autocast(lazy_process):
+    (line,) = lazy_process(
         """
         from habana_frameworks.torch.hpu.graphs import input_hash
         x = torch.ones(2, 3, device="hpu")
@@ -355,8 +355,8 @@ def test_the_cache_key_is_made_of_shapes_views_values_and_autocast(lazy):
     assert line == "[True, True, False, False, False]"
 
 
-def test_an_input_of_another_dtype_is_refused_with_both(lazy):
-    (line,) = lazy(
+def test_an_input_of_another_dtype_is_refused_with_both(lazy_process):
+    (line,) = lazy_process(
         """
         graphed = torch.hpu.wrap_in_hpu_graph_func(lambda x: x + 1)
         graphed(torch.ones(2, device="hpu"))

@@ -8,8 +8,8 @@ import pytest
 FALLBACK = "torch.linalg.lstsq(torch.eye(2, device='hpu'), torch.eye(2, device='hpu'))"
 
 
-def test_a_new_shape_compiles_and_a_known_one_does_not(lazy):
-    assert lazy(
+def test_a_new_shape_compiles_and_a_known_one_does_not(lazy_process):
+    assert lazy_process(
         """
         from habana_frameworks.torch.hpu.metrics import metric_localcontext
 
@@ -26,8 +26,8 @@ def test_a_new_shape_compiles_and_a_known_one_does_not(lazy):
     ) == ["[1, 0, 1, 0, 0]", "True"]
 
 
-def test_what_looks_at_the_devices_progress_runs_what_was_recorded(lazy):
-    assert lazy(
+def test_what_looks_at_the_devices_progress_runs_what_was_recorded(lazy_process):
+    assert lazy_process(
         """
         from hpu_magic.simulator import engine
         x = torch.ones(2, device="hpu")
@@ -115,8 +115,8 @@ def test_a_full_graph_runs_by_itself(script, limit):
     assert out.splitlines() == ["0", "1", "0", "[16.0, 16.0, 16.0]"]
 
 
-def test_the_mark_of_an_iteration_runs_closures_and_nothing_else(lazy):
-    assert lazy(
+def test_the_mark_of_an_iteration_runs_closures_and_nothing_else(lazy_process):
+    assert lazy_process(
         """
         from hpu_magic.simulator import engine
         x = torch.ones(2, device="hpu") + 1
