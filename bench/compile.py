@@ -1,8 +1,9 @@
-"""One training step through torch.compile(backend="hpu_backend") against the same step in eager."""
+"""Training and inference through torch.compile(backend="hpu_backend") against eager."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,9 +31,27 @@ def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], *, com
     return step
 
 
-def figures() -> Iterator[Figure]:
-    def pair(build: Callable[[], nn.Module], batch: tuple[int, ...]) -> list[Callable[[], float]]:
-        torch._dynamo.reset()
-        return [training_step(build, batch, compiled=compiled) for compiled in (False, True)]
+def inference(build: Callable[[], nn.Module], batch: tuple[int, ...], *, compiled: bool):
+    """Return a function that predicts one batch on the device, and reads one value of it."""
+    torch.manual_seed(0)
+    model = build().to("hpu").eval()
+    run = torch.compile(model, backend="hpu_backend") if compiled else model
+    inputs = torch.randn(batch, device="hpu")
 
-    return step_ratios("hpu_backend / eager", pair)
+    @torch.no_grad()
+    def predict() -> float:
+        return run(inputs)[0, 0].item()
+
+    return predict
+
+
+def figures() -> Iterator[Figure]:
+    for what, step in (("training step", training_step), ("inference", inference)):
+
+        def pair(
+            build: Callable[[], nn.Module], batch: tuple[int, ...], step: Any = step
+        ) -> list[Callable[[], float]]:
+            torch._dynamo.reset()
+            return [step(build, batch, compiled=compiled) for compiled in (False, True)]
+
+        yield from step_ratios("hpu_backend / eager", pair, what)

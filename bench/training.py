@@ -74,6 +74,7 @@ MODELS = (
 def step_ratios(
     compared: str,
     pair: Callable[[Callable[[], nn.Module], tuple[int, ...]], list[Callable[[], float]]],
+    what: str = "training step",
 ) -> Iterator[Figure]:
     """Yield a figure a model; `pair` makes its baseline step and its candidate step."""
     for name, build, batch, rounds in MODELS:
@@ -82,7 +83,7 @@ def step_ratios(
             for step in steps:
                 step()
         value = median_ratio(in_turn(*steps, rounds))
-        yield Figure(f"training step, {name}: {compared}", value, "ratio", TARGET)
+        yield Figure(f"{what}, {name}: {compared}", value, "ratio", TARGET)
 
 
 def figures() -> Iterator[Figure]:
