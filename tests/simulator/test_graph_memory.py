@@ -79,6 +79,25 @@ print(close(graphed(values(2)), values(2) * 2 + 1))
     assert after == "True"
 
 
+def test_results_in_an_object_are_kept(lazy_process):
+    assert lazy_process(
+        LONG
+        + """
+import dataclasses
+@dataclasses.dataclass
+class Answer:
+    scores: torch.Tensor
+    states: list
+graphed = torch.hpu.wrap_in_hpu_graph_func(
+    lambda x: Answer(x * 2, [x + 1]), disable_tensor_cache=True
+)
+graphed(values(1))
+answer = graphed(values(2))
+print(close(answer.scores, values(2) * 2), close(answer.states[0], values(2) + 1))
+"""
+    ) == ["True True"]
+
+
 @pytest.mark.parametrize("wrap", ["make_graphed_callables", "ModuleCacher"])
 def test_training_frees_what_only_backward_reads(lazy_process, wrap):
     same, cached, cacheless = lazy_process(

@@ -11,7 +11,14 @@ import torch
 from hpu_magic.simulator import engine
 
 from ._capture import HPUGraph, WrappedGraph, graph, require_lazy
-from ._graph_inputs import check, check_device, fixed_copy, input_hash, tensors_of
+from ._graph_inputs import (
+    check,
+    check_device,
+    fixed_copy,
+    input_hash,
+    tensors_of,
+    tensors_within,
+)
 from ._graphed_callables import without_tensor_cache
 
 
@@ -27,7 +34,8 @@ class CachedParams:
     def free_inputs(self) -> None:
         """Free the memory of the inputs until the next replay, but what is an output too."""
         self.cleared = True
-        outputs = {tensor.untyped_storage()._cdata for tensor in tensors_of(self.graph_outputs)}
+        returned = tensors_within(self.graph_outputs)
+        outputs = {tensor.untyped_storage()._cdata for tensor in returned}
         for tensor in self.graph_inputs:
             storage = tensor.untyped_storage()
             if storage._cdata not in outputs:
@@ -120,7 +128,7 @@ class _CachedForward:
             captured.mark_user_outputs(tensors_of(outputs))
         found = CachedParams(inputs, outputs, captured)
         if self._cacheless:
-            captured.free_intermediates([*inputs, *tensors_of(outputs)])
+            captured.free_intermediates([*inputs, *tensors_within(outputs)])
         if self._dry_run:
             captured.replay(self._asynchronous)
         self._after_replay(found)

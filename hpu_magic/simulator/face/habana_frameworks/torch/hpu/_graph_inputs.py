@@ -56,6 +56,17 @@ def tensors_of(obj: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_flatten(obj)[0] if isinstance(leaf, torch.Tensor)]
 
 
+def tensors_within(obj: Any) -> list[torch.Tensor]:
+    """Return every tensor of a structure, also those that its objects have as attributes."""
+    found = []
+    for leaf in tree_flatten(obj)[0]:
+        if isinstance(leaf, torch.Tensor):
+            found.append(leaf)
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, type):
+            found += tensors_of(vars(leaf))
+    return found
+
+
 def copy_to(dst: Any, src: Any) -> Any:
     """Copy each tensor of `src` into the one at the same place of `dst`; return `dst`.
 
