@@ -1,6 +1,7 @@
 """Compiling the engine: once, visibly, and with a clear sentence where it cannot be done."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -72,3 +73,49 @@ print(engine.compiled().exists())
     ]
     assert [racer.communicate(timeout=120)[0] for racer in racers] == [b"True\n"] * 3
     assert builds.read_text() == "built\n"
+
+
+def test_a_cached_engine_serves_one_torch_compiler_and_source(monkeypatch, tmp_path):
+    import torch
+
+    compiler = tmp_path / "c++"
+    compiler.write_text(FAKE_COMPILER)
+    compiler.chmod(0o755)
+    sources = tmp_path / "native"
+    shutil.copytree(engine.SOURCES, sources)
+    keys = [engine._key()]
+    for change in (
+        lambda: monkeypatch.setattr(torch, "__version__", "2.6.0"),
+        lambda: monkeypatch.setenv("CXX", str(compiler)),
+        lambda: compiler.write_text(FAKE_COMPILER.replace("fake 1.0", "fake 2.0")),
+        lambda: monkeypatch.setattr(engine, "_FLAGS", ["-O1"]),
+        lambda: (sources / "card.h").write_text("// another\n"),
+        lambda: (sources / "card.h").rename(sources / "cards.h"),
+    ):
+        monkeypatch.setattr(engine, "SOURCES", sources)
+        change()
+        keys.append(engine._key())
+    assert keys[1].startswith("torch-2.6.0-")
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("headers", r"Python's headers are missing \(.*Python\.h\): install them .*python3-dev"),
+        ("ninja", r"ninja was not found: pip install ninja\."),
+    ],
+)
+def test_what_else_a_build_needs_is_named(monkeypatch, tmp_path, missing, said):
+    monkeypatch.setenv("HPU_MAGIC_CACHE", str(tmp_path))
+    if missing == "headers":
+        monkeypatch.setattr(engine.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    else:
+        compiler = tmp_path / "c++"
+        compiler.write_text(FAKE_COMPILER)
+        compiler.chmod(0o755)
+        monkeypatch.setenv("CXX", str(compiler))
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setitem(sys.modules, "ninja", None)
+    with pytest.raises(engine.BuildError, match=said):
+        engine.compiled()
