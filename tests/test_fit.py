@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -285,3 +288,29 @@ def test_script_prints_only_the_table_where_there_is_no_terminal() -> None:
     )
     assert done.stdout.startswith("Fit finished on hpu:0 (simulated GAUDI2)")
     assert "\r" not in done.stdout
+
+
+def test_terminal_shows_one_line_of_progress_with_the_time_left() -> None:
+    slow = """
+import time
+class Slow(pl.Callback):
+    def on_train_batch_end(self, *step):
+        time.sleep(0.4)
+trainer.callbacks.append(Slow())
+hpu_magic.fit(trainer, model, data)
+"""
+    program = f"import hpu_magic.lightning\n{SETUP}\nimport hpu_magic\n{slow}"
+    ours, theirs = pty.openpty()
+    fit = subprocess.Popen([sys.executable, "-c", program], stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # raised where the other end is closed
+        while piece := os.read(ours, 65536):
+            shown += piece
+    os.close(ours)
+    assert fit.wait(180) == 0, fit.stderr.read().decode()
+    progress, table = shown.decode().split("Fit finished on hpu:0")
+    assert re.search(r"\rTraining Model: epoch 1 of 2, .*about \d+ s left", progress), progress
+    assert progress.endswith("\r")
+    assert "\n" not in progress
+    assert "\r" not in table.replace("\r\n", "\n")
