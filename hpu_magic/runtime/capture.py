@@ -68,8 +68,10 @@ class Capture:
     ) -> None:
         if self._context is not None:
             recorder = self._recorder
-            self._stop_recording(kind, error, traceback)
-            self._captured.graph.reset()
+            try:
+                self._stop_recording(kind, error, traceback)
+            finally:
+                self._captured.graph.reset()
             if isinstance(error, RuntimeError) and recorder.failed is not None:
                 self._refusal = CaptureRefusal.of(self._captured.name, recorder.failed, error)
 
@@ -179,6 +181,10 @@ def _device_tensor(name: str, namespace: Mapping[str, Any]) -> Any:
     return value
 
 
+# Of tensors that are not on the device, these make one that is there, without computing.
+_BRINGING = ("_to_copy", "empty")
+
+
 def _recorder() -> Any:
     """Return a dispatch mode that counts the operators, and keeps the one that was refused."""
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -198,11 +204,13 @@ def _recorder() -> Any:
             except RuntimeError:
                 self.failed = func
                 raise
+            name = str(func.name()).removeprefix("aten::")
+            given = [args, list((kwargs or {}).values())]
+            computed = [given] if name.startswith(_BRINGING) else [given, result]
             if not func.is_view and any(
-                tensor.device.type == "hpu"
-                for tensor in tensors_in([args, list((kwargs or {}).values()), result])
+                tensor.device.type == "hpu" for tensor in tensors_in(computed)
             ):
-                self.operations[str(func.name()).removeprefix("aten::")] += 1
+                self.operations[name] += 1
             return result
 
     return Recorder()

@@ -79,6 +79,61 @@ print(close(graphed(values(2)), values(2) * 2 + 1))
     assert after == "True"
 
 
+def test_tensors_made_outside_the_graph_keep_what_it_writes(lazy_process):
+    assert lazy_process(
+        LONG
+        + """
+cache = torch.empty(4, device="hpu")
+def remember(x):
+    cache.copy_(x * 2)
+    return x + 1
+graphed = torch.hpu.wrap_in_hpu_graph_func(remember, disable_tensor_cache=True)
+for value in (1.0, 2.0):
+    graphed(torch.full((4,), value, device="hpu"))
+    print(cache.tolist())
+"""
+    ) == ["[2.0, 2.0, 2.0, 2.0]", "[4.0, 4.0, 4.0, 4.0]"]
+
+
+def test_a_replay_that_fails_leaves_its_outputs_only(lazy_process):
+    assert lazy_process(
+        LONG
+        + """
+rows = torch.zeros(1, dtype=torch.int64, device="hpu")
+def pick(x):
+    for _ in range(4):
+        x = x * 1.5
+    return x[rows].sum(0)
+graphed = torch.hpu.wrap_in_hpu_graph_func(pick, disable_tensor_cache=True)
+graphed(values(1))
+before = torch.hpu.memory_allocated()
+rows.fill_(999)
+new = values(2)
+try:
+    graphed(new)
+except IndexError:
+    print((torch.hpu.memory_allocated() - before - new.nbytes) // 1024)
+rows.fill_(3)
+print(close(graphed(new), new[3] * 1.5**4))
+"""
+    ) == ["0", "True"]
+
+
+def test_without_a_backward_what_it_would_need_is_freed(lazy_process):
+    assert lazy_process(
+        LONG
+        + """
+model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(6)]).to("hpu")
+torch.hpu.make_graphed_callables(model, (values(1),), disable_tensor_cache=True)
+x = values(2)
+def predict():
+    with torch.no_grad():
+        return model(x)
+print(held(predict)[0] // 1024)
+"""
+    ) == ["256"]
+
+
 def test_results_in_an_object_are_kept(lazy_process):
     assert lazy_process(
         LONG

@@ -1,5 +1,6 @@
 """HPU Graphs in training: graphed callables, ModuleCacher, and closures at the end of a step."""
 
+import pytest
 from lazy_process import MODEL
 
 
@@ -201,6 +202,79 @@ except RuntimeError as error:
 """
     )
     assert "call backward() before the next forward" in line
+
+
+def test_gradients_are_the_users_own_and_accumulate_as_without_graphs(lazy_process):
+    same, kept = lazy_process(
+        MODEL
+        + """
+torch.hpu.ModuleCacher()(other)
+sums = []
+for model in (plain, other):
+    x = torch.ones(2, 8, device="hpu", requires_grad=True)
+    for factor in (1.0, 3.0):
+        (model(x) * factor).sum().backward()
+    sums.append((x.grad, model[0].weight.grad))
+print(all(torch.allclose(one.cpu(), two.cpu()) for one, two in zip(*sums)))
+kept = []
+for factor in (1.0, 3.0):
+    other.zero_grad(set_to_none=True)
+    (other(torch.ones(2, 8, device="hpu")) * factor).sum().backward()
+    kept.append(other[2].bias.grad)
+print([each[0].item() for each in kept])
+"""
+    )
+    assert (same, kept) == ("True", "[2.0, 6.0]")
+
+
+def test_freezing_another_parameter_makes_another_graph(lazy_process):
+    assert lazy_process(
+        """
+        class Two(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = torch.nn.Parameter(torch.tensor([2.0]))
+                self.b = torch.nn.Parameter(torch.tensor([5.0]))
+            def forward(self, x):
+                return x * self.a + 3 * self.b
+        model = torch.hpu.ModuleCacher()(Two().to("hpu"))
+        for frozen, free in ((model.b, model.a), (model.a, model.b)):
+            frozen.requires_grad_(False)
+            free.requires_grad_(True)
+            model(torch.full((1,), 10.0, device="hpu")).sum().backward()
+            print(free.grad.tolist())
+        """
+    ) == ["[10.0]", "[3.0]"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (
+            "model = torch.hpu.ModuleCacher(max_graphs=1)(other, use_lfu=True)\n"
+            "y = model(x).sum()\nmodel(x[:1])",
+            "given up for inputs of another kind: call backward() before the next forward",
+        ),
+        (
+            "model = torch.hpu.ModuleCacher()(other, disable_tensor_cache=True)\n"
+            "y = model(x).sum()\ny.backward(retain_graph=True)",
+            "Backward has run for this output, and with disable_tensor_cache=True it frees",
+        ),
+    ],
+)
+def test_a_backward_whose_intermediate_results_are_gone_is_refused(lazy_process, code, said):
+    (line,) = lazy_process(
+        MODEL
+        + f"""
+x = torch.ones(4, 8, device="hpu")
+{code}
+try:
+    y.backward()
+except RuntimeError as error:
+    print(error)
+"""
+    )
+    assert said in line
 
 
 def test_module_cacher_wants_named_arguments(lazy_process):

@@ -111,8 +111,8 @@ def test_a_fallback_that_a_capture_refuses_is_not_counted(lazy_process):
     assert before == after
 
 
-def test_a_graph_whose_capture_was_refused_ends_no_other_capture(lazy_process):
-    assert lazy_process(
+def test_a_capture_that_was_refused_says_so_at_its_end_and_ends_no_other(lazy_process):
+    said, *lines = lazy_process(
         """
         first, second = torch.hpu.HPUGraph(), torch.hpu.HPUGraph()
         x = torch.ones(2, device="hpu")
@@ -123,14 +123,109 @@ def test_a_graph_whose_capture_was_refused_ends_no_other_capture(lazy_process):
             pass
         second.capture_begin()
         y = x + 1
-        first.capture_end()
+        try:
+            first.capture_end()
+        except RuntimeError as error:
+            print(error)
         print(torch.hpu.is_current_stream_capturing())
         second.capture_end()
         x.fill_(5)
         second.replay()
         print(y.tolist())
         """
-    ) == ["True", "[6.0, 6.0]"]
+    )
+    assert said.startswith("GRAPH:: The capture has ended already, with an error")
+    assert lines == ["True", "[6.0, 6.0]"]
+
+
+def test_a_refusal_that_the_captured_function_swallows_is_told(lazy_process):
+    lines = lazy_process(
+        """
+        def peek(x):
+            try:
+                float(x.sum())
+            except RuntimeError:
+                pass
+            return x * 3
+        graphed = torch.hpu.wrap_in_hpu_graph_func(peek)
+        for value in (1.0, 5.0):
+            try:
+                graphed(torch.full((2,), value, device="hpu"))
+            except RuntimeError as error:
+                print(error)
+        """
+    )
+    assert len(lines) == 2
+    assert all("The capture has ended already, with an error" in line for line in lines)
+
+
+def test_a_failure_inside_a_capture_ends_it_and_hides_no_other_error(lazy_process):
+    assert lazy_process(
+        """
+        x, beyond = torch.ones(3, device="hpu"), torch.tensor([9], device="hpu")
+        stream = torch.hpu.current_stream().stream_id
+
+        def ended_by(code):
+            torch.hpu.synchronize()
+            graph = torch.hpu.HPUGraph()
+            try:
+                with torch.hpu.graph(graph):
+                    code()
+            except Exception as error:
+                print(type(error).__name__, torch.hpu.current_stream().stream_id == stream)
+
+        def users():
+            x[beyond]
+            raise ValueError
+
+        def swallowed():
+            x.add_(1)
+            x[beyond]
+            try:
+                htcore.mark_step()
+            except IndexError:
+                pass
+            x.add_(10)
+
+        ended_by(lambda: x[beyond])
+        ended_by(users)
+        ended_by(swallowed)
+        try:
+            with torch.hpu.stream(torch.hpu.Stream()):
+                x[beyond]
+        except IndexError:
+            print(torch.hpu.current_stream().stream_id == stream)
+        """
+    ) == ["IndexError True", "ValueError True", "RuntimeError True", "True"]
+
+
+def test_what_a_dry_run_did_not_compute_is_never_computed_and_not_written(lazy_process):
+    never, refused = lazy_process(
+        """
+        x = torch.ones(3, device="hpu")
+        graph = torch.hpu.HPUGraph()
+        try:
+            with torch.hpu.graph(graph, dry_run=True):
+                y = x * 2
+                htcore.mark_step()
+                raise ValueError
+        except ValueError:
+            pass
+        try:
+            y.cpu()
+        except RuntimeError as error:
+            print(error)
+        try:
+            with torch.hpu.graph(graph, dry_run=True):
+                y = x * 2
+                htcore.mark_step()
+                y.copy_(torch.ones(3))
+        except RuntimeError as error:
+            print(error)
+        """
+    )
+    assert "never computed" in never
+    assert "from the host into a tensor that exists" in refused
 
 
 def test_inputs_are_marked_only_while_capturing(lazy_process):
@@ -353,6 +448,33 @@ def test_the_cache_key_is_made_of_shapes_views_values_and_autocast(lazy_process)
         """
     )
     assert line == "[True, True, False, False, False]"
+
+
+def test_values_with_one_hash_and_autocasts_of_two_dtypes_are_different_inputs(lazy_process):
+    assert lazy_process(
+        """
+        summed = torch.hpu.wrap_in_hpu_graph_func(lambda x, axis: x.sum(axis))
+        x = torch.arange(4.0).reshape(2, 2).to("hpu")
+        print([summed(x, axis).tolist() for axis in (-1, -2)])
+        product = torch.hpu.wrap_in_hpu_graph_func(lambda x: x @ x)
+        for dtype in (torch.bfloat16, torch.float16):
+            with torch.autocast("hpu", dtype=dtype):
+                print(product(x).dtype)
+        """
+    ) == ["[[1.0, 5.0], [2.0, 4.0]]", "torch.bfloat16", "torch.float16"]
+
+
+def test_a_wrapped_function_takes_expanded_inputs_and_any_mode_of_autograd(lazy_process):
+    assert lazy_process(
+        """
+        double = torch.hpu.wrap_in_hpu_graph_func(lambda x: x * 2)
+        row = torch.arange(3.0).to("hpu")
+        with torch.inference_mode():
+            print(double(row.expand(2, 3)).tolist())
+        with torch.no_grad():
+            print(double((row + 1).expand(2, 3)).tolist())
+        """
+    ) == ["[[0.0, 2.0, 4.0], [0.0, 2.0, 4.0]]", "[[2.0, 4.0, 6.0], [2.0, 4.0, 6.0]]"]
 
 
 def test_an_input_of_another_dtype_is_refused_with_both(lazy_process):

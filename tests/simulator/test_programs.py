@@ -259,3 +259,40 @@ class TestLongRuns:
             "262144.0",
             "",
         ]
+
+    def test_threads_that_record_and_look_do_not_wait_for_each_other(self, script):
+        # What they do asks for Python's lock with the recorder's held, or the other way round.
+        assert script(
+            """
+            import threading, time
+            import torch
+            x = torch.ones(8, 4, device="hpu")
+            storage = torch.ones(9, device="hpu").untyped_storage()
+            done = threading.Event()
+
+            def read():
+                y = torch.ones(4, device="hpu")
+                while not done.is_set():
+                    (y + 1).sum().item()
+
+            def resize():
+                storage.resize_(0)
+                storage.resize_(36)
+
+            readers = [threading.Thread(target=read, daemon=True) for _ in range(2)]
+            for reader in readers:
+                reader.start()
+            looks = [lambda: x.__setitem__(0, 5.0), lambda: torch.hpu.manual_seed(1), resize]
+            looks += [lambda: storage[0], storage.clone, torch.Event("hpu").record]
+            end = time.monotonic() + 1.5
+            while time.monotonic() < end:
+                for look in looks:
+                    look()
+            done.set()
+            for reader in readers:
+                reader.join(10)
+            print(x[0].tolist(), any(reader.is_alive() for reader in readers))
+            """,
+            simulated=True,
+            PT_HPU_LAZY_MODE="1",
+        ).splitlines() == ["[5.0, 5.0, 5.0, 5.0] False"]

@@ -124,9 +124,11 @@ void bind_execution(py::module_& module) {
       .def("capture_end", &hpu::Graph::capture_end, no_gil)
       .def("replay", &hpu::Graph::replay, no_gil)
       .def("reset", &hpu::Graph::reset, no_gil)
+      .def("abandon", &hpu::Graph::abandon, no_gil)
       .def(
           "free_intermediates", &hpu::Graph::free_intermediates, py::arg("kept"),
           py::arg("backward"))
+      .def("free_for_backward", &hpu::Graph::free_for_backward, no_gil)
       .def("is_capturing", &hpu::Graph::is_capturing, no_gil)
       .def("operations", &hpu::Graph::operations)
       .def("is_empty", &hpu::Graph::is_empty);

@@ -5,6 +5,7 @@
 #include "replay.h"
 
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace hpu {
@@ -19,10 +20,15 @@ class Graph {
   void replay();
   void reset();
 
-  /// Keeps intermediate results in memory only while a replay runs: each is freed after its last
-  /// reader. Kept are the given tensors, tensors that had memory before the first replay, and
-  /// what `backward` reads, which frees it in its turn. After a dry run only.
-  void free_intermediates(const std::vector<at::Tensor>& kept, const Graph* backward);
+  /// Ends the capture for nothing; see recorder::abandon.
+  void abandon();
+
+  /// Keeps what was made during a dry run in memory only while a replay runs: each result is
+  /// freed after its last reader, and what `backward` reads after its last reader there. All but
+  /// the given tensors, and constants that the host has written.
+  void free_intermediates(const std::vector<at::Tensor>& kept, Graph* backward);
+  /// Frees at once what backward would.
+  void free_for_backward();
 
   /// Whether this graph's capture is under way: a refusal ends it.
   bool is_capturing() const;
@@ -30,11 +36,18 @@ class Graph {
   bool is_empty() const;
 
  private:
+  using Storages = std::vector<c10::Storage>;
+  using Known = std::unordered_set<const c10::StorageImpl*>;
+
+  void plan_freeing(Known needed, uint64_t since);
   void replay_freeing();
 
   std::vector<Node> nodes_;
   std::vector<Step> steps_;  // prepared at the first replay
-  std::vector<std::vector<c10::Storage>> freed_;  // after each node; empty where all is kept
+  std::vector<Storages> freed_;  // after each node; empty where all is kept
+  Storages written_;             // of those, what this graph writes before it reads it
+  Storages for_backward_;
+  uint64_t begun_ = 0;  // number of the last storage made before the capture
   size_t capture_ = 0;  // number of the capture under way; 0 for none
 };
 

@@ -9,6 +9,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -22,6 +23,7 @@ struct Block {
   StoragePtr twin;   // null until a recorded operation writes the storage
   size_t bytes = 0;  // as booked on the card
   RecordMark mark{};
+  uint64_t number = 0;  // see number_of
   std::shared_ptr<const std::string> failure{};  // why it will never be written
 };
 
@@ -111,6 +113,8 @@ struct DeviceAllocator final : c10::Allocator {
   }
 };
 
+std::atomic<uint64_t> numbered{0};
+
 // Leaked: tensors of static lifetime may outlive static destruction.
 DeviceAllocator& allocator = *new DeviceAllocator;
 
@@ -124,6 +128,7 @@ void rebind(const c10::Storage& storage, StoragePtr twin, size_t booked) {
   auto* block = new Block{.twin = std::move(twin), .bytes = booked};
   if (old) {
     block->mark = old->mark;
+    block->number = old->number;
   }
   auto* impl = storage.unsafeGetStorageImpl();
   impl->set_data_ptr_noswap({data, block, &free_block, device()});
@@ -225,13 +230,24 @@ at::Tensor pending_tensor(
   card::acquire();
   const size_t bytes =
       at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize(), offset);
-  c10::DataPtr nothing(nullptr, new Block, &free_block, device());
+  auto* block = new Block;
+  block->number = ++numbered;
+  c10::DataPtr nothing(nullptr, block, &free_block, device());
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(make_storage(bytes, std::move(nothing), &allocator)),
       c10::DispatchKeySet(c10::DispatchKey::HPU), dtype);
   tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return tensor;
+}
+
+uint64_t number_of(const c10::Storage& storage) {
+  const Block* block = block_of(storage);
+  return block ? block->number : 0;
+}
+
+uint64_t last_number() {
+  return numbered.load();
 }
 
 bool has_memory(const c10::Storage& storage) {
@@ -258,8 +274,8 @@ void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& wh
 void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::string>& why) {
   const Block* block = block_of(storage);
   if (block && block->twin) {
-    c10::DataPtr nothing(
-        nullptr, new Block{.mark = block->mark, .failure = why}, &free_block, device());
+    auto* freed = new Block{.mark = block->mark, .number = block->number, .failure = why};
+    c10::DataPtr nothing(nullptr, freed, &free_block, device());
     storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(nothing));
   }
 }

@@ -53,6 +53,11 @@ struct RecordMark {
 at::Tensor pending_tensor(
     c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset, caffe2::TypeMeta dtype);
 bool has_memory(const c10::Storage& storage);
+
+/// Storages without memory are numbered in the order in which they are made; 0 for all others.
+uint64_t number_of(const c10::Storage& storage);
+uint64_t last_number();
+
 /// Gives the tensor's storage its memory, unless it has some.
 void materialize(const at::Tensor& tensor);
 RecordMark* record_mark(const c10::Storage& storage);

@@ -24,28 +24,31 @@ void Node::run() const {
   HostCall(op, &stack).run_into(outputs);
 }
 
-std::vector<at::Tensor> Node::tensors() const {
-  std::vector<at::Tensor> found;
-  const auto add = [&found](const at::Tensor& tensor) {
+std::vector<std::pair<at::Tensor, bool>> Node::tensors() const {
+  std::vector<std::pair<at::Tensor, bool>> found;
+  const auto add = [&found](const at::Tensor& tensor, bool written) {
     if (on_device(tensor)) {
-      found.push_back(tensor);
+      found.emplace_back(tensor, written);
     }
   };
-  for (const c10::IValue& value : arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = arguments[i];
+    const auto* alias = op.schema().arguments()[i].alias_info();
+    const bool written = alias && alias->isWrite();
     if (value.isTensor()) {
-      add(value.toTensor());
+      add(value.toTensor(), written);
     } else if (value.isTensorList()) {
       for (const at::Tensor& tensor : value.toTensorVector()) {
-        add(tensor);
+        add(tensor, written);
       }
     } else if (value.isOptionalTensorList()) {
       for (const auto& tensor : value.toOptionalTensorVector()) {
-        add(tensor.value_or(at::Tensor()));
+        add(tensor.value_or(at::Tensor()), written);
       }
     }
   }
   for (const at::Tensor& output : outputs) {
-    add(output);
+    add(output, true);
   }
   return found;
 }

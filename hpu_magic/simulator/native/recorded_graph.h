@@ -5,6 +5,7 @@
 #include "inference.h"
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace hpu {
@@ -17,8 +18,8 @@ struct Node {
   std::vector<at::Tensor> outputs;
 
   void run() const;
-  /// Every device tensor among the arguments and outputs.
-  std::vector<at::Tensor> tensors() const;
+  /// Every device tensor among the arguments and outputs, and whether the operation writes it.
+  std::vector<std::pair<at::Tensor, bool>> tensors() const;
 };
 
 class RecordedGraph {

@@ -6,6 +6,7 @@
 #include "interruption.h"
 #include "memory_reuse.h"
 #include "policy.h"
+#include "without_gil.h"
 
 #include <pthread.h>
 
@@ -27,6 +28,23 @@ namespace {
 std::atomic<bool> lazy{false};
 size_t limit = SIZE_MAX;
 std::recursive_mutex mutex;
+
+/// Holds the recorder. Whoever waits for it lets go of the GIL meanwhile, since its holder may ask
+/// for the GIL: to name a line, or because it drops the last use of a tensor known to Python.
+class Lock {
+ public:
+  Lock() {
+    if (!mutex.try_lock()) {
+      const WithoutGil released;
+      mutex.lock();
+    }
+  }
+  ~Lock() {
+    mutex.unlock();
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+};
 
 RecordedGraph graph(1);
 
@@ -151,9 +169,16 @@ std::vector<Node> take_nodes() {
   return nodes;
 }
 
-std::shared_ptr<const std::string> never_computed(const std::string& why) {
-  return std::make_shared<const std::string>(
-      "This tensor was never computed: the graph that it belongs to failed with: " + why);
+void fail_outputs(c10::ArrayRef<Node> nodes, const std::string& error) {
+  const auto why = std::make_shared<const std::string>(
+      "This tensor was never computed: the graph that it belongs to failed with: " + error);
+  for (const Node& node : nodes) {
+    for (const at::Tensor& output : node.outputs) {
+      if (output.defined()) {
+        fail(output, why);
+      }
+    }
+  }
 }
 
 /// Runs the nodes in order and lets each go, so that its last readers' memory is freed.
@@ -165,17 +190,10 @@ void run_all(std::vector<Node>& nodes) {
       interruption.check();
       nodes[i].run();
     } catch (const std::exception& error) {
-      const auto why = never_computed(
-          dynamic_cast<const c10::Error*>(&error)
-              ? dynamic_cast<const c10::Error*>(&error)->what_without_backtrace()
-              : error.what());
-      for (; i < nodes.size(); ++i) {
-        for (const at::Tensor& output : nodes[i].outputs) {
-          if (output.defined()) {
-            fail(output, why);
-          }
-        }
-      }
+      const auto* ours = dynamic_cast<const c10::Error*>(&error);
+      fail_outputs(
+          c10::ArrayRef<Node>(nodes).slice(i),
+          ours ? ours->what_without_backtrace() : error.what());
       throw;
     }
     if (!capture.active) {
@@ -200,15 +218,21 @@ const char* refusal(Cause cause) {
 }
 
 void abandon_capture() {
-  capture = Capture{};
-  const auto why = never_computed("the capture was abandoned");
-  for (const Node& node : take_nodes()) {
-    for (const at::Tensor& output : node.outputs) {
-      if (output.defined()) {
-        fail(output, why);
+  const Capture abandoned = std::exchange(capture, Capture{});
+  fail_outputs(abandoned.nodes, "the capture was abandoned");
+  fail_outputs(take_nodes(), "the capture was abandoned");
+}
+
+/// Whether the tensor is the work of a dry run that has no memory to show for it yet.
+bool is_captured(const at::Tensor& tensor) {
+  for (const Node& node : capture.nodes) {
+    for (const auto& [used, written] : node.tensors()) {
+      if (used.storage().is_alias_of(tensor.storage())) {
+        return true;
       }
     }
   }
+  return false;
 }
 
 }  // namespace
@@ -223,7 +247,7 @@ bool enabled() {
 }
 
 void record(const c10::OperatorHandle& op, Stack* stack) {
-  std::lock_guard lock(mutex);
+  const Lock lock;
   const auto& schema = op.schema();
   const Traits& traits = traits_of(op);
   if (traits.results == Results::views) {
@@ -265,7 +289,7 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
 }
 
 void flush(Cause cause, const std::string& operation) {
-  std::lock_guard lock(mutex);
+  const Lock lock;
   if (capture.active && cause != Cause::step) {
     abandon_capture();
     TORCH_CHECK(false, refusal(cause), operation.empty() ? "" : " (" + operation + ")");
@@ -279,7 +303,14 @@ void flush(Cause cause, const std::string& operation) {
   account(graph);
   std::vector<Node> nodes = take_nodes();
   if (!capture.dry_run) {
-    run_all(nodes);
+    try {
+      run_all(nodes);
+    } catch (...) {
+      if (capture.active) {  // what is left would replay less than was written
+        abandon_capture();
+      }
+      throw;
+    }
   }
   if (capture.active) {
     capture.nodes.insert(
@@ -289,14 +320,14 @@ void flush(Cause cause, const std::string& operation) {
 }
 
 void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation) {
-  std::lock_guard lock(mutex);
+  const Lock lock;
   if (graph.uses(tensor.storage())) {
     flush(cause, operation);
   }
 }
 
 void flush_before_read(const at::Tensor& tensor, const std::string& operation) {
-  std::lock_guard lock(mutex);
+  const Lock lock;
   if (capture.active || graph.uses(tensor.storage())) {
     flush(Cause::host_read, operation);
   } else {
@@ -305,31 +336,31 @@ void flush_before_read(const at::Tensor& tensor, const std::string& operation) {
 }
 
 void flush_before_write(const at::Tensor& tensor, const std::string& operation) {
-  std::lock_guard lock(mutex);
-  if (capture.active && has_memory(tensor.storage())) {
+  const Lock lock;
+  if (capture.active && (has_memory(tensor.storage()) || is_captured(tensor))) {
     flush(Cause::host_write, operation);
   }
   flush_users_of(tensor, Cause::host_write, operation);
 }
 
 size_t pending() {
-  std::lock_guard lock(mutex);
+  const Lock lock;
   return graph.nodes.size();
 }
 
 size_t compiled_graphs() {
-  std::lock_guard lock(mutex);
+  const Lock lock;
   return compiled().size();
 }
 
 void clear_compiled_graphs() {
-  std::lock_guard lock(mutex);
+  const Lock lock;
   compiled().clear();
 }
 
 size_t begin_capture(bool dry_run) {
   static size_t captures = 0;
-  std::lock_guard lock(mutex);
+  const Lock lock;
   TORCH_CHECK(!capture.active, "GRAPH:: graph Capture already in progress");
   flush(Cause::step);
   capture = Capture{true, dry_run, ++captures, {}};
@@ -337,19 +368,23 @@ size_t begin_capture(bool dry_run) {
 }
 
 std::vector<Node> end_capture(size_t number) {
-  std::lock_guard lock(mutex);
+  const Lock lock;
   if (!capturing(number)) {
     return {};
   }
-  try {
-    flush(Cause::step);
-  } catch (...) {
-    abandon_capture();
-    throw;
-  }
+  flush(Cause::step);
   std::vector<Node> nodes = std::move(capture.nodes);
   capture = Capture{};
   return nodes;
+}
+
+void abandon(size_t number) {
+  const Lock lock;
+  if (capturing(number) && capture.dry_run) {
+    abandon_capture();
+  } else {
+    end_capture(number);
+  }
 }
 
 bool capturing() {
@@ -357,7 +392,7 @@ bool capturing() {
 }
 
 bool capturing(size_t number) {
-  std::lock_guard lock(mutex);
+  const Lock lock;
   return capture.active && capture.number == number;
 }
 

@@ -43,11 +43,13 @@ size_t compiled_graphs();
 /// Lets go of their recipes: each compiles again when it next runs.
 void clear_compiled_graphs();
 
-// Captures, for HPU graphs.
+// Captures, for HPU graphs. What any thread records belongs to the capture.
 /// Returns the capture's number.
 size_t begin_capture(bool dry_run);
 /// Returns what that capture recorded; nothing where it was abandoned.
 std::vector<Node> end_capture(size_t number);
+/// Ends that capture for nothing. Its operations run, unless in a dry run: its results are lost.
+void abandon(size_t number);
 bool capturing();
 bool capturing(size_t number);
 

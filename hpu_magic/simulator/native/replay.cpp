@@ -55,6 +55,8 @@ std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) 
 Step::Step(const Node& node) : node_(&node), op_(node.op), direct_(prepare()) {}
 
 bool Step::prepare() {
+  arguments_.clear();
+  views_.clear();
   const auto& schema = node_->op.schema();
   if (!node_->outputs.empty()) {
     const auto out_form = find_out_form(node_->op);
@@ -103,7 +105,10 @@ bool Step::unchanged() const {
 }
 
 void Step::run(Stack& stack) {
-  if (direct_ && unchanged()) {
+  if (direct_ && !unchanged()) {
+    direct_ = prepare();
+  }
+  if (direct_) {
     stack.assign(arguments_.begin(), arguments_.end());
     try {
       op_.redispatchBoxed(kHost, &stack);

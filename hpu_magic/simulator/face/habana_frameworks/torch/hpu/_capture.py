@@ -57,7 +57,7 @@ class HPUGraph:
         self._outputs: list[torch.Tensor] | None = None
 
     def capture_begin(self, dry_run: bool = False) -> None:
-        """Start to capture what this thread runs on the device; switches dynamic shapes off.
+        """Start to capture what runs on the device, by any thread; switches dynamic shapes off.
 
         Parameters
         ----------
@@ -78,30 +78,39 @@ class HPUGraph:
         self._inputs, self._outputs = [], None
 
     def capture_end(self) -> None:
-        """End the capture. One that was ended by what it refused stays empty.
+        """End the capture.
 
         Raises
         ------
         RuntimeError
-            This graph's capture has not begun, the current stream is not the one on which it
-            began, or it recorded no operation.
+            This graph's capture has not begun, was ended by what it refused or recorded no
+            operation, or the current stream is not the one on which it began.
         """
         if not self._begun:
             raise RuntimeError(
                 "GRAPH:: No capture in progress: call capture_begin() of this graph before its "
                 "capture_end()."
             )
-        refused = not self._native.is_capturing()
-        if not refused and current_stream().stream_id != self._stream:
+        if not self._native.is_capturing():
+            self.abandon()
+            raise RuntimeError(
+                "GRAPH:: The capture has ended already, with an error that named what it refuses: "
+                "leave that out, or let the error end the code, and capture again."
+            )
+        if current_stream().stream_id != self._stream:
             raise RuntimeError("GRAPH:: Capture must end on the same stream it began on.")
         self._begun = False
         self._native.capture_end()
         torch.clear_autocast_cache()
-        if self._native.is_empty() and not (refused or self._may_be_empty):
+        if self._native.is_empty() and not self._may_be_empty:
             raise RuntimeError(
                 "GRAPH:: The capture recorded no operation: let the code between capture_begin() "
-                'and capture_end() compute with tensors on the device, such as x.to("hpu").'
+                "and capture_end() compute with tensors that are on the device."
             )
+
+    def is_capturing(self) -> bool:
+        """Tell whether this graph's capture is under way."""
+        return bool(self._native.is_capturing())
 
     def replay(self, asynchronous: bool = False) -> None:
         """Run the captured operations again, on the captured tensors.
@@ -194,8 +203,8 @@ class HPUGraph:
         """End a capture that failed, and forget it."""
         self._begun = False
         try:
-            self._native.capture_end()
-        except RuntimeError:  # the failure itself has ended it
+            self._native.abandon()
+        except Exception:  # noqa: BLE001, S110 - of an operation; the failure before it is told
             pass
         finally:
             torch.clear_autocast_cache()
@@ -215,11 +224,15 @@ class WrappedGraph(HPUGraph):
         Parameters
         ----------
         kept : sequence of Tensor
-            What the graph returns and what is read later.
+            What the graphs take and return.
         backward : WrappedGraph, optional
-            Graph that reads more of them, and frees it.
+            Graph that reads some of them later; from then on it frees them, and its own.
         """
         self._native.free_intermediates(list(kept), None if backward is None else backward._native)
+
+    def free_for_backward(self) -> None:
+        """Free what the backward graph would, as it is not going to run."""
+        self._native.free_for_backward()
 
 
 class graph:
@@ -266,6 +279,8 @@ class graph:
             if kind is None:
                 self.hpu_graph.capture_end()
         finally:
-            if kind is not None or is_current_stream_capturing():
-                self.hpu_graph.abandon()
-            self._stream.__exit__()
+            try:
+                if kind is not None or self.hpu_graph.is_capturing():
+                    self.hpu_graph.abandon()
+            finally:
+                self._stream.__exit__(kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from ._graph_inputs import (
     check,
     check_device,
     fixed_copy,
-    input_hash,
+    input_key,
     tensors_of,
     tensors_within,
 )
@@ -92,7 +92,7 @@ class _CachedForward:
         self._asynchronous, self._max_graphs = asynchronous, max_graphs
         self._cacheless = without_tensor_cache(disable_tensor_cache)
         self._dry_run = dry_run or self._cacheless
-        self.cached: dict[int, CachedParams] = {}
+        self.cached: dict[Hashable, CachedParams] = {}
         self.statistics = CacheStatistics(name, verbose, log_frequency)
 
     def __call__(
@@ -105,7 +105,7 @@ class _CachedForward:
     ) -> Any:
         if bypass_hpu_graphs:
             return self._function(*args, **kwargs)
-        key = input_hash((args, kwargs))
+        key = input_key((args, kwargs))
         found = self.cached.get(key)
         if found is not None:
             self.statistics.count("hits")
@@ -122,21 +122,22 @@ class _CachedForward:
         own_args, own_kwargs = fixed_copy((args, kwargs))
         inputs = tensors_of((own_args, own_kwargs))
         captured = WrappedGraph()
-        with torch.no_grad(), graph(captured, dry_run=self._dry_run):
+        # In inference mode, the outputs could not be used outside of it.
+        mode = torch.inference_mode(False), torch.no_grad()
+        with mode[0], mode[1], graph(captured, dry_run=self._dry_run):
             captured.mark_user_inputs(inputs)
             outputs = self._function(*own_args, **own_kwargs)
             captured.mark_user_outputs(tensors_of(outputs))
         found = CachedParams(inputs, outputs, captured)
         if self._cacheless:
             captured.free_intermediates([*inputs, *tensors_within(outputs)])
-        if self._dry_run:
-            captured.replay(self._asynchronous)
-        self._after_replay(found)
+        try:
+            if self._dry_run:
+                captured.replay(self._asynchronous)
+        finally:
+            if self._cacheless:
+                found.free_inputs()
         return found
-
-    def _after_replay(self, found: CachedParams) -> None:
-        if self._cacheless:
-            found.free_inputs()
 
     def _replay(self, found: CachedParams, new: list[torch.Tensor], warmup_mode: bool) -> Any:
         if warmup_mode:
@@ -144,8 +145,11 @@ class _CachedForward:
         else:
             check(found.graph_inputs, new)
             found.allocate_inputs()
-            found.graph.replayV3(new, self._asynchronous)
-            self._after_replay(found)
+            try:
+                found.graph.replayV3(new, self._asynchronous)
+            finally:
+                if self._cacheless:
+                    found.free_inputs()
         return found.graph_outputs
 
     def clear_cache(self) -> None:
@@ -173,7 +177,7 @@ def wrap_in_hpu_graph(
     """Let a module capture a graph for each kind of input, and replay it. For inference.
 
     The outputs are the graph's own tensors: the next call with inputs of the same kind
-    overwrites them; clone what you keep. See `input_hash` for what makes a kind.
+    overwrites them; clone what you keep. See `input_key` for what makes a kind.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,20 +10,21 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 
 def input_hash(obj: Any) -> int:
+    """Return the hash of the key under which a graph for these inputs is kept; see `input_key`."""
+    return hash(input_key(obj))
+
+
+def input_key(obj: Any) -> Hashable:
     """Return the key under which a graph for these inputs is kept.
 
-    A tensor counts by its shape, its layout as a view and whether autocast is on, not by its
-    dtype or values; anything else by its value. Lists, tuples and dicts may be nested.
+    A tensor counts by its shape, its layout as a view and autocast's state, not by its dtype or
+    values; anything else by its value. Lists, tuples and dicts may be nested.
     """
-    return hash(_key(obj))
-
-
-def _key(obj: Any) -> Any:
     if isinstance(obj, Mapping):
-        return ("dict", tuple((name, _key(value)) for name, value in obj.items()))
+        return ("dict", tuple((name, input_key(value)) for name, value in obj.items()))
     if isinstance(obj, (list, tuple)):
-        return ("list", tuple(_key(value) for value in obj))
-    autocast = torch.is_autocast_enabled("hpu")
+        return ("list", tuple(input_key(value) for value in obj))
+    autocast = torch.is_autocast_enabled("hpu") and torch.get_autocast_dtype("hpu")
     if isinstance(obj, torch.Tensor):
         view = (obj._is_view(), obj.stride(), obj.storage_offset())
         return ("tensor", tuple(obj.shape), view, autocast)
@@ -46,8 +47,17 @@ def fixed_copy(obj: Any) -> Any:
 def _fixed(leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return leaf
-    fixed = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="hpu")
-    fixed.copy_(leaf.detach())
+    # An expanded tensor has fewer elements in memory than in its shape.
+    expanded = any(
+        step == 0 and size > 1 for size, step in zip(leaf.shape, leaf.stride(), strict=True)
+    )
+    strides = None if expanded else leaf.stride()
+    with torch.inference_mode(False), torch.no_grad():  # it is filled again in any mode
+        if strides is None:
+            fixed = torch.empty(leaf.shape, dtype=leaf.dtype, device="hpu")
+        else:
+            fixed = torch.empty_strided(leaf.shape, strides, dtype=leaf.dtype, device="hpu")
+        fixed.copy_(leaf.detach())
     return fixed.requires_grad_(leaf.requires_grad)
 
 

@@ -53,9 +53,12 @@ class TrainingGraphs:
         disable_tensor_cache: bool = False,
         dry_run: bool = False,
     ) -> None:
+        self._cacheless = disable_tensor_cache
         dry_run = dry_run or disable_tensor_cache
         self._inputs = list(inputs)
-        self._replayed = 0
+        self._replayed = 0  # how often, and so which call an output is of
+        self._freed = 0  # the call whose backward has freed what it needs
+        self._given_up = False
         self._forward = WrappedGraph()
         self._backward: WrappedGraph | None = None
         with torch.enable_grad(), graph(self._forward, dry_run=dry_run):
@@ -63,6 +66,7 @@ class TrainingGraphs:
         self._leaves = leaves
         self._outputs = tensors_of(leaves)
         surface = (*self._inputs, *parameters)
+        self._requires = [tensor.requires_grad for tensor in surface]
         self._sources = [tensor for tensor in surface if tensor.requires_grad]
         self._gradients: tuple[torch.Tensor | None, ...] = ()
         self._incoming: list[torch.Tensor] = []
@@ -94,11 +98,9 @@ class TrainingGraphs:
                 )
 
     def _free_intermediates(self) -> None:
-        kept = [*self._inputs, *self._outputs, *self._incoming]
+        gradients = [each for each in self._gradients if each is not None]
+        kept = [*self._inputs, *self._outputs, *self._incoming, *gradients]
         self._forward.free_intermediates(kept, self._backward)
-        if self._backward is not None:
-            gradients = [each for each in self._gradients if each is not None]
-            self._backward.free_intermediates([*kept, *gradients])
 
     def __call__(self, inputs: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> Any:
         """Replay on new inputs, and return the outputs in the function's own structure.
@@ -109,6 +111,8 @@ class TrainingGraphs:
         if self._backward is None or not torch.is_grad_enabled():
             self._forward.replay()
             self._replayed += 1
+            if self._cacheless:
+                self._forward.free_for_backward()
             results = self._outputs
         else:
             results = self._function.apply(*inputs, *parameters)
@@ -120,6 +124,7 @@ class TrainingGraphs:
 
     def reset(self) -> None:
         """Free both graphs."""
+        self._given_up = True
         self._forward.reset()
         if self._backward is not None:
             self._backward.reset()
@@ -144,55 +149,57 @@ class TrainingGraphs:
 
             @staticmethod
             @torch.autograd.function.once_differentiable
-            def backward(ctx: Any, *incoming: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-                if ctx.replayed != graphed._replayed:
-                    raise RuntimeError(
-                        "The graph was replayed since this output was computed, and what its "
-                        "backward needs was overwritten: call backward() before the next forward "
-                        "with inputs of the same kind."
-                    )
-                return graphed._run_backward(incoming, ctx.needs_input_grad)
+            def backward(ctx: Any, *incoming: torch.Tensor) -> Any:
+                graphed._check_backward(ctx.replayed)
+                return tuple(graphed._run_backward(incoming, ctx.needs_input_grad))
 
         return Graphed
 
+    def _check_backward(self, call: int) -> None:
+        if self._given_up:
+            raise RuntimeError(
+                "The graph of this output was given up for inputs of another kind: call "
+                "backward() before the next forward, or keep more graphs with max_graphs."
+            )
+        if call != self._replayed:
+            raise RuntimeError(
+                "The graph was replayed since this output was computed, and what its "
+                "backward needs was overwritten: call backward() before the next forward "
+                "with inputs of the same kind."
+            )
+        if call == self._freed:
+            raise RuntimeError(
+                "Backward has run for this output, and with disable_tensor_cache=True it frees "
+                "what it needs: call backward() once for each forward."
+            )
+
     def _run_backward(
         self, incoming: Sequence[torch.Tensor], needed: Sequence[bool]
-    ) -> tuple[torch.Tensor | None, ...]:
+    ) -> list[torch.Tensor | None]:
         assert self._backward is not None
+        captured = self._requires
+        if any(now and not then for now, then in zip(needed, captured, strict=True)):
+            raise RuntimeError(
+                "An input or a parameter requires a gradient and did not when the graph was "
+                "captured: capture it again after such a change."
+            )
         used = [
             gradient
             for gradient, differentiable in zip(incoming, self._differentiable, strict=True)
             if differentiable
         ]
         fill(self._incoming, used)
-        self._keep_accumulated()
         self._backward.replay()
+        if self._cacheless:
+            self._freed = self._replayed
+        # Copies: autograd takes a first gradient over as it is, and the next replay would write
+        # into what it has become.
         remaining = iter(self._gradients)
-        gradients = [next(remaining) if wanted else None for wanted in self._wanted(needed)]
-        return tuple(None if each is None else each.detach() for each in gradients)
-
-    def _wanted(self, needed: Sequence[bool]) -> list[bool]:
-        """Where in the surface the captured gradients belong."""
-        if sum(needed) != len(self._sources):
-            raise RuntimeError(
-                f"{sum(needed)} inputs and parameters require a gradient and the graph was "
-                f"captured with {len(self._sources)}: capture it again after freezing parameters."
-            )
-        return list(needed)
-
-    def _keep_accumulated(self) -> None:
-        """Move sums of gradients out of the tensors that the replay overwrites.
-
-        Autograd takes the first gradient of a parameter over as it is: without this, adding
-        the second one to it would find the second one there already.
-        """
-        for source, gradient in zip(self._sources, self._gradients, strict=True):
-            if (
-                source.grad is not None
-                and gradient is not None
-                and torch._C._is_alias_of(source.grad, gradient)
-            ):
-                source.grad = source.grad.clone()
+        gradients = [next(remaining) if then else None for then in captured]
+        return [
+            each.clone() if now and each is not None else None
+            for now, each in zip(needed, gradients, strict=True)
+        ]
 
 
 def make_graphed_callables(
@@ -221,9 +228,9 @@ def make_graphed_callables(
     asynchronous, dry_run : bool
         See `HPUGraph`.
     disable_tensor_cache : bool
-        Keep between replays only what is returned: intermediate results are freed after their
-        last reader, in backward where it reads them. Implies `dry_run`;
-        ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` switches it on for all.
+        Keep between replays only inputs, outputs and gradients: intermediate results are freed
+        after their last reader, which may be backward's; without a backward, with the next
+        forward. Implies `dry_run`; ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` switches it on for all.
 
     Returns
     -------

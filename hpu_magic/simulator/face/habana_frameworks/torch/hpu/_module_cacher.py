@@ -7,13 +7,14 @@ import functools
 import inspect
 import os
 from collections import Counter
+from collections.abc import Hashable
 from typing import Any
 
 import torch
 
 from ._capture import is_current_stream_capturing
 from ._graph_cache import CacheStatistics
-from ._graph_inputs import check_device, fixed_copy, input_hash, tensors_of
+from ._graph_inputs import check_device, fixed_copy, input_key, tensors_of
 from ._graphed_callables import TrainingGraphs, without_tensor_cache
 
 
@@ -27,7 +28,7 @@ class ModuleCacher:
     Parameters
     ----------
     max_graphs : int
-        How many kinds of input to keep graphs for; see `input_hash` for what makes a kind.
+        How many kinds of input to keep graphs for; see `input_key` for what makes a kind.
     """
 
     def __init__(self, max_graphs: int = 10) -> None:
@@ -120,8 +121,8 @@ class _TrainingCache:
         self._model, self._max_graphs, self._use_lfu = model, max_graphs, use_lfu
         self._options = options
         self._statistics = statistics
-        self._captured: dict[int, TrainingGraphs] = {}
-        self._uses: Counter[int] = Counter()
+        self._captured: dict[Hashable, TrainingGraphs] = {}
+        self._uses: Counter[Hashable] = Counter()
         self._capturing_allowed = True
         self.iteration = 0
 
@@ -132,9 +133,9 @@ class _TrainingCache:
         arguments.apply_defaults()
         named = arguments.arguments
         check_device(tensors_of(named))
-        parameters = [each for each in self._model.parameters() if each.requires_grad]
-        gradients = tuple(tensor.requires_grad for tensor in tensors_of(named))
-        key = hash((input_hash(named), gradients, len(parameters)))
+        parameters = list(self._model.parameters())
+        surface = (*tensors_of(named), *parameters)
+        key = (input_key(named), tuple(each.requires_grad for each in surface))
         captured = self._captured.get(key)
         if captured is None and not self._has_room():
             self._statistics.count("ungraphed")

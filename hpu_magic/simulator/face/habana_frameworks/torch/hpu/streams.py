@@ -55,9 +55,14 @@ class StreamContext:
             set_stream(self.stream)
         return self.stream
 
-    def __exit__(self, *exception: object) -> None:
-        if self._previous is not None:
-            set_stream(self._previous)
+    def __exit__(self, kind: type[BaseException] | None = None, *error: object) -> None:
+        if self._previous is None:
+            return
+        try:
+            if kind is None:  # else a failure of what was recorded would hide why the block ended
+                _run_before(self._previous)
+        finally:
+            torch.accelerator.set_stream(self._previous)
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
@@ -67,8 +72,7 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 def set_stream(stream: torch.Stream) -> None:
     """Make `stream` the current one of this thread; in lazy mode, run what was recorded first."""
-    if stream != torch.accelerator.current_stream():
-        engine.load().run_recorded()
+    _run_before(stream)
     torch.accelerator.set_stream(stream)
 
 
@@ -94,6 +98,11 @@ def get_stream_info(stream: torch.Stream) -> tuple[int, int, int]:
 def record_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
     """Tell the allocator that `stream` uses `tensor`."""
     tensor.record_stream(stream)
+
+
+def _run_before(stream: torch.Stream) -> None:
+    if stream != torch.accelerator.current_stream():
+        engine.load().run_recorded()
 
 
 def _stream(number: int) -> Stream:
