@@ -440,3 +440,37 @@ def test_lazy_ledger_runs_nothing_by_looking_at_tensors(lazy):
     lazy("b = a * 3")
     lazy("with hpu_magic.ledger(namespace=globals()) as costs:\n    pass")
     assert lazy.value("[costs.touched, costs.compilations]") == [False, 0]
+
+
+def test_an_inner_ledger_leaves_the_outer_its_peak(torch):
+    x = torch.ones(1, device="hpu")
+    base = torch.hpu.memory_allocated()
+    with hpu_magic.ledger() as outer:
+        torch.ones(1 << 20, device="hpu")
+        with hpu_magic.ledger() as inner:
+            x + 1
+        torch.ones(1 << 10, device="hpu")
+    assert outer.peak - base == 4 << 20
+    assert inner.peak - base < 1 << 10
+
+
+def test_a_memory_cell_leaves_the_ledger_its_peak(on, shell, torch):
+    used = torch.hpu.memory_allocated()
+    on(
+        "import torch\ntorch.ones(1 << 20, device='hpu').sum().item()\n"
+        "get_ipython().run_cell_magic('hpu_memory', '-o inner', 'y = x + 1')"
+    )
+    peak = on("%hpu_ledger last").result.peak
+    assert peak - used >= 4 << 20
+    assert shell.user_ns["inner"].peak - used < 1 << 20
+
+
+def test_a_ledger_within_a_memory_cell_leaves_it_its_peak(run, shell, torch):
+    shell.user_ns.update(torch=torch, hpu_magic=hpu_magic, x=torch.ones(1, device="hpu"))
+    run(
+        "%%hpu_memory -o outer\ntorch.ones(1 << 20, device='hpu').sum().item()\n"
+        "with hpu_magic.ledger() as inner:\n    x + 1"
+    )
+    outer, inner = shell.user_ns["outer"], shell.user_ns["inner"]
+    assert outer.peak - outer.before >= 4 << 20
+    assert inner.peak - outer.before < 1 << 20

@@ -17,7 +17,7 @@ from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.terminal import TerminalView
-from hpu_magic.runtime import device, units
+from hpu_magic.runtime import device, peak, units
 from hpu_magic.runtime.progress import FitProgress
 from hpu_magic.runtime.sampler import Sampler, device_memory, sampler
 
@@ -184,8 +184,7 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
     poll = session.widget.poll if session.widget is not None else None
     monitor = monitor_class(sampler(), session.progress, session.stop, interval, poll)
     session.monitor = monitor
-    if device_memory() is not None:
-        _reset_peak()
+    peak.reset()
     subscription = sampler().subscribe(session.tick, rate=1 / interval)
     interrupted = False
     try:
@@ -215,12 +214,6 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
         gc.collect()
         raise KeyboardInterrupt
     return result
-
-
-def _reset_peak() -> None:
-    import torch
-
-    torch.hpu.reset_peak_memory_stats()  # type: ignore[attr-defined]
 
 
 def _numbers(metrics: Any) -> dict[str, float]:

@@ -16,6 +16,7 @@ from html import escape
 from typing import Any
 
 from hpu_magic.runtime import device, graph_breaks, replays, units, versions
+from hpu_magic.runtime.peak import Peak
 from hpu_magic.runtime.table import Table
 
 Place = Callable[[str, int], str]
@@ -200,7 +201,8 @@ class LedgerLine:
 class ledger:
     """Keep the ledger of a ``with`` block: ``with ledger() as costs: ...``, then read `costs`.
 
-    The peak statistic of the device's memory starts anew with the block.
+    The peak statistic of the device's memory starts anew with the block. Blocks may lie within
+    one another; each has a ledger and a peak of its own.
 
     Parameters
     ----------
@@ -225,13 +227,13 @@ class ledger:
         self._before: _Totals = _Totals()
         self._versions: dict[int, int] = {}
         self._replays = 0
+        self._peak = Peak()
         self._breaks = graph_breaks.Record()
         self._ran_again = False
         self._subscriptions: list[tuple[Any, Callable[[Any, Any], None]]] = []
 
     def __enter__(self) -> LedgerReport:
-        if device.taken():
-            sys.modules["torch"].hpu.reset_peak_memory_stats()
+        self._peak.open()
         self._before = _Totals.now()
         self._versions = versions.versions(self.namespace)
         self._breaks = graph_breaks.Record.now()
@@ -271,9 +273,7 @@ class ledger:
         waits = [one.count for one in report._causes("host synchronisation")]
         counted = bool(self._subscriptions) and ledger._waits_are_reported
         report.synchronizations = sum(waits) if counted else None
-        if device.taken():
-            stats = sys.modules["torch"].hpu.memory_stats()
-            report.peak = max(stats["MaxInUse"], stats["InUse"])
+        report.peak = self._peak.close()
         self._subscriptions.clear()
 
     def _subscribe(self) -> None:

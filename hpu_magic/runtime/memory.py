@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpu_magic.runtime import device, units
+from hpu_magic.runtime.peak import Peak
 from hpu_magic.runtime.report import Report, Row
 from hpu_magic.runtime.tensors import tensors_in
 
@@ -132,14 +133,14 @@ class MemoryWatch:
         self._hidden = hidden or {}
         self._keep = keep
         self._known: dict[int, Any] = {}
+        self._peak = Peak()
 
     def __enter__(self) -> MemoryUse:
         if device.taken():
             device.synchronize()
-            hpu = sys.modules["torch"].hpu
-            self.use.before = hpu.memory_stats()["InUse"]
-            hpu.reset_peak_memory_stats()
+            self.use.before = sys.modules["torch"].hpu.memory_stats()["InUse"]
             self._known = dict(_storages(list(self._variables().values())))
+        self._peak.open()
         return self.use
 
     def __exit__(self, *error: object) -> None:
@@ -151,8 +152,7 @@ class MemoryWatch:
             device.synchronize()
             stats = sys.modules["torch"].hpu.memory_stats()
             self.use.after, self.use.limit = stats["InUse"], stats["Limit"]
-            # Right after a reset the statistic may read 0.
-            self.use.peak = max(stats["MaxInUse"], self.use.before, self.use.after)
+            self.use.peak = self._peak.close()
             self.use.left = self._left_behind()
         self._keep(self.use)
         return self.use
