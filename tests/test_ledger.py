@@ -474,3 +474,13 @@ def test_a_ledger_within_a_memory_cell_leaves_it_its_peak(run, shell, torch):
     outer, inner = shell.user_ns["outer"], shell.user_ns["inner"]
     assert outer.peak - outer.before >= 4 << 20
     assert inner.peak - outer.before < 1 << 20
+
+
+def test_a_ledger_used_again_starts_anew(torch):
+    one = hpu_magic.ledger()
+    with one as first:
+        torch.ones(3, device="hpu").sum().item()
+    with one as second:
+        pass
+    assert (first.touched, len(first.entries)) == (True, 1)
+    assert (second.touched, second.entries) == (False, [])

@@ -202,7 +202,8 @@ class ledger:
     """Keep the ledger of a ``with`` block: ``with ledger() as costs: ...``, then read `costs`.
 
     The peak statistic of the device's memory starts anew with the block. Blocks may lie within
-    one another; each has a ledger and a peak of its own.
+    one another; each has a ledger and a peak of its own. The same object may keep the ledgers of
+    several blocks, one after the other.
 
     Parameters
     ----------
@@ -222,6 +223,9 @@ class ledger:
     ) -> None:
         self.place = place
         self.namespace = {} if namespace is None else namespace
+        self._start_anew()
+
+    def _start_anew(self) -> None:
         self._report = LedgerReport()
         self._entries: dict[tuple[str, str, str, int, str], Entry] = {}
         self._before: _Totals = _Totals()
@@ -233,6 +237,7 @@ class ledger:
         self._subscriptions: list[tuple[Any, Callable[[Any, Any], None]]] = []
 
     def __enter__(self) -> LedgerReport:
+        self._start_anew()
         self._peak.open()
         self._before = _Totals.now()
         self._versions = versions.versions(self.namespace)
