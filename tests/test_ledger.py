@@ -484,3 +484,24 @@ def test_a_ledger_used_again_starts_anew(torch):
         pass
     assert (first.touched, len(first.entries)) == (True, 1)
     assert (second.touched, second.entries) == (False, [])
+
+
+def test_off_ends_the_ledger_of_a_cell_in_another_thread(on, shell, torch):
+    class Graph(_Graph):
+        pass
+
+    plain = dict(vars(Graph))
+    started, go_on = threading.Event(), threading.Event()
+    shell.user_ns.update(started=started, go_on=go_on)
+    cell = threading.Thread(target=shell.run_cell, args=("started.set(); waited = go_on.wait(30)",))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.hpu, "HPUGraph", Graph)
+        cell.start()
+        assert started.wait(30)
+        assert dict(vars(Graph)) != plain
+        on("%hpu_ledger off")
+        assert dict(vars(Graph)) == plain
+        go_on.set()
+        cell.join()
+    assert shell.user_ns["waited"]
+    assert on("y = x + 1").out == ""

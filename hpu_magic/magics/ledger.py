@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from hpu_magic.runtime.ledger import LedgerReport, ledger
 
 
+class _Kept(NamedTuple):
+    thread: int
+    context: ledger
+    report: LedgerReport
+
+
 @magics_class
 class LedgerMagics(CommandMagics):
     """Says under each cell what it cost on the device."""
@@ -26,8 +32,11 @@ class LedgerMagics(CommandMagics):
         super().__init__(shell, settings)
         self._on = False
         self._last: LedgerReport | None = None
-        # A kernel's subshells run cells in threads of their own.
-        self._cells = threading.local()
+        # Of all cells that run, the innermost last; a kernel's subshells run cells in threads of
+        # their own.
+        self._kept: list[_Kept] = []
+        # Also held while a ledger opens, so that none opens after the switch is off.
+        self._lock = threading.Lock()
 
     @line_magic
     @magic_arguments()
@@ -71,31 +80,31 @@ class LedgerMagics(CommandMagics):
         change = self.shell.events.register if on else self.shell.events.unregister
         change("pre_run_cell", self._before)
         change("post_run_cell", self._after)
-        self._on = on
-        while self._kept:
-            self._kept.pop()[0].__exit__(None, None, None)
-
-    @property
-    def _kept(self) -> list[tuple[ledger, LedgerReport]]:
-        """The ledgers of the cells that run in this thread, the innermost last."""
-        if not hasattr(self._cells, "kept"):
-            self._cells.kept = []
-        return self._cells.kept
+        with self._lock:
+            self._on = on
+            ended, self._kept = self._kept, []
+        while ended:
+            ended.pop().context.__exit__(None, None, None)
 
     def _before(self, info: object) -> None:
         from hpu_magic.runtime.ledger import ledger
 
         one = ledger(namespace=self.shell.user_ns)
-        self._kept.append((one, one.__enter__()))
+        with self._lock:
+            if self._on:
+                self._kept.append(_Kept(threading.get_ident(), one, one.__enter__()))
 
     def _after(self, result: Any) -> None:
-        # The cell that said "on" was not entered.
-        if not self._kept:
-            return
-        one, report = self._kept.pop()
+        with self._lock:
+            own = [kept for kept in self._kept if kept.thread == threading.get_ident()]
+            # The cell that said "on" was not entered.
+            if not own:
+                return
+            self._kept.remove(own[-1])
+        _, one, report = own[-1]
         one.place = functools.partial(place, self.shell, result.execution_count)
         one.__exit__(None, None, None)
-        if report.touched and not self._kept:
+        if report.touched and len(own) == 1:
             from IPython.display import display
 
             from hpu_magic.runtime.ledger import LedgerLine
