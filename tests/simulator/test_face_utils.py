@@ -43,8 +43,9 @@ def run_plain(code, **environment):
 
 # What only a process of its own can show, on a first-generation card.
 PLAIN = """
-import json, os, sys, warnings
+import json, os, sys, threading, warnings
 import torch
+from hpu_magic.simulator import cards
 warnings.simplefilter("always")
 found = {}
 os.environ["PT_HPU_LAZY_ACC_PAR_MODE"] = "late"
@@ -61,6 +62,24 @@ def autocast(dtype, enabled=True):
 print("before", file=sys.stderr)
 context, found["at the context"] = warned(lambda: torch.autocast("hpu", dtype=torch.float16))
 found["acquired by autocast"] = torch.hpu.is_initialized()
+
+# The first tensors of several threads: each of them is on its way before one has a card.
+together, acquire = threading.Barrier(4), cards.acquire
+
+def acquire_together():
+    card = acquire()
+    together.wait(30)
+    return card
+
+cards.acquire = acquire_together
+threads = [threading.Thread(target=torch.ones, args=(1,), kwargs={"device": "hpu"}) for _ in "1234"]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+cards.acquire = acquire
+found["raced"] = not together.broken
+
 for name, call in {
     "float16": lambda: autocast(torch.float16),
     "float16 off": lambda: autocast(torch.float16, enabled=False),
@@ -95,6 +114,7 @@ def plain():
 
 
 def test_the_first_use_of_the_card_prints_the_configuration_once(plain):
+    assert plain[0]["raced"]
     printed = plain[1].split("before\n")[1].split("rank 1 asked \n")[0]
     lines = printed.splitlines()
     assert printed.count("HPU PT BRIDGE CONFIGURATION ON RANK = 0") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from pathlib import Path
 
@@ -27,6 +28,8 @@ _CPU_NAMES = [
     "_scaled_dot_product_flash_attention_for_cpu_backward",
 ]
 _loaded = False
+# Taken once and never released: threads that need their first tensor at once all get here.
+_shown = threading.Lock()
 
 
 def load() -> None:
@@ -75,7 +78,8 @@ def _acquire() -> tuple[object, int, int, float]:
     percentage = _flags.pool_percentage()
     card = cards.acquire()
     pool = card.capacity * percentage // 100
-    _banner.show()
+    if _shown.acquire(blocking=False):
+        _banner.show()
     return card.page, COUNTERS_OFFSET, pool, _FLOAT8_E4M3FN_LIMIT[card.generation]
 
 
