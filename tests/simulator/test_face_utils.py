@@ -1,7 +1,9 @@
 """The vendor's names beside the device: typed tensors, tools against recompilation, the banner."""
 
 import collections
+import copy
 import importlib
+import inspect
 import json
 import os
 import pstats
@@ -386,6 +388,26 @@ def test_a_model_tells_which_shapes_compiled(lazy_process):
     assert out[4] == "[(((2, 4),), 4), (((5, 4),), 1), (((7, 4),), 1)]"
     assert out[5:7] == ["[True, True, True] 4", "True"]
     assert out[-1] == "True"
+
+
+def test_a_watched_model_keeps_its_names_and_is_copied_whole(torch, utils):
+    model = torch.nn.Linear(4, 1).to("hpu")
+    watched = utils.experimental.detect_recompilation_auto_model(model)
+    names = ["0.weight", "0.bias"]
+    outer = torch.nn.Sequential(watched)
+    assert [name for name, _ in outer.named_parameters()] == names
+    assert list(outer.state_dict()) == names
+    outer.load_state_dict(outer.state_dict())
+    watched.kept = 1
+    assert model.kept == 1
+    assert list(inspect.signature(watched.forward).parameters) == ["input"]
+    twin = copy.deepcopy(watched)
+    with torch.no_grad():
+        twin.weight.zero_()
+        twin.bias.zero_()
+    assert twin(torch.ones(2, 4, device="hpu")).tolist() == [[0], [0]]
+    assert [each.calls for each in twin.report()] == [1]
+    assert watched.report() == []
 
 
 def test_a_loader_tells_its_shapes(torch, utils, capsys):

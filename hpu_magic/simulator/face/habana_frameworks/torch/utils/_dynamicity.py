@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
@@ -44,32 +45,36 @@ def data_dynamicity(dataloader: Iterable[Any]) -> dict[Shapes, int]:
 
 
 def detect_recompilation_auto_model(model: torch.nn.Module) -> torch.nn.Module:
-    """Return `model` wrapped so that it tells which input shapes made graphs compile.
+    """Let `model` tell which input shapes made graphs compile, and return it.
 
-    Use the result in its place: parameters, attributes and state are the model's own. After
-    some steps call ``report()``, which prints a table of the input shapes and returns it as a
-    list with the fields ``shapes``, ``calls`` and ``compilations``. A call answers for
+    It is the same module, changed in place: its ``forward`` notes the shapes, and it gets a
+    method ``report()``, which after some steps prints a table of the input shapes and returns
+    it as a list with the fields ``shapes``, ``calls`` and ``compilations``. A call answers for
     every graph compiled from its start to that of the next one, and so for its backward pass
     and for the optimizer's step.
     """
-    return _RecompilationDetector(model)
+    watched = _WatchedForward(model.forward)
+    model.forward = watched
+    model.report = watched.report  # type: ignore[assignment]
+    return model
 
 
-class _RecompilationDetector(torch.nn.Module):
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model = model
+class _WatchedForward:
+    # An object, and not a closure: a copy of the model gets a copy that calls the copy.
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, forward)
+        self._forward = forward
         self._calls: collections.Counter[Shapes] = collections.Counter()
         self._compilations: collections.Counter[Shapes] = collections.Counter()
         self._last: Shapes | None = None
         self._compiled_before = 0
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """Call the model and note the shapes of its inputs."""
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Call the model's own forward and note the shapes of its inputs."""
         self._end_last()
         self._last = _shapes((inputs, named))
         self._calls[self._last] += 1
-        return self.model(*inputs, **named)
+        return self._forward(*inputs, **named)
 
     def report(self) -> list[CallRecord]:
         """Execute what is recorded; print and return calls and compilations by input shapes."""
@@ -90,18 +95,6 @@ class _RecompilationDetector(torch.nn.Module):
         if self._last is not None:
             self._compilations[self._last] += compiled - self._compiled_before
         self._compiled_before = compiled
-
-    def state_dict(self, *arguments: Any, **options: Any) -> Any:
-        return self.model.state_dict(*arguments, **options)
-
-    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
-        return self.model.load_state_dict(*arguments, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("model"), name)
 
 
 class const_shape_dataloader:
