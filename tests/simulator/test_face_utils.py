@@ -15,6 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 
@@ -241,20 +242,47 @@ def test_typed_tensors_refuse_other_types_and_devices(torch, hpu):
         hpu.FloatTensor(2.5)
 
 
-def test_tensors_convert_to_the_types_of_the_device(torch, hpu):
-    tensor = torch.tensor([1.5, 2.5])
-    for kind in ("torch.hpu.IntTensor", hpu.IntTensor):
-        assert (tensor.type(kind).tolist(), tensor.type(kind).type()) == (
-            [1, 2],
-            "torch.hpu.IntTensor",
-        )
-    on_device = tensor.to("hpu")
-    assert on_device.type("torch.hpu.FloatTensor") is on_device
-    assert on_device.type(torch.int8).type() == "torch.hpu.CharTensor"
-    assert on_device.type("torch.DoubleTensor").type() == "torch.DoubleTensor"
-    assert torch.nn.Linear(1, 1).type("torch.hpu.HalfTensor").weight.type().endswith("HalfTensor")
-    with pytest.raises(ValueError, match=r"torch\.hpu\.Float"):
-        on_device.type("torch.hpu.Float")
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), {}),
+        (((),), {}),
+        (("Size",), {}),
+        ((np.int64(3),), {}),
+        ((np.int64(3), 2), {}),
+        ((np.array(3),), {}),
+        ((np.ones((2, 2)),), {}),
+        ((range(3),), {}),
+        ((2,), {"device": None}),
+        ((), {"size": (2, 3)}),
+        ((), {"size": []}),
+        ((True,), {}),
+        ((None,), {}),
+        ((2.5,), {}),
+        ((1, 2.5), {}),
+        (("Size", 1), {}),
+        (({1},), {}),
+        ((2,), {"size": (2,)}),
+        ((), {"size": 3}),
+    ],
+)
+def test_typed_tensors_read_their_arguments_as_the_cpus(torch, hpu, arguments, named):
+    arguments = [torch.Size([]) if isinstance(each, str) else each for each in arguments]
+
+    def made(kind):
+        try:
+            return kind(*arguments, **named).shape
+        except TypeError:
+            return "refused"
+
+    assert made(hpu.FloatTensor) == made(torch.FloatTensor)
+
+
+def test_conversion_by_type_compiles_on_the_cpu(torch):
+    step = torch.compile(
+        lambda a: torch.Tensor.type(a, torch.float64), fullgraph=True, backend="eager"
+    )
+    assert step(torch.ones(2)).dtype == torch.float64
 
 
 def test_a_stream_is_named_again_by_its_info(hpu):

@@ -10,7 +10,7 @@ import torch
 from hpu_magic.simulator import cards, engine
 from hpu_magic.simulator.configuration import DeviceType
 
-from . import _typed_tensors, _utils
+from . import _utils
 from ._typed_tensors import (
     BFloat16Tensor,
     BoolTensor,
@@ -322,6 +322,5 @@ def _share_submodules() -> None:
         sys.modules[f"torch.hpu.{name}"] = sys.modules[f"{__name__}.{name}"]
 
 
-_typed_tensors.install()
 torch._register_device_module("hpu", sys.modules[__name__])
 _share_submodules()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,9 @@ class _TypedTensor(type):
 
     dtype: torch.dtype
 
-    def __call__(cls, *arguments: Any, device: Any = "hpu") -> torch.Tensor:
+    def __call__(
+        cls, *arguments: Any, size: Sequence[int] | None = None, device: Any = "hpu"
+    ) -> torch.Tensor:
         """Return a tensor without values of the given sizes, or one of a sequence's values.
 
         Raises
@@ -23,15 +26,19 @@ class _TypedTensor(type):
         TypeError
             The argument is neither sizes nor a sequence.
         """
-        if torch.device(device).type != "hpu":
+        if torch.device(device or "hpu").type != "hpu":
             raise RuntimeError(
                 f"torch.hpu.{cls.__name__} makes tensors on hpu, not on {device}; "
                 f"use torch.{cls.__name__} or torch.tensor(..., device={str(device)!r})."
             )
-        if len(arguments) == 1 and not isinstance(arguments[0], (int, torch.Size)):
+        if size is not None and arguments:
+            raise TypeError(
+                f"torch.hpu.{cls.__name__} got {arguments[0]!r} and size={size!r}; "
+                "leave out one of them."
+            )
+        if len(arguments) == 1 and not _is_size(arguments[0]):
             return cls._of(arguments[0])
-        sizes = arguments[0] if arguments and isinstance(arguments[0], torch.Size) else arguments
-        return torch.empty(sizes or (0,), dtype=cls.dtype, device="hpu")
+        return torch.empty(_sizes(arguments, size), dtype=cls.dtype, device="hpu")
 
     def _of(cls, data: Any) -> torch.Tensor:
         if isinstance(data, cls):
@@ -41,7 +48,7 @@ class _TypedTensor(type):
                 f"torch.hpu.{cls.__name__} takes a {cls.dtype} tensor on hpu and got a "
                 f"{data.dtype} one on {data.device}; convert it with .to('hpu', {cls.dtype})."
             )
-        if isinstance(data, (float, complex)):
+        if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise TypeError(
                 f"torch.hpu.{cls.__name__} takes sizes or a sequence and got {data!r}; "
                 "use torch.tensor for a single value."
@@ -54,6 +61,25 @@ class _TypedTensor(type):
             and instance.device.type == "hpu"
             and instance.dtype == cls.dtype
         )
+
+
+def _is_size(value: Any) -> bool:
+    """Tell whether a single argument is a shape or its only size, and not values."""
+    if isinstance(value, (bool, torch.Tensor)):
+        return False
+    try:
+        operator.index(value)
+    except TypeError:
+        return isinstance(value, torch.Size)
+    return True
+
+
+def _sizes(arguments: tuple[Any, ...], size: Sequence[int] | None) -> tuple[int, ...]:
+    if size is None:
+        size = arguments or (0,)
+        if len(size) == 1 and isinstance(size[0], torch.Size):
+            size = size[0]
+    return tuple(map(operator.index, size))
 
 
 def _typed(name: str, dtype: torch.dtype) -> _TypedTensor:
@@ -71,28 +97,3 @@ HalfTensor = _typed("HalfTensor", torch.float16)
 IntTensor = _typed("IntTensor", torch.int32)
 LongTensor = _typed("LongTensor", torch.int64)
 ShortTensor = _typed("ShortTensor", torch.int16)
-
-_BY_NAME = {
-    f"torch.hpu.{kind.__name__}": kind
-    for kind in tuple(globals().values())
-    if isinstance(kind, _TypedTensor)
-}
-
-
-def install() -> None:
-    """Let ``tensor.type(...)`` take the types of the device, by name or themselves.
-
-    PyTorch gives their names as the types of tensors on ``hpu``, but converts to none of them.
-    """
-    convert = torch.Tensor.type
-
-    @functools.wraps(convert)
-    def wrapper(
-        tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **options: Any
-    ) -> Any:
-        kind = _BY_NAME.get(dtype) if isinstance(dtype, str) else dtype
-        if isinstance(kind, _TypedTensor):
-            return tensor.to("hpu", kind.dtype, non_blocking=non_blocking)
-        return convert(tensor, dtype, non_blocking, **options)
-
-    torch.Tensor.type = wrapper
