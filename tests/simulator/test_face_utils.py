@@ -62,6 +62,14 @@ def autocast(dtype, enabled=True):
     with torch.autocast("hpu", dtype=dtype, enabled=enabled):
         return str((torch.ones(2, 2, device="hpu") @ torch.ones(2, 2, device="hpu")).dtype)
 
+def switched_on(dtype):
+    torch.hpu.set_autocast_hpu_dtype(dtype)
+    torch.hpu.set_autocast_hpu_enabled(True)
+    try:
+        return str((torch.ones(2, 2, device="hpu") @ torch.ones(2, 2, device="hpu")).dtype)
+    finally:
+        torch.hpu.set_autocast_hpu_enabled(False)
+
 print("before", file=sys.stderr)
 context, found["at the context"] = warned(lambda: torch.autocast("hpu", dtype=torch.float16))
 found["acquired by autocast"] = torch.hpu.is_initialized()
@@ -87,6 +95,8 @@ for name, call in {
     "float16": lambda: autocast(torch.float16),
     "float16 off": lambda: autocast(torch.float16, enabled=False),
     "bfloat16": lambda: autocast(torch.bfloat16),
+    "float16 set": lambda: switched_on(torch.float16),
+    "bfloat16 set": lambda: switched_on(torch.bfloat16),
     "cpu": lambda: torch.autocast("cpu", dtype=torch.float16)._enabled,
 }.items():
     found[name] = warned(call)
@@ -178,6 +188,10 @@ def test_first_generation_autocast_refuses_float16(plain):
     assert found["float16 off"] == ["torch.float32", []]
     assert found["bfloat16"] == ["torch.bfloat16", []]
     assert found["cpu"] == [True, []]
+    dtype, (warning,) = found["float16 set"]
+    assert dtype == "torch.bfloat16"
+    assert "torch.float16 is not supported; it stays torch.bfloat16." in warning
+    assert found["bfloat16 set"] == ["torch.bfloat16", []]
 
 
 def test_later_generations_accept_float16(torch):

@@ -10,6 +10,7 @@ import torch
 from hpu_magic.simulator import cards, engine
 from hpu_magic.simulator.configuration import DeviceType
 
+from .. import _float16
 from . import _utils
 from ._typed_tensors import (
     BFloat16Tensor,
@@ -300,8 +301,12 @@ def is_autocast_hpu_enabled() -> bool:
 
 
 def set_autocast_hpu_dtype(dtype: torch.dtype) -> None:
-    """Set the lower-precision type of autocast on ``hpu``."""
-    torch.set_autocast_dtype("hpu", dtype)
+    """Set the lower-precision type of autocast on ``hpu``.
+
+    On a first-generation card it stays as it is, with a warning, if `dtype` is float16.
+    """
+    if not _float16.refused(dtype):
+        torch.set_autocast_dtype("hpu", dtype)
 
 
 def get_autocast_hpu_dtype() -> torch.dtype:
