@@ -77,6 +77,19 @@ def test_default_dtype_is_configurable_and_an_option_wins(run, model, torch):
         run("%config HPUMagics.autocast_dtype = 'bf16'")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "default"),
+    [("autocast_lower", "linear,matmul", ""), ("autocast_level", "O2", None)],
+)
+def test_off_needs_no_configured_lists(run, model, torch, forgetful, name, value, default):
+    run(f"%config HPUMagics.{name} = {value!r}")
+    try:
+        assert "restart the kernel" in run("%%hpu_autocast\nmodel(x).dtype").err
+        assert run("%%hpu_autocast --off\nmodel(x).dtype").result == torch.float32
+    finally:
+        run(f"%config HPUMagics.{name} = {default!r}")
+
+
 def test_verbose_tells_what_ran_in_which_type(run, model):
     cell = run("%%hpu_autocast --verbose\nloss = torch.nn.functional.mse_loss(model(x), x)")
     assert "in bfloat16" in cell.out

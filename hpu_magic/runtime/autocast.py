@@ -58,7 +58,7 @@ class autocast:
     dtype : str or torch.dtype
         "bf16" or "fp16".
     enabled : bool
-        False switches autocast off inside the block.
+        False switches autocast off inside the block, whatever the lists and the dtype.
     lower, fp32, level
         Operator lists; see `operators.requested`. They can only take effect when the library
         loads: with other lists loaded, entering the block is refused.
@@ -82,12 +82,12 @@ class autocast:
         level: str | None = None,
         verbose: bool = False,
     ) -> None:
-        if lower is not None or fp32 is not None or level is not None:
+        if enabled and (lower is not None or fp32 is not None or level is not None):
             operators.ensure(operators.requested(lower, fp32, level))
         self._torch = device.torch_with_hpu()
         self.dtype = device.dtype_named(dtype)
-        self._check_dtype()
         self.enabled = enabled
+        self._check_dtype()
         self._verbose = verbose
         self._entered: list[ExitStack] = []
         self._report: AutocastReport | None = None
@@ -115,7 +115,7 @@ class autocast:
         name = str(self.dtype).removeprefix("torch.")
         if name not in _LOWER_DTYPES:
             raise RefusedError(f"Autocast cannot compute in {name}: use bf16 or fp16.")
-        if name == "float16" and device.generation() == "GAUDI":
+        if self.enabled and name == "float16" and device.generation() == "GAUDI":
             raise RefusedError("First-generation Gaudi has no float16: use bf16.")
 
 
