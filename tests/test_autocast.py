@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from IPython.core.error import UsageError
 
@@ -66,6 +68,25 @@ def test_on_reaches_cells_that_a_cell_runs(run, model, torch, shell):
 def test_off_takes_effect_within_its_cell(run, model, torch):
     run("%hpu_autocast on")
     assert run("%hpu_autocast off\nmodel(x).dtype").result == torch.float32
+
+
+def test_off_lets_a_cell_in_another_thread_leave_autocast_at_its_end(run, model, torch, shell):
+    run("%hpu_autocast on")
+    started, go_on = threading.Event(), threading.Event()
+    shell.user_ns.update(started=started, go_on=go_on)
+    seen = []
+
+    def subshell():
+        shell.run_cell("started.set(); waited = go_on.wait(30)")
+        seen.append(torch.is_autocast_enabled("hpu"))
+
+    cell = threading.Thread(target=subshell)
+    cell.start()
+    assert started.wait(30)
+    run("%hpu_autocast off")
+    go_on.set()
+    cell.join()
+    assert (shell.user_ns["waited"], seen) == (True, [False])
 
 
 def test_default_dtype_is_configurable_and_an_option_wins(run, model, torch):

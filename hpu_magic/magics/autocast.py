@@ -106,6 +106,8 @@ class AutocastMagics(CommandMagics):
     def close(self) -> None:
         """Leave autocast when the extension is unloaded."""
         self._switch_off()
+        if self._after in self.shell.events.callbacks["post_run_cell"]:
+            self.shell.events.unregister("post_run_cell", self._after)
 
     def _context(self, line: str) -> autocast:
         options = self.parse(self.hpu_autocast, line, cell=True)
@@ -147,8 +149,8 @@ class AutocastMagics(CommandMagics):
 
     def _switch_off(self) -> None:
         if self._standing is not None:
+            # Cells in other threads are still to be left: only their own thread can do it.
             self.shell.events.unregister("pre_run_cell", self._before)
-            self.shell.events.unregister("post_run_cell", self._after)
             self._standing = None
         while self._entered:
             self._entered.pop().__exit__(None, None, None)
