@@ -24,6 +24,17 @@ class TooLate(RuntimeError):
         )
 
 
+class GpuPresent(RuntimeError):
+    """PyTorch uses a GPU, and a process has one kind of accelerator."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "PyTorch uses this machine's GPU, and a process has one kind of accelerator: hide the "
+            "GPU with CUDA_VISIBLE_DEVICES= (nothing behind the equals sign) before Python starts, "
+            "or install PyTorch's build for the CPU."
+        )
+
+
 def is_requested() -> bool:
     """Tell whether the simulator is on or will be with ``import torch``."""
     return _requested or os.environ.get(SWITCH, "").strip().lower() in {"1", "true", "yes", "on"}
@@ -45,6 +56,8 @@ def activate(*, announce: bool = True) -> None:
     ------
     RuntimeError
         The vendor's own package is installed, or the engine cannot be compiled.
+    GpuPresent
+        PyTorch uses a GPU of this machine.
     TooLate
         PyTorch has already settled which accelerator this process has.
     ValueError

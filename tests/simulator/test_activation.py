@@ -220,3 +220,18 @@ def test_a_busy_machine_names_the_holder(script, tmp_path):
         ).strip()
         == "hpu:0"
     )
+
+
+def test_a_gpu_that_pytorch_uses_is_named_with_what_to_do(torch, monkeypatch):
+    from types import SimpleNamespace
+
+    from habana_frameworks.torch import _bridge
+
+    from hpu_magic import simulator
+
+    assert _bridge.engine.load().make_room_beside_cuda()  # there is none
+    beside_a_gpu = SimpleNamespace(make_room_beside_cuda=lambda: False)
+    monkeypatch.setattr(_bridge, "_loaded", False)
+    monkeypatch.setattr(_bridge.engine, "load", lambda: beside_a_gpu)
+    with pytest.raises(simulator.GpuPresent, match="hide the GPU with CUDA_VISIBLE_DEVICES="):
+        _bridge.load()

@@ -2,6 +2,7 @@
 #include "autocast.h"
 #include "bind_program.h"
 #include "card.h"
+#include "cuda_build.h"
 #include "device.h"
 #include "dtypes.h"
 #include "events.h"
@@ -138,6 +139,7 @@ void bind_execution(py::module_& module) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.doc() = "The simulated device behind PyTorch's hpu.";
+  module.def("make_room_beside_cuda", &hpu::make_room_beside_cuda);
   module.def("set_driver", &set_driver);
   module.def("acquire", &hpu::card::acquire, py::call_guard<py::gil_scoped_release>());
   module.def("is_acquired", &hpu::card::acquired);

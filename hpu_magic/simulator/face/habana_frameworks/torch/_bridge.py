@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from hpu_magic.simulator import cards, engine
-from hpu_magic.simulator.activation import TooLate
+from hpu_magic.simulator.activation import GpuPresent, TooLate
 from hpu_magic.simulator.configuration import Configuration
 from hpu_magic.simulator.page import COUNTERS_OFFSET
 
@@ -37,6 +37,8 @@ def load() -> None:
 
     Raises
     ------
+    GpuPresent
+        PyTorch uses a GPU of this machine.
     TooLate
         PyTorch settled earlier that this process has no such device.
     """
@@ -44,6 +46,8 @@ def load() -> None:
     if _loaded:
         return
     native = engine.load()
+    if not native.make_room_beside_cuda():
+        raise GpuPresent
     if not _is_accelerator():
         raise TooLate
     native.set_driver(_acquire)
