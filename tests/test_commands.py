@@ -91,6 +91,12 @@ def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
         assert f"HPUMagics.{name}" in text
     run("%config HPUMagics.time_repeats = 0")
     assert run("%config HPUMagics.time_repeats").result == 5
+    # IPython keeps the wrong value all the same, for whatever reads it next.
+    again = run("%reload_ext hpu_magic")
+    assert again.error is None
+    assert "'time_repeats'" in again.out
+    assert "The default holds instead." in again.out
+    assert run("%config HPUMagics.time_repeats").result == 5
 
 
 # What an option of these kinds says is about one call.

@@ -101,6 +101,7 @@ def _register(shell: InteractiveShell) -> None:
     from hpu_magic.magics.settings import HPUMagics
 
     cell.enable(shell)
+    _forget_wrong_defaults(shell, HPUMagics)
     settings = HPUMagics(parent=shell)
     shell.configurables.append(settings)  # type: ignore[arg-type]
     for module, name in _FAMILIES:
@@ -109,6 +110,22 @@ def _register(shell: InteractiveShell) -> None:
         shell.register_magics(_loaded[-1])
     completion.enable(shell)
     control.enable(shell)
+
+
+def _forget_wrong_defaults(shell: InteractiveShell, settings: Any) -> None:
+    """Take values that `settings` refuses out of the shell's configuration.
+
+    A wrong ``%config`` is refused, and yet IPython keeps it there for the next object.
+    """
+    from traitlets import TraitError
+
+    configured = shell.config.get(settings.__name__, {})
+    for name, value in list(configured.items()):
+        try:
+            settings(**{name: value})
+        except TraitError as error:
+            del configured[name]
+            print(f"{error} The default holds instead.")
 
 
 def connection_file(shell: InteractiveShell) -> str | None:

@@ -70,6 +70,8 @@ class TimingMagics(CommandMagics):
         return self.keep(options.output, watch.report)
 
     def _compiled(self, statement: str) -> Any:
+        if "\0" in statement:  # Python's tokenizer may not survive one
+            raise UsageError(f"{statement.strip()!r} is not Python: it has a null character.")
         source = self.shell.transform_cell(statement)
         try:
             # Known to IPython under this name, so that a traceback quotes the statement.
