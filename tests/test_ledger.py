@@ -57,7 +57,7 @@ def test_last_keeps_the_table_while_other_cells_run(on):
 
 
 def test_notebook_line_opens_into_the_table(on):
-    from hpu_magic.runtime.ledger import LedgerLine
+    from hpu_magic.runtime.ledger_report import LedgerLine
 
     on("y = x.sum().item()")
     html = LedgerLine(on("%hpu_ledger last").result)._repr_html_()

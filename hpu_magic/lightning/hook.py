@@ -16,9 +16,9 @@ import warnings
 from collections.abc import Sequence
 from types import ModuleType
 
-__all__ = ["NAMESPACES", "install", "loaded_namespaces"]
+from hpu_magic.lightning.names import NAMESPACES, loaded_namespaces
 
-NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
+__all__ = ["install"]
 
 
 class _RegisterAfter(importlib.abc.Loader):
@@ -72,11 +72,6 @@ def _register(namespace: str) -> None:
         namespaces.plugins(namespace)
     except connector.UnsupportedLightningError as refusal:
         warnings.warn(str(refusal), stacklevel=2)
-
-
-def loaded_namespaces() -> list[str]:
-    """Return the Lightning namespaces that are imported in this process."""
-    return [name for name in NAMESPACES if name in sys.modules]
 
 
 def install() -> None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from hpu_magic.lightning import hook
 from hpu_magic.lightning.accelerator import HPUAcceleratorBase
 from hpu_magic.lightning.connector import patch
 from hpu_magic.lightning.monitor import FitMonitorBase
+from hpu_magic.lightning.names import NAMESPACES, loaded_namespaces
 from hpu_magic.lightning.precision import HPUPrecisionPluginBase
 from hpu_magic.lightning.strategy import HPUCheckpointIOBase, SingleHPUStrategyBase
 
@@ -43,10 +43,10 @@ def default_namespace() -> str:
     ModuleNotFoundError
         When no Lightning is installed.
     """
-    loaded = hook.loaded_namespaces()
+    loaded = loaded_namespaces()
     if loaded:
         return loaded[0]
-    for name in hook.NAMESPACES:
+    for name in NAMESPACES:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             return name
     raise ModuleNotFoundError(
@@ -56,7 +56,7 @@ def default_namespace() -> str:
 
 def namespace_of(trainer: object) -> str | None:
     """Return the Lightning a Trainer comes from, or None when it is no Trainer."""
-    for name in hook.loaded_namespaces():
+    for name in loaded_namespaces():
         trainer_class = getattr(importlib.import_module(name), "Trainer", None)
         if trainer_class is not None and isinstance(trainer, trainer_class):
             return name

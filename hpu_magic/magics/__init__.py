@@ -33,12 +33,13 @@ _loaded: list[CommandMagics] = []
 
 def load(shell: InteractiveShell) -> None:
     """Set up the extension in `shell` and say in one line which device there is."""
-    from hpu_magic.runtime import first_import, restart
+    from hpu_magic.runtime import device, first_import, restart
 
     # PyTorch's profiler prints its stages below the cell unless told so before torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "3")
     restart.attach(connection_file(shell))
-    remembered = restart.apply()
+    # The vendor's library has read them once it is loaded.
+    remembered = {} if device.bridge_loaded() else restart.apply()
     first_import.observe(lambda: _cell_number(shell))
     _announce(remembered)
     _install_lightning_hook()

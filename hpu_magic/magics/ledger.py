@@ -15,7 +15,8 @@ from hpu_magic.magics.place import place
 from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.ledger import LedgerReport, ledger
+    from hpu_magic.runtime.ledger import ledger
+    from hpu_magic.runtime.ledger_report import LedgerReport
 
 
 class _Kept(NamedTuple):
@@ -107,7 +108,7 @@ class LedgerMagics(CommandMagics):
         if report.touched and len(own) == 1:
             from IPython.display import display
 
-            from hpu_magic.runtime.ledger import LedgerLine
+            from hpu_magic.runtime.ledger_report import LedgerLine
 
             self._last = report
             display(LedgerLine(report))

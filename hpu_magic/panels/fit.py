@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hpu_magic.lightning import hook
 from hpu_magic.lightning.monitor import FitMonitorBase
+from hpu_magic.lightning.names import loaded_namespaces
 from hpu_magic.panels.panel import checked_interval
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.session import observed_fit
@@ -104,7 +104,7 @@ def _observed(
 
 
 def _trainer_classes() -> list[Any]:
-    names = hook.loaded_namespaces()
+    names = loaded_namespaces()
     if not names:
         from hpu_magic.lightning.namespaces import default_namespace
 
@@ -116,7 +116,7 @@ def _trainer_classes() -> list[Any]:
 
 
 def _lightning_of(trainer: Any) -> Any:
-    for name in hook.loaded_namespaces():
+    for name in loaded_namespaces():
         pytorch = sys.modules[name]
         if isinstance(trainer, pytorch.Trainer):
             return pytorch

@@ -8,30 +8,31 @@ Graph breaks and operations in place are PyTorch's to tell, and replays are coun
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
-from hpu_magic.runtime import device, graph_breaks, replays, units, versions
+from hpu_magic.runtime import device, graph_breaks, replays, versions
+from hpu_magic.runtime.ledger_report import (
+    COMPILATION,
+    FALLBACK,
+    GRAPH_BREAK,
+    WAIT,
+    Entry,
+    LedgerReport,
+)
 from hpu_magic.runtime.peak import Peak
-from hpu_magic.runtime.table import Table
 
 Place = Callable[[str, int], str]
 
 # The dispatcher's event ids, and the kind of entry each becomes.
 _EVENTS = {
-    "GRAPH_COMPILATION": "compilation",
-    "CPU_FALLBACK": "cpu fallback",
-    "CUSTOM_EVENT": "host synchronisation",
+    "GRAPH_COMPILATION": COMPILATION,
+    "CPU_FALLBACK": FALLBACK,
+    "CUSTOM_EVENT": WAIT,
 }
-_GRAPH_BREAK = "graph break"
-# As the table shows them.
-_KINDS = ("compilation", _GRAPH_BREAK, "cpu fallback", "host synchronisation")
 _MOST_ENTRIES = 500
-_LONGEST_SHAPES = 48
 # A graph that runs again allocates nothing where it only works in place; this event tells of it.
 _RUN_AGAIN = "CACHE_HIT"
 # Frees are left out: Python's garbage collector frees during any cell.
@@ -40,162 +41,6 @@ _ACTIVITY = ("NumAllocs", "TotalSystemAllocs")
 
 def _file_and_line(file: str, line: int) -> str:
     return f"{os.path.basename(file)}, line {line}"
-
-
-@dataclass
-class Entry:
-    """One cause of cost.
-
-    Attributes
-    ----------
-    kind : {"compilation", "graph break", "cpu fallback", "host synchronisation"}
-        What happened.
-    name : str
-        The compiled recipe, PyTorch's reason for a graph break, or the operator.
-    where : str
-        The line that caused it; empty where it is not known.
-    shapes : str
-        The shapes that caused a compilation.
-    count : int
-        How often.
-    seconds : float
-        How long in all.
-    """
-
-    kind: str
-    name: str
-    where: str = ""
-    shapes: str = ""
-    count: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(repr=False)
-class LedgerReport(Table):
-    """What a cell or a ``with`` block cost on the device.
-
-    Attributes
-    ----------
-    touched : bool
-        The device was used, as far as can be told: it allocated memory, compiled a graph, ran
-        one from its cache or replayed a captured one, fell back or was waited for, or a tensor
-        in the ledger's namespace was written in place. In eager mode, operations in place on
-        other tensors leave no trace.
-    compilations : int
-        Graphs compiled.
-    compile_seconds : float
-        Seconds spent on compiling them.
-    graph_breaks : int
-        How often ``torch.compile`` cut a graph in two or gave a function up, because it met
-        Python that it cannot compile. Counted when a function is compiled, not at each call.
-    fallbacks : dict of str to int
-        Calls that ran on the CPU instead, by operator.
-    synchronizations : int or None
-        How often the host waited for a value; None as long as the device has not reported any
-        such wait in this process, since it may not report them at all.
-    replays : int
-        Captured graphs run again, among them those of wrapped models, where forward and
-        backward are a graph each.
-    peak : int
-        Most bytes in use.
-    entries : list of Entry
-        The causes, in the order in which they first appeared.
-    """
-
-    touched: bool = False
-    compilations: int = 0
-    compile_seconds: float = 0.0
-    graph_breaks: int = 0
-    fallbacks: dict[str, int] = field(default_factory=dict)
-    synchronizations: int | None = None
-    replays: int = 0
-    peak: int = 0
-    entries: list[Entry] = field(default_factory=list)
-
-    def title(self) -> str:
-        """Return the line that is shown under a cell."""
-        if not self.touched:
-            return f"{device.label()} was not used."
-        parts = (
-            self._compiled(),
-            self._broken(),
-            self._fallen_back(),
-            self._read(),
-            self._replayed(),
-        )
-        shown = "; ".join(part for part in parts if part) or "nothing compiled"
-        return f"{device.label()}: {shown}; peak {units.size(self.peak)}"
-
-    def columns(self) -> Sequence[str]:
-        """Return the columns of the table."""
-        return ("what", "count", "time", "name", "shapes", "where")
-
-    def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each cause, the costliest first within its kind."""
-        entries = sorted(self.entries, key=lambda one: (_KINDS.index(one.kind), -one.seconds))
-        return [
-            (
-                one.kind,
-                str(one.count),
-                units.duration(one.seconds) if one.seconds else "",
-                one.name,
-                one.shapes,
-                one.where,
-            )
-            for one in entries
-        ]
-
-    def _compiled(self) -> str:
-        if not self.compilations:
-            return ""
-        causes = self._causes("compilation")
-        time = units.duration(self.compile_seconds)
-        shown = _examples(causes, "shapes", _differing(causes))
-        return f"{_counted(self.compilations, 'graph')} compiled in {time}{shown}"
-
-    def _fallen_back(self) -> str:
-        total = sum(self.fallbacks.values())
-        if not total:
-            return ""
-        causes = self._causes("cpu fallback")
-        shown = _examples(causes, "name") or f" ({', '.join(self.fallbacks)})"
-        return f"{_counted(total, 'CPU fallback')}{shown}"
-
-    def _read(self) -> str:
-        if not self.synchronizations:
-            return ""
-        shown = _examples(self._causes("host synchronisation"), "")
-        return f"{_counted(self.synchronizations, 'host synchronisation')}{shown}"
-
-    def _broken(self) -> str:
-        if not self.graph_breaks:
-            return ""
-        shown = _examples(self._causes(_GRAPH_BREAK), "name")
-        return f"{_counted(self.graph_breaks, 'graph break')}{shown}"
-
-    def _replayed(self) -> str:
-        return _counted(self.replays, "graph replay") if self.replays else ""
-
-    def _causes(self, kind: str) -> list[Entry]:
-        return [one for one in self.entries if one.kind == kind]
-
-
-class LedgerLine:
-    """A report as one quiet line; in a notebook, a click opens the table."""
-
-    def __init__(self, report: LedgerReport) -> None:
-        self.report = report
-
-    def __repr__(self) -> str:
-        return self.report.title()
-
-    def _repr_html_(self) -> str:
-        line = escape(self.report.title())
-        body = self.report.html_body()
-        style = "opacity:.65;font-size:smaller"
-        if not body:
-            return f'<div style="{style}">{line}</div>'
-        return f'<details style="{style}"><summary>{line}</summary>{body}</details>'
 
 
 class ledger:
@@ -264,7 +109,7 @@ class ledger:
         broken = graph_breaks.since(self._breaks)
         report.graph_breaks = len(broken)
         for one in broken:
-            self._enter(_GRAPH_BREAK, one.reason, one.file, one.line)
+            self._enter(GRAPH_BREAK, one.reason, one.file, one.line)
         for (_, _, file, line, _), entry in self._entries.items():
             entry.where = self.place(file, line) if file else ""
         report.entries = list(self._entries.values())
@@ -275,7 +120,7 @@ class ledger:
             for name, count in after.fallbacks.items()
         }
         report.fallbacks = {name: count for name, count in fallbacks.items() if count}
-        waits = [one.count for one in report._causes("host synchronisation")]
+        waits = [one.count for one in report.causes(WAIT)]
         counted = bool(self._subscriptions) and ledger._waits_are_reported
         report.synchronizations = sum(waits) if counted else None
         report.peak = self._peak.close()
@@ -311,9 +156,9 @@ class ledger:
     def _noting(self, kind: str) -> Callable[[Any, Any], None]:
         def note(timestamp: Any, parameters: Iterable[tuple[str, str]]) -> None:
             facts = dict(parameters)
-            if kind == "host synchronisation" and facts.get("event") != "host_synchronization":
+            if kind == WAIT and facts.get("event") != "host_synchronization":
                 return  # somebody's own event
-            if kind == "host synchronisation":
+            if kind == WAIT:
                 ledger._waits_are_reported = True
             file, line = facts.get("file", ""), int(facts.get("line", 0))
             entry = self._enter(kind, facts.get("name", ""), file, line, facts.get("shapes", ""))
@@ -378,30 +223,3 @@ def _dispatcher() -> tuple[Any, Any] | None:
     except ImportError:
         return None
     return event_dispatcher, event_dispatcher.EventDispatcher.instance()
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _differing(causes: list[Entry]) -> str:
-    """Return the shapes in which several compilations differ, such as ``[5], [9], [14]``."""
-    shapes = [re.findall(r"\[[^\]]*\]", one.shapes) for one in causes]
-    if len(shapes) < 2 or len({len(one) for one in shapes}) != 1:
-        return ""
-    places = [number for number, same in enumerate(zip(*shapes, strict=True)) if len(set(same)) > 1]
-    return ", ".join(" x ".join(one[place] for place in places) for one in shapes) if places else ""
-
-
-def _examples(causes: list[Entry], attribute: str, summary: str = "") -> str:
-    """Return the first cause in brackets and how many more there are, or their summary."""
-    if not causes:
-        return ""
-    shown = summary or (getattr(causes[0], attribute) if attribute else "")
-    if len(shown) > _LONGEST_SHAPES:
-        shown = f"{shown[:_LONGEST_SHAPES]}…"
-    text = ", ".join(part for part in (shown, causes[0].where) if part)
-    more = 0 if summary else len(causes) - 1
-    if not text:
-        return ""
-    return f" ({text}; and {more} more)" if more else f" ({text})"

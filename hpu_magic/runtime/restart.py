@@ -113,13 +113,8 @@ def merge(name: str, value: str) -> str:
 
 
 def apply() -> dict[str, str]:
-    """Set the remembered variables in this process and return them.
-
-    Nothing is set, and nothing returned, once the vendor's library is loaded: it has read them.
-    """
-    from hpu_magic.runtime.device import bridge_loaded
-
-    if bridge_loaded() or not interactive():
+    """Set the remembered variables in this process and return them; for before they are read."""
+    if not interactive():
         return {}
     remembered = recall()
     os.environ.update(remembered)
