@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
 from . import __version__
 from .simulator import TooLate
 from .simulator import activate as _activate_simulator
@@ -27,6 +25,8 @@ def version() -> str:
 
 def installed_version(distribution: str) -> str:
     """Return the version of an installed distribution, in words where it has none."""
+    from importlib import metadata  # slow to import, and the extension loads in an instant
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
