@@ -16,7 +16,8 @@ def main(directory: str, flags: list[str]) -> None:
 
     cpp_extension.load(
         NAME,
-        [str(source) for source in sorted(SOURCES.glob("*.cpp"))],
+        [str(source) for source in sorted(SOURCES.rglob("*.cpp"))],
+        extra_include_paths=[str(SOURCES)],
         extra_cflags=flags,
         build_directory=directory,
         verbose=True,

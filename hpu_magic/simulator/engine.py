@@ -75,8 +75,8 @@ def _key() -> str:
     digest = hashlib.sha256()
     for part in (_compiler_identity(), " ".join(_FLAGS), platform.machine()):
         digest.update(part.encode() + b"\0")
-    for source in sorted(SOURCES.glob("*.[ch]*")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    for source in sorted(SOURCES.rglob("*.[ch]*")):
+        digest.update(str(source.relative_to(SOURCES)).encode() + b"\0" + source.read_bytes())
     return f"torch-{torch.__version__}-{sys.implementation.cache_tag}-{digest.hexdigest()[:16]}"
 
 
@@ -176,7 +176,7 @@ def _show_progress(builder: subprocess.Popen[bytes], scratch: Path) -> None:
     import torch
 
     what = f"hpu_magic: compiling the simulated device for torch {torch.__version__}, once"
-    total = len(list(SOURCES.glob("*.cpp")))
+    total = len(list(SOURCES.rglob("*.cpp")))
     started = time.monotonic()
     shown = -1
     while builder.poll() is None:

@@ -1,15 +1,15 @@
 // The engine as a Python module.
-#include "autocast.h"
-#include "bind_program.h"
-#include "card.h"
-#include "cuda_build.h"
-#include "device.h"
-#include "dtypes.h"
-#include "events.h"
-#include "generator.h"
-#include "graph.h"
-#include "policy.h"
-#include "recorder.h"
+#include "operators/autocast.h"
+#include "compile/bind_program.h"
+#include "memory/card.h"
+#include "device/cuda_build.h"
+#include "device/device.h"
+#include "calls/dtypes.h"
+#include "events/events.h"
+#include "calls/generator.h"
+#include "graphs/graph.h"
+#include "calls/policy.h"
+#include "lazy/recorder.h"
 
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/utils/pybind.h>

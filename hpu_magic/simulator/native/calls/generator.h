@@ -1,0 +1,19 @@
+// The device's random generator: the CPU's Mersenne twister under the device's name, so that
+// its state and its numbers equal the CPU's for the same seed.
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+namespace hpu {
+
+const at::Generator& default_generator();
+at::Generator new_generator();
+
+/// What must happen before a generator's state is seen or changed: recorded operations draw when
+/// they run. Set once, by lazy mode.
+void settle_generators_by(void (*settle)());
+
+/// The CPU generator that draws for `generator`; the default device generator's when undefined.
+at::Generator host_generator(const at::Generator& generator);
+
+}  // namespace hpu

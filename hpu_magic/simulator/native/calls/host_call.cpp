@@ -1,0 +1,283 @@
+#include "calls/host_call.h"
+
+#include "calls/dtypes.h"
+#include "calls/generator.h"
+#include "memory/memory_reuse.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <string_view>
+
+namespace hpu {
+
+using torch::jit::Stack;
+
+HostCall::HostCall(const c10::OperatorHandle& op, Stack* stack)
+    : op_(op),
+      schema_(op.schema()),
+      stack_(stack),
+      first_(stack->size() - schema_.arguments().size()) {}
+
+void HostCall::run() {
+  arguments_to_host();
+  run_kernel();
+  results_to_device();
+}
+
+void HostCall::run_into(c10::ArrayRef<at::Tensor> outputs) {
+  promised_ = outputs.data();
+  run();
+}
+
+void HostCall::run_on_shapes() {
+  shapes_only_ = true;
+  run();
+}
+
+c10::IValue& HostCall::argument(size_t i) {
+  return (*stack_)[first_ + i];
+}
+
+void HostCall::arguments_to_host() {
+  for (size_t i = 0; i < schema_.arguments().size(); ++i) {
+    argument_to_host(i);
+  }
+}
+
+at::Tensor HostCall::tensor_to_host(const at::Tensor& tensor, size_t i, bool written) {
+  if (!tensor.defined()) {
+    return tensor;
+  }
+  if (!on_device(tensor)) {
+    check_operand(tensor, i);
+    return tensor;
+  }
+  reduced_ = reduced_ || is_reduced(tensor.scalar_type());
+  operands_.push_back(
+      {tensor, shapes_only_ ? shape_view(tensor) : host_view(tensor), i, written});
+  return operands_.back().view;
+}
+
+void HostCall::argument_to_host(size_t i) {
+  const c10::Argument& declared = schema_.arguments()[i];
+  c10::IValue& value = argument(i);
+  const bool written = declared.alias_info() && declared.alias_info()->isWrite();
+  if (value.isTensor()) {
+    value = tensor_to_host(value.toTensor(), i, written);
+  } else if (value.isTensorList()) {
+    std::vector<at::Tensor> list = value.toTensorVector();
+    for (auto& tensor : list) {
+      tensor = tensor_to_host(tensor, i, written);
+    }
+    value = c10::List<at::Tensor>(std::move(list));
+  } else if (value.isOptionalTensorList()) {  // indices: PyTorch lets them stay on the CPU
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+      list.push_back(tensor && on_device(*tensor) ? tensor_to_host(*tensor, i, written) : tensor);
+    }
+    value = std::move(list);
+  } else if (value.isDevice() && value.toDevice().type() == kDevice) {
+    value = c10::Device(c10::kCPU);
+  } else if (takes_generator(declared)) {
+    value = host_generator(value.isNone() ? at::Generator() : value.toGenerator());
+  }
+}
+
+void HostCall::check_supported() const {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), op_.operator_name(),
+      " is not yet supported on HPU.");
+}
+
+void HostCall::run_kernel() {
+  check_supported();
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const KeptMemory kept;
+  if (reduced_) {
+    run_reduced();
+  } else {
+    op_.redispatchBoxed(kHost, stack_);
+  }
+}
+
+// The CPU's kernels lack some types that the device has: then a wider type computes.
+void HostCall::run_reduced() {
+  const Stack arguments(stack_->begin() + static_cast<ptrdiff_t>(first_), stack_->end());
+  try {
+    op_.redispatchBoxed(kHost, stack_);
+    return;
+  } catch (const c10::Error& error) {
+    if (!lacks_dtype(error)) {
+      throw;
+    }
+  }
+  stack_->resize(first_);
+  stack_->insert(stack_->end(), arguments.begin(), arguments.end());
+  run_widened();
+}
+
+void HostCall::run_widened() {
+  std::optional<c10::ScalarType> target = widen_dtype_argument();
+  bool full_precision_operand = false;
+  for (const Operand& operand : operands_) {
+    const auto dtype = operand.view.scalar_type();
+    if (is_reduced(dtype)) {
+      target = target.value_or(dtype);
+    } else if (c10::isFloatingType(dtype) && operand.view.dim() > 0 && !operand.written) {
+      full_precision_operand = true;
+    }
+  }
+  std::vector<at::Tensor> wide;
+  for (Operand& operand : operands_) {
+    const auto dtype = operand.view.scalar_type();
+    wide.push_back(is_reduced(dtype) ? operand.view.to(wider(dtype)) : operand.view);
+    replace(operand, wide.back());
+  }
+  op_.redispatchBoxed(kHost, stack_);
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    Operand& operand = operands_[i];
+    if (operand.written && !wide[i].is_same(operand.view)) {
+      operand.view.resize_(wide[i].sizes());
+      operand.view.copy_(narrow(wide[i], operand.view.scalar_type()));
+    }
+  }
+  if (target && !full_precision_operand) {
+    narrow_results(*target);
+  }
+}
+
+// A `dtype` argument that names a reduced type asks the kernel for it: ask for the wider one.
+std::optional<c10::ScalarType> HostCall::widen_dtype_argument() {
+  for (size_t i = 0; i < schema_.arguments().size(); ++i) {
+    if (schema_.arguments()[i].name() == "dtype" && argument(i).isInt()) {
+      const auto dtype = argument(i).toScalarType();
+      if (is_reduced(dtype)) {
+        argument(i) = wider(dtype);
+      }
+      return dtype;
+    }
+  }
+  return std::nullopt;
+}
+
+void HostCall::replace(const Operand& operand, const at::Tensor& by) {
+  c10::IValue& value = argument(operand.argument);
+  if (value.isTensor()) {
+    value = by;
+  } else if (value.isTensorList()) {
+    auto list = value.toTensorList();
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list.get(i).is_same(operand.view)) {
+        list.set(i, by);
+      }
+    }
+  }
+}
+
+void HostCall::narrow_results(c10::ScalarType target) {
+  for (size_t i = stack_->size() - schema_.returns().size(); i < stack_->size(); ++i) {
+    c10::IValue& value = (*stack_)[i];
+    if (value.isTensor() && value.toTensor().defined() && !is_operand(value.toTensor()) &&
+        value.toTensor().scalar_type() == wider(target)) {
+      value = narrow(value.toTensor(), target);
+    }
+  }
+}
+
+bool HostCall::is_operand(const at::Tensor& view) const {
+  for (const Operand& operand : operands_) {
+    if (operand.view.is_same(view)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void HostCall::results_to_device() {
+  for (const Operand& operand : operands_) {
+    if (operand.written && !shapes_only_) {
+      write_back(operand.tensor, operand.view);
+    }
+  }
+  const auto& returns = schema_.returns();
+  const size_t first = stack_->size() - returns.size();
+  for (size_t i = 0; i < returns.size(); ++i) {
+    c10::IValue& value = (*stack_)[first + i];
+    const auto* alias = returns[i].alias_info();
+    if (value.isTensor()) {
+      value = alias && alias->isWrite() ? written_operand(*alias, value.toTensor())
+                                        : tensor_to_device(value.toTensor());
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> list = value.toTensorVector();
+      for (auto& tensor : list) {
+        tensor = tensor_to_device(tensor);
+      }
+      value = c10::List<at::Tensor>(std::move(list));
+    }
+  }
+}
+
+at::Tensor HostCall::written_operand(
+    const c10::AliasInfo& alias, const at::Tensor& result) const {
+  for (const Operand& operand : operands_) {
+    const auto* declared = schema_.arguments()[operand.argument].alias_info();
+    if (declared && *declared == alias) {
+      return operand.tensor;
+    }
+  }
+  return result;  // a 0-dim CPU tensor was written
+}
+
+at::Tensor HostCall::tensor_to_device(const at::Tensor& result) {
+  if (promised_) {
+    const at::Tensor& output = *promised_++;
+    if (result.defined() && output.defined()) {
+      place(result, output);
+    }
+    return output;
+  }
+  if (!result.defined() || !result.device().is_cpu()) {
+    return result;
+  }
+  if (!result.has_storage() || result.storage().use_count() == 1) {
+    return adopt(result);
+  }
+  const c10::StorageImpl* storage = result.storage().unsafeGetStorageImpl();
+  for (const Operand& operand : operands_) {
+    if (operand.view.storage().unsafeGetStorageImpl() == storage) {
+      return with_geometry_of(operand.tensor.storage(), result);
+    }
+  }
+  for (const auto& [host, adopted] : shared_) {
+    if (host == storage) {
+      return with_geometry_of(adopted, result);
+    }
+  }
+  at::Tensor adopted = adopt(result);
+  shared_.emplace_back(storage, adopted.storage());
+  return adopted;
+}
+
+void check_operand(const at::Tensor& tensor, size_t index) {
+  TORCH_CHECK(
+      tensor.dim() == 0 || !tensor.device().is_cpu(),
+      "Expected all tensors to be on the HPU device, but found at least one input[idx=", index,
+      "] on cpu (details: ", tensor.scalar_type(), " tensor of shape ", tensor.sizes(),
+      "). Move it first, for example with .to(\"hpu\").");
+}
+
+bool lacks_dtype(const c10::Error& error) {
+  const std::string_view what = error.what_without_backtrace();
+  return what.find("not implemented for") != std::string_view::npos ||
+      what.find("not supported for Float8") != std::string_view::npos;
+}
+
+bool takes_generator(const c10::Argument& argument) {
+  const c10::Type& type = *argument.type();
+  if (const auto* optional = type.castRaw<c10::OptionalType>()) {
+    return optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
+  }
+  return type.kind() == c10::TypeKind::GeneratorType;
+}
+
+}  // namespace hpu

@@ -1,0 +1,78 @@
+// One call of an operator on device tensors: arguments to the host, the CPU's kernel, results to
+// the device.
+#pragma once
+
+#include "memory/memory.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace hpu {
+
+class HostCall {
+ public:
+  /// The arguments are the last ones on `stack`, which gets the results in their place.
+  HostCall(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+  /// Fresh results become new device tensors.
+  void run();
+
+  /// Fresh results go into `outputs`, device tensors promised for them, in order.
+  void run_into(c10::ArrayRef<at::Tensor> outputs);
+
+  /// For operators that look at shapes only, such as views: touches no memory.
+  void run_on_shapes();
+
+ private:
+  /// A device tensor among the arguments, and the CPU view that stands for it in the call.
+  struct Operand {
+    at::Tensor tensor;
+    at::Tensor view;
+    size_t argument;
+    bool written;
+  };
+
+  c10::IValue& argument(size_t i);
+  void arguments_to_host();
+  void argument_to_host(size_t i);
+  at::Tensor tensor_to_host(const at::Tensor& tensor, size_t i, bool written);
+  void check_supported() const;
+
+  void run_kernel();
+  void run_reduced();
+  void run_widened();
+  std::optional<c10::ScalarType> widen_dtype_argument();
+  void replace(const Operand& operand, const at::Tensor& by);
+  void narrow_results(c10::ScalarType target);
+  bool is_operand(const at::Tensor& view) const;
+
+  void results_to_device();
+  at::Tensor written_operand(const c10::AliasInfo& alias, const at::Tensor& result) const;
+  at::Tensor tensor_to_device(const at::Tensor& result);
+
+  const c10::OperatorHandle& op_;
+  const c10::FunctionSchema& schema_;
+  torch::jit::Stack* stack_;
+  size_t first_;
+  bool shapes_only_ = false;
+  bool reduced_ = false;
+  const at::Tensor* promised_ = nullptr;  // the next output to fill
+  c10::SmallVector<Operand, 4> operands_;
+  std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> shared_;
+};
+
+/// Raises the vendor's error unless `tensor` may stand beside device tensors: eager mode takes
+/// device tensors and 0-dim CPU tensors.
+void check_operand(const at::Tensor& tensor, size_t index);
+
+/// Whether an error says that the CPU's kernel lacks a dtype.
+bool lacks_dtype(const c10::Error& error);
+
+/// Whether a declared argument takes a random generator.
+bool takes_generator(const c10::Argument& argument);
+
+}  // namespace hpu

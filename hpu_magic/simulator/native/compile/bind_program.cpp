@@ -1,0 +1,176 @@
+// Compiled graphs as Python objects.
+#include "compile/bind_program.h"
+
+#include "compile/differentiable_program.h"
+
+#include <c10/core/SafePyObject.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+namespace py = pybind11;
+
+namespace hpu {
+namespace {
+
+bool holds_slot(const py::handle& sequence) {
+  for (const py::handle item : sequence) {
+    if (py::isinstance<Slot>(item)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Program::Item item_of(const py::handle& item, const c10::TypePtr& type) {
+  if (py::isinstance<Slot>(item)) {
+    return item.cast<Slot>();
+  }
+  return torch::jit::toIValue(item, type);
+}
+
+Program::Operand operand_of(const py::handle& operand, const c10::Argument& declared) {
+  if (py::isinstance<Slot>(operand)) {
+    return operand.cast<Slot>();
+  }
+  if ((py::isinstance<py::list>(operand) || py::isinstance<py::tuple>(operand)) &&
+      holds_slot(operand)) {
+    c10::TypePtr type = declared.type();
+    if (const auto optional = type->cast<c10::OptionalType>()) {
+      type = optional->getElementType();
+    }
+    const auto& element = type->expectRef<c10::ListType>().getElementType();
+    Program::List list;
+    for (const py::handle item : operand) {
+      list.push_back(item_of(item, element));
+    }
+    return list;
+  }
+  return torch::jit::toIValue(operand, declared.type(), declared.N());
+}
+
+/// Adds a call; `given` has an operand by name for each argument without a default.
+Slot call(
+    Program& program, const std::string& name, const std::string& overload, const py::dict& given) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+  // A number where a tensor is declared, as in x + 1, stays a number in type promotion.
+  const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
+  std::vector<Program::Operand> operands;
+  for (const c10::Argument& declared : op.schema().arguments()) {
+    if (given.contains(declared.name())) {
+      operands.push_back(operand_of(given[py::str(declared.name())], declared));
+    } else {
+      TORCH_CHECK(
+          declared.default_value(), name, " needs its argument '", declared.name(), "'.");
+      operands.emplace_back(*declared.default_value());
+    }
+  }
+  return program.call(op, std::move(operands));
+}
+
+/// Runs a program on the inputs in a list, tensors and sizes, which it empties so that each input
+/// can be freed after its last use.
+py::list run(const Program& program, const py::list& inputs) {
+  std::vector<c10::IValue> values;
+  values.reserve(inputs.size());
+  for (const py::handle input : inputs) {
+    if (THPVariable_Check(input.ptr())) {
+      values.emplace_back(THPVariable_Unpack(input.ptr()));
+    } else {
+      values.emplace_back(input.cast<int64_t>());
+    }
+  }
+  inputs.attr("clear")();
+  {
+    py::gil_scoped_release no_gil;
+    values = program.run(std::move(values));
+  }
+  py::list results;
+  for (c10::IValue& value : values) {
+    results.append(torch::jit::toPyObject(std::move(value)));
+  }
+  return results;
+}
+
+/// A function of Python that may be called, and let go of, by threads without the GIL.
+DifferentiableProgram::Compile without_gil(py::function compile) {
+  const auto function =
+      std::make_shared<c10::SafePyObject>(compile.release().ptr(), getPyInterpreter());
+  return [function]() -> std::shared_ptr<const Program> {
+    const py::gil_scoped_acquire gil;
+    const auto callable =
+        py::reinterpret_borrow<py::function>(function->ptr(getPyInterpreter()));
+    return callable().cast<std::shared_ptr<Program>>();
+  };
+}
+
+py::tuple differentiable_run(
+    const std::shared_ptr<DifferentiableProgram>& program, const py::args& inputs) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(inputs.size());
+  for (const py::handle input : inputs) {
+    TORCH_CHECK_TYPE(
+        THPVariable_Check(input.ptr()), "The compiled graph takes tensors and got a ",
+        Py_TYPE(input.ptr())->tp_name, ".");
+    tensors.push_back(THPVariable_Unpack(input.ptr()));
+  }
+  {
+    const py::gil_scoped_release no_gil;
+    tensors = DifferentiableProgram::run(program, std::move(tensors));
+  }
+  py::tuple results(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensors[i])));
+  }
+  return results;
+}
+
+}  // namespace
+
+void bind_program(py::module_& module) {
+  py::class_<Slot>(module, "Slot").def("__getitem__", [](Slot first, size_t i) {
+    return Slot{first.index + i};
+  });
+  py::class_<Program, std::shared_ptr<Program>>(module, "Program")
+      .def(py::init<size_t>(), py::arg("inputs"))
+      .def("input", [](const Program&, size_t i) { return Slot{i}; })
+      .def("call", &call)
+      .def("element", &Program::element)
+      .def(
+          "arithmetic",
+          [](Program& program, char operation, const py::handle& left, const py::handle& right) {
+            const auto integer = c10::IntType::get();
+            return program.arithmetic(operation, item_of(left, integer), item_of(right, integer));
+          })
+      .def(
+          "finish",
+          [](Program& program, const py::list& results) {
+            std::vector<Program::Item> items;
+            for (const py::handle result : results) {
+              items.push_back(
+                  result.is_none() ? Program::Item(c10::IValue())
+                                   : item_of(result, c10::IntType::get()));
+            }
+            program.finish(std::move(items));
+          })
+      .def("run", &run);
+  py::class_<DifferentiableProgram, std::shared_ptr<DifferentiableProgram>>(
+      module, "DifferentiableProgram")
+      .def(
+          py::init([](const std::shared_ptr<Program>& forward, py::function compile_backward,
+                      std::vector<bool> input_gets_gradient, std::vector<bool> result_has_gradient,
+                      const std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>&
+                          gradients) {
+            std::vector<DifferentiableProgram::Layout> layouts;
+            for (const auto& [sizes, strides] : gradients) {
+              layouts.push_back({sizes, strides});
+            }
+            return std::make_shared<DifferentiableProgram>(
+                forward, without_gil(std::move(compile_backward)), std::move(input_gets_gradient),
+                std::move(result_has_gradient), std::move(layouts));
+          }),
+          py::arg("forward"), py::arg("compile_backward"), py::arg("input_gets_gradient"),
+          py::arg("result_has_gradient"), py::arg("gradients"))
+      .def("__call__", &differentiable_run);
+}
+
+}  // namespace hpu

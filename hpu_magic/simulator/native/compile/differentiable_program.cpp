@@ -1,0 +1,193 @@
+#include "compile/differentiable_program.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace hpu {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+using Values = std::vector<c10::IValue>;
+
+/// What the forward of one call left for its backward.
+struct Saved : torch::CustomClassHolder {
+  std::shared_ptr<DifferentiableProgram> program;
+  std::vector<SavedVariable> values;
+  std::vector<at::TensorOptions> results;
+};
+
+constexpr const char* kSaved = "saved";
+
+/// Keeps a value for the backward. A result, or a view that may be one of a result, would keep
+/// the node alive that keeps it: kept is a tensor with its memory and version alone.
+SavedVariable saved(const at::Tensor& value, at::TensorList results) {
+  bool tied = value.is_view();
+  for (const at::Tensor& result : results) {
+    tied = tied || result.is_same(value);
+  }
+  return {tied ? value.detach() : value, /*is_output=*/false};
+}
+
+/// A view of something inside the program is no view to the outside, which may write it. Writes
+/// still count as changes of what was saved.
+at::Tensor without_base(const at::Tensor& result) {
+  if (!result.is_view()) {
+    return result;
+  }
+  at::Tensor tensor = at::_unsafe_view(result, result.sizes());
+  namespace autograd = torch::autograd::impl;
+  autograd::set_version_counter(tensor, autograd::version_counter(result));
+  return tensor;
+}
+
+bool has_strides(const at::Tensor& tensor, at::IntArrayRef strides) {
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.size(dim) > 1 && tensor.stride(dim) != strides[static_cast<size_t>(dim)]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// A result's gradient as the backward was compiled for; zeros where nothing used the result.
+at::Tensor laid_out(
+    const at::Tensor& gradient, const DifferentiableProgram::Layout& layout,
+    const at::TensorOptions& options) {
+  if (!gradient.defined()) {
+    return at::empty_strided(layout.sizes, layout.strides, options).zero_();
+  }
+  return has_strides(gradient, layout.strides)
+      ? gradient
+      : at::empty_strided(gradient.sizes(), layout.strides, gradient.options()).copy_(gradient);
+}
+
+/// Hands gradients on, and refuses to differentiate them.
+struct Once : torch::autograd::Function<Once> {
+  static variable_list forward(
+      AutogradContext* /*context*/, at::TensorList gradients, const at::Tensor& /*cause*/) {
+    variable_list handed_on;
+    for (const at::Tensor& gradient : gradients) {
+      handed_on.push_back(gradient.alias());
+    }
+    return handed_on;
+  }
+
+  static variable_list backward(AutogradContext* /*context*/, const variable_list& /*gradients*/) {
+    TORCH_CHECK(
+        false,
+        "A compiled graph can be differentiated once, and a gradient of its gradients was asked "
+        "for (create_graph=True). Run this model without torch.compile.");
+  }
+};
+
+/// With create_graph, what is found must not look like a constant to whoever differentiates on.
+void refuse_twice(variable_list& found) {
+  variable_list defined;
+  std::copy_if(found.begin(), found.end(), std::back_inserter(defined), [](const auto& gradient) {
+    return gradient.defined();
+  });
+  const at::Tensor cause = at::empty({0}).requires_grad_();
+  defined = Once::apply(at::TensorList(defined), cause);
+  auto next = defined.begin();
+  for (at::Tensor& gradient : found) {
+    if (gradient.defined()) {
+      gradient = *next++;
+    }
+  }
+}
+
+}  // namespace
+
+struct DifferentiableProgram::Call : torch::autograd::Function<Call> {
+  static variable_list forward(
+      AutogradContext* context, at::TensorList inputs,
+      const std::shared_ptr<DifferentiableProgram>& program) {
+    Values values = program->forward_->run(Values(inputs.begin(), inputs.end()));
+    const std::vector<bool>& has_gradient = program->result_has_gradient_;
+    variable_list results;
+    variable_list without_gradient;
+    for (size_t i = 0; i < has_gradient.size(); ++i) {
+      const at::Tensor& result = values[i].toTensor();
+      results.push_back(has_gradient[i] ? without_base(result) : result);
+      if (!has_gradient[i]) {
+        without_gradient.push_back(results.back());
+      }
+    }
+    context->mark_non_differentiable(without_gradient);
+    context->set_materialize_grads(false);
+    auto kept = c10::make_intrusive<Saved>();
+    kept->program = program;
+    for (const at::Tensor& result : results) {
+      kept->results.push_back(result.options());
+    }
+    for (size_t i = results.size(); i < values.size(); ++i) {
+      kept->values.push_back(saved(values[i].toTensor(), results));
+    }
+    context->saved_data[kSaved] = c10::IValue::make_capsule(std::move(kept));
+    return results;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto capsule = context->saved_data[kSaved].toCapsule();
+    auto& kept = static_cast<Saved&>(*capsule);
+    DifferentiableProgram& program = *kept.program;
+    const Program& backward = program.backward();
+    Values values;
+    for (const SavedVariable& value : kept.values) {
+      values.emplace_back(value.unpack());
+    }
+    if (!torch::autograd::get_current_graph_task_keep_graph()) {
+      for (SavedVariable& value : kept.values) {
+        value.reset_data();
+      }
+    }
+    size_t next = 0;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (program.result_has_gradient_[i]) {
+        values.emplace_back(laid_out(gradients[i], program.layouts_[next++], kept.results[i]));
+      }
+    }
+    variable_list found;
+    for (const c10::IValue& value : backward.run(std::move(values))) {
+      found.push_back(value.isNone() ? at::Tensor() : value.toTensor());
+    }
+    if (at::GradMode::is_enabled()) {
+      refuse_twice(found);
+    }
+    found.emplace_back();  // for the program itself
+    return found;
+  }
+};
+
+std::vector<at::Tensor> DifferentiableProgram::run(
+    const std::shared_ptr<DifferentiableProgram>& self, variable_list inputs) {
+  TORCH_CHECK(
+      inputs.size() == self->input_gets_gradient_.size(), "The compiled graph takes ",
+      self->input_gets_gradient_.size(), " inputs and got ", inputs.size(), ".");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    // An input that the backward has nothing for gets no gradient, which is not one of zeros.
+    if (!self->input_gets_gradient_[i] && inputs[i].requires_grad()) {
+      inputs[i] = inputs[i].detach();
+    }
+  }
+  return Call::apply(at::TensorList(inputs), self);
+}
+
+const Program& DifferentiableProgram::backward() {
+  const std::lock_guard<std::mutex> one_at_a_time(compiling_);
+  if (!backward_) {
+    backward_ = compile_backward_();
+    TORCH_CHECK(backward_, "The backward of a compiled graph could not be compiled.");
+    compile_backward_ = {};
+  }
+  return *backward_;
+}
+
+}  // namespace hpu

@@ -1,0 +1,187 @@
+#include "compile/program.h"
+
+#include "memory/memory_reuse.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+
+namespace hpu {
+namespace {
+
+using torch::jit::Stack;
+using Values = std::vector<c10::IValue>;
+
+template <class Visit>
+void for_each_slot(const Program::Operand& operand, const Visit& visit) {
+  if (const auto* slot = std::get_if<Slot>(&operand)) {
+    visit(slot->index);
+  } else if (const auto* list = std::get_if<Program::List>(&operand)) {
+    for (const Program::Item& item : *list) {
+      if (const auto* slot = std::get_if<Slot>(&item)) {
+        visit(slot->index);
+      }
+    }
+  }
+}
+
+const c10::IValue& value_of(const Program::Item& item, const Values& values) {
+  const auto* slot = std::get_if<Slot>(&item);
+  return slot ? values[slot->index] : std::get<c10::IValue>(item);
+}
+
+c10::IValue list_of(const Program::List& items, const c10::Argument& declared, const Values& values) {
+  c10::TypePtr type = declared.type();
+  if (const auto optional = type->cast<c10::OptionalType>()) {
+    type = optional->getElementType();
+  }
+  c10::impl::GenericList list(type->expectRef<c10::ListType>().getElementType());
+  list.reserve(items.size());
+  for (const Program::Item& item : items) {
+    list.push_back(value_of(item, values));
+  }
+  return list;
+}
+
+void push(const Program::Operand& operand, const c10::Argument& declared, const Values& values,
+          Stack& stack) {
+  if (const auto* constant = std::get_if<c10::IValue>(&operand)) {
+    stack.push_back(*constant);
+  } else if (const auto* slot = std::get_if<Slot>(&operand)) {
+    stack.push_back(values[slot->index]);
+  } else {
+    stack.push_back(list_of(std::get<Program::List>(operand), declared, values));
+  }
+}
+
+int64_t rounded_down(int64_t left, int64_t right) {
+  const int64_t quotient = left / right;
+  return left % right != 0 && (left < 0) != (right < 0) ? quotient - 1 : quotient;
+}
+
+int64_t compute(char operation, int64_t left, int64_t right) {
+  TORCH_CHECK(
+      right != 0 || (operation != '/' && operation != '%'), "A size is divided by zero: ", left,
+      " ", operation, " 0.");
+  switch (operation) {
+    case '+':
+      return left + right;
+    case '-':
+      return left - right;
+    case '*':
+      return left * right;
+    case '/':
+      return rounded_down(left, right);
+    case '%':
+      return left - right * rounded_down(left, right);
+    default:
+      TORCH_CHECK(false, "There is no arithmetic on sizes called '", operation, "'.");
+  }
+}
+
+Program::Operand as_operand(const Program::Item& item) {
+  const auto* slot = std::get_if<Slot>(&item);
+  return slot ? Program::Operand(*slot) : Program::Operand(std::get<c10::IValue>(item));
+}
+
+}  // namespace
+
+Slot Program::add(Instruction instruction) {
+  instruction.first = slots_;
+  slots_ += instruction.results;
+  instructions_.push_back(std::move(instruction));
+  return {instructions_.back().first};
+}
+
+Slot Program::call(const c10::OperatorHandle& op, std::vector<Operand> operands) {
+  return add({.kind = Kind::call, .op = op, .operands = std::move(operands), .first = 0,
+              .results = op.schema().returns().size()});
+}
+
+Slot Program::element(Slot list, int64_t index) {
+  return add({.kind = Kind::element, .op = {}, .index = index, .operands = {list}, .first = 0,
+              .results = 1});
+}
+
+Slot Program::arithmetic(char operation, Item left, Item right) {
+  return add({.kind = Kind::arithmetic, .op = {}, .operation = operation,
+              .operands = {as_operand(left), as_operand(right)}, .first = 0, .results = 1});
+}
+
+void Program::finish(std::vector<Item> results) {
+  results_ = std::move(results);
+  std::vector<bool> read(slots_, false);
+  for (const Item& result : results_) {
+    if (const auto* slot = std::get_if<Slot>(&result)) {
+      read[slot->index] = true;
+    }
+  }
+  for (auto instruction = instructions_.rbegin(); instruction != instructions_.rend();
+       ++instruction) {
+    const auto note = [&](size_t slot) {
+      if (!read[slot]) {
+        read[slot] = true;
+        instruction->dead.push_back(slot);
+      }
+    };
+    for (size_t i = 0; i < instruction->results; ++i) {
+      note(instruction->first + i);
+    }
+    for (const Operand& operand : instruction->operands) {
+      for_each_slot(operand, note);
+    }
+  }
+  for (size_t input = 0; input < inputs_; ++input) {
+    if (!read[input]) {
+      unused_inputs_.push_back(input);
+    }
+  }
+}
+
+Values Program::run(Values inputs) const {
+  TORCH_CHECK(
+      inputs.size() == inputs_, "The compiled graph takes ", inputs_, " inputs and got ",
+      inputs.size(), ".");
+  Values values = std::move(inputs);
+  values.resize(slots_);
+  for (size_t input : unused_inputs_) {
+    values[input] = {};
+  }
+  const KeptMemory kept;
+  // AOTAutograd has differentiated and cast already. Writes still count as new versions of a tensor.
+  const at::AutoDispatchBelowAutograd below_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
+  Stack stack;
+  for (const Instruction& instruction : instructions_) {
+    const auto integer = [&](size_t i) {
+      const Operand& operand = instruction.operands[i];
+      const auto* slot = std::get_if<Slot>(&operand);
+      return (slot ? values[slot->index] : std::get<c10::IValue>(operand)).toInt();
+    };
+    if (instruction.kind == Kind::call) {
+      const auto& declared = instruction.op->schema().arguments();
+      for (size_t i = 0; i < declared.size(); ++i) {
+        push(instruction.operands[i], declared[i], values, stack);
+      }
+      instruction.op->callBoxed(&stack);
+      std::move(
+          stack.begin(), stack.end(),
+          values.begin() + static_cast<std::ptrdiff_t>(instruction.first));
+      stack.clear();
+    } else if (instruction.kind == Kind::element) {
+      const auto& list = values[std::get<Slot>(instruction.operands[0]).index].toListRef();
+      values[instruction.first] = list[static_cast<size_t>(instruction.index)];
+    } else {
+      values[instruction.first] = compute(instruction.operation, integer(0), integer(1));
+    }
+    for (size_t slot : instruction.dead) {
+      values[slot] = {};
+    }
+  }
+  Values results;
+  results.reserve(results_.size());
+  for (const Item& result : results_) {
+    results.push_back(value_of(result, values));
+  }
+  return results;
+}
+
+}  // namespace hpu

@@ -1,0 +1,190 @@
+#include "device/device.h"
+
+#include "memory/card.h"
+#include "calls/generator.h"
+#include "memory/memory.h"
+#include "memory/pinned_memory.h"
+#include "lazy/recorder.h"
+#include "events/without_gil.h"
+
+#include <ATen/detail/HPUHooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+namespace hpu {
+namespace {
+
+thread_local c10::StreamId stream_id = 0;
+std::atomic<c10::StreamId> last_stream_id{0};
+
+c10::Stream stream_of(c10::StreamId id) {
+  return c10::Stream(c10::Stream::UNSAFE, device(), id);
+}
+
+/// In lazy mode, runs what was recorded, so that the caller sees it done. A capture goes on.
+void run_recorded() {
+  if (recorder::enabled() && !recorder::capturing()) {
+    const WithoutGil released;
+    recorder::flush(recorder::Cause::step);
+  }
+}
+
+struct Event {
+  std::chrono::steady_clock::time_point recorded;
+};
+
+void check_index(c10::Device wanted) {
+  TORCH_CHECK(
+      wanted.index() <= 0, "habana active device: 0 != ", static_cast<int>(wanted.index()),
+      ". A process owns one card and sees it as hpu:0; choose another card with HLS_MODULE_ID "
+      "before its first use.");
+}
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override {
+    return kDevice;
+  }
+  c10::Device exchangeDevice(c10::Device wanted) const override {
+    check_index(wanted);
+    return device();
+  }
+  c10::Device getDevice() const override {
+    return device();
+  }
+  void setDevice(c10::Device wanted) const override {
+    check_index(wanted);
+  }
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return 1;
+  }
+
+  c10::Stream getStream(c10::Device) const override {
+    return current_stream();
+  }
+  c10::Stream getDefaultStream(c10::Device) const override {
+    return stream_of(0);
+  }
+  c10::Stream getNewStream(c10::Device, int) const override {
+    return new_stream();
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
+    return new_stream();
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const auto previous = current_stream();
+    set_current_stream(stream);
+    return previous;
+  }
+  bool queryStream(const c10::Stream&) const override {
+    return true;
+  }
+  void synchronizeStream(const c10::Stream&) const override {
+    run_recorded();
+  }
+  void synchronizeDevice(const c10::DeviceIndex) const override {
+    run_recorded();
+  }
+
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag)
+      const override {
+    if (!*event) {
+      *event = new Event;
+    }
+    run_recorded();
+    static_cast<Event*>(*event)->recorded = std::chrono::steady_clock::now();
+  }
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override {
+    return true;
+  }
+  void synchronizeEvent(void*) const override {}
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
+    TORCH_CHECK(
+        start && end, "Both events must be recorded before calculating elapsed time.");
+    return std::chrono::duration<double, std::milli>(
+               static_cast<Event*>(end)->recorded - static_cast<Event*>(start)->recorded)
+        .count();
+  }
+};
+
+C10_REGISTER_GUARD_IMPL(HPU, Guard);
+
+struct Hooks final : at::HPUHooksInterface {
+  explicit Hooks(at::HPUHooksArgs) {}
+
+  void init() const override {
+    card::acquire();
+  }
+  bool hasHPU() const override {
+    return true;
+  }
+  bool isBuilt() const override {
+    return true;
+  }
+  bool isAvailable() const override {
+    return true;
+  }
+  bool hasPrimaryContext(c10::DeviceIndex) const override {
+    return card::acquired();
+  }
+  c10::DeviceIndex deviceCount() const override {
+    return 1;
+  }
+  c10::DeviceIndex getCurrentDevice() const override {
+    return 0;
+  }
+  void setCurrentDevice(c10::DeviceIndex index) const override {
+    check_index(c10::Device(kDevice, index));
+  }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
+    check_index(c10::Device(kDevice, index));
+    return 0;
+  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override {
+    return exchangeDevice(index);
+  }
+  at::Device getDeviceFromPtr(void*) const override {
+    return device();
+  }
+  bool isPinnedPtr(const void* address) const override {
+    return is_pinned(address);
+  }
+  at::Allocator* getPinnedMemoryAllocator() const override {
+    return pinned_allocator();
+  }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    return default_generator();
+  }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override {
+    return new_generator();
+  }
+};
+
+// The registry macro would name the entry after the class; PyTorch looks for "HPUHooks".
+c10::Registerer<std::string, std::unique_ptr<at::HPUHooksInterface>, at::HPUHooksArgs> hooks(
+    "HPUHooks", at::HPUHooksRegistry(), [](at::HPUHooksArgs arguments) {
+      return std::unique_ptr<at::HPUHooksInterface>(new Hooks(arguments));
+    });
+
+}  // namespace
+
+c10::Stream current_stream() {
+  return stream_of(stream_id);
+}
+
+void set_current_stream(c10::Stream stream) {
+  stream_id = stream.id();
+}
+
+c10::Stream new_stream() {
+  return stream_of(++last_stream_id);
+}
+
+}  // namespace hpu

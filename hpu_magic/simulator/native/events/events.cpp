@@ -1,0 +1,92 @@
+#include "events/events.h"
+
+#include "events/python_line.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <mutex>
+
+namespace hpu::events {
+namespace {
+
+constexpr size_t kCapacity = 10000;
+
+std::atomic<int> listeners{0};
+std::mutex mutex;
+std::array<Counter, kKinds> counters;
+std::deque<Event> buffer;
+uint64_t sequence = 0;
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+const char* name_of(Kind kind) {
+  static constexpr std::array names{
+      "graph_compilation",    "recipe_cache_hit", "recipe_cache_miss",      "cpu_fallback",
+      "host_synchronization", "mark_step",        "memory_defragmentation", "device_acquired"};
+  static_assert(names.size() == kKinds);
+  return names[static_cast<size_t>(kind)];
+}
+
+bool listening() {
+  return listeners.load(std::memory_order_relaxed) > 0;
+}
+
+void listen(bool on) {
+  if (on) {
+    ++listeners;
+  } else if (listeners.load() > 0) {
+    --listeners;
+  }
+}
+
+void notice(Kind kind, const std::string& name, int64_t duration, std::string detail) {
+  PythonLine line;
+  if (listening()) {
+    line = python_line();  // takes the GIL: not while the mutex is held
+  }
+  std::lock_guard lock(mutex);
+  Counter& counter = counters[static_cast<size_t>(kind)];
+  ++counter.count;
+  counter.nanoseconds += duration;
+  counter.longest = std::max(counter.longest, duration);
+  if (!name.empty()) {
+    ++counter.names[name];
+  }
+  if (listening()) {
+    buffer.push_back(
+        {sequence++, kind, name, now() - duration, duration, std::move(line.file), line.number,
+         std::move(detail)});
+    if (buffer.size() > kCapacity) {
+      buffer.pop_front();
+    }
+  }
+}
+
+Counter counter(Kind kind) {
+  std::lock_guard lock(mutex);
+  return counters[static_cast<size_t>(kind)];
+}
+
+std::vector<Event> since(uint64_t first) {
+  std::lock_guard lock(mutex);
+  // Numbered without gaps, so that what is asked for is found without a search.
+  const uint64_t oldest = buffer.empty() ? first : buffer.front().sequence;
+  const size_t skipped = first > oldest ? std::min<size_t>(first - oldest, buffer.size()) : 0;
+  return {buffer.begin() + static_cast<std::ptrdiff_t>(skipped), buffer.end()};
+}
+
+uint64_t next_sequence() {
+  std::lock_guard lock(mutex);
+  return sequence;
+}
+
+}  // namespace hpu::events

@@ -1,0 +1,65 @@
+#include "events/python_line.h"
+
+#include <Python.h>
+#include <frameobject.h>
+
+#include <string_view>
+
+namespace hpu {
+namespace {
+
+bool is_library(std::string_view file) {
+  for (std::string_view part :
+       {"/site-packages/torch/", "/site-packages/lightning", "/site-packages/pytorch_lightning/",
+        // By part of the package, as a user's own folder may be called hpu_magic too.
+        "/hpu_magic/lightning/", "/hpu_magic/magics/", "/hpu_magic/panels/", "/hpu_magic/runtime/",
+        "/hpu_magic/simulator/", "/contextlib.py", "<frozen "}) {
+    if (file.find(part) != std::string_view::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+PythonLine line_of(PyFrameObject* frame) {
+  PythonLine line;
+  PyCodeObject* code = PyFrame_GetCode(frame);
+  if (const char* file = PyUnicode_AsUTF8(code->co_filename)) {
+    line.file = file;
+  } else {
+    PyErr_Clear();
+  }
+  Py_DECREF(code);
+  line.number = PyFrame_GetLineNumber(frame);
+  return line;
+}
+
+}  // namespace
+
+PythonLine python_line() {
+  if (!Py_IsInitialized()) {
+    return {};
+  }
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  PythonLine innermost;
+  PythonLine found;
+  while (frame) {
+    PythonLine line = line_of(frame);
+    if (innermost.file.empty()) {
+      innermost = line;
+    }
+    PyFrameObject* caller = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = caller;
+    if (!is_library(line.file)) {
+      found = std::move(line);
+      break;
+    }
+  }
+  Py_XDECREF(frame);
+  PyGILState_Release(gil);
+  return found.file.empty() ? innermost : found;
+}
+
+}  // namespace hpu

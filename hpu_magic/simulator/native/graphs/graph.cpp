@@ -1,0 +1,153 @@
+#include "graphs/graph.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <unordered_set>
+#include <utility>
+
+namespace hpu {
+namespace {
+
+void free_all(const std::vector<c10::Storage>& storages) {
+  static const auto why = std::make_shared<const std::string>(
+      "This tensor's memory was freed with the replay that computed it: its graph was captured "
+      "with disable_tensor_cache=True. Return the tensor from the captured function to keep it.");
+  for (const c10::Storage& storage : storages) {
+    free_memory(storage, why);
+  }
+}
+
+}  // namespace
+
+void Graph::capture_begin(bool dry_run) {
+  TORCH_CHECK(
+      recorder::enabled(),
+      "HPU Graphs are for lazy mode: set PT_HPU_LAZY_MODE=1 before the first import and restart.");
+  capture_ = recorder::begin_capture(dry_run);
+  reset();
+  begun_ = last_number();
+}
+
+void Graph::abandon() {
+  recorder::abandon(std::exchange(capture_, 0));
+  reset();
+}
+
+void Graph::capture_end() {
+  if (capture_ != 0) {
+    nodes_ = recorder::end_capture(std::exchange(capture_, 0));
+  }
+}
+
+void Graph::replay() {
+  TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
+  recorder::flush(recorder::Cause::step);
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!freed_.empty()) {
+    replay_freeing();
+    return;
+  }
+  if (steps_.empty()) {
+    for (const Node& node : nodes_) {
+      steps_.emplace_back(node);
+    }
+  }
+  torch::jit::Stack stack;
+  for (Step& step : steps_) {
+    step.run(stack);
+  }
+}
+
+void Graph::replay_freeing() {
+  for (const c10::Storage& storage : written_) {
+    promise(storage);
+  }
+  size_t i = 0;
+  try {
+    for (; i < nodes_.size(); ++i) {
+      nodes_[i].run();
+      free_all(freed_[i]);
+    }
+  } catch (...) {
+    for (; i < nodes_.size(); ++i) {
+      free_all(freed_[i]);
+    }
+    throw;
+  }
+}
+
+void Graph::free_for_backward() {
+  free_all(for_backward_);
+}
+
+void Graph::free_intermediates(const std::vector<at::Tensor>& kept, Graph* backward) {
+  Known needed;
+  for (const at::Tensor& tensor : kept) {
+    needed.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  if (backward) {
+    backward->plan_freeing(needed, begun_);
+    Known own;
+    for (const c10::Storage& storage : backward->written_) {
+      own.insert(storage.unsafeGetStorageImpl());
+    }
+    for (const Storages& storages : backward->freed_) {
+      for (const c10::Storage& storage : storages) {
+        if (own.count(storage.unsafeGetStorageImpl()) == 0) {
+          for_backward_.push_back(storage);
+          needed.insert(storage.unsafeGetStorageImpl());
+        }
+      }
+    }
+  }
+  plan_freeing(std::move(needed), begun_);
+}
+
+/// Plans to free what was made since, but what is needed.
+void Graph::plan_freeing(Known needed, uint64_t since) {
+  Known seen;
+  for (const Node& node : nodes_) {
+    for (const auto& [tensor, written] : node.tensors()) {
+      const c10::Storage& storage = tensor.storage();
+      if (seen.insert(storage.unsafeGetStorageImpl()).second && written) {
+        written_.push_back(storage);
+      }
+    }
+  }
+  freed_.assign(nodes_.size(), {});
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    for (const auto& [tensor, written] : nodes_[i].tensors()) {
+      const c10::Storage& storage = tensor.storage();
+      if (!has_memory(storage) && number_of(storage) > since &&
+          needed.insert(storage.unsafeGetStorageImpl()).second) {
+        freed_[i].push_back(storage);
+      }
+    }
+  }
+}
+
+void Graph::reset() {
+  steps_.clear();
+  freed_.clear();
+  written_.clear();
+  for_backward_.clear();
+  nodes_.clear();
+}
+
+bool Graph::is_capturing() const {
+  return recorder::capturing(capture_);
+}
+
+std::vector<std::string> Graph::operations() const {
+  std::vector<std::string> names;
+  for (const Node& node : nodes_) {
+    names.push_back(c10::toString(node.op.operator_name()));
+  }
+  return names;
+}
+
+bool Graph::is_empty() const {
+  return nodes_.empty();
+}
+
+}  // namespace hpu

@@ -1,0 +1,299 @@
+#include "lazy/inference.h"
+
+#include "calls/host_call.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/hash.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <bit>
+#include <chrono>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace hpu {
+namespace {
+
+using torch::jit::Stack;
+
+constexpr size_t kCacheLimit = 1 << 16;
+int64_t inference_time = 0;
+
+uint64_t mixed(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0xff51afd7ed558ccd;
+  return hash ^ hash >> 32;
+}
+
+class SignatureBuilder {
+ public:
+  SignatureBuilder(Signature& signature, bool fractions_shape)
+      : words_(signature.words), signature_(signature), fractions_shape_(fractions_shape) {}
+
+  void add(const c10::IValue& value) {
+    words_.push_back(value.isNone() ? 1 : value.isInt() ? 2 : value.isBool() ? 3 : 4);
+    if (value.isTensor()) {
+      add(value.toTensor());
+    } else if (value.isNone()) {
+      words_.push_back(-1);
+    } else if (value.isInt()) {
+      words_.push_back(value.toInt());
+    } else if (value.isBool()) {
+      words_.push_back(value.toBool());
+    } else if (value.isDouble()) {
+      add_fraction(value.toDouble());
+    } else if (value.isIntList()) {
+      const auto list = value.toIntVector();
+      words_.push_back(static_cast<int64_t>(list.size()));
+      words_.insert(words_.end(), list.begin(), list.end());
+    } else if (value.isTensorList()) {
+      add_all(value.toTensorVector());
+    } else if (value.isOptionalTensorList()) {
+      add_all(value.toOptionalTensorVector());
+    } else if (value.isDoubleList()) {
+      for (double number : value.toDoubleVector()) {
+        add_fraction(number);
+      }
+    } else if (value.isBoolList()) {
+      for (bool flag : value.toBoolList()) {
+        words_.push_back(flag);
+      }
+    } else if (value.isString()) {
+      words_.push_back(static_cast<int64_t>(std::hash<std::string>()(value.toStringRef())));
+    } else if (value.isDevice()) {
+      words_.push_back(static_cast<int64_t>(value.toDevice().type()));
+    } else if (value.isComplexDouble()) {
+      const auto number = value.toComplexDouble();
+      add_fraction(number.real());
+      add_fraction(number.imag());
+    } else if (!value.isGenerator()) {
+      signature_.complete = false;
+    }
+  }
+
+ private:
+  void add_fraction(double number) {
+    words_.push_back(fractions_shape_ ? std::bit_cast<int64_t>(number) : 3);
+  }
+
+  void add(const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      words_.push_back(-1);
+      return;
+    }
+    words_.push_back(
+        static_cast<int64_t>(tensor.scalar_type()) << 16 |
+        static_cast<int64_t>(tensor.device().type()) << 8 |
+        static_cast<int64_t>(tensor.unsafeGetTensorImpl()->is_wrapped_number()) << 2 |
+        static_cast<int64_t>(tensor.is_conj()) << 1 | static_cast<int64_t>(tensor.is_neg()));
+    words_.push_back(tensor.dim());
+    const auto sizes = tensor.sizes();
+    const auto strides = tensor.strides();
+    words_.insert(words_.end(), sizes.begin(), sizes.end());
+    words_.insert(words_.end(), strides.begin(), strides.end());
+  }
+
+  void add(const std::optional<at::Tensor>& tensor) {
+    add(tensor.value_or(at::Tensor()));
+  }
+
+  template <class List>
+  void add_all(const List& list) {
+    words_.push_back(static_cast<int64_t>(list.size()));
+    for (const auto& item : list) {
+      add(item);
+    }
+  }
+
+  std::vector<int64_t>& words_;
+  Signature& signature_;
+  bool fractions_shape_;
+};
+
+/// Operators whose results' lengths come from fractions: arange(0, 1, 0.1).
+bool fractions_shape(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name == "aten::arange" || name == "aten::range";
+}
+
+/// Operators whose meta kernels promise other results than the CPU's kernels return.
+bool meta_disagrees(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> names{
+      "aten::native_batch_norm", "aten::_native_batch_norm_legit",
+      "aten::_native_batch_norm_legit_no_training", "aten::_batch_norm_with_update",
+      "aten::_batch_norm_no_update", "aten::native_layer_norm", "aten::native_group_norm"};
+  return names.count(op.operator_name().name) > 0;
+}
+
+/// Stands for a tensor in a trial call: without memory on `meta`, with zeros on the CPU.
+at::Tensor stand_in(const at::Tensor& tensor, c10::DeviceType type) {
+  if (!on_device(tensor)) {
+    return tensor;
+  }
+  auto meta = type == c10::kMeta
+      ? at::Tensor(at::detail::empty_strided_meta(
+            tensor.sizes(), tensor.strides(), tensor.scalar_type()))
+      : at::Tensor(at::detail::empty_strided_cpu(
+                       tensor.sizes(), tensor.strides(), tensor.scalar_type()))
+            .zero_();
+  if (tensor.is_conj()) {
+    meta._set_conj(true);
+  }
+  if (tensor.is_neg()) {
+    meta._set_neg(true);
+  }
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return meta;
+}
+
+c10::IValue stand_in(const c10::IValue& value, c10::DeviceType type) {
+  if (value.isTensor()) {
+    return stand_in(value.toTensor(), type);
+  }
+  if (value.isTensorList()) {
+    std::vector<at::Tensor> list = value.toTensorVector();
+    for (auto& tensor : list) {
+      tensor = stand_in(tensor, type);
+    }
+    return c10::List<at::Tensor>(std::move(list));
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& tensor : value.toOptionalTensorVector()) {
+      list.push_back(
+          tensor ? std::optional<at::Tensor>(stand_in(*tensor, type)) : std::nullopt);
+    }
+    return list;
+  }
+  if (value.isDevice()) {
+    return c10::Device(type);
+  }
+  if (value.isGenerator()) {
+    return c10::IValue();
+  }
+  return value;
+}
+
+Geometry geometry_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return {};
+  }
+  return {
+      true, tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset(), tensor.dtype()};
+}
+
+/// Tries the call on stand-ins; throws whatever the kernel throws.
+Inference infer_by_trial(const c10::OperatorHandle& op, const Stack& arguments) {
+  const auto& schema = op.schema();
+  Stack stack;
+  stack.reserve(arguments.size());
+  const auto type = meta_disagrees(op) ? c10::kCPU : c10::kMeta;
+  for (const c10::IValue& value : arguments) {
+    stack.push_back(stand_in(value, type));
+  }
+  const Stack tried = stack;
+  {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    op.callBoxed(&stack);
+  }
+  Inference inference;
+  inference.known = true;
+  for (size_t i = 0; i < schema.returns().size(); ++i) {
+    const auto* alias = schema.returns()[i].alias_info();
+    if (stack[i].isTensorList()) {
+      const auto list = stack[i].toTensorVector();
+      inference.lengths.push_back(list.size());
+      for (const auto& tensor : list) {
+        inference.results.push_back(geometry_of(tensor));
+      }
+    } else if (!(alias && alias->isWrite())) {
+      inference.results.push_back(geometry_of(stack[i].toTensor()));
+    }
+  }
+  inference.written.resize(arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = schema.arguments()[i].alias_info();
+    if (alias && alias->isWrite() && arguments[i].isTensor() && arguments[i].toTensor().defined() &&
+        tried[i].toTensor().sizes() != arguments[i].toTensor().sizes()) {
+      inference.written[i] = geometry_of(tried[i].toTensor());
+    }
+  }
+  return inference;
+}
+
+/// An error to raise for a refused trial; none where it blames the trial for having no values.
+std::exception_ptr refusal(const std::string& what) {
+  if (what.find("meta") != std::string::npos || what.find("Meta") != std::string::npos) {
+    return nullptr;
+  }
+  return std::make_exception_ptr(c10::Error({__func__, __FILE__, __LINE__}, what));
+}
+
+struct Entry {
+  std::vector<int64_t> words;
+  Inference inference;
+};
+
+std::unordered_map<uint64_t, Entry>& cache() {
+  static auto& entries = *new std::unordered_map<uint64_t, Entry>;
+  return entries;
+}
+
+}  // namespace
+
+Signature signature_of(const c10::OperatorHandle& op, const Stack& arguments) {
+  Signature signature;
+  signature.words.reserve(32);
+  signature.words.push_back(reinterpret_cast<intptr_t>(&op.schema()));
+  SignatureBuilder builder(signature, fractions_shape(op));
+  for (const c10::IValue& value : arguments) {
+    builder.add(value);
+  }
+  for (int64_t word : signature.words) {
+    signature.hash = mixed(signature.hash, static_cast<uint64_t>(word));
+  }
+  return signature;
+}
+
+const Inference& infer(
+    const c10::OperatorHandle& op, const Stack& arguments, const Signature& signature) {
+  static const Inference unknown;
+  static Inference refused;
+  auto& entries = cache();
+  const auto found = entries.find(signature.hash);
+  if (found != entries.end() && found->second.words == signature.words) {
+    return found->second.inference;
+  }
+  if (entries.size() >= kCacheLimit) {
+    entries.clear();
+  }
+  const auto start = std::chrono::steady_clock::now();
+  Entry entry{signature.words, {}};
+  try {
+    entry.inference = infer_by_trial(op, arguments);
+  } catch (const c10::NotImplementedError&) {
+    // No meta kernel, or the shape depends on data: that will not change.
+  } catch (const c10::Error& error) {
+    refused.refusal = refusal(error.what_without_backtrace());
+    return refused;
+  } catch (const py::error_already_set& error) {  // some meta kernels are Python's
+    py::gil_scoped_acquire gil;
+    refused.refusal = refusal(py::str(error.value()));
+    return refused;
+  } catch (const std::exception&) {
+    return unknown;
+  }
+  inference_time += std::chrono::duration_cast<std::chrono::nanoseconds>(
+                        std::chrono::steady_clock::now() - start)
+                        .count();
+  return entries.insert_or_assign(signature.hash, std::move(entry)).first->second.inference;
+}
+
+int64_t take_inference_time() {
+  return std::exchange(inference_time, 0);
+}
+
+}  // namespace hpu

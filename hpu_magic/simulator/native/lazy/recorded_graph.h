@@ -1,0 +1,66 @@
+// The graph that lazy mode records: its operations, and the signature that tells it from others.
+#pragma once
+
+#include "calls/host_call.h"
+#include "lazy/inference.h"
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace hpu {
+
+/// A recorded operation. Its tensors are the recorder's own handles: they keep the geometry of
+/// the moment of recording, whatever becomes of the user's.
+struct Node {
+  c10::OperatorHandle op;
+  torch::jit::Stack arguments;
+  std::vector<at::Tensor> outputs;
+
+  void run() const;
+  /// Every device tensor among the arguments and outputs, and whether the operation writes it.
+  std::vector<std::pair<at::Tensor, bool>> tensors() const;
+};
+
+class RecordedGraph {
+ public:
+  explicit RecordedGraph(uint64_t number) : number_(number) {}
+
+  /// Appends a call and pushes its results: its written arguments, and promised tensors for what
+  /// is fresh.
+  void add(
+      const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+      const Inference& inference, uint64_t signature, torch::jit::Stack* stack);
+
+  /// Whether a recorded operation reads or writes the storage.
+  bool uses(const c10::Storage& storage) const;
+
+  uint64_t number() const {
+    return number_;
+  }
+  uint64_t hash() const {
+    return hash_;
+  }
+  /// First uses of storages that no node has written.
+  const std::vector<at::Tensor>& inputs() const {
+    return inputs_;
+  }
+  std::vector<Node> nodes;
+
+ private:
+  void mix(uint64_t word);
+  void use(const at::Tensor& tensor, bool written);
+  at::Tensor held(const at::Tensor& tensor, bool written);
+  c10::IValue held(const c10::IValue& value, bool written);
+  at::Tensor promised(const Geometry& geometry, Node& node);
+  void push_results(
+      const Inference& inference, Node& node, const torch::jit::Stack& call,
+      torch::jit::Stack* stack);
+
+  uint64_t number_;
+  uint64_t storages_ = 0;
+  uint64_t hash_ = 0;
+  std::vector<at::Tensor> inputs_;
+};
+
+}  // namespace hpu

@@ -1,0 +1,402 @@
+#include "lazy/recorder.h"
+
+#include "memory/card.h"
+#include "events/events.h"
+#include "lazy/inference.h"
+#include "lazy/interruption.h"
+#include "memory/memory_reuse.h"
+#include "calls/generator.h"
+#include "calls/policy.h"
+#include "events/without_gil.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <new>
+#include <sstream>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace hpu {
+
+using torch::jit::Stack;
+
+namespace recorder {
+namespace {
+
+std::atomic<bool> lazy{false};
+size_t limit = SIZE_MAX;
+std::recursive_mutex mutex;
+
+/// Holds the recorder. Whoever waits for it lets go of the GIL meanwhile, since its holder may ask
+/// for the GIL: to name a line, or because it drops the last use of a tensor known to Python.
+class Lock {
+ public:
+  Lock() {
+    if (!mutex.try_lock()) {
+      const WithoutGil released;
+      mutex.lock();
+    }
+  }
+  ~Lock() {
+    mutex.unlock();
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+};
+
+RecordedGraph graph(1);
+
+struct Capture {
+  bool active = false;
+  bool dry_run = false;
+  size_t number = 0;
+  std::vector<Node> nodes;
+} capture;
+
+std::unordered_set<uint64_t>& compiled() {
+  static auto& graphs = *new std::unordered_set<uint64_t>;
+  return graphs;
+}
+
+// A forked child may not use the card, so what its parent recorded is not the child's to run.
+void forget() {
+  new (&mutex) std::recursive_mutex;
+  new (&graph) RecordedGraph(1);  // leaked: dropping the nodes would touch the parent's memory accounts
+  new (&capture) Capture;
+}
+
+const bool fork_handler = pthread_atfork(nullptr, nullptr, &forget) == 0;
+
+/// Gives written arguments (out=) the size that they will get. False where that would lose
+/// memory that exists.
+bool resize_written(const Stack& arguments, const Inference& inference) {
+  for (size_t i = 0; i < inference.written.size(); ++i) {
+    if (inference.written[i] && has_memory(arguments[i].toTensor().storage()) &&
+        arguments[i].toTensor().storage().nbytes() > 0) {
+      return false;
+    }
+  }
+  for (size_t i = 0; i < inference.written.size(); ++i) {
+    if (const auto& geometry = inference.written[i]) {
+      const at::Tensor& tensor = arguments[i].toTensor();
+      const at::Tensor fresh =
+          pending_tensor(geometry->sizes, geometry->strides, geometry->offset, tensor.dtype());
+      auto* impl = tensor.unsafeGetTensorImpl();
+      impl->set_storage_keep_dtype(fresh.storage());
+      impl->set_sizes_and_strides(geometry->sizes, geometry->strides);
+    }
+  }
+  return true;
+}
+
+enum class Results { tensors, views, host_values };
+
+Results results_of(const c10::FunctionSchema& schema) {
+  for (const auto& declared : schema.returns()) {
+    const auto* alias = declared.alias_info();
+    if (alias && !alias->isWrite()) {
+      return Results::views;
+    }
+    const auto kind = declared.type()->kind();
+    const bool tensors = kind == c10::TypeKind::TensorType ||
+        (kind == c10::TypeKind::ListType &&
+         declared.type()->castRaw<c10::ListType>()->getElementType()->kind() ==
+             c10::TypeKind::TensorType);
+    if (!tensors) {
+      return Results::host_values;
+    }
+  }
+  return Results::tensors;
+}
+
+/// What recording asks of an operator at every call.
+struct Traits {
+  Results results;
+  bool falls_back;
+};
+
+const Traits& traits_of(const c10::OperatorHandle& op) {
+  static auto& known = *new std::unordered_map<const c10::FunctionSchema*, Traits>;
+  const auto found = known.find(&op.schema());
+  if (found != known.end()) {
+    return found->second;
+  }
+  return known.emplace(&op.schema(), Traits{results_of(op.schema()), policy::falls_back(op)})
+      .first->second;
+}
+
+void run_now(const c10::OperatorHandle& op, Stack* stack, Cause cause) {
+  flush(cause, c10::toString(op.operator_name()));
+  HostCall(op, stack).run();
+}
+
+std::string shapes_of(const std::vector<at::Tensor>& inputs) {
+  std::ostringstream text;
+  size_t shown = 0;
+  for (const at::Tensor& input : inputs) {
+    if (input.dim() == 0) {
+      continue;
+    }
+    if (shown++ == 8) {
+      text << ", ...";
+      break;
+    }
+    text << (shown > 1 ? ", " : "") << input.sizes();
+  }
+  return text.str();
+}
+
+/// Whether a graph like this ran before decides between a compilation and a recipe from the
+/// cache.
+void account(const RecordedGraph& ready) {
+  const int64_t spent = take_inference_time();
+  const std::string recipe = "graph_" + std::to_string(ready.hash() % 0xffffff);
+  if (!compiled().insert(ready.hash()).second) {
+    events::notice(events::Kind::recipe_cache_hit, recipe);
+    return;
+  }
+  events::notice(events::Kind::recipe_cache_miss, recipe);
+  events::notice(
+      events::Kind::graph_compilation, recipe, spent,
+      events::listening() ? shapes_of(ready.inputs()) : "");
+}
+
+std::vector<Node> take_nodes() {
+  std::vector<Node> nodes = std::move(graph.nodes);
+  graph = RecordedGraph(graph.number() + 1);
+  return nodes;
+}
+
+void fail_outputs(c10::ArrayRef<Node> nodes, const std::string& error) {
+  const auto why = std::make_shared<const std::string>(
+      "This tensor was never computed: the graph that it belongs to failed with: " + error);
+  for (const Node& node : nodes) {
+    for (const at::Tensor& output : node.outputs) {
+      if (output.defined()) {
+        fail(output, why);
+      }
+    }
+  }
+}
+
+/// Runs the nodes in order and lets each go, so that its last readers' memory is freed.
+void run_all(std::vector<Node>& nodes) {
+  Interruption interruption;
+  const KeptMemory kept;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    try {
+      interruption.check();
+      nodes[i].run();
+    } catch (const std::exception& error) {
+      const auto* ours = dynamic_cast<const c10::Error*>(&error);
+      fail_outputs(
+          c10::ArrayRef<Node>(nodes).slice(i),
+          ours ? ours->what_without_backtrace() : error.what());
+      throw;
+    }
+    if (!capture.active) {
+      nodes[i].arguments.clear();
+      nodes[i].outputs.clear();
+    }
+  }
+}
+
+const char* refusal(Cause cause) {
+  switch (cause) {
+    case Cause::fallback:
+      return "cpu fallback is not supported during hpu graph capturing";
+    case Cause::host_read:
+      return "reading a value on the host is not supported during hpu graph capturing";
+    case Cause::host_write:
+      return "copying from the host into a tensor that exists is not supported during hpu graph "
+             "capturing: replays would not copy again";
+    default:
+      return "an output shape that depends on data is not supported during hpu graph capturing";
+  }
+}
+
+void abandon_capture() {
+  const Capture abandoned = std::exchange(capture, Capture{});
+  fail_outputs(abandoned.nodes, "the capture was abandoned");
+  fail_outputs(take_nodes(), "the capture was abandoned");
+}
+
+/// Whether the tensor is the work of a dry run that has no memory to show for it yet.
+bool is_captured(const at::Tensor& tensor) {
+  for (const Node& node : capture.nodes) {
+    for (const auto& [used, written] : node.tensors()) {
+      if (used.storage().is_alias_of(tensor.storage())) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void enable(size_t most_operations) {
+  limit = most_operations;
+  settle_generators_by([] { flush(Cause::step); });
+  lazy.store(true);
+}
+
+bool enabled() {
+  return lazy.load(std::memory_order_relaxed);
+}
+
+void record(const c10::OperatorHandle& op, Stack* stack) {
+  const Lock lock;
+  const auto& schema = op.schema();
+  const Traits& traits = traits_of(op);
+  if (traits.results == Results::views) {
+    HostCall(op, stack).run_on_shapes();
+    return;
+  }
+  if (traits.results == Results::host_values) {
+    run_now(op, stack, Cause::host_read);
+    return;
+  }
+  if (traits.falls_back) {
+    if (!capture.active) {  // refused below: nothing falls back
+      policy::check_fallback(op);
+    }
+    run_now(op, stack, Cause::fallback);
+    return;
+  }
+  const size_t first = stack->size() - schema.arguments().size();
+  Stack arguments(
+      std::make_move_iterator(stack->begin() + static_cast<ptrdiff_t>(first)),
+      std::make_move_iterator(stack->end()));
+  stack->resize(first);
+  const Signature signature = signature_of(op, arguments);
+  static const Inference unknown;
+  const Inference& inference = signature.complete ? infer(op, arguments, signature) : unknown;
+  if (inference.refusal && capture.active) {
+    abandon_capture();
+    std::rethrow_exception(inference.refusal);
+  }
+  if (!inference.known || !resize_written(arguments, inference)) {
+    stack->insert(stack->end(), arguments.begin(), arguments.end());
+    run_now(op, stack, Cause::data_dependent_shape);
+    return;
+  }
+  graph.add(op, arguments, inference, signature.hash, stack);
+  if (graph.nodes.size() >= limit && !capture.active) {
+    flush(Cause::step);
+  }
+}
+
+void flush(Cause cause, const std::string& operation) {
+  const Lock lock;
+  if (capture.active && cause != Cause::step) {
+    abandon_capture();
+    TORCH_CHECK(false, refusal(cause), operation.empty() ? "" : " (" + operation + ")");
+  }
+  if (cause != Cause::step && enabled()) {
+    events::notice(events::Kind::host_synchronization, operation);
+  }
+  if (graph.nodes.empty()) {
+    return;
+  }
+  account(graph);
+  std::vector<Node> nodes = take_nodes();
+  if (!capture.dry_run) {
+    try {
+      run_all(nodes);
+    } catch (...) {
+      if (capture.active) {  // what is left would replay less than was written
+        abandon_capture();
+      }
+      throw;
+    }
+  }
+  if (capture.active) {
+    capture.nodes.insert(
+        capture.nodes.end(), std::make_move_iterator(nodes.begin()),
+        std::make_move_iterator(nodes.end()));
+  }
+}
+
+void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation) {
+  const Lock lock;
+  if (graph.uses(tensor.storage())) {
+    flush(cause, operation);
+  }
+}
+
+void flush_before_read(const at::Tensor& tensor, const std::string& operation) {
+  const Lock lock;
+  if (capture.active || graph.uses(tensor.storage())) {
+    flush(Cause::host_read, operation);
+  } else {
+    events::notice(events::Kind::host_synchronization, operation);
+  }
+}
+
+void flush_before_write(const at::Tensor& tensor, const std::string& operation) {
+  const Lock lock;
+  if (capture.active && (has_memory(tensor.storage()) || is_captured(tensor))) {
+    flush(Cause::host_write, operation);
+  }
+  flush_users_of(tensor, Cause::host_write, operation);
+}
+
+size_t pending() {
+  const Lock lock;
+  return graph.nodes.size();
+}
+
+size_t compiled_graphs() {
+  const Lock lock;
+  return compiled().size();
+}
+
+void clear_compiled_graphs() {
+  const Lock lock;
+  compiled().clear();
+}
+
+size_t begin_capture(bool dry_run) {
+  static size_t captures = 0;
+  const Lock lock;
+  TORCH_CHECK(!capture.active, "GRAPH:: graph Capture already in progress");
+  flush(Cause::step);
+  capture = Capture{true, dry_run, ++captures, {}};
+  return captures;
+}
+
+std::vector<Node> end_capture(size_t number) {
+  const Lock lock;
+  if (!capturing(number)) {
+    return {};
+  }
+  flush(Cause::step);
+  std::vector<Node> nodes = std::move(capture.nodes);
+  capture = Capture{};
+  return nodes;
+}
+
+void abandon(size_t number) {
+  const Lock lock;
+  if (capturing(number) && capture.dry_run) {
+    abandon_capture();
+  } else {
+    end_capture(number);
+  }
+}
+
+bool capturing() {
+  return capture.active;
+}
+
+bool capturing(size_t number) {
+  const Lock lock;
+  return capture.active && capture.number == number;
+}
+
+}  // namespace recorder
+}  // namespace hpu

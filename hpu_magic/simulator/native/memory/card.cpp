@@ -1,0 +1,119 @@
+#include "memory/card.h"
+
+#include "events/events.h"
+
+#include <c10/util/Exception.h>
+
+#include <pthread.h>
+
+#include <cstdlib>
+#include <new>
+
+namespace hpu::card {
+namespace {
+
+std::function<Acquisition()> driver;
+Counters unowned;  // stands in for the page while this process owns no card
+std::atomic<Counters*> page{&unowned};
+std::atomic<int64_t> limit{0};
+std::atomic<bool> owned{false};
+
+// A forked child inherits the mapping but not the card: it must never write the owner's counters.
+void disown() {
+  new (&unowned) Counters();
+  page.store(&unowned);
+  owned.store(false);
+}
+
+const bool fork_handler = pthread_atfork(nullptr, nullptr, &disown) == 0;
+
+void raise_to(std::atomic<int64_t>& peak, int64_t value) {
+  int64_t seen = peak.load(std::memory_order_relaxed);
+  while (value > seen && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+void set_driver(std::function<Acquisition()> function) {
+  driver = std::move(function);
+}
+
+void acquire() {
+  if (owned.load(std::memory_order_acquire)) {
+    return;
+  }
+  TORCH_CHECK(driver, "synStatus=8 [Device not found] Device acquire failed.");
+  const Acquisition card = driver();  // idempotent, and serialised by the driver itself
+  page.store(card.counters);
+  limit.store(card.capacity);
+  if (!owned.exchange(true, std::memory_order_acq_rel)) {
+    events::notice(events::Kind::device_acquired, "hpu:0");
+  }
+}
+
+bool acquired() {
+  return owned.load(std::memory_order_acquire);
+}
+
+int64_t capacity() {
+  return limit.load();
+}
+
+bool charge(size_t bytes) {
+  acquire();
+  if (bytes == 0) {
+    return true;
+  }
+  Counters& now = *page.load(std::memory_order_relaxed);
+  const auto size = static_cast<int64_t>(bytes);
+  const int64_t in_use = now.in_use.fetch_add(size, std::memory_order_relaxed) + size;
+  if (in_use > limit.load(std::memory_order_relaxed)) {
+    now.in_use.fetch_sub(size, std::memory_order_relaxed);
+    return false;
+  }
+  raise_to(now.max_in_use, in_use);
+  raise_to(now.max_alloc_size, size);
+  now.num_allocs.fetch_add(1, std::memory_order_relaxed);
+  now.total_allocs.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void out_of_memory(size_t bytes) {
+  const char* rank = std::getenv("RANK");
+  TORCH_CHECK(
+      false, "[Rank:", rank ? rank : "0",
+      "] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::", bytes, " (",
+      static_cast<double>(bytes) / (1 << 20), ")MB");
+}
+
+void release(size_t bytes) noexcept {
+  if (bytes == 0) {
+    return;
+  }
+  Counters& now = *page.load(std::memory_order_relaxed);
+  const auto size = static_cast<int64_t>(bytes);
+  const int64_t in_use = now.in_use.fetch_sub(size, std::memory_order_relaxed) - size;
+  raise_to(now.max_in_use, in_use);
+  now.num_frees.fetch_add(1, std::memory_order_relaxed);
+  now.total_frees.fetch_add(1, std::memory_order_relaxed);
+}
+
+const Counters& counters() {
+  return *page.load();
+}
+
+// As on the card: the peak reads 0 until the next allocation or free.
+void reset_peak() {
+  page.load()->max_in_use.store(0);
+}
+
+void reset_accumulated() {
+  Counters& now = *page.load();
+  now.num_allocs.store(0);
+  now.num_frees.store(0);
+  now.max_alloc_size.store(0);
+  now.max_in_use.store(now.in_use.load());
+}
+
+}  // namespace hpu::card

@@ -1,0 +1,368 @@
+#include "memory/memory.h"
+
+#include "memory/card.h"
+#include "events/events.h"
+#include "memory/memory_reuse.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace hpu {
+namespace {
+
+using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
+
+struct Block {
+  StoragePtr twin;   // null until a recorded operation writes the storage
+  size_t bytes = 0;  // as booked on the card
+  RecordMark mark{};
+  uint64_t number = 0;  // see number_of
+  std::shared_ptr<const std::string> failure{};  // why it will never be written
+};
+
+/// Makes room and tries again, as the bridge does before it gives up. Simulated memory has no
+/// gaps to close: what can be had is memory kept for later, which helps where the host is short
+/// of it and not where the card is full.
+template <class Attempt>
+bool defragment(Attempt attempt) {
+  const auto began = std::chrono::steady_clock::now();
+  free_kept_memory();
+  const bool successful = attempt();
+  const auto spent = std::chrono::steady_clock::now() - began;
+  events::notice(
+      events::Kind::memory_defragmentation, successful ? "successful" : "failed",
+      std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+  return successful;
+}
+
+/// Books bytes on the card; throws the vendor's out-of-memory error past its capacity.
+void charge(size_t bytes) {
+  const auto attempt = [bytes] { return card::charge(bytes); };
+  if (!attempt() && !defragment(attempt)) {
+    card::out_of_memory(bytes);
+  }
+}
+
+/// The host's own memory for bytes that are booked; null where it has none.
+c10::DataPtr host_memory(size_t bytes) {
+  const KeptMemory kept;
+  c10::DataPtr memory;
+  const auto attempt = [bytes, &memory] {
+    try {
+      memory = c10::GetCPUAllocator()->allocate(bytes);
+      return true;
+    } catch (const c10::Error&) {
+      return false;
+    }
+  };
+  if (!attempt()) {
+    defragment(attempt);
+  }
+  return memory;
+}
+
+void free_block(void* context) {
+  auto* block = static_cast<Block*>(context);
+  card::release(block->bytes);
+  delete block;
+}
+
+StoragePtr make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator) {
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), allocator, /*resizable=*/true);
+}
+
+/// Books the twin's bytes on the card and wraps it as device memory.
+c10::DataPtr wrap(StoragePtr twin) {
+  const size_t bytes = twin->nbytes();
+  charge(bytes);
+  void* data = twin->mutable_data();
+  return {data, new Block{.twin = std::move(twin), .bytes = bytes}, &free_block, device()};
+}
+
+struct DeviceAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    charge(bytes);  // before the host is asked, so that a full card never fills the host
+    c10::DataPtr host = host_memory(bytes);
+    void* data = host.get();
+    if (!data && bytes > 0) {
+      card::release(bytes);
+      TORCH_CHECK(
+          false, "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::", bytes,
+          " (", static_cast<double>(bytes) / (1 << 20),
+          ")MB. The simulated card has room for it, but this machine's own memory does not: set "
+          "HPU_MAGIC_MEMORY to a smaller card.");
+    }
+    auto twin = make_storage(bytes, std::move(host), c10::GetCPUAllocator());
+    return {data, new Block{.twin = std::move(twin), .bytes = bytes}, &free_block, device()};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override {
+    return nullptr;  // a block is freed through its context, not through its address
+  }
+
+  void copy_data(void* destination, const void* source, size_t bytes) const override {
+    std::memcpy(destination, source, bytes);
+  }
+};
+
+std::atomic<uint64_t> numbered{0};
+
+// Leaked: tensors of static lifetime may outlive static destruction.
+DeviceAllocator& allocator = *new DeviceAllocator;
+
+Block* block_of(const c10::Storage& storage) {
+  return storage.data_ptr().cast_context<Block>(&free_block);
+}
+
+void rebind(const c10::Storage& storage, StoragePtr twin, size_t booked) {
+  void* data = twin->mutable_data();
+  Block* old = block_of(storage);
+  auto* block = new Block{.twin = std::move(twin), .bytes = booked};
+  if (old) {
+    block->mark = old->mark;
+    block->number = old->number;
+  }
+  auto* impl = storage.unsafeGetStorageImpl();
+  impl->set_data_ptr_noswap({data, block, &free_block, device()});
+  impl->set_nbytes(booked);
+}
+
+/// Gives a storage that was only recorded its memory.
+void materialize(const c10::Storage& storage, const Block& block) {
+  TORCH_CHECK(!block.failure, *block.failure);
+  const size_t bytes = storage.nbytes();
+  c10::DataPtr memory = allocator.allocate(bytes);
+  auto* fresh = memory.cast_context<Block>(&free_block);
+  rebind(storage, std::exchange(fresh->twin, nullptr), std::exchange(fresh->bytes, 0));
+}
+
+/// The CPU storage over a device storage's memory.
+StoragePtr twin_of(const c10::Storage& storage) {
+  if (Block* block = block_of(storage); block && !block->twin) {
+    materialize(storage, *block);
+  }
+  void* data = storage.mutable_data();  // a copy-on-write storage gets its own memory here
+  if (Block* block = block_of(storage)) {
+    return block->twin;
+  }
+  return make_storage(
+      storage.nbytes(), c10::DataPtr(data, c10::Device(c10::kCPU)), c10::GetCPUAllocator());
+}
+
+at::Tensor make_tensor(c10::Storage storage, c10::DispatchKeySet keys, const at::Tensor& like) {
+  auto tensor =
+      at::detail::make_tensor_base<c10::TensorImpl>(std::move(storage), keys, like.dtype());
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_storage_offset(like.storage_offset());
+  impl->set_sizes_and_strides(like.sizes(), like.strides());
+  return at::Tensor(std::move(tensor));
+}
+
+void copy_lazy_bits(const at::Tensor& from, const at::Tensor& to) {
+  if (from.is_conj()) {
+    to._set_conj(true);
+  }
+  if (from.is_neg()) {
+    to._set_neg(true);
+  }
+}
+
+/// Makes a device storage follow its twin after a kernel resized the twin.
+void follow_twin(const c10::Storage& storage, Block& block) {
+  StoragePtr twin = block.twin;
+  try {
+    charge(twin->nbytes());
+  } catch (const c10::Error&) {
+    at::native::resize_bytes_cpu(twin.get(), block.bytes);
+    rebind(storage, std::move(twin), std::exchange(block.bytes, 0));
+    throw;
+  }
+  const size_t bytes = twin->nbytes();
+  rebind(storage, std::move(twin), bytes);
+}
+
+/// Puts other memory behind a device storage and returns what it had. The twin stays, so that
+/// its views stay views of it.
+c10::DataPtr exchange_memory(const c10::Storage& storage, const Block& block, c10::DataPtr memory) {
+  c10::DataPtr before = block.twin->set_data_ptr(std::move(memory));
+  auto* impl = storage.unsafeGetStorageImpl();
+  void* context = impl->_mutable_data_ptr_no_checks().release_context();
+  impl->set_data_ptr_noswap({block.twin->mutable_data(), context, &free_block, device()});
+  return before;
+}
+
+}  // namespace
+
+REGISTER_ALLOCATOR(kDevice, &allocator);
+
+c10::Allocator* device_allocator() {
+  return &allocator;
+}
+
+at::Tensor host_view(const at::Tensor& tensor) {
+  auto view = make_tensor(c10::Storage(twin_of(tensor.storage())), kHost, tensor);
+  copy_lazy_bits(tensor, view);
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    view.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return view;
+}
+
+at::Tensor shape_view(const at::Tensor& tensor) {
+  auto storage = make_storage(
+      tensor.storage().nbytes(), c10::DataPtr(nullptr, c10::Device(c10::kCPU)),
+      c10::GetCPUAllocator());
+  auto view = make_tensor(c10::Storage(std::move(storage)), kHost, tensor);
+  copy_lazy_bits(tensor, view);
+  return view;
+}
+
+at::Tensor pending_tensor(
+    c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset, caffe2::TypeMeta dtype) {
+  card::acquire();
+  const size_t bytes =
+      at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize(), offset);
+  auto* block = new Block;
+  block->number = ++numbered;
+  c10::DataPtr nothing(nullptr, block, &free_block, device());
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(make_storage(bytes, std::move(nothing), &allocator)),
+      c10::DispatchKeySet(c10::DispatchKey::HPU), dtype);
+  tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+uint64_t number_of(const c10::Storage& storage) {
+  const Block* block = block_of(storage);
+  return block ? block->number : 0;
+}
+
+uint64_t last_number() {
+  return numbered.load();
+}
+
+bool has_memory(const c10::Storage& storage) {
+  const Block* block = block_of(storage);
+  return !block || block->twin;
+}
+
+void materialize(const at::Tensor& tensor) {
+  twin_of(tensor.storage());
+}
+
+RecordMark* record_mark(const c10::Storage& storage) {
+  Block* block = block_of(storage);
+  return block ? &block->mark : nullptr;
+}
+
+void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& why) {
+  Block* block = block_of(tensor.storage());
+  if (block && !block->twin) {
+    block->failure = why;
+  }
+}
+
+void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::string>& why) {
+  const Block* block = block_of(storage);
+  if (block && block->twin) {
+    auto* freed = new Block{.mark = block->mark, .number = block->number, .failure = why};
+    c10::DataPtr nothing(nullptr, freed, &free_block, device());
+    storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(nothing));
+  }
+}
+
+void promise(const c10::Storage& storage) {
+  if (Block* block = block_of(storage)) {
+    block->failure.reset();
+  }
+}
+
+void place(const at::Tensor& result, const at::Tensor& output) {
+  const c10::Storage& storage = output.storage();
+  const size_t bytes = storage.nbytes();
+  Block* block = block_of(storage);
+  const bool replaces = result.scalar_type() == output.scalar_type() &&
+      result.sizes() == output.sizes() && result.strides() == output.strides() &&
+      result.storage_offset() == output.storage_offset() && result.is_conj() == output.is_conj() &&
+      result.is_neg() == output.is_neg() && result.storage().nbytes() == bytes &&
+      result.storage().use_count() == 1;
+  if (!replaces || !block) {
+    if (block && block->twin) {
+      give_memory(output, c10::GetCPUAllocator()->allocate(bytes));
+    }
+    host_view(output).copy_(result);
+    return;
+  }
+  c10::StorageImpl* source = result.storage().unsafeGetStorageImpl();
+  if (!block->twin) {
+    charge(bytes);
+    rebind(storage, StoragePtr::reclaim_copy(source), bytes);
+    return;
+  }
+  exchange_memory(storage, *block, source->set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
+}
+
+c10::DataPtr take_memory(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  Block* block = block_of(storage);
+  if (!block || !block->twin) {
+    return {};
+  }
+  return exchange_memory(storage, *block, c10::DataPtr(nullptr, c10::kCPU));
+}
+
+void give_memory(const at::Tensor& tensor, c10::DataPtr memory) {
+  const c10::Storage& storage = tensor.storage();
+  if (Block* block = block_of(storage); block && block->twin && !block->twin->data()) {
+    exchange_memory(storage, *block, std::move(memory));
+  }
+}
+
+at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like) {
+  auto tensor = make_tensor(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::HPU), like);
+  copy_lazy_bits(like, tensor);
+  return tensor;
+}
+
+at::Tensor adopt(const at::Tensor& result) {
+  if (!result.defined() || !result.device().is_cpu()) {
+    return result;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      result.layout() == c10::kStrided && result.has_storage(), "HPU tensors have strided layout; ",
+      result.layout(), " results are not supported on HPU. Move the inputs to the CPU first.");
+  StoragePtr twin = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+      result.storage().unsafeGetStorageImpl());
+  const size_t bytes = twin->nbytes();
+  return with_geometry_of(
+      c10::Storage(make_storage(bytes, wrap(std::move(twin)), &allocator)), result);
+}
+
+void write_back(const at::Tensor& tensor, const at::Tensor& view) {
+  const c10::Storage& storage = tensor.storage();
+  if (Block* block = block_of(storage);
+      block && block->twin &&
+      (block->twin->data() != storage.data() || block->twin->nbytes() != block->bytes)) {
+    follow_twin(storage, *block);
+  }
+  if (tensor.sizes() != view.sizes() || tensor.strides() != view.strides()) {
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides());
+  }
+  if (tensor.is_conj() != view.is_conj()) {
+    tensor._set_conj(view.is_conj());
+  }
+  if (tensor.is_neg() != view.is_neg()) {
+    tensor._set_neg(view.is_neg());
+  }
+}
+
+}  // namespace hpu

@@ -1,0 +1,72 @@
+#include "memory/pinned_memory.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+namespace hpu {
+namespace {
+
+struct PinnedAllocator final : c10::Allocator {
+  struct Pin {
+    c10::DataPtr host;
+    PinnedAllocator* owner;
+  };
+
+  c10::DataPtr allocate(size_t bytes) override {
+    auto* pin = new Pin{c10::GetCPUAllocator()->allocate(bytes), this};
+    void* data = pin->host.get();
+    if (data) {
+      std::lock_guard lock(mutex);
+      ranges[data] = bytes;
+    }
+    return {data, pin, &unpin, c10::Device(c10::kCPU)};
+  }
+
+  static void unpin(void* context) {
+    auto* pin = static_cast<Pin*>(context);
+    {
+      std::lock_guard lock(pin->owner->mutex);
+      pin->owner->ranges.erase(pin->host.get());
+    }
+    delete pin;
+  }
+
+  bool holds(const void* address) {
+    std::lock_guard lock(mutex);
+    auto next = ranges.upper_bound(address);
+    if (next == ranges.begin()) {
+      return false;
+    }
+    const auto& [start, bytes] = *--next;
+    return address < static_cast<const char*>(start) + bytes;
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override {
+    return nullptr;
+  }
+
+  void copy_data(void* destination, const void* source, size_t bytes) const override {
+    std::memcpy(destination, source, bytes);
+  }
+
+  std::mutex mutex;
+  std::map<const void*, size_t> ranges;
+};
+
+// Leaked: tensors of static lifetime may outlive static destruction.
+PinnedAllocator& pinned = *new PinnedAllocator;
+
+}  // namespace
+
+c10::Allocator* pinned_allocator() {
+  return &pinned;
+}
+
+bool is_pinned(const void* address) {
+  return pinned.holds(address);
+}
+
+}  // namespace hpu

@@ -1,0 +1,242 @@
+// Operators that make, view, resize, fill and copy device storages.
+#include "calls/dtypes.h"
+#include "events/events.h"
+#include "operators/kernel.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/_local_scalar_dense_native.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/bernoulli_ops.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/copy_ops.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/resize_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
+
+namespace hpu {
+namespace {
+
+void check_layout(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      at::layout_or_default(layout) == at::kStrided, "HPU tensors have strided layout; ", *layout,
+      " is not supported on HPU.");
+  TORCH_CHECK(
+      !pin_memory.value_or(false), "Only dense CPU tensors can be pinned; an HPU tensor cannot.");
+}
+
+void check_device(std::optional<at::Device> wanted) {
+  TORCH_CHECK(
+      !wanted || wanted->index() <= 0, "habana active device: 0 != ",
+      static_cast<int>(wanted->index()),
+      ". A process owns one card and sees it as hpu:0; choose another card with HLS_MODULE_ID "
+      "before its first use.");
+}
+
+at::Tensor pending(const at::Tensor& meta) {
+  return pending_tensor(meta.sizes(), meta.strides(), 0, meta.dtype());
+}
+
+at::Tensor empty(
+    c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+    std::optional<at::Device> wanted, std::optional<bool> pin_memory,
+    std::optional<at::MemoryFormat> memory_format) {
+  check_layout(layout, pin_memory);
+  check_device(wanted);
+  if (recorder::enabled()) {
+    return pending(at::Tensor(
+        at::detail::empty_meta(size, c10::dtype_or_default(dtype), memory_format)));
+  }
+  return at::Tensor(at::detail::empty_generic(
+      size, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::HPU),
+      c10::dtype_or_default(dtype), memory_format));
+}
+
+at::Tensor empty_strided(
+    c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> dtype,
+    std::optional<at::Layout> layout, std::optional<at::Device> wanted,
+    std::optional<bool> pin_memory) {
+  check_layout(layout, pin_memory);
+  check_device(wanted);
+  if (recorder::enabled()) {
+    return pending(at::Tensor(
+        at::detail::empty_strided_meta(size, stride, c10::dtype_or_default(dtype))));
+  }
+  return at::Tensor(at::detail::empty_strided_generic(
+      size, stride, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::HPU),
+      c10::dtype_or_default(dtype)));
+}
+
+/// A tensor of zeros without memory, which autograd makes for gradients known to vanish.
+at::Tensor efficient_zero_tensor(
+    c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
+    std::optional<at::Layout> layout, std::optional<at::Device> wanted,
+    std::optional<bool> pin_memory) {
+  check_layout(layout, pin_memory);
+  check_device(wanted);
+  static auto& allocator = *new at::native::ZeroTensorAllocator(device());
+  return at::Tensor(at::detail::empty_generic(
+      C10_AS_INTARRAYREF_SLOW(size), &allocator,
+      c10::DispatchKeySet(c10::DispatchKey::HPU) |
+          c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+      c10::dtype_or_default(dtype), std::nullopt));
+}
+
+const at::Tensor& resize(
+    const at::Tensor& self, c10::SymIntArrayRef size,
+    std::optional<at::MemoryFormat> memory_format) {
+  recorder::flush_users_of(self, recorder::Cause::host_read, "aten::resize_");
+  return at::native::resize_(self, C10_AS_INTARRAYREF_SLOW(size), memory_format);
+}
+
+at::Tensor& set_storage_and_geometry(
+    at::Tensor& self, at::Storage source, c10::SymInt offset, c10::SymIntArrayRef size,
+    c10::SymIntArrayRef stride) {
+  TORCH_CHECK(
+      source.device_type() == kDevice, "Attempted to set the storage of a tensor on device \"",
+      self.device(), "\" to a storage on different device \"", source.device(), "\".");
+  auto* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(std::move(source));
+  impl->set_storage_offset(offset.expect_int());
+  at::native::resize_impl_cpu_(
+      impl, C10_AS_INTARRAYREF_SLOW(size),
+      stride.empty() ? at::OptionalIntArrayRef()
+                     : at::OptionalIntArrayRef(C10_AS_INTARRAYREF_SLOW(stride)));
+  return self;
+}
+
+at::Tensor& set_storage(at::Tensor& self, at::Storage source) {
+  const auto elements =
+      static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  const std::vector<c10::SymInt> size{elements};
+  return set_storage_and_geometry(self, std::move(source), 0, size, {});
+}
+
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  const auto size = source.sym_sizes();
+  const auto stride = source.sym_strides();
+  return set_storage_and_geometry(
+      self, source.storage(), source.sym_storage_offset(), size, stride);
+}
+
+at::Tensor& set_empty(at::Tensor& self) {
+  return set_tensor(self, empty({0}, self.scalar_type(), {}, {}, {}, {}));
+}
+
+/// Copies between devices and within the device; the caller has broadcast `source`.
+void copy_values(const at::Tensor& source, at::Tensor destination) {
+  const at::Tensor from = on_device(source) ? host_view(source) : source;
+  const at::Tensor to = on_device(destination) ? host_view(destination) : destination;
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (to.scalar_type() == at::kFloat8_e4m3fn && on_device(destination)) {
+    at::_ops::copy_::call(const_cast<at::Tensor&>(to), narrow(from, to.scalar_type()), false);
+  } else {
+    at::_ops::copy_::call(const_cast<at::Tensor&>(to), from, false);
+  }
+}
+
+/// In lazy mode a copy within the device is recorded like any operation; one to or from the host
+/// waits for the recorded work that uses its tensors.
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (self.is_same(source)) {
+    return self;
+  }
+  if (recorder::enabled()) {
+    if (on_device(self) && on_device(source)) {
+      if (self.scalar_type() == at::kFloat8_e4m3fn && source.scalar_type() != at::kFloat8_e4m3fn) {
+        const double limit = float8_e4m3fn_limit();
+        const at::Tensor clamped = at::clamp(source.to(at::kFloat), -limit, limit);
+        return Kernel<at::_ops::copy_>::call(self, clamped, non_blocking);
+      }
+      return Kernel<at::_ops::copy_>::call(self, source, non_blocking);
+    }
+    if (on_device(self)) {
+      recorder::flush_before_write(self, "aten::copy_");
+    } else {
+      recorder::flush_before_read(source, "aten::copy_");
+    }
+  } else if (!on_device(self)) {
+    events::notice(events::Kind::host_synchronization, "aten::copy_");
+  }
+  copy_values(source, self);
+  return self;
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool) {
+  at::Tensor target = destination;
+  copy_(target, self, false);
+  return destination;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destination) {
+  destination.resize_(self.sizes());
+  return copy_from(self, destination, false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  if (recorder::enabled()) {
+    recorder::flush(recorder::Cause::host_read, "aten::_local_scalar_dense");
+  } else {
+    events::notice(events::Kind::host_synchronization, "aten::_local_scalar_dense");
+  }
+  return at::native::_local_scalar_dense_cpu(host_view(self));
+}
+
+void record_stream(at::Tensor&, at::Stream) {}
+
+/// The CPU's kernel would draw from the CPU's generator.
+std::tuple<at::Tensor, at::Tensor> native_dropout(
+    const at::Tensor& input, double p, std::optional<bool> train) {
+  if (input.numel() == 0 || !train.value_or(true)) {
+    return {input.clone(), at::ones_like(input, input.options().dtype(at::kBool))};
+  }
+  const double keep = 1.0 - p;
+  at::Tensor mask = at::empty_like(input, input.options().dtype(at::kBool));
+  at::_ops::bernoulli__float::call(mask, keep, std::nullopt);
+  return {at::mul(at::mul(input, mask), keep == 0 ? 0.0 : 1.0 / keep), mask};
+}
+
+/// Dropout with the mask of scaled probabilities; the CPU has no kernel for it.
+std::tuple<at::Tensor, at::Tensor> fused_dropout(
+    const at::Tensor& self, double p, std::optional<at::Generator> generator) {
+  // `p` is the probability of keeping an element, as in the CUDA operator of this name.
+  at::Tensor mask = at::empty_like(self, self.options().dtype(at::kByte));
+  at::_ops::bernoulli__float::call(mask, p, generator);
+  return {at::mul(at::mul(self, mask), p == 0 ? 0.0 : 1.0 / p), mask};
+}
+
+at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
+  return at::mul(at::mul(self, mask), scale);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, HPU, library) {
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("_efficientzerotensor", &efficient_zero_tensor);
+  library.impl("as_strided", &at::native::as_strided_tensorimpl);
+  library.impl("view", &at::native::view);
+  library.impl("_reshape_alias", &at::native::_reshape_alias);
+  library.impl("unfold", &at::native::unfold);
+  library.impl("resize_", &resize);
+  library.impl("set_", &set_empty);
+  library.impl("set_.source_Storage", &set_storage);
+  library.impl("set_.source_Storage_storage_offset", &set_storage_and_geometry);
+  library.impl("set_.source_Tensor", &set_tensor);
+  library.impl("copy_", &copy_);
+  library.impl("_copy_from", &copy_from);
+  library.impl("_copy_from_and_resize", &copy_from_and_resize);
+  library.impl("_local_scalar_dense", &local_scalar_dense);
+  library.impl("record_stream", &record_stream);
+  library.impl("native_dropout", &native_dropout);
+  library.impl("_fused_dropout", &fused_dropout);
+  library.impl("_masked_scale", &masked_scale);
+}
+
+}  // namespace hpu
