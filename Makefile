@@ -62,8 +62,8 @@ lint: $(READY) system
 	$(BIN)/python tools/labextension.py check
 
 # What these suites say of eager mode holds in lazy mode; a process has one mode.
-LAZY := $(addprefix tests/simulator/test_,device.py operators.py programs.py) \
-	tests/test_lightning.py
+LAZY := $(addprefix tests/simulator/device/test_,device.py operators.py programs.py) \
+	tests/lightning
 
 SPREAD := -n $(WORKERS) --dist loadgroup
 

@@ -133,7 +133,7 @@ def ledger_ratio() -> None:
 
     A cell holds many steps: the ledger opens and closes around ten of them.
     """
-    from hpu_magic.runtime.ledger import ledger
+    from hpu_magic.runtime.measure.ledger import ledger
 
     step = _training_step("MLP")
 

@@ -24,7 +24,8 @@ FRAMES = 40
 INTERVAL = 0.5  # seconds
 HOLDER = """
 import struct, sys
-from hpu_magic.simulator import cards, page
+from hpu_magic.simulator import cards
+from hpu_magic.simulator.cards import page
 card = cards.acquire()
 struct.pack_into("<q", card.page, page.COUNTERS_OFFSET, (card.module_id + 1) << 30)
 print("held", flush=True)

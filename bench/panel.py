@@ -80,7 +80,7 @@ class Alternation:
         self._began = perf_counter()
 
     def _show(self, trainer, shown: bool) -> None:
-        from hpu_magic.runtime.sampler import sampler
+        from hpu_magic.runtime.measure.sampler import sampler
 
         if shown:
             trainer.callbacks.insert(0, self._monitor)
@@ -150,7 +150,7 @@ def panel_share() -> tuple[float, float]:
 
 def sampler_share() -> tuple[float, float]:
     """Percent that sampling alone takes from a training loop, and the noise of that."""
-    from hpu_magic.runtime.sampler import sampler
+    from hpu_magic.runtime.measure.sampler import sampler
 
     from .training import MLP_BATCH, mlp, training_step
 

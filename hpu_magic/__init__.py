@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 # Public name -> the module that defines it; loaded on first use.
 _FUNCTIONS = {
-    "to": "hpu_magic.runtime.move",
-    "mode": "hpu_magic.runtime.mode",
-    "autocast": "hpu_magic.runtime.autocast",
-    "memory": "hpu_magic.runtime.memory",
-    "time": "hpu_magic.runtime.timing",
-    "status": "hpu_magic.runtime.status",
+    "to": "hpu_magic.runtime.device.move",
+    "mode": "hpu_magic.runtime.execution.mode",
+    "autocast": "hpu_magic.runtime.precision.autocast",
+    "memory": "hpu_magic.runtime.measure.memory",
+    "time": "hpu_magic.runtime.measure.timing",
+    "status": "hpu_magic.runtime.execution.status",
     "fit": "hpu_magic.panels.fit",
     "panel": "hpu_magic.panels.panel",
-    "flags": "hpu_magic.runtime.flags",
-    "release": "hpu_magic.runtime.release",
-    "ledger": "hpu_magic.runtime.ledger",
-    "profile": "hpu_magic.runtime.profiling",
-    "graph": "hpu_magic.runtime.capture",
-    "replay": "hpu_magic.runtime.graphs",
-    "graphs": "hpu_magic.runtime.graphs",
-    "wrap": "hpu_magic.runtime.wrapping",
+    "flags": "hpu_magic.runtime.execution.flags",
+    "release": "hpu_magic.runtime.execution.release",
+    "ledger": "hpu_magic.runtime.measure.ledger",
+    "profile": "hpu_magic.runtime.measure.profiling",
+    "graph": "hpu_magic.runtime.graphs.capture",
+    "replay": "hpu_magic.runtime.graphs.graphs",
+    "graphs": "hpu_magic.runtime.graphs.graphs",
+    "wrap": "hpu_magic.runtime.graphs.wrapping",
 }
 
 __all__ = ["__version__", *_FUNCTIONS]

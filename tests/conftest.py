@@ -208,7 +208,7 @@ def lazy_process() -> Iterator[LazyProcess]:
 @pytest.fixture
 def forgetful(shell: Any) -> Iterator[None]:
     """Forget afterwards what the test has the notebook remember."""
-    from hpu_magic.runtime import restart
+    from hpu_magic.runtime.start import restart
 
     yield
     restart.remember(dict.fromkeys(restart.recall()))

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hpu_magic.runtime.errors import RefusedError
+from hpu_magic.errors import RefusedError
 
 __all__ = ["MEMORY_METRICS", "HPUAcceleratorBase", "vendor_hpu"]
 

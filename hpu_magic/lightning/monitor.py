@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hpu_magic.runtime.progress import FitProgress
-from hpu_magic.runtime.sampler import Sampler, Subscription
+from hpu_magic.runtime.measure.progress import FitProgress
+from hpu_magic.runtime.measure.sampler import Sampler, Subscription
 
 __all__ = ["FitMonitorBase", "validation_loss"]
 

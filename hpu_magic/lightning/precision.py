@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from hpu_magic.runtime.errors import RefusedError
+from hpu_magic.errors import RefusedError
 
 __all__ = ["SUPPORTED_PRECISIONS", "HPUPrecisionPluginBase"]
 

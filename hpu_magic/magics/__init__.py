@@ -33,7 +33,8 @@ _loaded: list[CommandMagics] = []
 
 def load(shell: InteractiveShell) -> None:
     """Set up the extension in `shell` and say in one line which device there is."""
-    from hpu_magic.runtime import device, first_import, restart
+    from hpu_magic.runtime.device import device
+    from hpu_magic.runtime.start import first_import, restart
 
     # PyTorch's profiler prints its stages below the cell unless told so before torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "3")
@@ -74,7 +75,7 @@ def _announce(remembered: dict[str, str]) -> None:
         print(f"{late} Type %hpu_mode --restart to restart this kernel.")
     except (RuntimeError, ValueError) as error:
         print(f"No hpu device: {error}")
-    from hpu_magic.runtime import restart
+    from hpu_magic.runtime.start import restart
 
     if remembered:
         print(f"Remembered for this notebook: {_settings(remembered)}.")

@@ -15,7 +15,7 @@ from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import RESTART, Configured, HPUMagics
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.autocast import AutocastReport, AutocastState, autocast
+    from hpu_magic.runtime.precision.autocast import AutocastReport, AutocastState, autocast
 
 
 @magics_class
@@ -85,8 +85,8 @@ class AutocastMagics(CommandMagics):
         if cell is not None:
             cells.run(self.shell, "hpu_autocast", line, cell)
             return None
-        from hpu_magic.runtime import operators
-        from hpu_magic.runtime.autocast import AutocastState
+        from hpu_magic.runtime.precision import operators
+        from hpu_magic.runtime.precision.autocast import AutocastState
 
         options = self.parse(self.hpu_autocast, line)
         if options.off and options.switch == "on":
@@ -119,8 +119,9 @@ class AutocastMagics(CommandMagics):
         return self._autocast(options)
 
     def _autocast(self, options: argparse.Namespace) -> autocast:
-        from hpu_magic.runtime import operators, restart
-        from hpu_magic.runtime.autocast import autocast
+        from hpu_magic.runtime.precision import operators
+        from hpu_magic.runtime.precision.autocast import autocast
+        from hpu_magic.runtime.start import restart
 
         try:
             return self.call(

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import cell_magic
 
-from hpu_magic.runtime.errors import RefusedError
+from hpu_magic.errors import RefusedError
 
 Factory = Callable[[str], AbstractContextManager[Any]]
 

@@ -11,8 +11,8 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, magics_class
 from IPython.utils.process import arg_split
 
+from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.magics.settings import Configured, HPUMagics
-from hpu_magic.runtime.errors import RefusedError, suggestion
 
 Result = TypeVar("Result")
 

@@ -18,15 +18,15 @@ Content = Mapping[str, Any]
 
 def status(request: Content) -> dict[str, Any]:
     """Answer ``hpu_magic_status_request``: version, mode, card and memory of this process."""
-    from hpu_magic.runtime.facts import facts
+    from hpu_magic.runtime.execution.facts import facts
 
     return {"status": "ok", **asdict(facts())}
 
 
 def choose_mode(request: Content) -> dict[str, Any]:
     """Answer ``hpu_magic_mode_request``: ask for a mode as ``%hpu_mode`` does."""
-    from hpu_magic.runtime.errors import RefusedError
-    from hpu_magic.runtime.mode import mode
+    from hpu_magic.errors import RefusedError
+    from hpu_magic.runtime.execution.mode import mode
 
     try:
         report = mode(str(request.get("mode")))
@@ -77,7 +77,8 @@ def restore_mode(stored: str) -> None:
     from IPython.core.getipython import get_ipython
 
     from hpu_magic.magics import connection_file
-    from hpu_magic.runtime import mode, restart
+    from hpu_magic.runtime.execution import mode
+    from hpu_magic.runtime.start import restart
 
     shell = get_ipython()
     if shell is not None:

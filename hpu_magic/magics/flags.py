@@ -12,7 +12,7 @@ from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import RESTART
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.flags import FlagsReport
+    from hpu_magic.runtime.execution.flags import FlagsReport
 
 
 @magics_class
@@ -42,7 +42,7 @@ class FlagsMagics(CommandMagics):
             %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=1 --restart
             %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=
         """
-        from hpu_magic.runtime import flags
+        from hpu_magic.runtime.execution import flags
 
         options = self.parse(self.hpu_flags, line)
         if options.flag is None:
@@ -54,6 +54,6 @@ class FlagsMagics(CommandMagics):
 
     def known_values(self, argument: str) -> list[str]:
         """Return the names of the flags."""
-        from hpu_magic.runtime.flags import documented
+        from hpu_magic.runtime.execution.flags import documented
 
         return list(documented()) if argument == "flag" else []

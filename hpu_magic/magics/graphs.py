@@ -13,9 +13,9 @@ from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import RESTART, Configured, HPUMagics
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.capture import Capture
-    from hpu_magic.runtime.graphs import GraphList, ReplayReport
-    from hpu_magic.runtime.wrapping import WrapReport
+    from hpu_magic.runtime.graphs.capture import Capture
+    from hpu_magic.runtime.graphs.graphs import GraphList, ReplayReport
+    from hpu_magic.runtime.graphs.wrapping import WrapReport
 
 
 @magics_class
@@ -79,7 +79,7 @@ class GraphMagics(CommandMagics):
             %hpu_replay step
             %hpu_replay step -n 100
         """
-        from hpu_magic.runtime import graphs
+        from hpu_magic.runtime.graphs import graphs
 
         options = self.parse(self.hpu_replay, line)
         graph = self.call(graphs.find, options.name)
@@ -99,7 +99,7 @@ class GraphMagics(CommandMagics):
         %hpu_graphs
         %hpu_graphs --drop step
         """
-        from hpu_magic.runtime import graphs
+        from hpu_magic.runtime.graphs import graphs
 
         options = self.parse(self.hpu_graphs, line)
         if options.drop is not None:
@@ -129,7 +129,7 @@ class GraphMagics(CommandMagics):
             %hpu_wrap model --train --max-graphs 4
             %hpu_wrap model --train --sample batch
         """
-        from hpu_magic.runtime import wrapping
+        from hpu_magic.runtime.graphs import wrapping
 
         options = self.parse(self.hpu_wrap, line)
         if options.train and options.infer:
@@ -147,12 +147,12 @@ class GraphMagics(CommandMagics):
 
     def known_values(self, argument: str) -> list[str]:
         """Return the names of the captured graphs."""
-        from hpu_magic.runtime import graphs
+        from hpu_magic.runtime.graphs import graphs
 
         return [one.name for one in graphs.graphs().graphs] if argument in ("name", "drop") else []
 
     def _capture(self, line: str) -> Capture:
-        from hpu_magic.runtime.capture import Capture
+        from hpu_magic.runtime.graphs.capture import Capture
 
         options = self.parse(self.hpu_graph, line, cell=True)
         self.check_name(options.name)
@@ -163,7 +163,7 @@ class GraphMagics(CommandMagics):
 
     def _in_lazy_mode(self, restart: bool, function: Any, *arguments: Any, **options: Any) -> Any:
         """Call `function`; where lazy mode is needed, restart into it if that is wanted."""
-        from hpu_magic.runtime import mode
+        from hpu_magic.runtime.execution import mode
 
         try:
             return self.call(function, *arguments, **options)

@@ -15,8 +15,8 @@ from hpu_magic.magics.place import place
 from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.ledger import ledger
-    from hpu_magic.runtime.ledger_report import LedgerReport
+    from hpu_magic.runtime.measure.ledger import ledger
+    from hpu_magic.runtime.measure.ledger_report import LedgerReport
 
 
 class _Kept(NamedTuple):
@@ -88,7 +88,7 @@ class LedgerMagics(CommandMagics):
             ended.pop().context.__exit__(None, None, None)
 
     def _before(self, info: object) -> None:
-        from hpu_magic.runtime.ledger import ledger
+        from hpu_magic.runtime.measure.ledger import ledger
 
         one = ledger(namespace=self.shell.user_ns)
         with self._lock:
@@ -108,7 +108,7 @@ class LedgerMagics(CommandMagics):
         if report.touched and len(own) == 1:
             from IPython.display import display
 
-            from hpu_magic.runtime.ledger_report import LedgerLine
+            from hpu_magic.runtime.measure.ledger_report import LedgerLine
 
             self._last = report
             display(LedgerLine(report))

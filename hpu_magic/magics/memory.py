@@ -12,7 +12,7 @@ from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.memory import MemoryReport, MemoryWatch
+    from hpu_magic.runtime.measure.memory import MemoryReport, MemoryWatch
 
 
 @magics_class
@@ -41,14 +41,14 @@ class MemoryMagics(CommandMagics):
         if cell is not None:
             cells.run(self.shell, "hpu_memory", line, cell)
             return None
-        from hpu_magic.runtime.memory import memory
+        from hpu_magic.runtime.measure.memory import memory
 
         options = self.parse(self.hpu_memory, line)
         report = self.call(memory)
         return self.keep(options.output, report)
 
     def _watch(self, line: str) -> MemoryWatch:
-        from hpu_magic.runtime.memory import MemoryWatch
+        from hpu_magic.runtime.measure.memory import MemoryWatch
 
         options = self.parse(self.hpu_memory, line, cell=True)
         self.check_name(options.output)

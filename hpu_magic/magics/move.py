@@ -11,7 +11,7 @@ from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.move import MoveReport
+    from hpu_magic.runtime.device.move import MoveReport
 
 
 @magics_class
@@ -41,7 +41,7 @@ class MoveMagics(CommandMagics):
             %hpu_to trainer.model --dtype bf16
             %hpu_to model --device cpu
         """
-        from hpu_magic.runtime import move
+        from hpu_magic.runtime.device import move
 
         options = self.parse(self.hpu_to, line)
         objects = {name: self.find(name) for name in options.names}

@@ -8,7 +8,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured
-from hpu_magic.runtime.memory import MemoryReport
+from hpu_magic.runtime.measure.memory import MemoryReport
 
 
 @magics_class

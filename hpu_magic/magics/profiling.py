@@ -13,7 +13,7 @@ from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured, HPUMagics
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.profiling import profile
+    from hpu_magic.runtime.measure.profiling import profile
 
 
 @magics_class
@@ -53,7 +53,7 @@ class ProfileMagics(CommandMagics):
         cells.run(self.shell, "hpu_profile", line, cell)
 
     def _profile(self, line: str) -> profile:
-        from hpu_magic.runtime.profiling import profile
+        from hpu_magic.runtime.measure.profiling import profile
 
         options = self.parse(self.hpu_profile, line, cell=True)
         self.check_name(options.output)

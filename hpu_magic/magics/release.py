@@ -12,7 +12,7 @@ from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.release import ReleaseReport
+    from hpu_magic.runtime.execution.release import ReleaseReport
 
 
 @magics_class
@@ -36,7 +36,7 @@ class ReleaseMagics(CommandMagics):
             %hpu_release
             %hpu_release --restart
         """
-        from hpu_magic.runtime import release
+        from hpu_magic.runtime.execution import release
 
         options = self.parse(self.hpu_release, line)
         return self.call(release.release, restart_now=options.restart)

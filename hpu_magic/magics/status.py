@@ -11,8 +11,8 @@ from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import RESTART
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.mode import ModeReport
-    from hpu_magic.runtime.status import StatusReport
+    from hpu_magic.runtime.execution.mode import ModeReport
+    from hpu_magic.runtime.execution.status import StatusReport
 
 
 @magics_class
@@ -30,7 +30,7 @@ class StatusMagics(CommandMagics):
             state = %hpu
             state.mode.loaded
         """
-        from hpu_magic.runtime import status
+        from hpu_magic.runtime.execution import status
 
         self.parse(self.hpu, line)
         return self.call(status.status, cells=self.cells())
@@ -55,7 +55,7 @@ class StatusMagics(CommandMagics):
             %hpu_mode lazy --restart
             %hpu_mode --restart
         """
-        from hpu_magic.runtime import mode
+        from hpu_magic.runtime.execution import mode
 
         options = self.parse(self.hpu_mode, line)
         return self.call(mode.mode, options.mode, restart_now=options.restart, cells=self.cells())

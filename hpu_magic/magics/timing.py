@@ -14,7 +14,7 @@ from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured, HPUMagics
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.timing import Stopwatch, TimeReport
+    from hpu_magic.runtime.measure.timing import Stopwatch, TimeReport
 
 _WITH_VALUE = ("-n", "--runs", "-r", "--repeats", "-o", "--output")
 
@@ -56,7 +56,7 @@ class TimingMagics(CommandMagics):
         if cell is not None:
             cells.run(self.shell, "hpu_time", line, cell)
             return None
-        from hpu_magic.runtime.timing import Stopwatch
+        from hpu_magic.runtime.measure.timing import Stopwatch
 
         arguments, statement = _split(line)
         options = self.parse(self.hpu_time, arguments)
@@ -83,7 +83,7 @@ class TimingMagics(CommandMagics):
             raise UsageError(f"{statement.strip()!r} is not Python: {message}.") from None
 
     def _stopwatch(self, line: str) -> Stopwatch:
-        from hpu_magic.runtime.timing import Stopwatch
+        from hpu_magic.runtime.measure.timing import Stopwatch
 
         arguments, statement = _split(line)
         options = self.parse(self.hpu_time, arguments, cell=True)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import hpu_magic
 from hpu_magic import monitor
-from hpu_magic.runtime.units import size
+from hpu_magic.units import size
 
 from .reading import CardReading, Holder, Snapshot
 from .record import as_record

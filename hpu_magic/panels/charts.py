@@ -17,10 +17,10 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
+from hpu_magic import units
 from hpu_magic.panels import palette, patches
 from hpu_magic.panels.record import COLUMNS
 from hpu_magic.panels.trace import Trace, Window
-from hpu_magic.runtime import units
 
 __all__ = ["Charts"]
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hpu_magic.errors import RefusedError
 from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.lightning.names import loaded_namespaces
 from hpu_magic.panels.panel import checked_interval
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.session import observed_fit
-from hpu_magic.runtime.errors import RefusedError
 
 __all__ = ["FIT_INTERVAL", "fit", "observed_fits"]
 

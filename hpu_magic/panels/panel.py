@@ -7,14 +7,15 @@ import threading
 import time
 from typing import Any
 
+from hpu_magic import units
+from hpu_magic.errors import RefusedError
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import COLUMNS, RunRecord
 from hpu_magic.panels.session import DRAW_SECONDS, in_notebook
 from hpu_magic.panels.trace import Window
-from hpu_magic.runtime import device, units
-from hpu_magic.runtime.errors import RefusedError
-from hpu_magic.runtime.memory import MemoryReport, memory
-from hpu_magic.runtime.sampler import Sampler, Subscription, sampler
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.measure.memory import MemoryReport, memory
+from hpu_magic.runtime.measure.sampler import Sampler, Subscription, sampler
 
 __all__ = ["MemoryPanel", "panel", "stop_panel"]
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
+from hpu_magic import units
 from hpu_magic.panels import palette
 from hpu_magic.panels.record import RunRecord
-from hpu_magic.runtime import units
 
 __all__ = ["draw"]
 

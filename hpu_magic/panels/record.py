@@ -6,7 +6,7 @@ import math
 from collections import deque
 
 from hpu_magic.panels.trace import Trace, Window
-from hpu_magic.runtime.sampler import MEMORY, Mark, Sampler
+from hpu_magic.runtime.measure.sampler import MEMORY, Mark, Sampler
 
 __all__ = ["COLUMNS", "Row", "RunRecord"]
 

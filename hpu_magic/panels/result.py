@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hpu_magic.runtime import units
-from hpu_magic.runtime.report import Report, Row
+from hpu_magic import units
+from hpu_magic.runtime.present.report import Report, Row
 
 __all__ = ["FitResult"]
 

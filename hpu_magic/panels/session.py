@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
+from hpu_magic import units
 from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.terminal import TerminalView
-from hpu_magic.runtime import device, peak, units
-from hpu_magic.runtime.progress import FitProgress
-from hpu_magic.runtime.sampler import Sampler, device_memory, sampler
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.measure import peak
+from hpu_magic.runtime.measure.progress import FitProgress
+from hpu_magic.runtime.measure.sampler import Sampler, device_memory, sampler
 
 __all__ = ["observed_fit"]
 

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-from .configuration import Configuration
+from .cards import Configuration
 from .finder import install_finder, vendor_package
 
 SWITCH = "HPU_MAGIC_SIMULATOR"

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.browser
 NAME = "<img src=x onerror=alert(1)>.py"
 HOLDER = """
 import itertools, struct, sys, threading, time
-from hpu_magic.simulator import cards, page
+from hpu_magic.simulator import cards
+from hpu_magic.simulator.cards import page
 card = cards.acquire()
 def fill():
     for step in itertools.count(4):

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from hpu_magic.simulator import cards, engine
 from hpu_magic.simulator.activation import GpuPresent, TooLate
-from hpu_magic.simulator.configuration import Configuration
-from hpu_magic.simulator.page import COUNTERS_OFFSET
+from hpu_magic.simulator.cards.configuration import Configuration
+from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
 from . import _banner, _flags, _float16, _lazy_access
 from ._mode import is_lazy

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from hpu_magic.simulator import cards, engine
-from hpu_magic.simulator.configuration import DeviceType
+from hpu_magic.simulator.cards.configuration import DeviceType
 
 from .. import _float16
 from . import _utils

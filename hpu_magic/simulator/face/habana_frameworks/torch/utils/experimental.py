@@ -1,7 +1,7 @@
 """Queries about the hardware, and help against input shapes that change."""
 
 import torch
-from hpu_magic.simulator.configuration import DeviceType
+from hpu_magic.simulator.cards.configuration import DeviceType
 
 from .. import hpu
 from ._dynamicity import const_shape_dataloader, data_dynamicity, detect_recompilation_auto_model

@@ -1,0 +1,1 @@
+"""The device, and what is moved to it."""

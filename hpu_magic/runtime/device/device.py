@@ -1,0 +1,129 @@
+"""The device as the runtime sees it: is the bridge loaded, is a card taken, what is it called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+from hpu_magic import backend, monitor
+from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.monitor import CardReading, Snapshot
+from hpu_magic.runtime.start import restart
+
+_LIBRARIES = ("torch", "habana_frameworks", "habana_frameworks.torch", "torch.hpu")
+
+DTYPES = {
+    "bf16": "bfloat16",
+    "bfloat16": "bfloat16",
+    "fp16": "float16",
+    "float16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "float32": "float32",
+    "float": "float32",
+}
+
+
+def bridge_loaded() -> bool:
+    """Tell whether the vendor's package is loaded, so that import-time settings are fixed."""
+    torch = sys.modules.get("torch")
+    return "habana_frameworks.torch" in sys.modules or hasattr(torch, "hpu")
+
+
+def importing() -> bool:
+    """Tell whether torch or the vendor's package is being imported, perhaps by another thread.
+
+    Another thread that used them now would wait until they are complete.
+    """
+    specs = (getattr(sys.modules.get(name), "__spec__", None) for name in _LIBRARIES)
+    return any(getattr(spec, "_initializing", False) for spec in specs)
+
+
+def taken() -> bool:
+    """Tell whether this process has a card already; asking takes none."""
+    hpu = getattr(sys.modules.get("torch"), "hpu", None)
+    return hpu is not None and bool(hpu.is_initialized())
+
+
+def torch_with_hpu() -> ModuleType:
+    """Import torch and see to it that ``torch.hpu`` answers; a script is told whose it is.
+
+    Raises
+    ------
+    RefusedError
+        Neither the vendor's package nor the simulator can be used.
+    """
+    # In a notebook, loading the extension has said so already.
+    silent = bridge_loaded() or restart.interactive()
+    try:
+        announcement = backend.activate()
+        if not silent:
+            print(f"hpu_magic: {announcement}", file=sys.stderr)
+        import torch
+        import torch.hpu  # type: ignore[import-not-found]
+    except (ImportError, RuntimeError, ValueError) as error:
+        raise RefusedError(f"There is no hpu device in this process: {error}") from error
+    return torch
+
+
+def take() -> ModuleType:
+    """Take the process's card if it has none yet, and return torch.
+
+    Raises
+    ------
+    RefusedError
+        No card can be had; the text is the vendor's (and names the holder where known).
+    """
+    torch = torch_with_hpu()
+    try:
+        torch.hpu.init()
+    except RuntimeError as error:
+        raise RefusedError(str(error)) from error
+    return torch
+
+
+def synchronize() -> None:
+    """Wait until the device has done its work; nothing to do before a card is taken."""
+    if taken():
+        sys.modules["torch"].hpu.synchronize()
+
+
+def own_card(snapshot: Snapshot | None = None) -> CardReading | None:
+    """Return the card that this process holds, as the machine sees it; None if it holds none."""
+    cards = (snapshot or monitor.snapshot()).cards
+    mine = (card for card in cards if any(one.pid == os.getpid() for one in card.holders))
+    return next(mine, None)
+
+
+@lru_cache(maxsize=1)
+def generation() -> str | None:
+    """Return the generation of the machine's cards, for example ``GAUDI2``; None if unknown."""
+    cards = monitor.snapshot().cards
+    return next((card.generation for card in cards if card.generation), None)
+
+
+def label() -> str:
+    """Name the device in a headline: ``hpu:0 (simulated GAUDI2)``."""
+    name = generation() or "no card"
+    return f"hpu:0 ({'simulated ' if backend.is_simulated() else ''}{name})"
+
+
+def dtype_named(name: Any) -> Any:
+    """Return the torch dtype of `name` ("bf16", "fp16", "fp32", their long forms, or a dtype).
+
+    Raises
+    ------
+    RefusedError
+        No such dtype.
+    """
+    import torch
+
+    if isinstance(name, torch.dtype):
+        return name
+    if name not in DTYPES:
+        mend = suggestion(str(name), DTYPES) or "use bf16, fp16 or fp32."
+        raise RefusedError(f"There is no dtype {name!r}: {mend}")
+    return getattr(torch, DTYPES[name])

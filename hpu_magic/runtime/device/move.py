@@ -1,0 +1,293 @@
+"""Move models, tensors, containers of tensors and optimizers' state between cpu and hpu.
+
+Nothing is half-moved: everything is looked at first, then all copies are made, and only when
+the last copy exists do the user's objects get them.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpu_magic import units
+from hpu_magic.errors import RefusedError
+from hpu_magic.runtime.device import device as devices
+from hpu_magic.runtime.device.move_plan import Plan, allocated_size
+from hpu_magic.runtime.device.tensors import tensors_in
+from hpu_magic.runtime.present.report import Report, Row
+
+_UNTOUCHED = (str, bytes, int, float, complex, bool, type(None))
+_DEEPEST = 32
+
+
+@dataclass(repr=False)
+class MoveReport(Report):
+    """What was moved.
+
+    Attributes
+    ----------
+    device : str
+        Where to.
+    sizes : dict of str to int
+        Bytes that each name's tensors take there; 0 for what was there already.
+    seconds : float
+        Time for all of it, the device synchronised.
+    free : int or None
+        Bytes left on the device; None when the target is the cpu.
+    moved : dict of str to object
+        The objects by name, as they are now.
+    """
+
+    device: str
+    sizes: dict[str, int]
+    seconds: float
+    free: int | None
+    moved: dict[str, Any]
+    doubts: list[str] = field(default_factory=list)
+
+    def title(self) -> str:
+        """Return the headline."""
+        target = devices.label() if self.device != "cpu" else "cpu"
+        total = units.size(sum(self.sizes.values()))
+        return f"Moved {total} to {target} in {units.duration(self.seconds)}"
+
+    def rows(self) -> Sequence[Row]:
+        """Return the size of every name and the memory left."""
+        rows = [
+            (name, units.size(size) if size else "nothing to move: it was there")
+            for name, size in self.sizes.items()
+        ]
+        if self.free is not None:
+            rows.append(("left on the device", units.size(self.free)))
+        return rows
+
+    def warnings(self) -> Sequence[str]:
+        """Return doubts about optimizers."""
+        return self.doubts
+
+
+def to(*objects: Any, device: str = "hpu", dtype: Any = None) -> Any:
+    """Move `objects` and return them, as one object or a tuple.
+
+    Modules, parameters and optimizers are moved in place (parameters stay the same objects,
+    tied weights stay tied); tensors and containers are returned anew.
+
+    Raises
+    ------
+    RefusedError
+        Something is not a tensor or holds none, or does not fit on the device; nothing has
+        been moved then.
+    """
+    if not objects:
+        raise RefusedError("Nothing to move: give a module, a tensor, or a container of tensors.")
+    named = {f"argument {number}": value for number, value in enumerate(objects, 1)}
+    moved = tuple(move(named, device=device, dtype=dtype).moved.values())
+    return moved[0] if len(moved) == 1 else moved
+
+
+def move(
+    objects: Mapping[str, Any],
+    *,
+    device: str = "hpu",
+    dtype: Any = None,
+    namespace: Mapping[str, Any] | None = None,
+) -> MoveReport:
+    """Move named objects and report on it.
+
+    Parameters
+    ----------
+    objects : mapping
+        Name to object.
+    device : str
+        "hpu", "hpu:0" or "cpu".
+    dtype : str or torch.dtype or None
+        Convert floating-point values on the way; None keeps their types.
+    namespace : mapping or None
+        The user's variables, searched for optimizers that the move leaves behind.
+
+    Raises
+    ------
+    RefusedError
+        As in `to`.
+    """
+    target = _checked_device(device)
+    torch = devices.torch_with_hpu()
+    kind = devices.dtype_named(dtype) if dtype is not None else None
+    plan = Plan(torch, torch.device(target), kind)
+    sizes: dict[str, int] = {}
+    for name, value in objects.items():
+        before = plan.size()
+        _collect(plan, name, value, torch)
+        sizes[name] = plan.size() - before
+    _check_optimizers(plan, objects, torch)
+    if target != "cpu":
+        _check_fit(plan, sizes, devices.take())
+    start = time.perf_counter()
+    plan.copy()
+    moved = {name: _commit(plan, value, torch) for name, value in objects.items()}
+    devices.synchronize()
+    seconds = time.perf_counter() - start
+    free = torch.hpu.mem_get_info()[0] if target != "cpu" else None
+    doubts = _doubts(objects, namespace or {}, torch, target)
+    return MoveReport(target, sizes, seconds, free, moved, doubts)
+
+
+def _checked_device(device: str) -> str:
+    name = str(device)
+    if name in ("hpu", "hpu:0", "cpu"):
+        return name
+    if name.startswith("hpu:"):
+        raise RefusedError(
+            f"There is no device {name!r}: a process owns one card and sees it as hpu:0, "
+            f"so give hpu (HLS_MODULE_ID chooses the card before the process takes it)."
+        )
+    raise RefusedError(f"There is no device {name!r} to move to: use hpu or cpu.")
+
+
+def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> None:
+    """Enter the tensors of `value` into the plan, or refuse it."""
+    if depth > _DEEPEST:
+        raise RefusedError(f"{path[:60]}... is nested too deeply or contains itself: flatten it.")
+    if isinstance(value, torch.optim.Optimizer):
+        for _, _, tensor in _optimizer_state(value, torch):
+            plan.add(f"{path}.state", tensor)
+        return
+    if isinstance(value, torch.Tensor):
+        plan.add(path, value)
+        return
+    if isinstance(value, torch.nn.Module):
+        for name, tensor in [*value.named_parameters(), *value.named_buffers()]:
+            plan.add(f"{path}.{name}", tensor)
+            if tensor.is_leaf and tensor.grad is not None:
+                plan.add(f"{path}.{name}.grad", tensor.grad)
+        return
+    if not isinstance(value, Mapping | list | tuple):
+        raise RefusedError(
+            f"{path} is {_article(value)}: hpu_to moves modules, tensors, optimizers, and dicts, "
+            f"lists and tuples of them."
+        )
+    if not any(True for _ in tensors_in(value)):
+        raise RefusedError(f"{path} is {_article(value)} without a tensor in it: nothing to move.")
+    items = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for key, item in items:
+        if isinstance(item, Mapping | list | tuple) and not any(True for _ in tensors_in(item)):
+            continue
+        if not isinstance(item, _UNTOUCHED):
+            _collect(plan, f"{path}[{key!r}]", item, torch, depth + 1)
+
+
+def _article(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _check_fit(plan: Plan, sizes: Mapping[str, int], torch: Any) -> None:
+    needed = plan.size(allocated_size)
+    free, limit = torch.hpu.mem_get_info()
+    if needed > free:
+        parts = ", ".join(f"{name} {units.size(size)}" for name, size in sizes.items() if size)
+        raise RefusedError(
+            f"{parts} cannot fit: {units.size(needed)} are needed and {units.size(free)} of "
+            f"{units.size(limit)} are free on {devices.label()}; delete what is not needed, or "
+            f"move with dtype bf16."
+        )
+
+
+def _commit(plan: Plan, value: Any, torch: Any) -> Any:
+    """Give `value` its copies; no memory is asked for any more."""
+    if isinstance(value, torch.optim.Optimizer):
+        for state, key, tensor in _optimizer_state(value, torch):
+            state[key] = plan.moved(tensor)
+        return value
+    if isinstance(value, torch.nn.Parameter):
+        gradient = value.grad
+        value.data = plan.moved(value).detach()
+        if gradient is not None:
+            value.grad = plan.moved(gradient)
+        return value
+    if isinstance(value, torch.Tensor):
+        return plan.moved(value)
+    if isinstance(value, torch.nn.Module):
+        # Module's own way to replace the data of parameters and keep them the same objects.
+        value._apply(plan.moved)
+        # A no-op for torch; a LightningModule takes note of its device here.
+        return value.to(plan.device)
+    if isinstance(value, torch.nn.utils.rnn.PackedSequence):
+        return value.to(plan.device)
+    if isinstance(value, Mapping):
+        new: Any = copy.copy(value)
+        for key, item in value.items():
+            new[key] = _commit(plan, item, torch)
+        return new
+    if isinstance(value, list):
+        new_list = copy.copy(value)
+        new_list[:] = [_commit(plan, item, torch) for item in value]
+        return new_list
+    if isinstance(value, tuple):
+        items = [_commit(plan, item, torch) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def _optimizer_state(optimizer: Any, torch: Any) -> list[tuple[dict[Any, Any], Any, Any]]:
+    """Return (state, key, tensor) for the state that belongs on the parameters' device.
+
+    Step counters stay on the cpu unless the optimizer is fused or capturable, as in
+    ``Optimizer.load_state_dict``.
+    """
+    found = []
+    for group in optimizer.param_groups:
+        on_device = bool(group.get("fused") or group.get("capturable"))
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor) and (key != "step" or on_device):
+                    found.append((state, key, value))
+    return found
+
+
+def _check_optimizers(plan: Plan, objects: Mapping[str, Any], torch: Any) -> None:
+    for name, value in objects.items():
+        if not isinstance(value, torch.optim.Optimizer):
+            continue
+        for group in value.param_groups:
+            for parameter in group["params"]:
+                if parameter not in plan and parameter.device.type != plan.device.type:
+                    raise RefusedError(
+                        f"{name} updates parameters on {parameter.device}, and its state cannot "
+                        f"live elsewhere: name the model it was built on as well."
+                    )
+
+
+def _doubts(
+    objects: Mapping[str, Any], namespace: Mapping[str, Any], torch: Any, target: str
+) -> list[str]:
+    """Return warnings about optimizers that do not go with the models that were moved."""
+    modules = {name: one for name, one in objects.items() if isinstance(one, torch.nn.Module)}
+    own = {id(parameter) for one in modules.values() for parameter in one.parameters()}
+    doubts = []
+    optimizers = {
+        name: one
+        for name, one in {**namespace, **objects}.items()
+        if isinstance(one, torch.optim.Optimizer) and not name.startswith("_")
+    }
+    names = " and ".join(modules)
+    for name, optimizer in optimizers.items() if modules else ():
+        built_on = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        foreign = [one for one in built_on if id(one) not in own]
+        away = [one for one in foreign if one.device.type != torch.device(target).type]
+        if foreign and (away or name in objects):
+            doubts.append(
+                f"{name} was built on other parameters than those of {names}"
+                f"{'' if len(foreign) == len(built_on) else f' ({len(foreign)} of them)'}: "
+                f"build it again from the moved model's parameters, or it will not train it."
+            )
+        elif not foreign and any(
+            state.device.type != torch.device(target).type
+            for _, _, state in _optimizer_state(optimizer, torch)
+        ):
+            doubts.append(f"{name} keeps its state elsewhere: move it too with %hpu_to {name}.")
+    return doubts

@@ -1,0 +1,157 @@
+"""The copies that a move needs: which tensors, how many bytes, and the copies themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hpu_magic.errors import RefusedError
+
+# The device's allocator hands out multiples of this many bytes.
+_ALIGNMENT = 128
+
+
+@dataclass
+class _Span:
+    """Tensors of one storage whose memory overlaps; copied as one and viewed again."""
+
+    start: int  # in elements of the storage
+    end: int
+    tensors: list[Any]
+
+
+def allocated_size(count: int) -> int:
+    """Return the bytes that the device's allocator takes for `count` bytes."""
+    return -(-count // _ALIGNMENT) * _ALIGNMENT
+
+
+class Plan:
+    """Collects tensors, then copies all of them.
+
+    A tensor is copied once however often it is added, and tensors that share memory share it
+    again on the other side.
+    """
+
+    def __init__(self, torch: Any, device: Any, dtype: Any) -> None:
+        self.device = device
+        self._torch = torch
+        self._dtype = dtype
+        self._tensors: dict[int, Any] = {}
+        self._copies: dict[int, Any] = {}
+
+    def add(self, path: str, tensor: Any) -> None:
+        """Enter one tensor, called `path` in refusals.
+
+        Raises
+        ------
+        RefusedError
+            The tensor has no data to move.
+        """
+        if tensor.device.type == "meta":
+            raise RefusedError(
+                f"{path} is on the meta device and has no data: fill it first, for example with "
+                f"to_empty(device='cpu') and load_state_dict()."
+            )
+        if self._torch.nn.parameter.is_lazy(tensor):
+            raise RefusedError(
+                f"{path} has no shape yet: run the module once on the cpu, then move it."
+            )
+        if tensor.device.type not in ("cpu", "hpu"):
+            raise RefusedError(f"{path} is on {tensor.device}: bring it to the cpu first.")
+        if self._dtype_of(tensor) != tensor.dtype or tensor.device.type != self.device.type:
+            self._tensors[id(tensor)] = tensor
+
+    def __contains__(self, tensor: Any) -> bool:
+        return id(tensor) in self._tensors
+
+    def size(self, rounded: Callable[[int], int] = int) -> int:
+        """Return the bytes that the copies take, each `rounded`; shared memory counts once."""
+        total = 0
+        for span in self._spans():
+            if len(span.tensors) > 1:
+                total += rounded((span.end - span.start) * self._width(span.tensors[0]))
+            else:
+                total += rounded(span.tensors[0].numel() * self._width(span.tensors[0]))
+        return total
+
+    def copy(self) -> None:
+        """Make all copies.
+
+        Raises
+        ------
+        RefusedError
+            The device ran out of memory; the copies made so far are given up.
+        """
+        torch = self._torch
+        try:
+            for span in self._spans():
+                if len(span.tensors) > 1:
+                    self._copy_shared(span)
+                else:
+                    (tensor,) = span.tensors
+                    self._copies[id(tensor)] = self._copied(tensor)
+            if self.device.type == "hpu":
+                torch.hpu.synchronize()
+        except RuntimeError as error:
+            self._copies.clear()
+            raise RefusedError(f"Nothing was moved: {error}") from error
+
+    def moved(self, tensor: Any) -> Any:
+        """Return the copy of `tensor`, or `tensor` itself if it was there already."""
+        return self._copies.get(id(tensor), tensor)
+
+    def _copied(self, tensor: Any) -> Any:
+        if tensor.is_leaf:
+            # detach: a copy made through autograd would no longer be a leaf.
+            new = tensor.detach().to(self.device, self._dtype_of(tensor))
+            return new.requires_grad_(tensor.requires_grad)
+        return tensor.to(self.device, self._dtype_of(tensor))
+
+    def _copy_shared(self, span: _Span) -> None:
+        first = span.tensors[0]
+        flat = first.detach().as_strided((span.end - span.start,), (1,), span.start)
+        copied = flat.to(self.device, self._dtype_of(first))
+        for tensor in span.tensors:
+            view = copied.as_strided(
+                tensor.size(), tensor.stride(), tensor.storage_offset() - span.start
+            )
+            if tensor.is_leaf:
+                view = view.detach().requires_grad_(tensor.requires_grad)
+            self._copies[id(tensor)] = view
+
+    def _spans(self) -> list[_Span]:
+        """Group the tensors into spans of overlapping memory."""
+        alone: list[_Span] = []
+        by_storage: dict[tuple[int, Any], list[_Span]] = {}
+        for tensor in self._tensors.values():
+            plain = tensor.layout == self._torch.strided and tensor.numel() > 0
+            if not plain or not tensor.is_leaf:
+                alone.append(_Span(0, 0, [tensor]))
+                continue
+            start = tensor.storage_offset()
+            steps = zip(tensor.size(), tensor.stride(), strict=True)
+            end = start + sum((length - 1) * stride for length, stride in steps) + 1
+            key = (tensor.untyped_storage().data_ptr(), tensor.dtype)
+            by_storage.setdefault(key, []).append(_Span(start, end, [tensor]))
+        for spans in by_storage.values():
+            alone += _merged(spans)
+        return alone
+
+    def _dtype_of(self, tensor: Any) -> Any:
+        converts = self._dtype is not None and tensor.is_floating_point()
+        return self._dtype if converts else tensor.dtype
+
+    def _width(self, tensor: Any) -> int:
+        return self._dtype_of(tensor).itemsize
+
+
+def _merged(spans: list[_Span]) -> list[_Span]:
+    merged: list[_Span] = []
+    for span in sorted(spans, key=lambda one: one.start):
+        if merged and span.start < merged[-1].end:
+            merged[-1].end = max(merged[-1].end, span.end)
+            merged[-1].tensors += span.tensors
+        else:
+            merged.append(span)
+    return merged

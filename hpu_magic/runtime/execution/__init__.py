@@ -1,0 +1,1 @@
+"""How this process runs on the device: mode, flags, status, release."""

@@ -1,0 +1,86 @@
+"""What a front end shows of this process: mode, card and memory, told at any moment.
+
+Asked from another thread, also while a cell runs or torch is being imported. Nothing here
+imports torch, takes a card or waits for the device.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+import hpu_magic
+from hpu_magic import backend
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.execution import mode
+
+_PATIENCE = 10.0  # seconds
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The state of this process; None stands for what is not there yet or not known.
+
+    Attributes
+    ----------
+    version : str
+        Of hpu_magic.
+    simulated : bool
+        Whether the device is simulated.
+    loaded, requested : {"eager", "lazy"} or None
+        The mode of this process, and the one that the next process will load.
+    card : int or None
+        Module id of the card that this process holds.
+    memory_used, memory_peak, memory_limit : int or None
+        Bytes on it.
+    """
+
+    version: str
+    simulated: bool
+    loaded: str | None
+    requested: str | None
+    card: int | None = None
+    memory_used: int | None = None
+    memory_peak: int | None = None
+    memory_limit: int | None = None
+
+
+def facts() -> Facts:
+    """Return the facts of this moment."""
+    simulated = backend.is_simulated()
+    requested = mode.requested_mode()
+    loaded = mode.loaded_mode()
+    if device.importing() or not device.taken():
+        return Facts(hpu_magic.__version__, simulated, loaded, requested)
+    used, peak, limit = _memory()
+    return Facts(
+        hpu_magic.__version__, simulated, loaded, requested, _card.module_id(), used, peak, limit
+    )
+
+
+def _memory() -> tuple[int | None, int | None, int | None]:
+    try:
+        stats = sys.modules["torch"].hpu.memory_stats()
+    except RuntimeError:  # a card that was lost has no statistics
+        return None, None, None
+    return stats["InUse"], stats["MaxInUse"], stats["Limit"]
+
+
+class _OwnCard:
+    """The card of this process, looked for among the machine's: once found, it stays."""
+
+    def __init__(self) -> None:
+        self._found: int | None = None
+        self._looked = -_PATIENCE
+
+    def module_id(self) -> int | None:
+        # Some machines do not tell who holds a card, and asking for all of them takes a while.
+        if self._found is None and time.monotonic() - self._looked >= _PATIENCE:
+            card = device.own_card()
+            self._found = card.module_id if card else None
+            self._looked = time.monotonic()
+        return self._found
+
+
+_card = _OwnCard()

@@ -1,0 +1,248 @@
+"""The documented runtime flags: environment variables of the vendor's libraries.
+
+What each flag is called, takes and means stands in ``runtime_flags.tsv``. Most are read once,
+when the vendor's library loads, so that a change needs a new process.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.present.table import Table
+from hpu_magic.runtime.start import first_import, restart
+
+# When a flag is read -> how that is said.
+READ = {
+    "import": "at import",
+    "load": "at import, by the bridge",
+    "runtime": "when a card is taken",
+    "use": "at each use",
+    "container": "when the container starts",
+}
+_SWITCH = {"1": True, "true": True, "0": False, "false": False}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One documented flag.
+
+    Attributes
+    ----------
+    name : str
+        The environment variable.
+    kind : str
+        "switch", "whole" (number), "text", or "choice:" and the values.
+    default : str
+        Its value when the variable is not set; empty where there is none.
+    read : {"import", "load", "runtime", "use", "container"}
+        Who reads it, which decides when a change takes effect; see `READ`.
+    meaning : str
+        What it does, in a sentence.
+    """
+
+    name: str
+    kind: str
+    default: str
+    read: str
+    meaning: str
+
+    def accepts(self) -> str:
+        """Say which values the flag takes."""
+        kind, _, choices = self.kind.partition(":")
+        if kind == "choice":
+            return " or ".join(choices.split(","))
+        return {"switch": "1 or 0 (true or false)", "whole": "a whole number"}.get(kind, "any text")
+
+    def check(self, value: str) -> None:
+        """Refuse a value that the flag does not take.
+
+        Raises
+        ------
+        RefusedError
+            The text says which values it takes.
+        """
+        kind, _, choices = self.kind.partition(":")
+        if kind == "choice":
+            fits = value in choices.split(",")
+        elif kind == "switch":
+            fits = value.lower() in _SWITCH
+        elif kind == "whole":
+            fits = re.fullmatch(r"-?[0-9]{1,20}", value) is not None
+        else:
+            fits = value.isprintable()
+        if not fits:
+            raise RefusedError(f"{self.name}={value!r} has no meaning: give {self.accepts()}.")
+
+
+@functools.cache
+def documented() -> Mapping[str, Flag]:
+    """Return the documented flags by name, in the order of the documentation."""
+    path = Path(__file__).parent / "runtime_flags.tsv"
+    with path.open(encoding="utf-8", newline="") as rows:
+        reader = csv.DictReader(rows, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return {row["name"]: Flag(**row) for row in reader}
+
+
+@dataclass(repr=False)
+class FlagsReport(Table):
+    """Flags with their values.
+
+    Attributes
+    ----------
+    flags : list of Flag
+        What is shown.
+    values : dict of str to str
+        What this process runs with, by name; flags that are not set are missing.
+    pending : dict of str to str or None
+        What the next start will have, where that differs; None for not set.
+    restarting : bool
+        The kernel is being restarted.
+    """
+
+    flags: list[Flag]
+    values: dict[str, str]
+    pending: dict[str, str | None]
+    restarting: bool = False
+    remarks: list[str] = field(default_factory=list)
+
+    def title(self) -> str:
+        """Return the headline."""
+        if len(self.flags) == 1:
+            return f"Runtime flag {self.flags[0].name} of {device.label()}"
+        count = sum(flag.name in self.values for flag in self.flags)
+        return f"{len(self.flags)} runtime flags of {device.label()}, {count} of them set"
+
+    def columns(self) -> Sequence[str]:
+        """Return the columns: name, value, default, when it is read, meaning."""
+        return ("flag", "value", "default", "read", "meaning")
+
+    def lines(self) -> Sequence[Sequence[str]]:
+        """Return a line for each flag; those that are set or pending come first."""
+        known = {*self.values, *self.pending}
+        ordered = sorted(self.flags, key=lambda flag: flag.name not in known)
+        return [
+            (flag.name, self._value(flag), flag.default or "none", READ[flag.read], flag.meaning)
+            for flag in ordered
+        ]
+
+    def notes(self) -> Sequence[str]:
+        """Say what has to happen for a change to take effect."""
+        if self.restarting:
+            return [*self.remarks, "The kernel restarts now; run your cells again."]
+        shown = [flag.name for flag in self.flags if flag.name in self.pending]
+        if not shown:
+            return self.remarks
+        names = ", ".join(shown)
+        verb = "is" if len(shown) == 1 else "are"
+        mend = "type %hpu_flags --restart (variables are lost)"
+        return [*self.remarks, f"{names} {verb} read once: {mend} for the change to take effect."]
+
+    def _value(self, flag: Flag) -> str:
+        value = self.values.get(flag.name, "not set")
+        if flag.name in self.pending:
+            coming = self.pending[flag.name]
+            return f"{value} ({'not set' if coming is None else coming} after a restart)"
+        return value
+
+
+def flags(
+    name: str | None = None, value: str | None = None, *, restart_now: bool = False
+) -> FlagsReport:
+    """Show the documented runtime flags, or set one.
+
+    Parameters
+    ----------
+    name : str or None
+        A flag, or the beginning of several; None means all.
+    value : str or None
+        The value to set; an empty text takes the setting back.
+    restart_now : bool
+        Restart the kernel if a change needs it, or if no flag is given.
+
+    Raises
+    ------
+    RefusedError
+        There is no such flag, it takes no such value, or it cannot be set from here.
+    """
+    chosen = list(documented().values()) if name is None else _named(name, value)
+    remarks = []
+    if name is not None and value is not None:
+        remarks = _set(chosen[0], value)
+    values, pending = _state()
+    report = FlagsReport(chosen, values, pending, remarks=remarks)
+    if restart_now and (name is None or any(flag.name in pending for flag in chosen)):
+        restart.restart_kernel()
+        report.restarting = True
+    elif restart_now:
+        report.remarks.append("No restart is needed.")
+    return report
+
+
+def _named(name: str, value: str | None) -> list[Flag]:
+    known = documented()
+    if name in known:
+        return [known[name]]
+    beginning = [flag for flag in known.values() if name and flag.name.startswith(name.upper())]
+    if beginning and value is None:
+        return beginning
+    mend = suggestion(name.upper(), known) or "type %hpu_flags for the list."
+    raise RefusedError(f"There is no documented flag {name!r}: {mend}")
+
+
+def _set(flag: Flag, value: str) -> list[str]:
+    if flag.read == "container":
+        raise RefusedError(
+            f"{flag.name} is read when the container starts: give it to the container "
+            f"(docker run -e {flag.name}={value or 'VALUE'})."
+        )
+    if value:
+        flag.check(value)
+    in_time = _in_time(flag)
+    if not in_time and not restart.interactive():
+        raise RefusedError(
+            f"{flag.name} has been read already: start python with {flag.name}={value}."
+        )
+    if not value:
+        os.environ.pop(flag.name, None)
+    elif in_time:
+        os.environ[flag.name] = value
+    restart.remember({flag.name: value or None})
+    if not in_time:
+        return []
+    return [f"{flag.name} takes effect now." if flag.read == "use" else _soon(flag)]
+
+
+def _soon(flag: Flag) -> str:
+    moment = "the first hpu tensor" if flag.read == "runtime" else "`import torch`"
+    return f"{flag.name} is in time: it is read with {moment}."
+
+
+def _in_time(flag: Flag) -> bool:
+    if flag.read == "use":
+        return True
+    return not device.taken() if flag.read == "runtime" else not device.bridge_loaded()
+
+
+def _state() -> tuple[dict[str, str], dict[str, str | None]]:
+    """Return the values this process runs with, and what the next start will change."""
+    at_import = first_import.environment_at_import() if device.bridge_loaded() else os.environ
+    values: dict[str, str] = {}
+    pending: dict[str, str | None] = {}
+    remembered = restart.recall() if restart.interactive() else {}
+    for name, flag in documented().items():
+        source = at_import if flag.read in ("import", "load") else os.environ
+        if name in source:
+            values[name] = source[name]
+        if name in remembered and remembered[name] != values.get(name):
+            pending[name] = remembered[name]
+        elif name in values and name not in remembered and name not in os.environ:
+            pending[name] = None
+    return values, pending

@@ -1,0 +1,75 @@
+"""Handing the card back, which only the end of the process does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpu_magic import units
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.present.report import Report, Row
+from hpu_magic.runtime.start import restart
+
+
+@dataclass(repr=False)
+class ReleaseReport(Report):
+    """What it takes to hand the card back.
+
+    Attributes
+    ----------
+    held : bool
+        This process holds a card.
+    in_use : int
+        Bytes in use on it.
+    restarting : bool
+        The kernel is being restarted.
+    """
+
+    held: bool
+    in_use: int = 0
+    restarting: bool = False
+
+    def title(self) -> str:
+        """Return the headline."""
+        if not self.held:
+            return "This process holds no card: there is nothing to release."
+        return f"This process holds {device.label()}"
+
+    def rows(self) -> Sequence[Row]:
+        """Return the memory in use."""
+        return [("in use", units.size(self.in_use))] if self.held else ()
+
+    def notes(self) -> Sequence[str]:
+        """Say what releasing means."""
+        if not self.held:
+            return ()
+        if self.restarting:
+            return ("The kernel restarts now and hands the card back; variables are lost.",)
+        ending = "restart the kernel with %hpu_release --restart (variables are lost)."
+        if not restart.interactive():
+            ending = "end the process."
+        return (f"A card is bound to its process until that ends: to release it, {ending}",)
+
+
+def release(*, restart_now: bool = False) -> ReleaseReport:
+    """Say what releasing the card takes, or do it.
+
+    Parameters
+    ----------
+    restart_now : bool
+        Restart the kernel, if it holds a card.
+
+    Raises
+    ------
+    RefusedError
+        The kernel cannot be restarted from within.
+    """
+    if not device.taken():
+        return ReleaseReport(False)
+    import torch
+
+    report = ReleaseReport(True, torch.hpu.memory_stats()["InUse"])
+    if restart_now:
+        restart.restart_kernel()
+        report.restarting = True
+    return report

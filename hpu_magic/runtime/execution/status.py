@@ -1,0 +1,132 @@
+"""The device at a glance: card, mode, versions, memory, and who holds which card."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpu_magic import backend, monitor, units
+from hpu_magic.monitor import CardReading, Snapshot
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.execution import mode
+from hpu_magic.runtime.present.report import Report, Row
+
+
+@dataclass(repr=False)
+class StatusReport(Report):
+    """State of the device, read without taking a card.
+
+    Attributes
+    ----------
+    simulated : bool
+        Whether the vendor's package is absent and the device therefore simulated.
+    card : CardReading or None
+        The card of this process; None as long as it has taken none.
+    machine : Snapshot
+        All cards and the processes that hold them.
+    mode : ModeReport
+        Loaded and requested execution mode.
+    versions : dict of str to str
+        Of torch, the bridge and the driver, as far as they are known.
+    memory_in_use, memory_limit : int or None
+        Bytes of this process; None without a card.
+    """
+
+    simulated: bool
+    card: CardReading | None
+    machine: Snapshot
+    mode: mode.ModeReport
+    versions: dict[str, str]
+    memory_in_use: int | None
+    memory_limit: int | None
+
+    def title(self) -> str:
+        """Return the headline."""
+        kind = "SIMULATED on the CPU, no Gaudi here" if self.simulated else "Intel Gaudi"
+        return f"{device.label()}: {kind}"
+
+    def rows(self) -> Sequence[Row]:
+        """Return the state line by line."""
+        loaded = self.mode.loaded or "not loaded yet"
+        wanted = self.mode.requested
+        asked = f", {wanted} requested" if wanted not in (None, self.mode.loaded) else ""
+        rows = [("card", self._card()), ("mode", loaded + asked), ("memory", self._memory())]
+        rows += list(self.versions.items())
+        return rows + self._holders()
+
+    def notes(self) -> Sequence[str]:
+        """Say why there is nothing to show, or what mends a mode that waits for a restart."""
+        reason = [self.machine.reason] if self.machine.reason else []
+        return reason + list(self.mode.notes())
+
+    def _card(self) -> str:
+        if self.card is not None:
+            return f"{self.card.name}, module {self.card.module_id}, owned by this process"
+        if device.taken():
+            return "owned by this process"
+        free = sum(not card.holders and not card.error for card in self.machine.cards)
+        return f"none taken yet: {free} of {len(self.machine.cards)} are free"
+
+    def _memory(self) -> str:
+        if self.memory_in_use is None or self.memory_limit is None:
+            return "none in use"
+        percent = 100 * self.memory_in_use / max(self.memory_limit, 1)
+        used, limit = units.size(self.memory_in_use), units.size(self.memory_limit)
+        return f"{used} of {limit} ({percent:.1f} %)"
+
+    def _holders(self) -> list[Row]:
+        return [
+            (f"card {card.index}", f"held by {_holders(card)}")
+            for card in self.machine.cards
+            if card.holders or card.error
+        ]
+
+
+def _holders(card: CardReading) -> str:
+    if card.error:
+        return f"nobody knows: {card.error}"
+    return ", ".join(
+        f"this process (pid {one.pid})"
+        if one.pid == os.getpid()
+        else f"pid {one.pid or 'unknown'} ({one.command})"
+        for one in card.holders
+    )
+
+
+def status(*, cells: Sequence[str] = ()) -> StatusReport:
+    """Return the state of the device without taking a card or importing torch.
+
+    Parameters
+    ----------
+    cells : sequence of str
+        The notebook's cells so far, searched for the line that loaded torch.
+    """
+    machine = monitor.snapshot()
+    memory: tuple[int | None, int | None] = (None, None)
+    if device.taken():
+        stats = sys.modules["torch"].hpu.memory_stats()
+        memory = (stats["InUse"], stats["Limit"])
+    return StatusReport(
+        simulated=backend.is_simulated(),
+        card=device.own_card(machine),
+        machine=machine,
+        mode=mode.mode(cells=cells),
+        versions=_versions(),
+        memory_in_use=memory[0],
+        memory_limit=memory[1],
+    )
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    torch = sys.modules.get("torch")
+    versions["torch"] = (
+        torch.__version__ if torch else f"{backend.installed_version('torch')} (not imported)"
+    )
+    versions["bridge"] = backend.version()
+    # Asked of the bridge, so only where a card is taken already.
+    if torch is not None and device.taken():
+        versions["driver"] = str(torch.hpu.get_device_capability())
+    return versions

@@ -1,0 +1,1 @@
+"""HPU graphs: capture, replay, and the vendor's wrappers."""

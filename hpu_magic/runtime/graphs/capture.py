@@ -1,0 +1,216 @@
+"""Capturing code into an HPU Graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.device.tensors import tensors_in
+from hpu_magic.runtime.execution.mode import require_lazy
+from hpu_magic.runtime.graphs.capture_errors import CaptureRefusal
+from hpu_magic.runtime.graphs.graphs import CapturedGraph, find, register
+
+
+class Capture:
+    """Runs a piece of code some times as it is and then captures it: ``while again(): ...``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the graph; one that exists is replaced when the capture has succeeded.
+    inputs : sequence of str
+        Variables whose tensors the graph reads and that later replays look at.
+    namespace : mutable mapping
+        The variables of the code.
+    warmup : int
+        Runs before the capture. They set up what code makes on its first run, such as the
+        state of an optimizer; made inside a capture, it would be made anew by each replay.
+
+    Raises
+    ------
+    RefusedError
+        The process is not in lazy mode, an input is not a tensor on the device, or `warmup`
+        is negative.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[str],
+        namespace: MutableMapping[str, Any],
+        warmup: int = 1,
+    ) -> None:
+        require_lazy("HPU Graphs")
+        if warmup < 0:
+            raise RefusedError(f"--warmup is {warmup}: give 0 or more runs.")
+        self._torch = device.take()
+        if self._torch.hpu.is_current_stream_capturing():
+            raise RefusedError("A capture is in progress already: end it before the next begins.")
+        self._namespace = namespace
+        self._warmup = warmup
+        self._captured = CapturedGraph(
+            name, None, {one: _device_tensor(one, namespace) for one in inputs}
+        )
+        self._refusal: CaptureRefusal | None = None
+        self._done = False
+        self._context: Any = None
+        self._recorder: Any = None
+        self._schedule = self._runs()
+
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any
+    ) -> None:
+        if self._context is not None:
+            recorder = self._recorder
+            try:
+                self._stop_recording(kind, error, traceback)
+            finally:
+                self._captured.graph.reset()
+            if isinstance(error, RuntimeError) and recorder.failed is not None:
+                self._refusal = CaptureRefusal.of(self._captured.name, recorder.failed, error)
+
+    def again(self) -> bool:
+        """Tell whether to run the code once more."""
+        return next(self._schedule, False)
+
+    def summary(self) -> CapturedGraph | CaptureRefusal | None:
+        """Return the captured graph, or what kept it from being captured."""
+        return self._captured if self._done else self._refusal
+
+    def _runs(self) -> Iterator[bool]:
+        for _ in range(self._warmup):
+            yield True
+            device.synchronize()
+        device.synchronize()
+        before = dict(self._namespace)
+        memory = self._torch.hpu.memory_stats()["InUse"]
+        self._start_recording()
+        yield True
+        one = self._captured
+        one.operations = self._recorder.operations
+        if not one.operations:
+            nothing = RefusedError(
+                f"The code of graph {one.name} does nothing on the device, so there is nothing to "
+                f"replay: use tensors on hpu in it."
+            )
+            self._stop_recording(RefusedError, nothing, None)
+            one.graph.reset()
+            raise nothing
+        self._stop_recording(None, None, None)
+        device.synchronize()
+        one.memory = self._torch.hpu.memory_stats()["InUse"] - memory
+        one.outputs = {
+            name: value
+            for name, value in self._namespace.items()
+            if not name.startswith("_")
+            and value is not before.get(name)
+            and any(tensor.device.type == "hpu" for tensor in tensors_in(value))
+        }
+        register(one)
+        self._done = True
+
+    def _start_recording(self) -> None:
+        hpu = self._torch.hpu
+        self._captured.graph = hpu.HPUGraph()
+        self._context = hpu.graph(self._captured.graph)
+        self._context.__enter__()
+        self._recorder = _recorder()
+        self._recorder.__enter__()
+
+    def _stop_recording(self, *error: Any) -> None:
+        recorder, context = self._recorder, self._context
+        self._recorder = self._context = None
+        recorder.__exit__(*error)
+        context.__exit__(*error)
+
+
+def graph(
+    function: Callable[..., Any], *inputs: Any, name: str | None = None, warmup: int = 1
+) -> CapturedGraph:
+    """Capture ``function(*inputs)``.
+
+    Parameters
+    ----------
+    function : callable
+        What to capture.
+    inputs : Tensor
+        Its arguments; the graph's inputs ``input0``, ``input1`` and so on.
+    name : str or None
+        Name of the graph, by default the function's.
+    warmup : int
+        Runs before the capture; see `Capture`.
+
+    Returns
+    -------
+    CapturedGraph
+        Its ``outputs["result"]`` is what the function returned.
+
+    Raises
+    ------
+    RefusedError
+        As for `Capture`.
+    """
+    namespace = {f"input{number}": value for number, value in enumerate(inputs)}
+    chosen = str(name or getattr(function, "__name__", "graph"))
+    capture = Capture(chosen, list(namespace), namespace, warmup)
+    with capture:
+        while capture.again():
+            namespace["result"] = function(*inputs)
+    return find(chosen)
+
+
+def _device_tensor(name: str, namespace: Mapping[str, Any]) -> Any:
+    import torch
+
+    if name not in namespace:
+        mend = suggestion(name, namespace) or "define it first."
+        raise RefusedError(f"There is no variable {name!r} to be an input: {mend}")
+    value = namespace[name]
+    if not isinstance(value, torch.Tensor):
+        raise RefusedError(
+            f"Input {name!r} is a {type(value).__name__}: the inputs of a graph are tensors."
+        )
+    if value.device.type != "hpu":
+        raise RefusedError(f"Input {name!r} is on {value.device}: type %hpu_to {name} first.")
+    return value
+
+
+# Of tensors that are not on the device, these make one that is there, without computing.
+_BRINGING = ("_to_copy", "empty")
+
+
+def _recorder() -> Any:
+    """Return a dispatch mode that counts the operators, and keeps the one that was refused."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Recorder(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.operations: Counter[str] = Counter()
+            self.failed: Any = None
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            __tracebackhide__ = True  # IPython then shows the user's lines only
+            try:
+                result = func(*args, **(kwargs or {}))
+            except RuntimeError:
+                self.failed = func
+                raise
+            name = str(func.name()).removeprefix("aten::")
+            given = [args, list((kwargs or {}).values())]
+            computed = [given] if name.startswith(_BRINGING) else [given, result]
+            if not func.is_view and any(
+                tensor.device.type == "hpu" for tensor in tensors_in(computed)
+            ):
+                self.operations[name] += 1
+            return result
+
+    return Recorder()

@@ -1,0 +1,115 @@
+"""Why a capture was refused: the operation, the user's line, and the mend."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.present.report import Report, Row
+
+_READ = (
+    "the host waits for a value here, and a replay has no host: take the line out of the capture "
+    "and read the graph's outputs after it."
+)
+_SHAPE = (
+    "the shape of its result depends on values, and a graph has fixed shapes: compute with a mask "
+    "of fixed shape (torch.where), or take the line out of the capture."
+)
+_FALLBACK = (
+    "the operation runs on the CPU, and a graph holds device operations only: take the line out "
+    "of the capture, or use an operator that the device has."
+)
+_OTHER = "take the line out of the capture."
+
+
+@dataclass(repr=False)
+class CaptureRefusal(Report):
+    """A capture that the device refused.
+
+    Attributes
+    ----------
+    name : str
+        The graph that was to be.
+    operator : str
+        The operation, such as ``aten::_local_scalar_dense``.
+    lines : list of (str, int, str)
+        File, line number and text of the user's lines, the outermost first.
+    reason : str
+        What the device said.
+    mend : str
+        What to do.
+    """
+
+    name: str
+    operator: str
+    lines: list[tuple[str, int, str]]
+    reason: str
+    mend: str
+
+    @classmethod
+    def of(cls, name: str, operator: Any, error: RuntimeError) -> CaptureRefusal | None:
+        """Explain `error`, which `operator` (an overload) raised in the capture of `name`.
+
+        None for an error that has nothing to do with the capture.
+        """
+        mend = _mend(operator, str(error))
+        if mend is None:
+            return None
+        reason = str(error).strip().splitlines()
+        return cls(
+            name,
+            str(operator.name()),
+            _users_lines(error.__traceback__),
+            reason[0] if reason else type(error).__name__,
+            mend,
+        )
+
+    def title(self) -> str:
+        """Return the headline."""
+        return f"Graph {self.name} was not captured on {device.label()}"
+
+    def rows(self) -> Sequence[Row]:
+        """Return the lines, the operation and the device's words."""
+        shown = [(f"line {line}", text) for _, line, text in self.lines]
+        return [*shown, ("operation", self.operator), ("refused", self.reason)]
+
+    def notes(self) -> Sequence[str]:
+        """Return the mend."""
+        return (f"Mend: {self.mend}",)
+
+
+def _mend(operator: Any, text: str) -> str | None:
+    import torch
+
+    tags = operator.tags
+    if torch.Tag.dynamic_output_shape in tags:
+        return _SHAPE
+    if "fallback" in text:
+        return _FALLBACK
+    copies = operator.overloadpacket.__name__ in ("_to_copy", "copy_")
+    if copies or torch.Tag.data_dependent_output in tags:
+        return _READ
+    return _OTHER if "captur" in text.lower() else None
+
+
+def _users_lines(traceback: TracebackType | None) -> list[tuple[str, int, str]]:
+    """Return the line of the cell, and the innermost of the user's own if that is another.
+
+    What PyTorch did below that line is cut off the traceback: it explains nothing.
+    """
+    found: list[tuple[str, int, str]] = []
+    innermost = traceback
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if not found or frame.f_globals.get("__name__") == "__main__":
+            file, line = frame.f_code.co_filename, traceback.tb_lineno
+            found.append((file, line, linecache.getline(file, line).strip()))
+            innermost = traceback
+        traceback = traceback.tb_next
+    if innermost is not None:
+        innermost.tb_next = None
+    return [found[0], *found[-1:]] if len(found) > 1 else found

@@ -1,0 +1,179 @@
+"""Modules whose forward pass is captured into HPU Graphs by the vendor's wrappers."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpu_magic import units
+from hpu_magic.errors import RefusedError
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.execution.mode import require_lazy
+from hpu_magic.runtime.present.report import Report, Row
+
+_MOST_GRAPHS = 10
+_wrapped: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+@dataclass(repr=False)
+class WrapReport(Report):
+    """A wrapped module.
+
+    Attributes
+    ----------
+    model : torch.nn.Module
+        The module, the same object as before.
+    purpose : {"inference", "training"}
+        What it was wrapped for.
+    wrapper : str
+        The vendor's function that wrapped it.
+    max_graphs : int or None
+        Most graphs kept, one for each kind of input; None for no limit.
+    first_seconds : float or None
+        How long the first run with the sample took, the capture included.
+    """
+
+    model: Any
+    purpose: str
+    wrapper: str
+    max_graphs: int | None
+    first_seconds: float | None = None
+    remarks: list[str] = field(default_factory=list)
+
+    def title(self) -> str:
+        """Return the headline."""
+        kind = type(self.model).__name__
+        return f"{kind} wrapped in HPU Graphs for {self.purpose} on {device.label()}"
+
+    def rows(self) -> Sequence[Row]:
+        """Return the wrapper and when graphs are captured."""
+        rows = [("by", f"torch.hpu.{self.wrapper}")]
+        if self.first_seconds is None:
+            rows.append(("captures", "at the first call with inputs of each new shape"))
+        else:
+            rows.append(("captured", f"for the sample, in {units.duration(self.first_seconds)}"))
+        if self.wrapper != "make_graphed_callables":
+            limit = "no limit" if self.max_graphs is None else str(self.max_graphs)
+            rows.append(("most graphs", limit))
+        return rows
+
+    def notes(self) -> Sequence[str]:
+        """Say what to keep in mind."""
+        if self.purpose == "inference":
+            kept = "Its results are overwritten by the next call with the same shape: clone them."
+            return [*self.remarks, kept]
+        return self.remarks
+
+
+def wrap(
+    model: Any,
+    *,
+    train: bool | None = None,
+    sample: Any = None,
+    max_graphs: int | None = None,
+) -> WrapReport:
+    """Let a module's forward pass (and its backward pass, in training) replay HPU Graphs.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Changed in place.
+    train : bool or None
+        For training or for inference; None goes by ``model.training``.
+    sample : Tensor or tuple of Tensor
+        Inputs to capture now. Training then has a graph for inputs of this shape only.
+    max_graphs : int or None
+        Most graphs to keep; None means 10 in training and no limit in inference.
+
+    Raises
+    ------
+    RefusedError
+        The process is not in lazy mode; `model` is no module, is not on the device or is wrapped
+        already; or `max_graphs` or `sample` does not fit.
+    """
+    _check(model, max_graphs)
+    require_lazy("HPU Graphs")
+    torch = device.torch_with_hpu()
+    samples = _samples(torch, sample)
+    train = model.training if train is None else train
+    report = _wrap_for_training if train else _wrap_for_inference
+    wrapped = report(torch.hpu, model, samples, max_graphs)
+    _wrapped[model] = wrapped.purpose
+    return wrapped
+
+
+def _wrap_for_training(
+    hpu: Any, model: Any, samples: tuple[Any, ...] | None, max_graphs: int | None
+) -> WrapReport:
+    remarks = []
+    if not model.training:
+        remarks.append("The module is in evaluation mode: graphs are used after model.train().")
+    if samples is None:
+        limit = max_graphs or _MOST_GRAPHS
+        hpu.ModuleCacher(max_graphs=limit)(model=model, inplace=True)
+        return WrapReport(model, "training", "ModuleCacher", limit, remarks=remarks)
+    if max_graphs is not None:
+        raise RefusedError(
+            "--max-graphs has no meaning with --sample in training, which captures one graph: "
+            "leave out one of them."
+        )
+    start = time.perf_counter()
+    hpu.make_graphed_callables(model, samples)
+    device.synchronize()
+    seconds = time.perf_counter() - start
+    return WrapReport(model, "training", "make_graphed_callables", 1, seconds, remarks)
+
+
+def _wrap_for_inference(
+    hpu: Any, model: Any, samples: tuple[Any, ...] | None, max_graphs: int | None
+) -> WrapReport:
+    import torch
+
+    hpu.wrap_in_hpu_graph(model, max_graphs=max_graphs)
+    report = WrapReport(model, "inference", "wrap_in_hpu_graph", max_graphs)
+    if model.training:
+        report.remarks.append("The module is in training mode: call model.eval() before using it.")
+    if samples is not None:
+        start = time.perf_counter()
+        with torch.no_grad():
+            model(*samples)
+        device.synchronize()
+        report.first_seconds = time.perf_counter() - start
+    return report
+
+
+def _check(model: Any, max_graphs: int | None) -> None:
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise RefusedError(f"A {type(model).__name__} cannot be wrapped: give a torch.nn.Module.")
+    elsewhere = {str(one.device) for one in model.parameters() if one.device.type != "hpu"}
+    if elsewhere:
+        raise RefusedError(
+            f"The module has parameters on {', '.join(sorted(elsewhere))}: move it with %hpu_to "
+            f"first."
+        )
+    if model in _wrapped:
+        raise RefusedError(
+            f"The module is wrapped already, for {_wrapped[model]}: make a new one to wrap it "
+            f"otherwise."
+        )
+    if max_graphs is not None and max_graphs < 1:
+        raise RefusedError(f"--max-graphs is {max_graphs}: give 1 or more.")
+
+
+def _samples(torch: Any, sample: Any) -> tuple[Any, ...] | None:
+    if sample is None:
+        return None
+    samples = tuple(sample) if isinstance(sample, list | tuple) else (sample,)
+    for one in samples:
+        if not isinstance(one, torch.Tensor):
+            raise RefusedError(
+                f"A {type(one).__name__} is no sample: give a tensor, or a tuple of tensors."
+            )
+        if one.device.type != "hpu":
+            raise RefusedError(f"The sample is on {one.device}: move it with %hpu_to first.")
+    return samples

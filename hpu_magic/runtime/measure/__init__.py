@@ -1,0 +1,1 @@
+"""What a cell or a fit did on the device: memory, time, profile, ledger, samples."""

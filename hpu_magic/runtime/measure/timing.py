@@ -1,0 +1,174 @@
+"""Timing that waits for the device and tells first runs, which compile, from the steady state."""
+
+from __future__ import annotations
+
+import statistics
+import time as clock
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpu_magic import units
+from hpu_magic.errors import RefusedError
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.present.report import Report, Row
+
+# Without -n, one repeat is made to last about this long, in seconds.
+_REPEAT_TIME = 0.2
+_MOST_RUNS = 100_000
+# A second or third run this many times slower than the steady state was still warming up.
+_WARMING = 1.5
+_WARM_UP_RUNS = 3
+
+
+@dataclass(repr=False)
+class TimeReport(Report):
+    """Times in seconds, the device synchronised around each.
+
+    Attributes
+    ----------
+    first : list of float
+        The first runs one by one: they compile, allocate and fill caches.
+    steady : list of float
+        Seconds a run in each repeat of the steady state.
+    runs : int
+        Runs in each repeat.
+    """
+
+    first: list[float] = field(default_factory=list)
+    steady: list[float] = field(default_factory=list)
+    runs: int = 1
+
+    @property
+    def mean(self) -> float:
+        """Seconds a run in the steady state, averaged over the repeats."""
+        return statistics.fmean(self.steady)
+
+    @property
+    def best(self) -> float:
+        """Seconds a run in the fastest repeat."""
+        return min(self.steady)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation between the repeats, in seconds."""
+        return statistics.pstdev(self.steady)
+
+    def title(self) -> str:
+        """Return the headline."""
+        where = device.label() if device.taken() else "the cpu: no hpu work was timed"
+        return f"{units.duration(self.mean)} a run on {where}"
+
+    def rows(self) -> Sequence[Row]:
+        """Return first runs and steady state."""
+        spread = f"± {units.duration(self.deviation)}, best {units.duration(self.best)}"
+        repeats = f"{len(self.steady)} x {self.runs} runs"
+        first = " + ".join(units.duration(seconds) for seconds in self.first)
+        label = "first run" if len(self.first) == 1 else f"first {len(self.first)} runs"
+        return [
+            (label, f"{first}, compilation included"),
+            ("steady state", f"{units.duration(self.mean)} {spread} ({repeats})"),
+            ("rate", units.rate(1 / self.mean if self.mean else 0.0, "runs")),
+        ]
+
+
+class Stopwatch:
+    """Decides how often a piece of code runs, and times it: ``while watch.again(): ...``.
+
+    Parameters
+    ----------
+    runs : int
+        Runs in a repeat; 0 chooses a number by the time of one run.
+    repeats : int
+        Repeats of the steady state.
+    keep : callable
+        Called with the finished report.
+
+    Raises
+    ------
+    RefusedError
+        A number is out of range.
+    """
+
+    def __init__(
+        self,
+        runs: int = 0,
+        repeats: int = 5,
+        keep: Callable[[TimeReport], object] = lambda report: None,
+    ) -> None:
+        if runs < 0:
+            raise RefusedError(f"-n is {runs}: give 1 or more runs, or 0 to have them chosen.")
+        if repeats < 1:
+            raise RefusedError(f"-r is {repeats}: give 1 or more repeats.")
+        self.report = TimeReport()
+        self._keep = keep
+        self._schedule = self._timed(runs, repeats)
+
+    def __enter__(self) -> Stopwatch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End; code that raised was not timed."""
+
+    def summary(self) -> TimeReport | None:
+        """Return the finished report, None if the code raised before its first repeat ended."""
+        if not self.report.steady:
+            return None
+        self._keep(self.report)
+        return self.report
+
+    def again(self) -> bool:
+        """Tell whether to run once more."""
+        return next(self._schedule, False)
+
+    def _timed(self, runs: int, repeats: int) -> Iterator[bool]:
+        singles: list[float] = []
+        # A given -n is kept to: exactly one run comes before the timed ones.
+        for _ in range(1 if runs else _WARM_UP_RUNS):
+            device.synchronize()
+            start = clock.perf_counter()
+            yield True
+            device.synchronize()
+            singles.append(clock.perf_counter() - start)
+            if singles[-1] > 10 * _REPEAT_TIME:
+                break
+        self.report.runs = runs or _runs_for(singles[-1])
+        for _ in range(repeats):
+            device.synchronize()
+            start = clock.perf_counter()
+            for _ in range(self.report.runs):
+                yield True
+            device.synchronize()
+            self.report.steady.append((clock.perf_counter() - start) / self.report.runs)
+        slow = [seconds > _WARMING * self.report.mean for seconds in singles]
+        count = max((number for number, one in enumerate(slow, 1) if one), default=1)
+        self.report.first = singles[:count]
+
+
+def _runs_for(seconds: float) -> int:
+    return max(1, min(_MOST_RUNS, round(_REPEAT_TIME / max(seconds, 1e-9))))
+
+
+def time(
+    function: Callable[..., Any], *arguments: Any, n: int = 0, r: int = 5, **options: Any
+) -> TimeReport:
+    """Time ``function(*arguments, **options)``.
+
+    Parameters
+    ----------
+    n : int
+        Runs in a repeat; 0 chooses so that a repeat lasts about 0.2 s.
+    r : int
+        Repeats.
+
+    Raises
+    ------
+    RefusedError
+        `n` or `r` is out of range, or `function` cannot be called.
+    """
+    if not callable(function):
+        raise RefusedError(f"{function!r} cannot be called: give a function to time.")
+    watch = Stopwatch(n, r)
+    while watch.again():
+        function(*arguments, **options)
+    return watch.report

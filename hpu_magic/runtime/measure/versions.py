@@ -1,0 +1,88 @@
+"""Which tensors on the device were written in place, by PyTorch's own version counters.
+
+PyTorch counts every operation that writes a tensor in place, to protect the backward pass.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hpu_magic.runtime.device import device
+
+_MOST_TENSORS = 2_000
+# Of all containers together: lists of a million numbers are common in notebooks.
+_MOST_ITEMS = 5_000
+_MOST_ITEMS_OF_ONE = 1_000
+
+
+def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
+    """Return the versions of the tensors on the device that `namespace` leads to.
+
+    Looked at are tensors, the parameters and buffers of modules, and the parameters of
+    optimizers: the values themselves, then what lists, tuples and dicts among them hold.
+    No tensor is kept alive, and none is waited for.
+
+    Parameters
+    ----------
+    namespace : mapping
+        Values by name.
+
+    Returns
+    -------
+    dict of int to int
+        Version by the tensor's ``id``, of at most 2,000 tensors; empty before a card is taken.
+    """
+    if not device.taken():
+        return {}
+    torch = sys.modules["torch"]
+    holders = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+    values = list(namespace.values())
+    found: dict[int, int] = {}
+    for value in itertools.chain(values, itertools.islice(_items(values), _MOST_ITEMS)):
+        # Not isinstance(): that asks the object, and a lazy one would load what it stands for.
+        if not issubclass(type(value), holders):
+            continue
+        try:
+            _note(_held(value, torch), found)
+        # A module, an optimizer or a kind of tensor of the user's own may fail in any way.
+        except Exception:  # noqa: BLE001
+            continue
+        if len(found) >= _MOST_TENSORS:
+            break
+    return found
+
+
+def written(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
+    """Tell whether a tensor of `before` has another version in `after`."""
+    return any(before.get(one, version) != version for one, version in after.items())
+
+
+def _items(values: list[Any]) -> Iterator[Any]:
+    for value in values:
+        kind = type(value)
+        if kind is list or kind is tuple or kind is dict:
+            items = value.values() if kind is dict else value
+            # At once: another thread may change a dict while the caller is at work.
+            yield from list(itertools.islice(items, _MOST_ITEMS_OF_ONE))
+
+
+def _held(value: Any, torch: Any) -> Iterable[Any]:
+    if issubclass(type(value), torch.Tensor):
+        return (value,)
+    if issubclass(type(value), torch.nn.Module):
+        return itertools.chain(value.parameters(), value.buffers())
+    return itertools.chain.from_iterable(group["params"] for group in value.param_groups)
+
+
+def _note(tensors: Iterable[Any], found: dict[int, int]) -> None:
+    for tensor in itertools.islice(tensors, _MOST_TENSORS - len(found)):
+        if id(tensor) in found:
+            continue
+        try:
+            if tensor.device.type == "hpu":
+                found[id(tensor)] = tensor._version
+        except RuntimeError:  # made in inference mode, without a counter
+            continue

@@ -1,0 +1,1 @@
+"""Autocast and its operator lists."""

@@ -1,0 +1,181 @@
+"""Mixed precision on the hpu: ``torch.autocast`` with the operator lists made visible."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpu_magic.errors import RefusedError
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.precision import operators
+from hpu_magic.runtime.present.report import Report, Row
+
+_LOWER_DTYPES = ("bfloat16", "float16")
+
+
+@dataclass(repr=False)
+class AutocastReport(Report):
+    """What ran in which precision under autocast.
+
+    Attributes
+    ----------
+    dtype : str
+        The lower precision, or "off".
+    lists : OperatorLists
+        The operator lists in force.
+    operators : Counter
+        (operator, dtype it computed in) to number of calls; forward pass only, since the
+        backward pass runs in the types of the forward pass.
+    casts : int
+        Conversions between floating-point types.
+    """
+
+    dtype: str
+    lists: operators.OperatorLists
+    operators: Counter[tuple[str, str]] = field(default_factory=Counter)
+    casts: int = 0
+
+    def title(self) -> str:
+        """Return the headline."""
+        return f"Autocast {self.dtype} on {device.label()}"
+
+    def rows(self) -> Sequence[Row]:
+        """Return the operators by the type they computed in."""
+        by_dtype: dict[str, list[str]] = {}
+        for (name, dtype), count in sorted(self.operators.items()):
+            by_dtype.setdefault(dtype, []).append(f"{name} x{count}")
+        rows = [(f"in {dtype}", ", ".join(names)) for dtype, names in sorted(by_dtype.items())]
+        return [*rows, ("conversions", str(self.casts)), ("lists", self.lists.describe())]
+
+
+class autocast:
+    """Run a ``with`` block under ``torch.autocast("hpu")``.
+
+    Parameters
+    ----------
+    dtype : str or torch.dtype
+        "bf16" or "fp16".
+    enabled : bool
+        False switches autocast off inside the block, whatever the lists and the dtype.
+    lower, fp32, level
+        Operator lists; see `operators.requested`. They can only take effect when the library
+        loads: with other lists loaded, entering the block is refused.
+    verbose : bool
+        Count which operators compute in which type; `summary` then returns the report.
+
+    Raises
+    ------
+    RefusedError
+        Unknown dtype or operator, float16 on first-generation Gaudi, or lists that are not
+        the loaded ones (`RestartNeededError`).
+    """
+
+    def __init__(
+        self,
+        dtype: Any = "bf16",
+        *,
+        enabled: bool = True,
+        lower: str | Iterable[str] | None = None,
+        fp32: str | Iterable[str] | None = None,
+        level: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        if enabled and (lower is not None or fp32 is not None or level is not None):
+            operators.ensure(operators.requested(lower, fp32, level))
+        self._torch = device.torch_with_hpu()
+        self.dtype = device.dtype_named(dtype)
+        self.enabled = enabled
+        self._check_dtype()
+        self._verbose = verbose
+        self._entered: list[ExitStack] = []
+        self._report: AutocastReport | None = None
+
+    def __enter__(self) -> autocast:
+        with ExitStack() as stack:
+            stack.enter_context(self._torch.autocast("hpu", dtype=self.dtype, enabled=self.enabled))
+            if self._verbose:
+                self._report = AutocastReport(self._name(), operators.in_force())
+                stack.enter_context(_recorder(self._torch, self._report))
+            self._entered.append(stack.pop_all())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().__exit__(*error)
+
+    def summary(self) -> AutocastReport | None:
+        """Return what ran in which precision; None unless `verbose`."""
+        return self._report
+
+    def _name(self) -> str:
+        return str(self.dtype).removeprefix("torch.") if self.enabled else "off"
+
+    def _check_dtype(self) -> None:
+        name = str(self.dtype).removeprefix("torch.")
+        if name not in _LOWER_DTYPES:
+            raise RefusedError(f"Autocast cannot compute in {name}: use bf16 or fp16.")
+        if self.enabled and name == "float16" and device.generation() == "GAUDI":
+            raise RefusedError("First-generation Gaudi has no float16: use bf16.")
+
+
+def _recorder(torch: Any, report: AutocastReport) -> Any:
+    """Return a dispatch mode that counts operators below autocast, where types are final."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = func(*args, **(kwargs or {}))
+            name = func.overloadpacket.__name__
+            inputs = [one for one in _flat(args) if _counts(torch, one)]
+            if name == "_to_copy":
+                changed = _counts(torch, result) and inputs
+                report.casts += bool(changed and result.dtype != inputs[0].dtype)
+            elif inputs and not func.is_view and name not in ("detach", "t"):
+                dtype = str(inputs[0].dtype).removeprefix("torch.")
+                report.operators[name, dtype] += 1
+            return result
+
+    return Recorder()
+
+
+def _flat(values: Iterable[Any]) -> Iterable[Any]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _counts(torch: Any, value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor) and value.device.type == "hpu" and value.is_floating_point()
+    )
+
+
+@dataclass(repr=False)
+class AutocastState(Report):
+    """Whether autocast is on for all cells, and the operator lists in force.
+
+    Attributes
+    ----------
+    dtype : str or None
+        "bf16" or "fp16"; None when it is off.
+    lists : OperatorLists
+        The lists that the library has read, or will read when it loads.
+    """
+
+    dtype: str | None
+    lists: operators.OperatorLists
+
+    def title(self) -> str:
+        """Return the headline."""
+        state = f"on for all later cells, {self.dtype}" if self.dtype else "off"
+        return f"Autocast {state}, {device.label()}"
+
+    def rows(self) -> Sequence[Row]:
+        """Return the lists."""
+        return [("lists", self.lists.describe())]

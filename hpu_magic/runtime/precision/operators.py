@@ -1,0 +1,205 @@
+"""The operator lists of HPU autocast: the library's defaults, and how to ask for others.
+
+Under autocast an operator of the lower-precision list computes in the autocast dtype, one of
+the fp32 list in float32, and one of the promote list in the widest type of its inputs; a name
+in several lists follows the first of these, an operator in none is not cast. The library reads
+replacements for the first two lists from files, one name a line, when it loads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.start import first_import, restart
+
+LOWER_VARIABLE = "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST"
+FP32_VARIABLE = "PT_HPU_AUTOCAST_FP32_OPS_LIST"
+
+_DATA = Path(__file__).with_name("autocast_operators.txt")
+
+
+def _sections() -> dict[str, frozenset[str]]:
+    sections: dict[str, frozenset[str]] = {}
+    for line in _DATA.read_text().splitlines():
+        title, colon, names = line.partition(":")
+        if colon and not title.startswith("#"):
+            sections[title] = sections.get(title, frozenset()) | frozenset(names.split())
+    return sections
+
+
+_DEFAULTS = _sections()
+MATRIX = _DEFAULTS["matrix"]
+LOWER = MATRIX | _DEFAULTS["lower"]
+FP32 = _DEFAULTS["fp32"]
+PROMOTE = _DEFAULTS["promote"]
+_KNOWN = LOWER | FP32 | PROMOTE
+
+
+class RestartNeededError(RefusedError):
+    """Other operator lists were asked for than the loaded ones; they are remembered."""
+
+
+@dataclass(frozen=True)
+class OperatorLists:
+    """The two lists that can be replaced."""
+
+    lower: frozenset[str] = LOWER
+    fp32: frozenset[str] = FP32
+
+    def describe(self) -> str:
+        """Name the lists in one phrase."""
+        parts = [
+            f"{label}: the default list"
+            if chosen == default
+            else f"{label}: {' '.join(sorted(chosen)) or 'nothing'}"
+            for label, chosen, default in (
+                ("lower precision", self.lower, LOWER),
+                ("fp32", self.fp32, FP32),
+            )
+        ]
+        return "; ".join(parts)
+
+
+def in_force() -> OperatorLists:
+    """Return the lists that this process's library has read, or will read when it loads."""
+    environment = first_import.environment_at_import() if device.bridge_loaded() else os.environ
+    return OperatorLists(
+        _from_file(environment.get(LOWER_VARIABLE), LOWER),
+        _from_file(environment.get(FP32_VARIABLE), FP32),
+    )
+
+
+def _from_file(path: str | None, default: frozenset[str]) -> frozenset[str]:
+    try:
+        return frozenset(Path(path).read_text().split()) if path else default
+    except (OSError, UnicodeDecodeError):
+        # The library warns about such a file and keeps its default.
+        return default
+
+
+def requested(
+    lower: str | Iterable[str] | None = None,
+    fp32: str | Iterable[str] | None = None,
+    level: str | None = None,
+) -> OperatorLists:
+    """Return the lists that were asked for.
+
+    Parameters
+    ----------
+    lower, fp32 : str or iterable of str or None
+        Operator names, as an iterable, separated by commas, or as the name of a file with one
+        name a line; "default" is the library's own list, and None the list in force.
+    level : {"O1", "O2"} or None
+        The levels of the historical Habana mixed precision: O1 is the lists, O2 computes
+        only matrix products and convolutions in lower precision and all else in fp32.
+
+    Raises
+    ------
+    RefusedError
+        Unknown operator or level, an unreadable file, or O2 together with lists.
+    """
+    if level not in (None, "O1", "O2"):
+        raise RefusedError(f"There is no level {level!r}: use O1 (the lists) or O2.")
+    if level == "O2":
+        if lower is not None or fp32 is not None:
+            raise RefusedError(
+                "Level O2 has lists of its own: leave out lower and fp32, or use O1."
+            )
+        return OperatorLists(MATRIX, _KNOWN - MATRIX)
+    # O1 without lists means the defaults, whatever is in force.
+    base = OperatorLists() if level == "O1" else in_force()
+    chosen_lower = base.lower if lower is None else _names(lower, LOWER)
+    chosen_fp32 = base.fp32 if fp32 is None else _names(fp32, FP32)
+    both = sorted(chosen_lower & chosen_fp32) if lower is not None and fp32 is not None else []
+    if both:
+        raise RefusedError(f"{', '.join(both)} cannot be in both lists: leave it in one.")
+    return OperatorLists(chosen_lower, chosen_fp32)
+
+
+def _names(given: str | Iterable[str], default: frozenset[str]) -> frozenset[str]:
+    if isinstance(given, str):
+        path = Path(given).expanduser()
+        if given == "default":
+            return default
+        # A path is told from a list by the file being there, or by its look.
+        if "," not in given and (path.is_file() or os.sep in given or path.suffix):
+            try:
+                given = path.read_text().split("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise RefusedError(
+                    f"The operator list {given!r} cannot be read: {error}."
+                ) from None
+        else:
+            given = given.split(",")
+    names = frozenset(name.strip() for name in given if name.strip())
+    for name in sorted(names):
+        if not _is_operator(name):
+            mend = suggestion(name, _KNOWN) or "use names such as linear, softmax or exp."
+            raise RefusedError(f"There is no operator {name!r}: {mend}")
+    if not names:
+        raise RefusedError("The operator list is empty: give names such as linear,softmax.")
+    return names
+
+
+def _is_operator(name: str) -> bool:
+    if name in _KNOWN:
+        return True
+    if not name.isidentifier() or name.startswith("__"):
+        return False
+    import torch
+
+    return isinstance(getattr(torch.ops.aten, name, None), torch._ops.OpOverloadPacket)
+
+
+def ensure(lists: OperatorLists) -> None:
+    """Put `lists` in force, or remember them for the next start.
+
+    Raises
+    ------
+    RestartNeededError
+        The library is loaded with other lists.
+    """
+    if lists == in_force():
+        return
+    environment = {
+        LOWER_VARIABLE: _file(lists.lower, LOWER),
+        FP32_VARIABLE: _file(lists.fp32, FP32),
+    }
+    if not device.bridge_loaded():
+        for name, value in environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        restart.remember(environment)
+        return
+    restart.remember(environment)
+    if not restart.interactive():
+        settings = " ".join(f"{name}={value}" for name, value in environment.items() if value)
+        raise RestartNeededError(
+            f"Operator lists are read once, at import: start python with {settings or 'neither'}."
+        )
+    raise RestartNeededError(
+        "Operator lists are read once, at import, and other lists are loaded: restart the kernel "
+        "(or add --restart) and run the cell again; the lists are remembered."
+    )
+
+
+def _file(names: frozenset[str], default: frozenset[str]) -> str | None:
+    """Write the names where the library will read them; None for the default list."""
+    if names == default:
+        return None
+    from jupyter_core.paths import jupyter_data_dir
+
+    text = "\n".join(sorted(names)) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    path = Path(jupyter_data_dir()) / "hpu_magic" / "operators" / f"{digest}.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)

@@ -1,0 +1,62 @@
+"""Results with more than two columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from hpu_magic.runtime.present.report import Report
+
+_CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
+_WIDEST = 60
+
+
+class Table(Report):
+    """A titled table with named columns, and the notes of a `Report` below it."""
+
+    def columns(self) -> Sequence[str]:
+        """Return the names of the columns."""
+        raise NotImplementedError
+
+    def lines(self) -> Sequence[Sequence[str]]:
+        """Return the table's lines, a text for each column."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        lines = [list(line) for line in self.lines()]
+        shown = [self.title()]
+        if lines:
+            everything = [list(self.columns()), *lines]
+            widths = [
+                min(_WIDEST, max(len(line[column]) for line in everything))
+                for column in range(len(everything[0]))
+            ]
+            for line in everything:
+                fields = (f"{text:<{width}}" for text, width in zip(line, widths, strict=True))
+                shown.append(f"  {'  '.join(fields)}".rstrip())
+        shown += [f"  {note}" for note in self.notes()]
+        shown += [f"  Warning: {warning}" for warning in self.warnings()]
+        return "\n".join(shown)
+
+    def _repr_html_(self) -> str:
+        return f"<div><b>{escape(self.title())}</b></div>{self.html_body()}"
+
+    def html_body(self) -> str:
+        """Return table and notes as HTML, without the headline."""
+        lines = list(self.lines())
+        parts = []
+        if lines:
+            head = "".join(
+                f'<th style="{_CELL};font-weight:normal;opacity:.75">{escape(name)}</th>'
+                for name in self.columns()
+            )
+            body = "".join(
+                "<tr>"
+                + "".join(f'<td style="{_CELL}">{escape(text)}</td>' for text in line)
+                + "</tr>"
+                for line in lines
+            )
+            parts.append(f"<table><tr>{head}</tr>{body}</table>")
+        parts += [f"<div>{escape(note)}</div>" for note in self.notes()]
+        parts += [f"<div><b>Warning:</b> {escape(warning)}</div>" for warning in self.warnings()]
+        return "".join(parts)

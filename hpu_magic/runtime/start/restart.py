@@ -1,0 +1,218 @@
+"""Settings that outlive a kernel, and the restart that lets them take effect.
+
+Settings are remembered for the notebook: by its path, which the Jupyter server puts into
+``JPY_SESSION_NAME``, else by the kernel's id, which a restart keeps, else (a terminal) by the
+working directory.
+
+The restart is asked of the Jupyter server that started the kernel, as its own *Restart* button
+does; a process that ended itself would be reported as a dead kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hpu_magic.errors import RefusedError
+
+BY_HAND = "restart the kernel by hand (in JupyterLab: Kernel, Restart); the setting is remembered."
+
+_DELAY = 0.5  # seconds
+
+_interactive = False
+_kernel_id: str | None = None
+# Cells and the kernel's control thread both write what is remembered.
+_writing = threading.Lock()
+
+
+class RestartUnavailableError(RefusedError):
+    """The kernel cannot be restarted from within."""
+
+
+def attach(connection_file: str | None) -> None:
+    """Say that this process is interactive, and by which connection file its kernel is reached.
+
+    Parameters
+    ----------
+    connection_file : str or None
+        ``kernel-<id>.json``, or None in a terminal.
+    """
+    global _interactive
+    _interactive = True
+    identify(connection_file)
+
+
+def identify(connection_file: str | None) -> None:
+    """Say by which connection file this process's kernel is reached, and nothing else."""
+    global _kernel_id
+    found = re.match(r"kernel-(.+)\.json$", os.path.basename(connection_file or ""))
+    _kernel_id = found[1] if found else None
+
+
+def interactive() -> bool:
+    """Tell whether there is a notebook or terminal session to remember settings for."""
+    return _interactive
+
+
+def remember(environment: Mapping[str, str | None]) -> None:
+    """Keep environment variables for this notebook's next start; None forgets one.
+
+    Scripts have nothing to remember for: nothing happens there.
+    """
+    if not interactive():
+        return
+    with _writing:
+        stored = _read()
+        kept = _environment(stored)
+        for name, value in environment.items():
+            if value is None:
+                kept.pop(name, None)
+            else:
+                kept[name] = value
+        _write({**stored, "environment": kept})
+
+
+def recall() -> dict[str, str]:
+    """Return the environment variables remembered for this notebook."""
+    return _environment(_read())
+
+
+def merge(name: str, value: str) -> str:
+    """Settle one variable between what the notebook's file says and what is remembered.
+
+    Whichever of the two changed since they were last merged wins, and the file if both did:
+    it travels with the notebook, and people see it.
+
+    Parameters
+    ----------
+    name : str
+        The environment variable.
+    value : str
+        What the notebook's file says.
+
+    Returns
+    -------
+    str
+        What holds, and is remembered from now on.
+    """
+    with _writing:
+        stored = _read()
+        kept, merged = _environment(stored), _texts(stored.get("merged"))
+        changed = merged.get(name) != value
+        winner = value if changed else kept.get(name, value)
+        kept[name], merged[name] = winner, value
+        _write({**stored, "environment": kept, "merged": merged})
+    return winner
+
+
+def apply() -> dict[str, str]:
+    """Set the remembered variables in this process and return them; for before they are read."""
+    if not interactive():
+        return {}
+    remembered = recall()
+    os.environ.update(remembered)
+    return remembered
+
+
+def restart_kernel(kernel_id: str | None = None) -> None:
+    """Ask the Jupyter server to restart this kernel; returns before it happens.
+
+    Parameters
+    ----------
+    kernel_id : str or None
+        The kernel to restart; by default the one given to `attach`.
+
+    Raises
+    ------
+    RestartUnavailableError
+        There is no server that would do it; the text says to restart by hand.
+    """
+    kernel_id = kernel_id or _kernel_id
+    server = _server()
+    if kernel_id is None or server is None:
+        raise RestartUnavailableError(f"No Jupyter server started this kernel: {BY_HAND}")
+    try:
+        _ask(server, "GET", kernel_id)
+    except (OSError, ValueError) as error:
+        raise RestartUnavailableError(
+            f"The Jupyter server at {server['url']} refused ({error}): {BY_HAND}"
+        ) from error
+    # The server ends this process before it answers, so it is asked from a thread, and after a
+    # moment in which the cell can end and what it displays can leave.
+    request = threading.Timer(_DELAY, _ask, args=(server, "POST", f"{kernel_id}/restart"))
+    request.daemon = True  # it would keep this process from ending, which it waits for
+    request.start()
+
+
+def _session() -> str:
+    name = os.environ.get("JPY_SESSION_NAME")
+    if name:
+        return name
+    return f"kernel {_kernel_id}" if _kernel_id else f"terminal in {os.getcwd()}"
+
+
+def _read() -> dict[str, Any]:
+    """Return all that is kept for this notebook; nothing where another version wrote it."""
+    try:
+        stored = json.loads(_file().read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+def _write(stored: Mapping[str, Any]) -> None:
+    path = _file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as new:
+        json.dump({**stored, "for": _session()}, new, indent=2)
+    os.replace(new.name, path)
+
+
+def _environment(stored: Mapping[str, Any]) -> dict[str, str]:
+    return _texts(stored.get("environment"))
+
+
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {}
+    return {str(name): str(text) for name, text in value.items()}
+
+
+def _file() -> Path:
+    from jupyter_core.paths import jupyter_data_dir
+
+    digest = hashlib.sha256(_session().encode()).hexdigest()[:32]
+    return Path(jupyter_data_dir()) / "hpu_magic" / f"{digest}.json"
+
+
+def _server() -> dict[str, Any] | None:
+    """Return the address and token of the Jupyter server that is this process's parent."""
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    parent = os.environ.get("JPY_PARENT_PID", "")
+    try:
+        found = json.loads((Path(jupyter_runtime_dir()) / f"jpserver-{parent}.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and str(found.get("pid")) == parent else None
+
+
+def _ask(server: Mapping[str, Any], method: str, path: str) -> None:
+    import urllib.request  # here, as loading the extension must be instant
+
+    request = urllib.request.Request(f"{server['url']}api/kernels/{path}", method=method)
+    # Behind JupyterHub the server has no token of its own and accepts the user's.
+    token = server.get("token") or os.environ.get("JUPYTERHUB_API_TOKEN")
+    if token:
+        request.add_header("Authorization", f"token {token}")
+    # The server is this process's parent: a proxy has no part in reaching it.
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(request, timeout=60) as answer:
+        answer.read()

@@ -1,0 +1,368 @@
+"""Driver of the simulated cards: who owns which card, and how full it is.
+
+Like a Gaudi, a card belongs to one process at a time, from its first use until
+the process ends. Each card has two files in a directory of the user: a lock
+that its owner holds and a page of counters that everybody may read.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .configuration import MOST_CARDS, Configuration, DeviceType
+from .page import Counters, Page, PageError, read_page, write_page
+from .record_lock import LockHolder, lock_holder, lock_or_holder
+
+_COMMAND_LENGTH = 80
+
+
+@dataclass(frozen=True, eq=False)
+class Card:
+    """The card of this process; `page` stays mapped as long as the process lives."""
+
+    module_id: int
+    generation: str
+    capacity: int
+    page: mmap.mmap
+    path: Path
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that owns a card.
+
+    `pid` is 0, and `command` says so, when the process lives in another PID
+    namespace (another container) and cannot be seen from here.
+    """
+
+    module_id: int
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True)
+class CardState(Counters):
+    """One card as any process may see it; a free card has zero counters.
+
+    Attributes
+    ----------
+    capacity : int
+        Memory in bytes, as the owner configured it; of a free card, as this process would.
+    holder : Holder or None
+        The process that owns the card.
+    acquired_ns : int or None
+        When the owner took it, in nanoseconds since the epoch.
+    error : str or None
+        Why the card's page is not to be trusted; its counters are then zero.
+    """
+
+    module_id: int = 0
+    generation: str = ""
+    capacity: int = 0
+    path: Path = Path()
+    holder: Holder | None = None
+    acquired_ns: int | None = None
+    error: str | None = None
+
+
+class AcquireError(RuntimeError):
+    """No card could be acquired; `holders` are the processes that own the candidates."""
+
+    def __init__(self, message: str, holders: Sequence[Holder] = ()) -> None:
+        super().__init__(message)
+        self.holders = tuple(holders)
+
+
+@dataclass(frozen=True)
+class _Ownership:
+    card: Card
+    pid: int
+    lock: tuple[int, int]
+    """Device and inode of the lock file, which this process must not open again."""
+
+
+_serial = threading.Lock()
+_ownership: _Ownership | None = None
+
+
+def _renew_serial() -> None:
+    # Another thread of the parent may have held it; that thread is not here.
+    global _serial
+    _serial = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_serial)
+
+
+def device_count(configuration: Configuration | None = None) -> int:
+    """Return the number of cards of the machine, free or not."""
+    return (configuration or Configuration.from_environment()).count
+
+
+def acquired() -> Card | None:
+    """Return the card that this process owns; None before `acquire` and in a forked child."""
+    ownership = _ownership
+    return ownership.card if ownership and ownership.pid == os.getpid() else None
+
+
+def in_bad_fork() -> bool:
+    """Tell whether this is a fork of a process that owned a card."""
+    return _ownership is not None and _ownership.pid != os.getpid()
+
+
+def acquire() -> Card:
+    """Take the first free card for this process; the same card at every later call.
+
+    ``HABANA_VISIBLE_MODULES`` limits the module ids that the process may use and
+    ``HLS_MODULE_ID`` says which to take; any other free card does instead only
+    while the former is unset, as with the vendor's bridge.
+
+    Raises
+    ------
+    AcquireError
+        All candidates are held by other processes, or there is none.
+    RuntimeError
+        Called in a fork of a process that owns a card, or the cards' directory is unsafe.
+    ValueError
+        An environment variable holds something else than it may.
+    """
+    global _ownership
+    with _serial:
+        if _ownership is None:
+            configuration = Configuration.from_environment()
+            candidates = _candidates(configuration)
+            directory = _directory()
+            _create(directory)
+            _ownership = _take(configuration, candidates, directory)
+        if in_bad_fork():
+            raise RuntimeError(
+                "Cannot re-initialize HPU in forked subprocess. To use HPU with "
+                "multiprocessing, you must use the 'spawn' start method"
+            )
+        return _ownership.card
+
+
+def snapshot() -> list[CardState]:
+    """Read the state of every card of the machine without acquiring any.
+
+    Raises
+    ------
+    RuntimeError
+        The cards' directory is a symbolic link or belongs to somebody else.
+    ValueError
+        An environment variable holds something else than it may.
+    """
+    configuration = Configuration.from_environment()
+    directory = _directory()
+    _check(directory)
+    with _serial:
+        owners = [_owner(_lock_path(directory, module)) for module in range(configuration.count)]
+    return [_state(configuration, directory, module, owner) for module, owner in enumerate(owners)]
+
+
+def _state(
+    configuration: Configuration, directory: Path, module: int, owner: LockHolder | None
+) -> CardState:
+    path = _page_path(directory, module)
+    holder = Holder(module, owner.pid, _command(owner.pid)) if owner else None
+    error = None
+    try:
+        page = read_page(path)
+    except PageError as wrong:
+        page, error = None, str(wrong)
+    # The page of a holder that has only just taken the lock is its predecessor's.
+    if not (page and owner and owner.pid in (0, page.owner_pid)):
+        return CardState(
+            module_id=module,
+            generation=configuration.generation,
+            capacity=configuration.capacity,
+            path=path,
+            holder=holder,
+            error=error,
+        )
+    return CardState(
+        **vars(page.counters),
+        module_id=module,
+        generation=page.device_type.name,
+        capacity=page.capacity,
+        path=path,
+        holder=holder,
+        acquired_ns=page.acquired_ns,
+    )
+
+
+def _candidates(configuration: Configuration) -> list[int]:
+    """Module ids in the order in which to try them."""
+    visible = _module_ids("HABANA_VISIBLE_MODULES")
+    wanted = _module_ids("HLS_MODULE_ID")
+    if wanted is not None and len(wanted) != 1:
+        raise ValueError(
+            f"HLS_MODULE_ID={os.environ['HLS_MODULE_ID']!r} is no module id; "
+            f"write one whole number from 0 to {configuration.count - 1}."
+        )
+    everything = range(configuration.count)
+    if visible is None:
+        first = wanted or []
+        order = first + [module for module in everything if module not in first]
+    elif wanted is None:
+        order = visible
+    else:
+        order = [module for module in wanted if module in visible]
+    candidates = [module for module in order if module in everything]
+    if not candidates:
+        said = [
+            f"{name}={os.environ[name]}"
+            for name in ("HLS_MODULE_ID", "HABANA_VISIBLE_MODULES")
+            if name in os.environ
+        ]
+        raise AcquireError(
+            "synStatus=8 [Device not found] Device acquire failed. No devices found. "
+            f"{' with '.join(said)} leaves none of the module ids "
+            f"0 to {configuration.count - 1} of the simulated cards; unset it or name one of them."
+        )
+    return candidates
+
+
+def _module_ids(variable: str) -> list[int] | None:
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    entries = [entry.strip() for entry in text.split(",")]
+    if not all(entry.isascii() and entry.isdigit() and len(entry) < 10 for entry in entries):
+        raise ValueError(
+            f"{variable}={text!r} is no list of module ids; "
+            f"write whole numbers from 0 to {MOST_CARDS - 1} with commas between, or unset it."
+        )
+    return list(dict.fromkeys(int(entry) for entry in entries))
+
+
+def _take(configuration: Configuration, candidates: Iterable[int], directory: Path) -> _Ownership:
+    holders: list[Holder] = []
+    for module in candidates:
+        path = _lock_path(directory, module)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        if owner := lock_or_holder(lock):
+            holders.append(Holder(module, owner.pid, _command(owner.pid)))
+            os.close(lock)
+            continue
+        page = Page(
+            configuration.capacity,
+            DeviceType[configuration.generation],
+            os.getpid(),
+            time.time_ns(),
+            Counters(),
+        )
+        try:
+            mapping = write_page(_page_path(directory, module), page)
+        except OSError:
+            os.close(lock)
+            raise
+        card = Card(
+            module,
+            configuration.generation,
+            configuration.capacity,
+            mapping,
+            _page_path(directory, module),
+        )
+        status = os.fstat(lock)
+        return _Ownership(card, os.getpid(), (status.st_dev, status.st_ino))
+    raise AcquireError(_busy(holders, configuration), holders)
+
+
+def _busy(holders: Sequence[Holder], configuration: Configuration) -> str:
+    named = ", ".join(
+        f"card {holder.module_id} by process {holder.pid} ({holder.command})"
+        if holder.pid
+        else f"card {holder.module_id} by {holder.command}"
+        for holder in holders
+    )
+    which = "The card that this process may use is" if len(holders) == 1 else "All cards are"
+    mend = "shut down that notebook's kernel or end that process, then try again"
+    if configuration.count < MOST_CARDS:
+        mend += f", or simulate more than {configuration.count} with HPU_MAGIC_CARDS"
+    return f"synStatus=8 [Device not found] Device acquire failed. {which} held ({named}): {mend}."
+
+
+def _owner(path: Path) -> LockHolder | None:
+    """Tell who holds the lock file at `path`; the caller holds `_serial`."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    if acquired() and _ownership and _ownership.lock == (status.st_dev, status.st_ino):
+        return LockHolder(os.getpid())
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return lock_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _command(pid: int) -> str:
+    """Command line of a process in at most 80 characters."""
+    if not pid:
+        return "a process outside this PID namespace"
+    if Path("/proc/self/cmdline").exists():
+        try:
+            line = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "))
+        except (FileNotFoundError, ProcessLookupError):
+            line = ""
+    else:
+        question = ["ps", "-o", "command=", "-p", str(pid)]
+        line = subprocess.run(question, capture_output=True, text=True, check=False).stdout
+    words = line.split()
+    if not words:
+        return "ended meanwhile"
+    line = " ".join([os.path.basename(words[0]), *words[1:]])
+    return line if len(line) <= _COMMAND_LENGTH else line[: _COMMAND_LENGTH - 1] + "…"
+
+
+def _directory() -> Path:
+    chosen = os.environ.get("HPU_MAGIC_CARDS_DIR")
+    if chosen:
+        return Path(chosen)
+    shared = Path("/dev/shm")
+    parent = shared if os.access(shared, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    return parent / f"hpu_magic-{os.getuid()}"
+
+
+def _create(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check(directory)
+
+
+def _check(directory: Path) -> None:
+    """Refuse a directory through which somebody else could decide who owns a card."""
+    try:
+        status = os.lstat(directory)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        wrong = "is not a directory" if not stat.S_ISLNK(status.st_mode) else "is a symbolic link"
+    elif status.st_uid != os.getuid():
+        wrong = f"belongs to user {status.st_uid}, not to you ({os.getuid()})"
+    else:
+        return
+    raise RuntimeError(
+        f"The simulated cards cannot be kept in {directory}, which {wrong}; "
+        "remove it or set HPU_MAGIC_CARDS_DIR to a directory of your own."
+    )
+
+
+def _lock_path(directory: Path, module: int) -> Path:
+    return directory / f"card{module}.lock"
+
+
+def _page_path(directory: Path, module: int) -> Path:
+    return directory / f"card{module}"

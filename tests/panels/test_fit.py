@@ -1,0 +1,316 @@
+"""Fits with a panel: results, the early end, failures and interrupts."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+SETUP = """
+import torch, lightning.pytorch as pl
+class Model(pl.LightningModule):
+    def __init__(self, fail_at=None):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+        self.fail_at = fail_at
+    def training_step(self, batch, index):
+        if self.global_step == self.fail_at:
+            raise ValueError("the data is broken")
+        loss = self.layer(batch[0]).square().mean()
+        self.log("train_loss", loss)
+        return loss
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.layer(batch[0]).square().mean())
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+def loader(rows=64):
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(rows, 8)), 16)
+def make_trainer(**options):
+    options = dict(accelerator="hpu", devices=1, max_epochs=2, logger=False,
+        enable_checkpointing=False, enable_model_summary=False) | options
+    return pl.Trainer(**options)
+trainer, model, data = make_trainer(), Model(), loader()
+"""
+
+
+@pytest.fixture
+def fits(run: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Run a cell in a shell that has `trainer`, `model`, `data`, `Model`, `make_trainer`."""
+    assert run(SETUP).error is None
+    return run
+
+
+def test_line_form_returns_the_result(fits: Callable[[str], Any]) -> None:
+    cell = fits("result = %hpu_fit trainer model data")
+    assert cell.error is None
+    result = fits("result").result
+    assert (result.outcome, result.steps, result.stopped_early) == ("finished", 8, False)
+    assert result.metrics["train_loss"] > 0
+    assert result.peak_memory > 0
+    assert result.steps_per_second > 0
+    assert result.device == "hpu:0 (simulated GAUDI2)"
+
+
+def test_table_ends_the_fit_in_a_terminal(fits: Callable[[str], Any]) -> None:
+    out = fits("%hpu_fit trainer model data").out
+    assert out.count("Fit finished on hpu:0 (simulated GAUDI2)") == 1
+    assert "peak memory" in out
+    assert "steps/s" in out
+
+
+def test_cell_form_gives_every_fit_its_panel(fits: Callable[[str], Any]) -> None:
+    cell = fits("%%hpu_fit -o last\ntrainer.fit(model, data)\nmake_trainer().fit(model, data)\n7")
+    assert cell.error is None
+    assert cell.out.count("Fit finished") == 2
+    assert fits("last.outcome").result == "finished"
+    assert fits("trainer.fit(model, data)").out.count("Fit finished") == 0
+
+
+def test_cell_without_a_fit_says_so(fits: Callable[[str], Any]) -> None:
+    assert "saw no trainer.fit" in fits("%%hpu_fit\n1 + 1").out
+
+
+def test_validation_loss_is_in_the_result_and_in_the_picture(fits: Callable[[str], Any]) -> None:
+    fits("result = %hpu_fit trainer model pair" if fits("pair = data, loader()") else "")
+    result = fits("result").result
+    assert "val_loss" in result.metrics
+    assert "validation" in result.picture
+
+
+def test_panel_is_removed_from_the_trainer(fits: Callable[[str], Any]) -> None:
+    fits("before = list(trainer.callbacks)")
+    fits("%hpu_fit trainer model data")
+    assert fits("trainer.callbacks == before").result
+    assert fits("trainer.progress_bar_callback.is_enabled").result
+
+
+def test_function_twin_fits(fits: Callable[[str], Any]) -> None:
+    assert fits("import hpu_magic; r = hpu_magic.fit(trainer, model, data)").error is None
+    assert fits("r.outcome").result == "finished"
+
+
+def test_fit_on_the_cpu_shows_no_device_memory(fits: Callable[[str], Any]) -> None:
+    fits("cpu = make_trainer(accelerator='cpu')\nresult = %hpu_fit cpu model data")
+    result = fits("result").result
+    assert (result.device, result.peak_memory) == ("cpu", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("%hpu_fit", "takes two or three names"),
+        ("%hpu_fit trainer", "takes two or three names"),
+        ("%hpu_fit trainr model", "There is no variable 'trainr': did you mean 'trainer'"),
+        ("%hpu_fit model trainer", "fit needs a Lightning Trainer first, not a Model"),
+        ("%hpu_fit trainer data", "fit needs a LightningModule to train, not a DataLoader"),
+        ("%hpu_fit trainer model --interval 0", "every 0.02 to 60 seconds, not every 0"),
+        ("%hpu_fit trainer model --fast", "no option '--fast'"),
+        ("%%hpu_fit trainer\npass", "takes no names"),
+    ],
+)
+def test_wrong_input_gets_one_sentence(
+    fits: Callable[[str], Any], line: str, sentence: str
+) -> None:
+    cell = fits(line)
+    assert type(cell.error).__name__ == "UsageError"
+    assert sentence in str(cell.error)
+    assert "Traceback" not in cell.out + cell.err
+
+
+def test_failure_names_the_step_and_keeps_the_users_traceback(fits: Callable[[str], Any]) -> None:
+    cell = fits("%hpu_fit trainer Broken data" if fits("Broken = Model(fail_at=5)") else "")
+    assert isinstance(cell.error, ValueError)
+    assert "Fit failed on hpu:0 (simulated GAUDI2) in epoch 2 of 2, batch 2 of 4" in cell.out
+    assert "ValueError: the data is broken" in cell.out
+    assert fits("import hpu_magic; hpu_magic.fit(trainer, Model(), data).outcome").error is None
+
+
+def test_stop_ends_the_fit_after_the_current_batch(fits: Callable[[str], Any], shell: Any) -> None:
+    from hpu_magic.lightning.monitor import FitMonitorBase
+
+    def press_at_step_five(monitor: Any) -> None:
+        class Press(shell.user_ns["pl"].Callback):  # type: ignore[name-defined]
+            def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+                if trainer.global_step == 5:
+                    found = [c for c in trainer.callbacks if isinstance(c, FitMonitorBase)]
+                    found[0]._stop.set()
+
+        shell.user_ns["press"] = Press()
+
+    press_at_step_five(None)
+    fits("long = make_trainer(max_epochs=1000, min_epochs=900, callbacks=[press])")
+    fits("result = %hpu_fit long model data")
+    result = fits("result").result
+    assert (result.outcome, result.stopped_early, result.steps) == ("stopped", True, 6)
+    assert result.where == "epoch 2 of 1000, batch 2 of 4"
+    assert fits("long.fit_loop.min_epochs").result == 900
+
+
+def test_stop_is_heard_at_once_though_the_next_report_is_far(
+    fits: Callable[[str], Any], shell: Any
+) -> None:
+    from hpu_magic.lightning.monitor import FitMonitorBase
+
+    class Press(shell.user_ns["pl"].Callback):  # type: ignore[name-defined]
+        at = None
+
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            [monitor] = [c for c in trainer.callbacks if isinstance(c, FitMonitorBase)]
+            if self.at is None and monitor.on_train_batch_end is None:
+                self.at = trainer.global_step
+                monitor.stop()
+
+    press = shell.user_ns["press"] = Press()
+    fits("long = make_trainer(max_epochs=100_000, callbacks=[press], max_time={'seconds': 20})")
+    fits("result = %hpu_fit --interval 0.5 long model data")
+    result = fits("result").result
+    assert press.at is not None
+    assert (result.outcome, result.steps) == ("stopped", press.at + 1)
+
+
+def test_interrupt_releases_the_memory_and_leaves_the_device_usable(
+    fits: Callable[[str], Any], shell: Any, torch: Any
+) -> None:
+    before = torch.hpu.memory_allocated()
+
+    class Interrupt(shell.user_ns["pl"].Callback):  # type: ignore[name-defined]
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    shell.user_ns["interrupt"] = Interrupt()
+    fits("long = make_trainer(max_epochs=1000, callbacks=[interrupt])")
+    handler = signal.getsignal(signal.SIGINT)
+    cell = fits("%hpu_fit long model data")
+    assert isinstance(cell.error, KeyboardInterrupt)
+    assert "Fit interrupted on hpu:0 (simulated GAUDI2) in epoch 1 of 1000" in cell.out
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert torch.hpu.memory_allocated() == before
+    assert fits("%hpu_fit trainer model data").error is None
+
+
+def test_a_full_card_releases_the_memory_and_leaves_the_device_usable(
+    fits: Callable[[str], Any], torch: Any
+) -> None:
+    before = torch.hpu.memory_allocated()
+    fits(
+        """
+        class Greedy(Model):
+            def on_train_start(self):
+                self.kept = []
+            def training_step(self, batch, index):
+                self.kept.append(batch[0] * 2)
+                if self.global_step == 3:
+                    self.kept.append(torch.empty(1 << 40, dtype=torch.uint8, device="hpu"))
+                return super().training_step(batch, index)
+        greedy = Greedy()
+        """
+    )
+    cell = fits(
+        "try:\n    %hpu_fit trainer greedy data\nexcept RuntimeError as full: said = str(full)"
+    )
+    assert "Fit failed on hpu:0 (simulated GAUDI2) in epoch 1 of 2, batch 4 of 4" in cell.out
+    said = fits("said").result
+    assert "MODULE:PT_DEVMEM Allocation failed for size::1099511627776" in said
+    assert fits("{str(p.device) for p in greedy.parameters()}").result == {"cpu"}
+    fits("import gc; gc.collect()")  # what the error's traceback held
+    kept = fits("sum(one.nbytes for one in greedy.kept)").result
+    assert torch.hpu.memory_allocated() - before == kept > 0
+    fits("greedy.kept.clear()")
+    assert torch.hpu.memory_allocated() == before
+    assert fits("%hpu_fit trainer model data").error is None
+
+
+def test_losses_are_read_at_the_panels_rate_not_at_every_step(
+    fits: Callable[[str], Any], shell: Any
+) -> None:
+    from hpu_magic.runtime.measure.sampler import sampler
+
+    start = sampler().cursor("train")
+    fits("many = make_trainer(max_epochs=100)\nresult = %hpu_fit --interval 1 many model data")
+    result = fits("result").result
+    assert result.steps == 400
+    reads = sampler().cursor("train") - start
+    assert 1 <= reads <= math.ceil(result.seconds) + 1
+
+
+def test_losses_are_read_though_validations_come_faster_than_the_panels_rate(
+    fits: Callable[[str], Any], shell: Any
+) -> None:
+    from hpu_magic.runtime.measure.sampler import sampler
+
+    losses, paces = sampler().cursor("train"), sampler().cursor("speed")
+    fits("many = make_trainer(max_epochs=100_000, max_time={'seconds': 1.5})")
+    fits("import hpu_magic; model.val_dataloader = loader")
+    fits("result = hpu_magic.fit(many, model, data)")
+    result = fits("result").result
+    assert result.steps > 100  # epochs of four steps and a validation
+    assert "val_loss" in result.metrics
+    read, _ = sampler().read("train", losses)
+    paced, _ = sampler().read("speed", paces)
+    assert len(read["time"]) >= 9
+    assert read["time"][-1] - read["time"][0] > 0.6
+    assert min(paced["steps_per_second"]) > 0.2 * result.steps_per_second
+
+
+def test_nested_observation_shows_one_panel(fits: Callable[[str], Any]) -> None:
+    cell = fits("import hpu_magic")
+    cell = fits("%%hpu_fit\nhpu_magic.fit(trainer, model, data)\nNone")
+    assert cell.out.count("Fit finished") == 1
+
+
+def test_no_thread_stays_behind(fits: Callable[[str], Any]) -> None:
+    fits("%hpu_fit trainer model data")
+    deadline = threading.Event()
+    for _ in range(100):
+        if not [t for t in threading.enumerate() if t.name == "hpu-sampler"]:
+            break
+        deadline.wait(0.05)
+    assert not [t for t in threading.enumerate() if t.name == "hpu-sampler"]
+
+
+def test_script_prints_only_the_table_where_there_is_no_terminal() -> None:
+    program = f"import hpu_magic.lightning\n{SETUP}\nimport hpu_magic\n" + (
+        "hpu_magic.fit(trainer, model, data)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=180
+    )
+    assert done.stdout.startswith("Fit finished on hpu:0 (simulated GAUDI2)")
+    assert "\r" not in done.stdout
+
+
+def test_terminal_shows_one_line_of_progress_with_the_time_left() -> None:
+    slow = """
+import time
+class Slow(pl.Callback):
+    def on_train_batch_end(self, *step):
+        time.sleep(0.4)
+trainer.callbacks.append(Slow())
+hpu_magic.fit(trainer, model, data)
+"""
+    program = f"import hpu_magic.lightning\n{SETUP}\nimport hpu_magic\n{slow}"
+    ours, theirs = pty.openpty()
+    fit = subprocess.Popen([sys.executable, "-c", program], stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # raised where the other end is closed
+        while piece := os.read(ours, 65536):
+            shown += piece
+    os.close(ours)
+    assert fit.wait(180) == 0, fit.stderr.read().decode()
+    progress, table = shown.decode().split("Fit finished on hpu:0")
+    assert re.search(r"\rTraining Model: epoch 1 of 2, .*about \d+ s left", progress), progress
+    assert progress.endswith("\r")
+    assert "\n" not in progress
+    assert "\r" not in table.replace("\r\n", "\n")

@@ -1,0 +1,134 @@
+"""%hpu_flags and %hpu_release."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from IPython.core.error import UsageError
+
+import hpu_magic
+from hpu_magic.runtime.execution.flags import READ, documented
+from hpu_magic.runtime.start import restart
+
+IPYTHON = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+for source in {cells!r}:
+    shell.run_cell(source, store_history=True)
+"""
+
+
+@pytest.fixture
+def notebook(script, tmp_path):
+    """Run cells in a fresh process of the same notebook."""
+
+    def run_cells(*cells, **environment):
+        name = str(tmp_path / "work.ipynb")
+        return script(IPYTHON.format(cells=list(cells)), JPY_SESSION_NAME=name, **environment)
+
+    return run_cells
+
+
+def test_every_flag_is_complete_and_its_default_is_a_value_it_takes():
+    assert len(documented()) >= 100
+    for flag in documented().values():
+        assert flag.read in READ
+        assert flag.meaning.endswith(".")
+        if flag.default:
+            flag.check(flag.default)
+
+
+def test_all_flags_are_listed_with_default_meaning_and_reader(run, torch):
+    cell = run("%hpu_flags")
+    assert "simulated" in cell.out
+    assert len(cell.result.lines()) == len(documented())
+    [line] = [one for one in cell.out.splitlines() if "PT_HPU_PLACE_ON_CPU" in one]
+    assert "at import" in line
+    assert "fall back to the CPU" in line
+
+
+def test_beginning_of_a_name_shows_all_that_begin_so(run):
+    names = [flag.name for flag in run("%hpu_flags PT_HPU_METRICS").result.flags]
+    assert "PT_HPU_METRICS_FILE" in names
+    assert all(name.startswith("PT_HPU_METRICS") for name in names)
+
+
+def test_flag_set_too_late_is_remembered_and_the_restart_offered(run, torch, forgetful):
+    cell = run("%hpu_flags PT_HPU_ENABLE_CACHE_METRICS=1")
+    assert "not set (1 after a restart)" in cell.out
+    assert "%hpu_flags --restart" in cell.out
+    assert restart.recall() == {"PT_HPU_ENABLE_CACHE_METRICS": "1"}
+    assert "PT_HPU_ENABLE_CACHE_METRICS" not in os.environ
+    assert run("%hpu_flags PT_HPU_ENABLE_CACHE_METRICS=").result.pending == {}
+    assert restart.recall() == {}
+
+
+def test_flag_set_in_time_is_set_and_kept_for_the_next_start(notebook):
+    read = "import os; print('has', os.environ['PT_HPU_MAX_COMPOUND_OP_SIZE'])"
+    out = notebook("%load_ext hpu_magic", "%hpu_flags PT_HPU_MAX_COMPOUND_OP_SIZE=7", read)
+    assert "is in time" in out
+    assert "has 7" in out
+    again = notebook("%load_ext hpu_magic", read, "import torch", "%hpu_flags PT_HPU_MAX_COMP")
+    assert "Remembered for this notebook: PT_HPU_MAX_COMPOUND_OP_SIZE=7" in again
+    assert "has 7" in again
+    assert "after a restart" not in again
+
+
+def test_what_came_after_the_import_is_not_shown_as_in_force(notebook):
+    out = notebook(
+        "%load_ext hpu_magic",
+        "import torch, os",
+        "os.environ['PT_HPU_MAX_COMPOUND_OP_SIZE'] = '9'",
+        "r = %hpu_flags PT_HPU_MAX_COMPOUND_OP_SIZE",
+        "print('value', r.values.get('PT_HPU_MAX_COMPOUND_OP_SIZE'))",
+    )
+    assert "value None" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("PT_HPU_LAZY_MODES=1", "did you mean 'PT_HPU_LAZY_MODE'"),
+        ("PT_HPU_LAZY_MODE=yes", "give 0 or 1"),
+        ("PT_HPU_PRINT_STATS=maybe", "give 1 or 0"),
+        ("HLS_MODULE_ID=one", "give a whole number"),
+        ("HABANA_VISIBLE_DEVICES=0", "docker run -e HABANA_VISIBLE_DEVICES=0"),
+        ("=1", "names no flag"),
+        ("PT_HPU=1", "no documented flag"),
+    ],
+)
+def test_wrong_flag_or_value_is_refused_and_changes_nothing(run, line, sentence):
+    before = dict(os.environ)
+    cell = run(f"%hpu_flags {line}")
+    assert isinstance(cell.error, UsageError)
+    assert sentence in cell.err
+    assert dict(os.environ) == before
+    assert restart.recall() == {}
+
+
+def test_script_is_told_to_start_with_the_flag(script):
+    code = """
+    import hpu_magic, torch
+    try:
+        hpu_magic.flags("PT_HPU_SYNC_LAUNCH", "1")
+    except ValueError as refused:
+        print(refused)
+    """
+    assert "start python with PT_HPU_SYNC_LAUNCH=1" in script(code, simulated=True)
+
+
+def test_release_explains_that_it_means_a_restart(run, torch, shell):
+    shell.user_ns["x"] = torch.ones(1024, device="hpu")
+    cell = run("%hpu_release")
+    assert cell.result.held
+    assert "%hpu_release --restart" in cell.out
+    assert "simulated" in cell.out
+    refused = run("%hpu_release --restart")
+    assert "restart the kernel by hand" in refused.err
+    assert hpu_magic.release().in_use >= 4096
+
+
+def test_nothing_is_released_where_nothing_is_held(notebook):
+    out = notebook("%load_ext hpu_magic", "import torch", "%hpu_release --restart")
+    assert "nothing to release" in out

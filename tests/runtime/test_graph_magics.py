@@ -1,0 +1,251 @@
+"""%%hpu_graph, %hpu_replay, %hpu_graphs and %hpu_wrap."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.error import UsageError
+
+from hpu_magic.runtime.start import restart
+
+
+def test_eager_mode_is_told_that_graphs_need_lazy_mode_and_offered_the_restart(run, shell, torch):
+    shell.user_ns["x"] = torch.ones(3, device="hpu")
+    for source in ("%%hpu_graph step --inputs x\ny = x + 1", "%hpu_wrap model"):
+        shell.user_ns["model"] = torch.nn.Linear(2, 2).to("hpu")
+        cell = run(source)
+        assert isinstance(cell.error, UsageError)
+        assert "HPU Graphs need lazy mode, and eager is loaded" in cell.err
+        assert "%hpu_mode lazy --restart" in cell.err
+        assert "y" not in shell.user_ns
+    assert restart.recall() == {}
+
+
+def test_restart_option_remembers_lazy_mode(run, torch, forgetful):
+    cell = run("%%hpu_graph step --restart\ny = 1")
+    assert "restart the kernel by hand" in cell.err
+    assert restart.recall() == {"PT_HPU_LAZY_MODE": "1"}
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("%%hpu_graph 1st\npass", "'1st' cannot be a variable"),
+        ("%hpu_replay missing", "There is no graph 'missing'"),
+        ("%hpu_graphs --drop missing", "There is no graph 'missing'"),
+        ("%hpu_wrap number", "A int cannot be wrapped"),
+        ("%hpu_wrap model", "move it with %hpu_to first"),
+        ("%hpu_wrap model --train --infer", "leave out one of them"),
+        ("%hpu_wrap model --max-graphs 0", "--max-graphs is 0"),
+    ],
+)
+def test_wrong_input_is_refused_in_a_sentence(run, shell, torch, source, sentence):
+    shell.user_ns.update(number=3, model=torch.nn.Linear(1, 1))
+    if "--max-graphs" in source:
+        shell.user_ns["model"].to("hpu")
+    cell = run(source)
+    assert isinstance(cell.error, UsageError)
+    assert sentence in cell.err
+    assert cell.err.count("\n") == 1
+
+
+def test_without_captures_the_list_says_how_to_make_one(run):
+    assert "%%hpu_graph NAME captures a cell" in run("%hpu_graphs").out
+
+
+@pytest.fixture
+def step(lazy):
+    """A captured cell, y = 2 x + 1."""
+    lazy("x = torch.arange(6.0).reshape(2, 3).to('hpu')")
+    answer = lazy("%%hpu_graph step --inputs x\nz = x * 2\ny = z + 1")
+    assert not answer.error
+    return answer
+
+
+def test_capture_shows_operations_memory_inputs_and_outputs(lazy, step):
+    assert "Graph step captured on hpu:0 (simulated GAUDI2)" in step.text
+    assert "mul.Tensor x1" in step.text
+    assert "x (2, 3)" in step.text
+    assert lazy.value("y.cpu().tolist()") == [[1, 3, 5], [7, 9, 11]]
+
+
+def test_outputs_are_the_graphs_own_tensors(lazy, step):
+    lazy("own = y")
+    lazy("x = x + 1\n%hpu_replay step")
+    assert lazy.value("own is y")
+    assert lazy.value("y.cpu().tolist()") == [[3, 5, 7], [9, 11, 13]]
+    lazy("y = None\n%hpu_replay step -n 3")
+    assert lazy.value("y is own")
+
+
+def test_input_changed_in_place_is_replayed(lazy, step):
+    lazy("x.fill_(4.0)\nreport = %hpu_replay step")
+    assert lazy.value("y.cpu().tolist()") == [[9] * 3] * 2
+    assert lazy.value("report.copied") == []
+
+
+def test_replays_are_counted_and_memory_does_not_move(lazy, step):
+    lazy("%hpu_replay step\nbefore = torch.hpu.memory_allocated()")
+    answer = lazy("report = %hpu_replay step -n 100\nreport")
+    assert "replayed 100 times" in answer.text
+    assert lazy.value("[report.grown, torch.hpu.memory_allocated() - before]") == [0, 0]
+    listed = lazy("%hpu_graphs")
+    assert "101" in listed.text
+    assert "step" in listed.text
+
+
+@pytest.mark.parametrize(
+    ("new", "sentence"),
+    [
+        (
+            "torch.ones(4, 3, device='hpu')",
+            "now has shape (4, 3), but was captured with shape (2, 3)",
+        ),
+        ("torch.ones(2, 3, device='hpu').int()", "captured with dtype torch.float32"),
+        ("torch.ones(2, 3)", "now has device cpu, but was captured with device hpu:0"),
+        ("7", "'x' of graph step is now a int"),
+    ],
+)
+def test_input_that_does_not_fit_is_refused_and_nothing_is_replayed(lazy, step, new, sentence):
+    lazy(f"kept = y.clone()\nx = {new}")
+    answer = lazy("%hpu_replay step")
+    assert "UsageError" in answer.text
+    assert sentence in answer.text
+    assert lazy.value("torch.equal(kept, y)")
+
+
+def test_host_read_is_refused_with_line_operation_and_mend(lazy, step):
+    answer = lazy("%%hpu_graph bad --inputs x --warmup 0\nz = x * 2\nvalue = z.sum().item()")
+    assert "RuntimeError" in answer.error
+    assert "line 3" in answer.text
+    assert "value = z.sum().item()" in answer.text
+    assert "_local_scalar_dense" in answer.text
+    assert "read the graph's outputs after it" in answer.text
+    assert "site-packages" not in answer.error
+    assert "bad" not in lazy("%hpu_graphs").text
+
+
+def test_shape_that_depends_on_values_is_refused_with_its_line(lazy, step):
+    answer = lazy("%%hpu_graph bad --inputs x --warmup 0\nz = x * 2\n\nkept = z[z > 1]")
+    assert "RuntimeError" in answer.error
+    assert "kept = z[z > 1]" in answer.text
+    assert "line 4" in answer.text
+    assert "torch.where" in answer.text
+
+
+def test_line_inside_the_users_function_is_named_too(lazy, step):
+    lazy("def biggest(value):\n    return value.max().item()")
+    answer = lazy("%%hpu_graph bad --inputs x --warmup 0\ntop = biggest(x)")
+    assert "top = biggest(x)" in answer.text
+    assert "return value.max().item()" in answer.text
+
+
+def test_after_a_refusal_the_device_works_and_the_older_graph_is_kept(lazy, step):
+    lazy("%%hpu_graph step --inputs x --warmup 0\nvalue = x.sum().item()")
+    assert lazy.value("(x * 2).sum().item()") == 30
+    lazy("x = x + 1\n%hpu_replay step")
+    assert lazy.value("y.cpu().tolist()") == [[3, 5, 7], [9, 11, 13]]
+
+
+def test_error_of_the_user_ends_the_capture(lazy, step):
+    answer = lazy("%%hpu_graph bad --inputs x --warmup 0\nz = x * 2\n1 / 0")
+    assert "ZeroDivisionError" in answer.error
+    assert "was not captured" not in answer.text
+    assert lazy.value("torch.hpu.is_current_stream_capturing()") is False
+
+
+def test_cell_without_device_work_is_refused(lazy):
+    answer = lazy("%%hpu_graph nothing\nnumber = 3")
+    assert "does nothing on the device" in answer.text
+    assert "There is no graph" in lazy("%hpu_replay nothing").text
+
+
+def test_training_step_trains_at_each_replay(lazy):
+    lazy(
+        "torch.manual_seed(0)\nmodel = nn.Linear(4, 1).to('hpu')\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.05)\n"
+        "data = torch.randn(64, 4).to('hpu')\ntarget = data.sum(1, keepdim=True)"
+    )
+    answer = lazy(
+        "%%hpu_graph train --inputs data,target\noptimizer.zero_grad(set_to_none=False)\n"
+        "loss = nn.functional.mse_loss(model(data), target)\nloss.backward()\noptimizer.step()"
+    )
+    assert not answer.error
+    first = lazy.value("loss.item()")
+    lazy("%hpu_replay train -n 200")
+    assert lazy.value("loss.item()") < 0.01 * first
+
+
+def test_warmup_runs_come_before_the_capture(lazy):
+    lazy("calls = []\nx = torch.ones(2, device='hpu')")
+    lazy("%%hpu_graph counted --inputs x --warmup 3\ncalls.append(1)\ny = x + 1")
+    assert lazy.value("len(calls)") == 4
+    lazy("%hpu_replay counted -n 5")
+    assert lazy.value("len(calls)") == 4
+
+
+def test_dropped_graph_is_forgotten(lazy, step):
+    assert "step" not in lazy("%hpu_graphs --drop step").text
+    assert "There is no graph 'step'" in lazy("%hpu_replay step").text
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("%%hpu_graph g --inputs missing", "There is no variable 'missing'"),
+        ("%%hpu_graph g --inputs number", "'number' is a int"),
+        ("%%hpu_graph g --inputs host", "type %hpu_to host first"),
+        ("%%hpu_graph g --warmup -1", "--warmup is -1"),
+    ],
+)
+def test_wrong_capture_is_refused_before_the_cell_runs(lazy, line, sentence):
+    lazy("number, host, ran = 3, torch.ones(2), False")
+    answer = lazy(f"{line}\nran = True")
+    assert sentence in answer.text
+    assert lazy.value("ran") is False
+
+
+def test_replay_count_below_one_is_refused(lazy, step):
+    assert "-n is 0" in lazy("%hpu_replay step -n 0").text
+
+
+def test_wrapped_model_gives_the_same_results(lazy):
+    lazy("torch.manual_seed(0)\nmodel = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).to('hpu').eval()")
+    lazy("x = torch.randn(3, 4).to('hpu')\nwith torch.no_grad(): expected = model(x).clone()")
+    answer = lazy("%hpu_wrap model --infer --sample x")
+    assert "wrapped in HPU Graphs for inference" in answer.text
+    assert "wrap_in_hpu_graph" in answer.text
+    lazy("with torch.no_grad(): result = model(x)")
+    assert lazy.value("torch.allclose(result.cpu(), expected.cpu())")
+    assert "wrapped already, for inference" in lazy("%hpu_wrap model --train").text
+
+
+@pytest.mark.parametrize("how", ["--train", "--train --sample data"])
+def test_model_wrapped_for_training_trains(lazy, how):
+    lazy(
+        "torch.manual_seed(0)\nmodel = nn.Linear(4, 1).to('hpu')\n"
+        "data = torch.randn(64, 4).to('hpu')"
+    )
+    answer = lazy(f"%hpu_wrap model {how}")
+    assert "for training" in answer.text
+    lazy(
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.05)\n"
+        "target = data.sum(1, keepdim=True)\nlosses = []\n"
+        "for _ in range(60):\n"
+        "    optimizer.zero_grad(set_to_none=False)\n"
+        "    loss = nn.functional.mse_loss(model(data), target)\n"
+        "    loss.backward()\n    htcore.mark_step()\n"
+        "    optimizer.step()\n    htcore.mark_step()\n"
+        "    losses.append(loss.item())"
+    )
+    first, last = lazy.value("[losses[0], losses[-1]]")
+    assert last < 0.1 * first
+
+
+def test_plain_functions(lazy):
+    lazy(
+        "import hpu_magic\nx = torch.ones(3, device='hpu')\n"
+        "graph = hpu_magic.graph(lambda value: value * 3, x, name='tripled')\n"
+        "hpu_magic.replay('tripled', 2, input0=x + 1)"
+    )
+    assert lazy.value("graph.outputs['result'].cpu().tolist()") == [6, 6, 6]
+    assert lazy.value("graph.replays") == 2

@@ -1,0 +1,137 @@
+"""The sampler: bounded series, a thread only while somebody looks, and no card taken."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hpu_magic.runtime.measure.sampler import RingBuffer, Sampler
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_ring_buffer_keeps_the_newest_rows_in_order() -> None:
+    buffer = RingBuffer(("time", "value"), capacity=4)
+    for index in range(6):
+        buffer.append(index, 10 * index)
+    rows, cursor = buffer.since(0)
+    assert rows == {"time": [2, 3, 4, 5], "value": [20, 30, 40, 50]}
+    buffer.append(6, 60)
+    assert buffer.since(cursor)[0] == {"time": [6], "value": [60]}
+    assert len(buffer) == 4
+
+
+def test_ring_buffer_refuses_a_row_of_another_width() -> None:
+    with pytest.raises(ValueError, match="has 2 values"):
+        RingBuffer(("time", "value")).append(1.0)
+
+
+def test_values_are_read_once_by_each_reader() -> None:
+    sampler = Sampler()
+    sampler.record("train", loss=2.0)
+    rows, cursor = sampler.read("train")
+    assert rows["loss"] == [2.0]
+    sampler.record("train", loss=1.0)
+    assert sampler.read("train", cursor)[0]["loss"] == [1.0]
+    assert sampler.read("train")[0]["loss"] == [2.0, 1.0]
+
+
+def test_series_refuses_other_values_than_it_was_begun_with() -> None:
+    sampler = Sampler()
+    sampler.record("train", loss=2.0)
+    with pytest.raises(ValueError, match="'train' has the values"):
+        sampler.record("train", accuracy=0.5)
+
+
+def test_marks_do_not_grow_without_bound() -> None:
+    sampler = Sampler(capacity=10)
+    for index in range(25):
+        sampler.mark("epoch", str(index))
+    marks, cursor = sampler.marks()
+    assert [mark.text for mark in marks] == [str(index) for index in range(15, 25)]
+    assert sampler.marks(cursor)[0] == []
+
+
+def test_thread_lives_as_long_as_somebody_subscribes() -> None:
+    sampler = Sampler()
+    ticks: list[float] = []
+    first = sampler.subscribe(lambda _: ticks.append(time.monotonic()), rate=50)
+    second = sampler.subscribe(rate=1)
+    wait_until(lambda: len(ticks) > 3)
+    first.close()
+    assert sampler.running
+    second.close()
+    wait_until(lambda: not sampler.running)
+    assert not [t for t in threading.enumerate() if t.name == "hpu-sampler" and t.is_alive()]
+    again = sampler.subscribe(rate=50)
+    assert sampler.running
+    again.close()
+
+
+def test_rate_is_bounded() -> None:
+    sampler = Sampler()
+    ticks: list[float] = []
+    with sampler.subscribe(lambda _: ticks.append(time.monotonic()), rate=10):
+        time.sleep(1.0)
+    assert 2 <= len(ticks) <= 12
+
+
+@pytest.mark.parametrize("rate", [0, -1, 51, float("nan"), float("inf")])
+def test_rate_out_of_range_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match="above 0 and at most 50"):
+        Sampler().subscribe(rate=rate)
+
+
+def test_broken_panel_is_taken_off_and_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    sampler = Sampler()
+    ticks: list[int] = []
+
+    def broken(_: Sampler) -> None:
+        raise ZeroDivisionError
+
+    with caplog.at_level(logging.ERROR), sampler.subscribe(lambda _: ticks.append(1), rate=50):
+        sampler.subscribe(broken, rate=50)
+        wait_until(lambda: len(ticks) > 5)
+    assert caplog.text.count("no longer updates") == 1
+
+
+def test_memory_in_use_is_sampled(torch: Any) -> None:
+    kept = torch.zeros(1 << 20, device="hpu")
+    sampler = Sampler()
+    with sampler.subscribe(rate=50):
+        wait_until(lambda: sampler.last("memory") is not None)
+    row = sampler.last("memory")
+    assert row is not None
+    assert row["in_use"] >= kept.nbytes
+    assert row["peak"] >= row["in_use"]
+    assert row["limit"] == torch.hpu.memory_stats()["Limit"]
+
+
+def test_sampling_takes_no_card_and_imports_no_torch() -> None:
+    program = """
+import sys, time
+from hpu_magic import backend
+backend.activate()
+from hpu_magic.runtime.measure.sampler import sampler
+assert "torch" not in sys.modules
+with sampler().subscribe(rate=50):
+    time.sleep(0.2)
+    assert "torch" not in sys.modules
+    import torch
+    time.sleep(0.2)
+assert not torch.hpu.is_initialized()
+assert sampler().last("memory") is None
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

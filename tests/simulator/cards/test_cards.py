@@ -1,0 +1,500 @@
+"""The driver of the simulated cards, driven by real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from hpu_magic.simulator import cards
+from hpu_magic.simulator.cards import Configuration
+from hpu_magic.simulator.cards.page import COUNTERS, COUNTERS_OFFSET
+
+GIB = 1 << 30
+HOLD = """
+    import sys
+    from hpu_magic.simulator import cards
+    card = cards.acquire()
+    print(card.module_id, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    """One simulated card in a directory that no other process uses."""
+    for name in ("HPU_MAGIC_GENERATION", "HPU_MAGIC_MEMORY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path / "cards"))
+    monkeypatch.setenv("HPU_MAGIC_CARDS", "1")
+    return tmp_path / "cards"
+
+
+@pytest.fixture
+def start():
+    """Start Python processes that end with the test."""
+    running = []
+
+    def start_process(code, **environ):
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environ},
+        )
+        running.append(process)
+        return process
+
+    yield start_process
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run(start):
+    """Run Python code in a process of its own and return its output, or its error's text."""
+
+    def run_process(code, **environ):
+        out, err = start(code, **environ).communicate(timeout=60)
+        return out.strip() or err.strip().splitlines()[-1]
+
+    return run_process
+
+
+def acquire_message(run, **environ):
+    return run("from hpu_magic.simulator import cards; cards.acquire()", **environ)
+
+
+def card_taken(run, **environ):
+    return run("from hpu_magic.simulator import cards; print(cards.acquire().module_id)", **environ)
+
+
+# Configuration
+
+
+def test_default_is_eight_gaudi2_cards_of_96_gib():
+    assert Configuration.from_environment({}) == Configuration("GAUDI2", 8, 96 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("generation", "name", "capacity"),
+    [("gaudi", "GAUDI", 32), ("GAUDI2", "GAUDI2", 96), ("Gaudi3", "GAUDI3", 128)],
+)
+def test_generation_sets_name_and_nominal_memory(generation, name, capacity):
+    read = Configuration.from_environment({"HPU_MAGIC_GENERATION": generation})
+    assert (read.generation, read.capacity) == (name, capacity * GIB)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("96GiB", 96 * GIB),
+        ("512 mib", 512 << 20),
+        ("1.5GiB", 3 * GIB // 2),
+        ("64KiB", 65536),
+        ("1000000", 1_000_000),
+    ],
+)
+def test_memory_is_read_with_its_unit(text, size):
+    assert Configuration.from_environment({"HPU_MAGIC_MEMORY": text}).capacity == size
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HPU_MAGIC_GENERATION", "gaudi4"),
+        ("HPU_MAGIC_GENERATION", ""),
+        ("HPU_MAGIC_CARDS", "0"),
+        ("HPU_MAGIC_CARDS", "9"),
+        ("HPU_MAGIC_CARDS", "two"),
+        ("HPU_MAGIC_CARDS", "1.0"),
+        ("HPU_MAGIC_MEMORY", ""),
+        ("HPU_MAGIC_MEMORY", "0"),
+        ("HPU_MAGIC_MEMORY", "-1GiB"),
+        ("HPU_MAGIC_MEMORY", "96GB"),
+        ("HPU_MAGIC_MEMORY", "nan"),
+        ("HPU_MAGIC_MEMORY", "9" * 5000),
+        ("HPU_MAGIC_MEMORY", "9999999999TiB"),
+    ],
+)
+def test_wrong_variable_is_refused_by_name_and_value(variable, value):
+    with pytest.raises(ValueError, match=variable) as refusal:
+        Configuration.from_environment({variable: value})
+    assert repr(value) in str(refusal.value)
+    assert "write" in str(refusal.value)
+
+
+def test_device_count_follows_the_environment(monkeypatch):
+    monkeypatch.setenv("HPU_MAGIC_CARDS", "3")
+    assert cards.device_count() == 3
+
+
+# Ownership
+
+
+def test_import_touches_no_torch_and_no_file(run, directory):
+    assert run("import sys, hpu_magic.simulator.cards; print('torch' in sys.modules)") == "False"
+    assert not directory.exists()
+
+
+def test_each_process_gets_the_next_free_card(start):
+    environ = {"HPU_MAGIC_CARDS": "2"}
+    first, second = (start(HOLD, **environ) for _ in range(2))
+    assert {first.stdout.readline(), second.stdout.readline()} == {"0\n", "1\n"}
+
+
+def test_two_processes_racing_for_one_card_leave_one_owner(run):
+    outcome = run("""
+        import os
+        from hpu_magic.simulator import cards
+
+        def race():
+            gate, opened = os.pipe()
+            hold, end = os.pipe()
+            result, answer = os.pipe()
+            children = []
+            for _ in range(2):
+                child = os.fork()
+                if not child:
+                    os.close(opened), os.close(end)
+                    os.read(gate, 1)
+                    try:
+                        cards.acquire()
+                        os.write(answer, b"o")
+                    except cards.AcquireError:
+                        os.write(answer, b"b")
+                    os.read(hold, 1)
+                    os._exit(0)
+                children.append(child)
+            os.close(opened)
+            seen = b""
+            while len(seen) < 2:
+                seen += os.read(result, 2)
+            os.close(end)
+            for child in children:
+                os.waitpid(child, 0)
+            for descriptor in (gate, hold, result, answer):
+                os.close(descriptor)
+            return "".join(sorted(seen.decode()))
+
+        print(sorted({race() for _ in range(200)}))
+    """)
+    assert outcome == "['bo']"
+
+
+def test_threads_racing_for_a_card_get_the_same_one(run):
+    outcome = run(
+        """
+        import threading
+        from hpu_magic.simulator import cards
+        barrier = threading.Barrier(16)
+        got = []
+        def take():
+            barrier.wait()
+            got.append(cards.acquire())
+            cards.snapshot()
+        threads = [threading.Thread(target=take) for _ in range(16)]
+        [thread.start() for thread in threads], [thread.join() for thread in threads]
+        held = [state.module_id for state in cards.snapshot() if state.holder]
+        print(len({id(card) for card in got}), held)
+        """,
+        HPU_MAGIC_CARDS="8",
+    )
+    assert outcome == "1 [0]"
+
+
+def test_snapshot_in_the_owner_does_not_give_the_card_away(start, run):
+    owner = start("""
+        from hpu_magic.simulator import cards
+        cards.acquire(), cards.snapshot(), cards.snapshot()
+        print(flush=True), input()
+    """)
+    owner.stdout.readline()
+    assert "synStatus=8" in acquire_message(run)
+
+
+def test_busy_card_names_the_process_and_command_that_hold_it(start, run):
+    holder = start(HOLD)
+    holder.stdout.readline()
+    message = acquire_message(run)
+    assert "synStatus=8 [Device not found] Device acquire failed. " in message
+    assert f"card 0 by process {holder.pid} (python" in message
+    assert "-c import sys from hpu_magic.simulator" in message
+    assert "shut down" in message
+
+
+def test_busy_error_carries_the_holders(start, run):
+    holder = start(HOLD)
+    holder.stdout.readline()
+    assert run("""
+        from hpu_magic.simulator import cards
+        try:
+            cards.acquire()
+        except RuntimeError as busy:
+            print([(holder.module_id, holder.pid) for holder in busy.holders])
+    """) == str([(0, holder.pid)])
+
+
+def test_killed_owner_frees_the_card(start, run):
+    owner = start(HOLD)
+    owner.stdout.readline()
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    assert card_taken(run) == "0"
+
+
+def test_killed_owner_frees_the_card_while_its_forked_child_lives(start, run):
+    owner = start("""
+        import os, time
+        from hpu_magic.simulator import cards
+        cards.acquire()
+        child = os.fork()
+        if not child:
+            os.setsid()
+            time.sleep(600)
+        print(child, flush=True)
+        time.sleep(600)
+    """)
+    child = int(owner.stdout.readline())
+    try:
+        assert "synStatus=8" in acquire_message(run)
+        owner.kill()
+        owner.wait()
+        assert card_taken(run) == "0"
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_fork_of_an_owner_owns_nothing_and_is_told_to_spawn(run):
+    outcome = run("""
+        import os
+        from hpu_magic.simulator import cards
+        card = cards.acquire()
+        assert cards.acquired() is card and not cards.in_bad_fork()
+        if not os.fork():
+            assert cards.acquired() is None and cards.in_bad_fork()
+            assert cards.snapshot()[0].holder.pid == os.getppid()
+            try:
+                cards.acquire()
+            except RuntimeError as refusal:
+                os.write(1, str(refusal).encode())
+            os._exit(0)
+        os.wait()
+    """)
+    assert outcome == (
+        "Cannot re-initialize HPU in forked subprocess. To use HPU with "
+        "multiprocessing, you must use the 'spawn' start method"
+    )
+
+
+def test_fork_before_first_use_may_take_a_card(run):
+    outcome = run("""
+        import os
+        from hpu_magic.simulator import cards
+        cards.snapshot()
+        if not os.fork():
+            os.write(1, str(cards.acquire().module_id).encode())
+            os._exit(0)
+        os.wait()
+    """)
+    assert outcome == "0"
+
+
+# Choice of the card
+
+
+@pytest.mark.parametrize(
+    ("environ", "module"),
+    [
+        ({"HLS_MODULE_ID": "5"}, "5"),
+        ({"HABANA_VISIBLE_MODULES": "3, 2"}, "3"),
+        ({"HABANA_VISIBLE_MODULES": "1,2,4", "HLS_MODULE_ID": "4"}, "4"),
+        ({"HLS_MODULE_ID": "9"}, "0"),
+    ],
+)
+def test_environment_chooses_the_card(run, environ, module):
+    assert card_taken(run, HPU_MAGIC_CARDS="8", **environ) == module
+
+
+def test_busy_module_gives_way_to_any_card_only_without_a_visible_list(start, run):
+    environ = {"HPU_MAGIC_CARDS": "4", "HLS_MODULE_ID": "2"}
+    start(HOLD, **environ).stdout.readline()
+    assert card_taken(run, **environ) == "0"
+    message = acquire_message(run, HABANA_VISIBLE_MODULES="1,2", **environ)
+    assert "The card that this process may use is held (card 2 by process" in message
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"HABANA_VISIBLE_MODULES": "7"},
+        {"HABANA_VISIBLE_MODULES": "0,1", "HLS_MODULE_ID": "3"},
+    ],
+)
+def test_list_without_an_existing_card_finds_no_devices(run, environ):
+    message = acquire_message(run, HPU_MAGIC_CARDS="4", **environ)
+    assert "synStatus=8 [Device not found] Device acquire failed. No devices found." in message
+    assert "0 to 3" in message
+    assert all(f"{name}={value}" in message for name, value in environ.items())
+
+
+@pytest.mark.parametrize("variable", ["HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"])
+@pytest.mark.parametrize("value", ["", "first", "-1", "0;1"])
+def test_module_ids_that_are_no_numbers_are_refused(run, variable, value):
+    message = acquire_message(run, **{variable: value})
+    assert message.startswith("ValueError: ")
+    assert f"{variable}={value!r}" in message
+
+
+# Reading the cards
+
+
+def test_never_used_cards_read_zero_and_nothing_is_created(directory, monkeypatch):
+    monkeypatch.setenv("HPU_MAGIC_CARDS", "2")
+    first, second = cards.snapshot()
+    assert (first.module_id, second.module_id) == (0, 1)
+    assert (first.generation, first.capacity) == ("GAUDI2", 96 * GIB)
+    assert (first.in_use, first.total_allocs, first.holder, first.error) == (0, 0, None, None)
+    assert not directory.exists()
+
+
+def test_other_processes_read_the_owners_counters(start):
+    before = time.time_ns()
+    owner = start(
+        """
+        import struct
+        from hpu_magic.simulator import cards
+        struct.pack_into("<7q", cards.acquire().page, 64, 11, 22, 33, 44, 55, 66, 77)
+        print(flush=True), input()
+        """,
+        HPU_MAGIC_GENERATION="gaudi3",
+        HPU_MAGIC_MEMORY="2GiB",
+    )
+    owner.stdout.readline()
+    [state] = cards.snapshot()
+    assert (state.generation, state.capacity) == ("GAUDI3", 2 * GIB)
+    assert state.holder.pid == owner.pid
+    assert "import struct" in state.holder.command
+    assert before < state.acquired_ns < time.time_ns()
+    counters = (state.in_use, state.max_in_use, state.num_allocs, state.num_frees)
+    assert counters == (11, 22, 33, 44)
+    assert (state.max_alloc_size, state.total_allocs, state.total_frees) == (55, 66, 77)
+
+
+def test_counters_of_a_dead_owner_read_zero(start):
+    owner = start("""
+        import struct
+        from hpu_magic.simulator import cards
+        struct.pack_into("<q", cards.acquire().page, 64, 4096)
+        print(flush=True), input()
+    """)
+    owner.stdout.readline()
+    assert cards.snapshot()[0].in_use == 4096
+    owner.kill()
+    owner.wait()
+    [state] = cards.snapshot()
+    assert (state.in_use, state.holder, state.error) == (0, None, None)
+
+
+def test_counters_start_at_zero_for_each_owner(run, directory):
+    write = """
+        import json, struct
+        from hpu_magic.simulator import cards
+        card = cards.acquire()
+        print(json.dumps(struct.unpack_from("<7q", card.page, 64)))
+        struct.pack_into("<7q", card.page, 64, 1, 2, 3, 4, 5, 6, 7)
+    """
+    assert json.loads(run(write)) == [0] * 7
+    left = (directory / "card0").read_bytes()
+    assert COUNTERS.unpack_from(left, COUNTERS_OFFSET) == (1, 2, 3, 4, 5, 6, 7)
+    assert json.loads(run(write)) == [0] * 7
+
+
+def truncate(path: Path):
+    os.truncate(path, 100)
+
+
+def overwrite(path: Path):
+    path.write_bytes(b"#!/bin/sh\n".ljust(4096))
+
+
+def other_version(path: Path):
+    path.write_bytes(b"HPUCARD\0" + b"\2".ljust(4088, b"\0"))
+
+
+def no_card(path: Path):
+    path.write_bytes(b"HPUCARD\0" + b"\1".ljust(4088, b"\0"))
+
+
+def link(path: Path):
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+
+
+def pipe(path: Path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("damage", [truncate, overwrite, other_version, no_card, link, pipe])
+def test_damaged_page_is_reported_and_not_trusted(start, directory, damage):
+    owner = start(HOLD)
+    owner.stdout.readline()
+    damage(directory / "card0")
+    [state] = cards.snapshot()
+    assert str(directory / "card0") in state.error
+    assert state.holder.pid == owner.pid
+    assert (state.in_use, state.total_allocs) == (0, 0)
+
+
+def test_damaged_page_of_a_free_card_does_not_stop_the_next_owner(run, directory):
+    card_taken(run)
+    overwrite(directory / "card0")
+    assert cards.snapshot()[0].error
+    assert card_taken(run) == "0"
+    assert cards.snapshot()[0].error is None
+
+
+# The directory
+
+
+def test_directory_and_files_are_the_users_alone(run, directory):
+    card_taken(run)
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()} == {
+        "card0": 0o600,
+        "card0.lock": 0o600,
+    }
+
+
+def test_linked_directory_is_refused(run, directory, tmp_path):
+    directory.symlink_to(tmp_path)
+    message = acquire_message(run)
+    assert message.startswith("RuntimeError: ")
+    assert f"{directory}, which is a symbolic link" in message
+    with pytest.raises(RuntimeError, match="HPU_MAGIC_CARDS_DIR"):
+        cards.snapshot()
+
+
+def test_file_in_place_of_the_directory_is_refused(directory):
+    directory.write_text("")
+    with pytest.raises(RuntimeError, match="is not a directory"):
+        cards.snapshot()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+def test_directory_of_another_user_is_refused(run, directory):
+    directory.mkdir()
+    os.chown(directory, 12345, -1)
+    assert "belongs to user 12345" in acquire_message(run)

@@ -1,0 +1,549 @@
+"""The vendor's names beside the device: typed tensors, tools against recompilation, the banner."""
+
+import collections
+import copy
+import importlib
+import inspect
+import json
+import os
+import pstats
+import struct
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def torch(_session_shell):
+    """PyTorch with the device; without the shell's reset, which nothing here needs."""
+    return importlib.import_module("torch")
+
+
+@pytest.fixture(scope="module")
+def hpu(torch):
+    return torch.hpu
+
+
+@pytest.fixture(scope="module")
+def utils(torch):
+    return importlib.import_module("habana_frameworks.torch.utils")
+
+
+def run_plain(code, **environment):
+    settings = {**os.environ, "HPU_MAGIC_SIMULATOR": "1", **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=settings, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+# What only a process of its own can show, on a first-generation card.
+PLAIN = """
+import json, os, sys, threading, warnings
+import torch
+from hpu_magic.simulator import cards
+warnings.simplefilter("always")
+found = {}
+os.environ["PT_HPU_LAZY_ACC_PAR_MODE"] = "late"
+
+def warned(function):
+    with warnings.catch_warnings(record=True) as caught:
+        result = function()
+    return result, [str(each.message) for each in caught]
+
+def autocast(dtype, enabled=True):
+    with torch.autocast("hpu", dtype=dtype, enabled=enabled):
+        return str((torch.ones(2, 2, device="hpu") @ torch.ones(2, 2, device="hpu")).dtype)
+
+def switched_on(dtype):
+    torch.hpu.set_autocast_hpu_dtype(dtype)
+    torch.hpu.set_autocast_hpu_enabled(True)
+    try:
+        return str((torch.ones(2, 2, device="hpu") @ torch.ones(2, 2, device="hpu")).dtype)
+    finally:
+        torch.hpu.set_autocast_hpu_enabled(False)
+
+print("before", file=sys.stderr)
+context, found["at the context"] = warned(lambda: torch.autocast("hpu", dtype=torch.float16))
+found["acquired by autocast"] = torch.hpu.is_initialized()
+
+# The first tensors of several threads: each of them is on its way before one has a card.
+together, acquire = threading.Barrier(4), cards.acquire
+
+def acquire_together():
+    card = acquire()
+    together.wait(30)
+    return card
+
+cards.acquire = acquire_together
+threads = [threading.Thread(target=torch.ones, args=(1,), kwargs={"device": "hpu"}) for _ in "1234"]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+cards.acquire = acquire
+found["raced"] = not together.broken
+
+for name, call in {
+    "float16": lambda: autocast(torch.float16),
+    "float16 off": lambda: autocast(torch.float16, enabled=False),
+    "bfloat16": lambda: autocast(torch.bfloat16),
+    "float16 set": lambda: switched_on(torch.float16),
+    "bfloat16 set": lambda: switched_on(torch.bfloat16),
+    "cpu": lambda: torch.autocast("cpu", dtype=torch.float16)._enabled,
+}.items():
+    found[name] = warned(call)
+
+import torch_hpu
+for name in ("is_available", "device_count", "get_device_name"):
+    found[name] = warned(getattr(torch_hpu, name))
+
+from habana_frameworks.torch import _banner
+for rank, asked in (("1", ""), ("1", "1"), ("0", "")):
+    print("rank", rank, "asked", asked, file=sys.stderr)
+    os.environ.update(RANK=rank, PT_HPU_PRINT_DEVICE_CONFIG=asked)
+    _banner.show()
+
+found["limit"] = torch.hpu.memory_stats()["Limit"]
+found["shared"] = torch.hpu.memory._get_hlml_shared_object_name()
+found["exists"] = os.path.exists("/dev/shm/" + found["shared"])
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def plain():
+    done = run_plain(
+        PLAIN, HPU_MAGIC_GENERATION="gaudi", PT_HPU_POOL_MEM_ACQUIRE_PERC="50", RANK=""
+    )
+    return json.loads(done.stdout), done.stderr
+
+
+def test_the_first_use_of_the_card_prints_the_configuration_once(plain):
+    assert plain[0]["raced"]
+    printed = plain[1].split("before\n")[1].split("rank 1 asked \n")[0]
+    lines = printed.splitlines()
+    assert printed.count("HPU PT BRIDGE CONFIGURATION ON RANK = 0") == 1
+    values = dict(line.split(" = ", 1) for line in lines[1:] if line.startswith(" PT_HPU_"))
+    assert len(values) == 12
+    assert values[" PT_HPU_LAZY_MODE"] == "0"
+    assert values[" PT_HPU_POOL_MEM_ACQUIRE_PERC"] == "50"
+    assert values[" PT_HPU_LAZY_ACC_PAR_MODE"] == "1"  # set after the bridge had read it
+    assert f" CPU cores : {os.cpu_count()}" in lines
+    total = next(line for line in Path("/proc/meminfo").read_text().splitlines())
+    gigabytes = int(total.split()[1]) / 2**20
+    assert f" CPU RAM   : {gigabytes:.0f} GB" in lines
+
+
+def test_the_pool_takes_the_share_of_the_card_that_its_flag_says(plain):
+    assert plain[0]["limit"] == 16 << 30
+
+
+def test_a_share_that_is_none_is_refused(torch, monkeypatch):
+    flags = importlib.import_module("habana_frameworks.torch._flags")
+    for text in ("0", "101", "half", ""):
+        monkeypatch.setitem(flags.IN_FORCE, "PT_HPU_POOL_MEM_ACQUIRE_PERC", text)
+        with pytest.raises(ValueError, match=f"PERC='{text}' is no percentage"):
+            flags.pool_percentage()
+
+
+def test_other_ranks_print_only_when_asked(plain):
+    _, unasked, asked, first = plain[1].split("\nrank ")
+    assert "CONFIGURATION" not in unasked
+    assert asked.count("CONFIGURATION ON RANK = 1") == 1
+    assert first.count("CONFIGURATION ON RANK = 0") == 1
+
+
+IN_IPYTHON = """
+import os, sys, torch
+from IPython.core.interactiveshell import InteractiveShell
+InteractiveShell.instance().run_cell("import torch; torch.ones(1, device='hpu')")
+print("acquired", torch.hpu.is_initialized(), file=sys.stderr)
+os.environ["PT_HPU_PRINT_DEVICE_CONFIG"] = "true"
+from habana_frameworks.torch import _banner
+_banner.show()
+"""
+
+
+def test_a_shell_prints_no_configuration_unless_asked():
+    unasked, asked = run_plain(IN_IPYTHON).stderr.split("acquired True")
+    assert "CONFIGURATION" not in unasked
+    assert asked.count("CONFIGURATION ON RANK = 0") == 1
+
+
+def test_first_generation_autocast_refuses_float16(plain):
+    found, _ = plain
+    assert found["acquired by autocast"] is False
+    text = "In HPU autocast, but the target dtype is not supported. Disabling autocast."
+    assert [each.splitlines()[0] for each in found["at the context"]] == [text]
+    dtype, (warning,) = found["float16"]
+    assert (dtype, warning.splitlines()[0]) == ("torch.float32", text)
+    assert found["float16 off"] == ["torch.float32", []]
+    assert found["bfloat16"] == ["torch.bfloat16", []]
+    assert found["cpu"] == [True, []]
+    dtype, (warning,) = found["float16 set"]
+    assert dtype == "torch.bfloat16"
+    assert "torch.float16 is not supported; it stays torch.bfloat16." in warning
+    assert found["bfloat16 set"] == ["torch.bfloat16", []]
+
+
+def test_later_generations_accept_float16(torch):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with torch.autocast("hpu", dtype=torch.float16):
+            a = torch.ones(2, 2, device="hpu")
+            assert (a @ a).dtype == torch.float16
+
+
+def test_the_old_package_forwards_and_warns(plain):
+    for name, value in (("is_available", True), ("device_count", 8), ("get_device_name", "GAUDI")):
+        result, (warning,) = plain[0][name]
+        assert result == value
+        assert warning == f"torch_hpu.{name} is deprecated; use torch.hpu.{name}."
+
+
+TYPES = {
+    "BFloat16": "bfloat16",
+    "Bool": "bool",
+    "Byte": "uint8",
+    "Char": "int8",
+    "Double": "float64",
+    "Float": "float32",
+    "Half": "float16",
+    "Int": "int32",
+    "Long": "int64",
+    "Short": "int16",
+}
+
+
+@pytest.mark.parametrize(("name", "dtype"), TYPES.items())
+def test_typed_tensors_make_and_know_their_own(torch, hpu, name, dtype):
+    kind, dtype = getattr(hpu, f"{name}Tensor"), getattr(torch, dtype)
+    assert kind.dtype == dtype
+    tensor = kind([1, 0])
+    assert (tensor.tolist(), tensor.dtype, tensor.device.type) == ([1, 0], dtype, "hpu")
+    assert tensor.type() == f"torch.hpu.{kind.__name__}"
+    known = [each for each in TYPES if isinstance(tensor, getattr(hpu, f"{each}Tensor"))]
+    assert known == [name]
+    assert not isinstance(tensor.cpu(), kind)
+    for made in (kind(2, 3), kind(torch.Size([2, 3]))):
+        assert (made.shape, made.dtype) == ((2, 3), dtype)
+
+
+def test_a_typed_tensor_of_nothing_is_empty_and_of_a_tensor_shares_its_memory(hpu):
+    assert hpu.FloatTensor().shape == (0,)
+    tensor = hpu.IntTensor((5, 6))
+    assert tensor.tolist() == [5, 6]
+    same = hpu.IntTensor(tensor)
+    same[0] = 7
+    assert tensor.tolist() == [7, 6]
+
+
+def test_typed_tensors_refuse_other_types_and_devices(torch, hpu):
+    for other in (torch.ones(2), torch.ones(2, dtype=torch.half, device="hpu")):
+        with pytest.raises(RuntimeError, match=f"got a {other.dtype} one on {other.device}"):
+            hpu.FloatTensor(other)
+    with pytest.raises(RuntimeError, match="on hpu, not on cpu"):
+        hpu.FloatTensor(2, device="cpu")
+    with pytest.raises(TypeError, match=r"sizes or a sequence and got 2\.5"):
+        hpu.FloatTensor(2.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((), {}),
+        (((),), {}),
+        (("Size",), {}),
+        ((np.int64(3),), {}),
+        ((np.int64(3), 2), {}),
+        ((np.array(3),), {}),
+        ((np.ones((2, 2)),), {}),
+        ((range(3),), {}),
+        ((2,), {"device": None}),
+        ((), {"size": (2, 3)}),
+        ((), {"size": []}),
+        ((True,), {}),
+        ((None,), {}),
+        ((2.5,), {}),
+        ((1, 2.5), {}),
+        (("Size", 1), {}),
+        (({1},), {}),
+        ((2,), {"size": (2,)}),
+        ((), {"size": 3}),
+    ],
+)
+def test_typed_tensors_read_their_arguments_as_the_cpus(torch, hpu, arguments, named):
+    arguments = [torch.Size([]) if isinstance(each, str) else each for each in arguments]
+
+    def made(kind):
+        try:
+            return kind(*arguments, **named).shape
+        except TypeError:
+            return "refused"
+
+    assert made(hpu.FloatTensor) == made(torch.FloatTensor)
+
+
+def test_conversion_by_type_compiles_on_the_cpu(torch):
+    step = torch.compile(
+        lambda a: torch.Tensor.type(a, torch.float64), fullgraph=True, backend="eager"
+    )
+    assert step(torch.ones(2)).dtype == torch.float64
+
+
+def test_a_stream_is_named_again_by_its_info(hpu):
+    stream = hpu.Stream()
+    number, index, kind = hpu.get_stream_info(stream)
+    assert (number, index) == (stream.stream_id, 0)
+    assert hpu.Stream(stream_id=number, device_index=index, device_type=kind) == stream
+    assert hpu.get_stream_info(hpu.default_stream())[0] == 0
+
+
+def test_modules_of_the_device_are_the_same_by_both_names(hpu):
+    for name in ("events", "graphs", "memory", "metrics", "random", "streams"):
+        ours = importlib.import_module(f"habana_frameworks.torch.hpu.{name}")
+        assert importlib.import_module(f"torch.hpu.{name}") is ours is getattr(hpu, name)
+
+
+def test_a_timer_measures_seconds(utils):
+    with utils.internal.Timer() as timer:
+        assert timer.seconds == 0
+        time.sleep(0.05)
+    assert 0.05 <= timer.seconds < 5
+    before = timer.seconds
+    with pytest.raises(ZeroDivisionError), timer:
+        raise ZeroDivisionError
+    assert 0 < timer.seconds < before
+
+
+def test_the_directories_hold_headers_and_library(utils):
+    assert (Path(utils.lib_utils.get_include_dir()) / "lazy" / "recorder.h").exists()
+    assert list(Path(utils.lib_utils.get_lib_dir()).glob("hpu_magic_engine*.so"))
+
+
+def test_the_deprecated_module_warns(utils):
+    name = "habana_frameworks.torch.utils.distributed_utils"
+    sys.modules.pop(name, None)
+    with pytest.warns(FutureWarning, match="distributed_utils is deprecated"):
+        importlib.import_module(name)
+
+
+def test_a_profile_is_driven_by_calls(torch, utils, tmp_path):
+    with pytest.raises(RuntimeError, match="call _setup_profiler"):
+        utils.profiler._start_profiler()
+    with pytest.raises(RuntimeError, match="call _start_profiler"):
+        utils.profiler._stop_profiler()
+    api = importlib.import_module("habana_frameworks.torch").profiler.ProfilerApi
+    with pytest.warns(FutureWarning, match="setup_profiler is deprecated"):
+        api.setup_profiler(activities=[torch.profiler.ProfilerActivity.CPU])
+    with pytest.warns(FutureWarning, match="start_profiler is deprecated"):
+        api.start_profiler()
+    with pytest.raises(RuntimeError, match="running already"):
+        utils.profiler._start_profiler()
+    torch.ones(3, device="hpu") * 2
+    with pytest.warns(FutureWarning, match="stop_profiler is deprecated"):
+        profile = api.stop_profiler()
+    assert "aten::mul" in {each.key for each in profile.key_averages()}
+    profile.export_chrome_trace(str(tmp_path / "trace.json"))
+    assert "traceEvents" in json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_cprofile_writes_a_file_a_block(utils, tmp_path):
+    paths = []
+    for _ in range(2):
+        with utils.debug.cprofile(str(tmp_path / "profiles")) as path:
+            json.dumps({})
+        paths.append(path)
+    assert sorted((tmp_path / "profiles").iterdir()) == sorted(paths)
+    assert {path.suffix for path in paths} == {".prof"}
+    called = {function for _, _, function in pstats.Stats(str(paths[0])).stats}
+    assert "dumps" in called
+
+
+def test_cleared_recipes_compile_again(lazy_process):
+    out = lazy_process(
+        """
+        from habana_frameworks.torch.hpu.metrics import metric_localcontext
+        from habana_frameworks.torch.utils import debug
+
+        def step():
+            with metric_localcontext("graph_compilation") as metric:
+                torch.ones(3, device="hpu").mul(2).add(1)
+                htcore.mark_step()
+            return dict(metric.stats())["TotalNumber"], debug._get_jit_cache_size()
+
+        _, size = step()
+        print(step() == (0, size), size > 0)
+        debug.clear_dynamic_bucket_recipe_info()
+        print(debug._get_jit_cache_size() == size)
+        debug._clear_jit_cache()
+        print(debug._get_jit_cache_size(), *step(), *step())
+        """
+    )
+    assert out == ["True True", "True", "0 1 1 0 1"]
+
+
+def test_eager_mode_keeps_no_recipes(torch, utils):
+    torch.ones(3, device="hpu").mul(2)
+    assert utils.debug._get_jit_cache_size() == 0
+
+
+def test_a_model_tells_which_shapes_compiled(lazy_process):
+    out = lazy_process(
+        """
+        from habana_frameworks.torch.utils import experimental
+        model = torch.nn.Linear(4, 1).to("hpu")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        watched = experimental.detect_recompilation_auto_model(model)
+
+        def step(rows):
+            watched(torch.ones(rows, 4, device="hpu")).sum().backward()
+            htcore.mark_step()
+            optimizer.step()
+            optimizer.zero_grad()
+            htcore.mark_step()
+
+        for rows in (2, 2, 2, 5, 2):
+            step(rows)
+        watched(torch.ones(7, 4, device="hpu"))
+        records = watched.report()
+        print([(each.shapes, each.calls) for each in records])
+        print([each.compilations > 0 for each in records], watched.in_features)
+        print(watched.state_dict().keys() == model.state_dict().keys())
+        before = [each.compilations for each in records]
+        step(2)
+        torch.ones(11, device="hpu").mul(2).tolist()
+        print([each.compilations for each in watched.report()] == [before[0] + 1, *before[1:]])
+        """
+    )
+    header, *rows = out[:4]
+    assert header == "calls  compilations  shapes"
+    assert [row.split("  ")[-1] for row in rows] == ["[2, 4]", "[5, 4]", "[7, 4]"]
+    assert out[4] == "[(((2, 4),), 4), (((5, 4),), 1), (((7, 4),), 1)]"
+    assert out[5:7] == ["[True, True, True] 4", "True"]
+    assert out[-1] == "True"
+
+
+def test_a_watched_model_keeps_its_names_and_is_copied_whole(torch, utils):
+    model = torch.nn.Linear(4, 1).to("hpu")
+    watched = utils.experimental.detect_recompilation_auto_model(model)
+    names = ["0.weight", "0.bias"]
+    outer = torch.nn.Sequential(watched)
+    assert [name for name, _ in outer.named_parameters()] == names
+    assert list(outer.state_dict()) == names
+    outer.load_state_dict(outer.state_dict())
+    watched.kept = 1
+    assert model.kept == 1
+    assert list(inspect.signature(watched.forward).parameters) == ["input"]
+    twin = copy.deepcopy(watched)
+    with torch.no_grad():
+        twin.weight.zero_()
+        twin.bias.zero_()
+    assert twin(torch.ones(2, 4, device="hpu")).tolist() == [[0], [0]]
+    assert [each.calls for each in twin.report()] == [1]
+    assert watched.report() == []
+
+
+def test_a_loader_tells_its_shapes(torch, utils, capsys):
+    batches = [
+        {"text": torch.ones(4, 3), "labels": [torch.ones(4)]},
+        {"text": torch.ones(4, 5), "labels": [torch.ones(4)]},
+        {"text": torch.ones(4, 5), "labels": [torch.ones(4)]},
+    ]
+    counts = utils.experimental.data_dynamicity(batches)
+    assert counts == {((4, 5), (4,)): 2, ((4, 3), (4,)): 1}
+    assert capsys.readouterr().out.splitlines() == [
+        "batches  shapes",
+        "      2  [4, 5], [4]",
+        "      1  [4, 3], [4]",
+    ]
+
+
+class Batches:
+    """A loader of the batches it is given; more can be added between two readings."""
+
+    def __init__(self, *batches):
+        self.batches = list(batches)
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+Pair = collections.namedtuple("Pair", "text labels")
+
+
+def test_a_loader_of_constant_shapes_pads_and_leaves_out_the_short_last_batch(torch, utils):
+    source = Batches(
+        collections.UserDict(text=torch.ones(2, 1), labels=torch.ones(2, 1), name="a"),
+        collections.UserDict(text=torch.ones(2, 3), labels=torch.ones(2, 3), name="b"),
+        collections.UserDict(text=torch.ones(1, 4), labels=torch.ones(1, 4), name="c"),
+    )
+    loader = utils.experimental.const_shape_dataloader(source, pad_value={"labels": -100})
+    first, second = loader
+    assert len(loader) == 2
+    assert (first["name"], second["name"]) == ("a", "b")
+    assert first["text"].tolist() == [[1, 0, 0, 0]] * 2
+    assert first["labels"].tolist() == [[1, -100, -100, -100]] * 2
+    assert source.batches[0]["text"].shape == (2, 1)
+    assert len(utils.experimental.data_dynamicity(loader)) == 1
+    source.batches.append(collections.UserDict(text=torch.ones(2, 6), labels=torch.ones(2, 2)))
+    *_, last = loader
+    assert (last["text"].shape, last["labels"].shape) == ((2, 6), (2, 4))
+
+
+def test_batches_keep_their_type(torch, utils):
+    source = Batches(
+        Pair(torch.zeros(2, 1), [torch.zeros(2)]), Pair(torch.zeros(2, 2), [torch.zeros(2)])
+    )
+    padded, whole = utils.experimental.const_shape_dataloader(source, pad_value=9)
+    assert isinstance(padded, Pair)
+    assert padded.text.tolist() == [[0, 9], [0, 9]]
+    assert whole.text is source.batches[1].text
+
+
+def test_loaders_that_cannot_be_made_constant_are_refused(torch, utils):
+    make = utils.experimental.const_shape_dataloader
+    with pytest.raises(TypeError, match="list_iterator can be read only once"):
+        make(iter([torch.ones(1)]))
+    with pytest.raises(ValueError, match="Batch 0 has 1 samples where others have 2"):
+        make([torch.ones(1), torch.ones(2)])
+    with pytest.raises(ValueError, match="has 1 dimensions in one and 2 in another"):
+        make([torch.ones(1), torch.ones(1, 1)])
+    with pytest.raises(ValueError, match="no batch with tensors"):
+        make([])
+
+
+def test_the_computing_stream_is_the_default_one(hpu, utils):
+    assert utils.experimental._compute_stream() == hpu.default_stream().hpu_stream == 0
+
+
+def test_the_bytes_in_use_are_shared_with_other_processes(torch, hpu):
+    name = hpu.memory._get_hlml_shared_object_name()
+    assert hpu.memory._get_hlml_shared_object_name() == name
+    read = lambda: struct.unpack("<3Q", Path("/dev/shm", name).read_bytes())  # noqa: E731
+    version, first, _ = read()
+    assert version == 1
+    assert abs(time.time() - first) < 3
+    kept = torch.ones(1 << 18, device="hpu")
+    hpu.synchronize()
+    deadline = time.monotonic() + 3
+    while read()[1] == first and time.monotonic() < deadline:
+        time.sleep(0.05)
+    _, later, in_use = read()
+    assert first < later
+    assert kept.nbytes <= in_use <= hpu.memory_stats()["MaxInUse"]
+    assert [each.name for each in threading.enumerate()].count("hpu-memory") == 1
+
+
+def test_the_shared_object_goes_with_its_process(plain):
+    found, _ = plain
+    assert found["exists"] is True
+    assert not Path("/dev/shm", found["shared"]).exists()
