@@ -6,12 +6,12 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .reading import Holder
+from hpu_magic.program_name import full_command, program_name
 
-_COMMAND_LENGTH = 80
+from .reading import Holder, Snapshot
 
 # The control nodes (accel_controlD0, hl_controlD0) beside these are opened by
 # monitors and hold nothing.
@@ -76,21 +76,45 @@ def minors_by_bus(classes: Path = Path("/sys/class")) -> dict[str, int]:
 
 
 def describe(pid: int) -> Holder:
-    """Name a process: its command line in at most 80 characters, and its user."""
+    """Name a process by its program and script or notebook, and its user."""
+    try:
+        return Holder(pid, program_name(pid), user(pid))
+    except PermissionError:
+        return Holder(pid, "a process of another user", user(pid))
+
+
+def with_arguments(snapshot: Snapshot, *, of_others: bool = False) -> Snapshot:
+    """Return a snapshot whose holders show their whole command lines, in at most 80 characters.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        What was seen.
+    of_others : bool
+        Also those of other users' processes, as far as they can be seen; by default only
+        those of the viewer's own.
+    """
+
+    def shown(holder: Holder) -> Holder:
+        if not holder.pid or not (of_others or _own(holder.pid)):
+            return holder
+        try:
+            return replace(holder, command=full_command(holder.pid))
+        except PermissionError:
+            return holder
+
+    cards = (replace(one, holders=tuple(map(shown, one.holders))) for one in snapshot.cards)
+    return replace(snapshot, cards=tuple(cards))
+
+
+def _own(pid: int) -> bool:
+    """Tell whether a process runs as the user who looks."""
     import psutil
 
     try:
-        process = psutil.Process(pid)
-        words = process.cmdline() or [process.name()]
-        user = process.username()
-    except psutil.NoSuchProcess:
-        return Holder(pid, "ended meanwhile", None)
-    except psutil.AccessDenied:
-        return Holder(pid, "a process of another user", None)
-    line = " ".join(" ".join([os.path.basename(words[0]), *words[1:]]).split())
-    if len(line) > _COMMAND_LENGTH:
-        line = line[: _COMMAND_LENGTH - 1] + "…"
-    return Holder(pid, line, user)
+        return psutil.Process(pid).uids().real == os.getuid()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
 
 
 def user(pid: int) -> str | None:

@@ -17,7 +17,8 @@ class Holder:
     pid : int
         0 when the process lives in another PID namespace and cannot be named.
     command : str
-        Its command line, shortened.
+        Its program and script, or its notebook: ``python train.py``. No arguments, unless
+        `processes.with_arguments` put them there.
     user : str or None
         Its owner's login name, where it can be told.
     """

@@ -16,6 +16,7 @@ import hpu_magic
 from hpu_magic import monitor
 from hpu_magic.units import size
 
+from .processes import with_arguments
 from .reading import CardReading, Holder, Snapshot
 from .record import as_record
 
@@ -35,11 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.json:
-            print(json.dumps(as_record(monitor.snapshot()), indent=2))
+            print(json.dumps(as_record(_look()), indent=2))
         elif sys.stdout.isatty():
             _live(options.interval)
         else:
-            print("\n".join(table(monitor.snapshot())))
+            print("\n".join(table(_look())))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
@@ -85,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         "top",
         help="show all cards, how full they are and who holds them",
         description="Show all cards, how full they are and who holds them: live in a terminal, "
-        "until Ctrl-C; once when the output goes elsewhere. No card is acquired.",
+        "until Ctrl-C; once when the output goes elsewhere. Your own processes are shown with "
+        "their arguments. No card is acquired.",
         epilog="Examples: hpu-magic top; hpu-magic top --interval 0.5; "
         "hpu-magic top --json | jq '.cards[].memory_used'",
     )
@@ -112,10 +114,15 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _look() -> Snapshot:
+    """Look at the cards; the viewer's own processes are shown with their arguments."""
+    return with_arguments(monitor.snapshot())
+
+
 def _live(interval: float) -> None:
     with _screen():
         while True:
-            snapshot = monitor.snapshot()
+            snapshot = _look()
             columns, rows = shutil.get_terminal_size()
             title = f"{time.strftime('%H:%M:%S')}  {snapshot.source}  every {interval:g} s"
             lines = [f"hpu-magic top  {title}, Ctrl-C ends", "", *table(snapshot)][: rows - 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyter_server.extension.application import ExtensionApp
 from prometheus_client import REGISTRY
-from traitlets import Float
+from traitlets import Bool, Float
 
 from .activity import leave_untracked
 from .handlers import routes
@@ -29,6 +29,13 @@ class HpuMagicServer(ExtensionApp):
         help="Seconds that the driver may take to answer before its reader is started anew.",
     )
 
+    show_arguments = Bool(
+        False,
+        config=True,
+        help="Show the arguments of the processes that hold cards to everybody who may look at "
+        "the cards here. Arguments may hold tokens and passwords.",
+    )
+
     def initialize_settings(self) -> None:
         """Keep questions to kernels out of their activity."""
         leave_untracked(self.serverapp)
@@ -38,7 +45,8 @@ class HpuMagicServer(ExtensionApp):
         server = self.serverapp
         assert server is not None
         kernels = Kernels(server.kernel_manager, server.session_manager)
-        self.sampler = Sampler(ReaderProcess(self.read_timeout), kernels.join, self.log)
+        reader = ReaderProcess(self.read_timeout, arguments=self.show_arguments)
+        self.sampler = Sampler(reader, kernels.join, self.log)
         self.handlers.extend(routes(self.sampler, kernels))
         self._collector = CardCollector(self.sampler.latest, self._keep_sampling)
         REGISTRY.register(self._collector)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hpu_magic
-from hpu_magic.monitor.reader import READY
+from hpu_magic.monitor.reader import ARGUMENTS, READY
 
 _START_TIMEOUT = 30.0  # seconds; on a busy machine starting Python takes its time
 _GRACE = 1.0  # seconds that a process gets to end
@@ -35,10 +35,13 @@ class ReaderProcess:
     ----------
     timeout : float
         Seconds that a reading may take.
+    arguments : bool
+        Whether holders are shown with the arguments of their command lines.
     """
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, *, arguments: bool = False) -> None:
         self._timeout = timeout
+        self._options = [ARGUMENTS] if arguments else []
         self._process: asyncio.subprocess.Process | None = None
         self._failures = 0
         self._not_before = 0.0
@@ -84,7 +87,7 @@ class ReaderProcess:
 
     async def _ask(self) -> dict[str, Any]:
         try:
-            process = self._process = self._process or await _start()
+            process = self._process = self._process or await _start(self._options)
         except OSError as error:
             raise ReadError(f"The reader of the cards cannot be started: {error}.") from error
         assert process.stdin is not None
@@ -114,9 +117,9 @@ class ReaderProcess:
         return process
 
 
-async def _start() -> asyncio.subprocess.Process:
+async def _start(options: list[str]) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hpu_magic.monitor.reader"),
+        *(sys.executable, "-m", "hpu_magic.monitor.reader", *options),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,

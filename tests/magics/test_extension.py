@@ -124,7 +124,8 @@ def test_status_with_a_card_tells_owner_memory_and_mode(run, shell, torch):
 
 def test_status_names_the_process_that_holds_another_card(run, holder):
     cell = run("%hpu")
-    assert f"held by pid {holder.pid}" in cell.out
+    assert f"held by pid {holder.pid} ({os.path.basename(sys.executable)} -c)" in cell.out
+    assert "S3CRET" not in cell.out + repr(cell.result) + cell.result._repr_html_()
 
 
 def test_busy_machine_is_a_sentence_that_names_the_holder(notebook, tmp_path):
@@ -133,8 +134,9 @@ def test_busy_machine_is_a_sentence_that_names_the_holder(notebook, tmp_path):
         "%load_ext hpu_magic",
         "import os, subprocess, sys, torch",
         "other = subprocess.Popen([sys.executable, '-c', \"import torch; "
-        "torch.ones(1, device='hpu'); print(flush=True); input()\"], stdin=subprocess.PIPE, "
-        "stdout=subprocess.PIPE, env={**os.environ, 'HPU_MAGIC_SIMULATOR': '1'})\n"
+        "torch.ones(1, device='hpu'); print(flush=True); input()\", 'S3CRET'], "
+        "stdin=subprocess.PIPE, stdout=subprocess.PIPE, "
+        "env={**os.environ, 'HPU_MAGIC_SIMULATOR': '1'})\n"
         "other.stdout.readline(); print('holder', other.pid)",
         "model = torch.nn.Linear(1, 1)",
         "sys.stderr = sys.stdout",
@@ -148,6 +150,7 @@ def test_busy_machine_is_a_sentence_that_names_the_holder(notebook, tmp_path):
     (sentence,) = [line for line in out.splitlines() if "Device acquire failed" in line]
     assert "UsageError" in sentence
     assert holder in out.split("Device acquire failed")[1]
+    assert "S3CRET" not in out
     assert "\ncpu\n" in out
 
 
@@ -156,7 +159,7 @@ def holder(shell):
     """Another process that holds a card."""
     code = "import torch; torch.ones(1, device='hpu'); print('ready', flush=True); input()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, "--token=S3CRET"],
         env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

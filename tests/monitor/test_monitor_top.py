@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -52,6 +53,50 @@ def test_output_that_is_no_terminal_gets_one_table():
     assert heading.split() == ["card", "name", "memory", "held", "by"]
     assert first.split()[:4] == ["0", "GAUDI2", "simulated", "0"]
     assert "\x1b" not in done.stdout
+
+
+SECRET = "S3CRET"
+
+
+@pytest.fixture
+def holder(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
+    )
+    call = [sys.executable, script.name, f"--token={SECRET}"]
+    process = subprocess.Popen(
+        call, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_own_processes_are_shown_with_their_arguments(holder):
+    command = f"{os.path.basename(sys.executable)} train.py --token={SECRET}"
+    assert command in run("top").stdout
+    [found] = json.loads(run("top", "--json").stdout)["cards"][0]["holders"]
+    assert (found["pid"], found["command"]) == (holder.pid, command)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_others_processes_are_shown_without_their_arguments(holder):
+    code = """
+        import os
+        from hpu_magic import monitor
+        from hpu_magic.monitor.processes import with_arguments
+        from hpu_magic.monitor.top import table
+        seen = monitor.snapshot()
+        os.setresuid(65534, 0, 0)
+        print(*table(with_arguments(seen)), table(with_arguments(seen, of_others=True)), sep="END")
+    """
+    done = run(code=textwrap.dedent(code))
+    mine, everybodys = done.stdout.split("END")[1], done.stdout.split("END")[-1]
+    assert "train.py (" in mine
+    assert SECRET not in mine
+    assert SECRET in everybodys
 
 
 def test_works_without_torch():

@@ -227,12 +227,12 @@ def notebook(server: Server) -> Iterator[Callable[[str], Notebook]]:
 @pytest.fixture
 def outsider(server: Server) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start processes outside Jupyter that hold a card."""
-    (server.notebooks / "hold.py").write_text(f"{ACQUIRE}\nprint(flush=True)\ninput()\n")
     running: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
+    def start(*arguments: str, script: str = "hold.py") -> subprocess.Popen[str]:
+        (server.notebooks / script).write_text(f"{ACQUIRE}\nprint(flush=True)\ninput()\n")
         process = subprocess.Popen(
-            [sys.executable, "hold.py", *arguments],
+            [sys.executable, script, *arguments],
             cwd=server.notebooks,
             env=server.environment,
             stdin=subprocess.PIPE,

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 
-from conftest import ACQUIRE, wait_for
+from conftest import ACQUIRE, Server, wait_for
+
+SECRET = "S3CRET"
+PYTHON = os.path.basename(sys.executable)
+ANSWERS = ("hpu_magic/snapshot", "metrics")
 
 
 def held(server):
@@ -111,8 +118,40 @@ def test_unknown_card_is_refused(server, notebook):
 
 def test_names_stay_plain_data(server, outsider):
     markup = "<img src=x onerror=alert(1)>"
-    outsider(markup)
+    outsider(script=f"{markup}.py")
     answer = server.ask("hpu_magic/snapshot")
     assert answer.headers["Content-Type"].startswith("application/json")
     [command] = [holder["command"] for card in answer.json["cards"] for holder in card["holders"]]
-    assert markup in command
+    assert command == f"{PYTHON} {markup}.py"
+
+
+def test_arguments_of_a_holder_are_in_no_answer(server, outsider):
+    outsider("--token", SECRET, f"--password={SECRET}")
+    assert held(server)[1]["command"] == f"{PYTHON} hold.py"
+    stream = server.stream("?interval=0.5")
+    said = [stream.message(), stream.snapshot()]
+    texts = [json.dumps(said), *(server.ask(path).text for path in ANSWERS)]
+    stream.close()
+    assert "hold.py" in texts[0]
+    assert [text.count(SECRET) for text in texts] == [0, 0, 0]
+
+
+def test_arguments_are_shown_where_the_administrator_says_so(tmp_path):
+    server = Server(tmp_path, "--HpuMagicServer.show_arguments=True")
+    script = server.notebooks / "hold.py"
+    script.write_text(f"{ACQUIRE}\nprint(flush=True)\ninput()\n")
+    process = subprocess.Popen(
+        [sys.executable, script.name, f"--token={SECRET}"],
+        cwd=server.notebooks,
+        env=server.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        process.stdout.readline()
+        assert held(server)[1]["command"] == f"{PYTHON} hold.py --token={SECRET}"
+        assert SECRET not in server.ask("metrics").text
+    finally:
+        process.kill()
+        process.communicate()
+        server.stop()

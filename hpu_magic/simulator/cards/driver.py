@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import subprocess
 import tempfile
 import threading
 import time
@@ -18,11 +17,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpu_magic.program_name import program_name
+
 from .configuration import MOST_CARDS, Configuration, DeviceType
 from .page import Counters, Page, PageError, read_page, write_page
 from .record_lock import LockHolder, lock_holder, lock_or_holder
-
-_COMMAND_LENGTH = 80
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,22 +309,13 @@ def _owner(path: Path) -> LockHolder | None:
 
 
 def _command(pid: int) -> str:
-    """Command line of a process in at most 80 characters."""
+    """Name of a process as others may see it."""
     if not pid:
         return "a process outside this PID namespace"
-    if Path("/proc/self/cmdline").exists():
-        try:
-            line = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "))
-        except (FileNotFoundError, ProcessLookupError):
-            line = ""
-    else:
-        question = ["ps", "-o", "command=", "-p", str(pid)]
-        line = subprocess.run(question, capture_output=True, text=True, check=False).stdout
-    words = line.split()
-    if not words:
-        return "ended meanwhile"
-    line = " ".join([os.path.basename(words[0]), *words[1:]])
-    return line if len(line) <= _COMMAND_LENGTH else line[: _COMMAND_LENGTH - 1] + "…"
+    try:
+        return program_name(pid)
+    except PermissionError:
+        return "a process of another user"
 
 
 def _directory() -> Path:

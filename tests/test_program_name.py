@@ -1,0 +1,122 @@
+"""What a process is called for others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from hpu_magic import program_name
+from hpu_magic.program_name import LONGEST, command_words, full_command
+
+SECRET = "S3CRET"
+PYTHON = sys.executable.rpartition("/")[2]
+WAIT = "print(flush=True); input()"
+# What another interpreter is called with, and the name that others see.
+CALLS = [
+    (["train.py", f"--token={SECRET}"], "python train.py"),
+    (["-u", "deep/train.py", SECRET], "python train.py"),
+    (["-X", SECRET, "-W", SECRET, "-Ou", "train.py"], "python train.py"),
+    ([f"-W{SECRET}", f"-X{SECRET}", "train.py"], "python train.py"),
+    (["--check-hash-based-pycs", "always", "train.py", SECRET], "python train.py"),
+    (["-m", "package.train", "--token", SECRET], "python -m package.train"),
+    (["-um", "package", SECRET], "python -m package"),
+    (["-mpackage", SECRET], "python -m package"),
+    (["-c", f"login('{SECRET}')", SECRET], "python -c"),
+    ([f"-uclogin('{SECRET}')"], "python -c"),
+    (["-"], "python -"),
+    ([], "python"),
+    (["-m", "ipykernel_launcher", "-f", f"/run/kernel-{SECRET}.json"], "Jupyter kernel"),
+    (["/lib/ipykernel_launcher.py", "-f", SECRET], "Jupyter kernel"),
+]
+OTHERS = [
+    (["/usr/bin/trainer", f"--token={SECRET}"], "trainer"),
+    (["/bin/bash", "-eo", "pipefail", "run.sh", SECRET], "bash run.sh"),
+    (["bash", "-lc", f"TOKEN={SECRET} train"], "bash -c"),
+    (["-bash"], "-bash"),
+    (["node", SECRET], "node"),
+]
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    def name(words):
+        monkeypatch.setattr(program_name, "command_words", lambda _: words)
+        return program_name.program_name(0)
+
+    return name
+
+
+@pytest.mark.parametrize(("arguments", "name"), CALLS)
+@pytest.mark.parametrize("python", ["python", "/opt/bin/python3.11", "pypy3", "python3.13t"])
+def test_python_is_named_with_its_script_or_module_and_no_arguments(seen, python, arguments, name):
+    program = python.rpartition("/")[2]
+    assert seen([python, *arguments]) == name.replace("python", program, 1)
+
+
+@pytest.mark.parametrize(("words", "name"), OTHERS)
+def test_other_programs_are_named_without_arguments(seen, words, name):
+    assert seen(words) == name
+
+
+def test_long_and_many_lined_names_are_one_short_line(seen):
+    assert seen(["python", "a\nb\t c.py"]) == "python a b c.py"
+    long = seen(["python", "x" * 500])
+    assert (len(long), long[-1]) == (LONGEST, "…")
+
+
+def start(*arguments, **options):
+    process = subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+    )
+    process.stdout.readline()
+    return process
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(WAIT)
+    return path
+
+
+def ended(process):
+    process.kill()
+    process.communicate()
+
+
+def test_a_running_script_keeps_its_token_to_itself(script):
+    process = start(sys.executable, script.name, f"--token={SECRET}", cwd=script.parent)
+    try:
+        assert program_name.program_name(process.pid) == f"{PYTHON} train.py"
+        assert full_command(process.pid) == f"{PYTHON} train.py --token={SECRET}"
+    finally:
+        ended(process)
+    assert program_name.program_name(process.pid) == "ended meanwhile"
+    assert full_command(process.pid) == "ended meanwhile"
+
+
+def test_a_title_that_a_process_gives_itself_counts_as_its_command_line(script):
+    title = f"python {script} --token={SECRET}"
+    process = start(title, "-c", "echo; read line", executable="/bin/sh")
+    try:
+        assert command_words(process.pid)[:3] == ["python", str(script), f"--token={SECRET}"]
+        assert program_name.program_name(process.pid) == "python train.py"
+    finally:
+        ended(process)
+
+
+def test_a_kernel_is_named_by_its_notebook(tmp_path, monkeypatch):
+    (tmp_path / "ipykernel_launcher.py").write_text(WAIT)
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/ada/deep/analysis 2.ipynb")
+    call = (sys.executable, "-m", "ipykernel_launcher", "-f", f"kernel-{SECRET}.json")
+    process = start(*call, cwd=tmp_path)
+    # What a kernel starts has its environment too, and is no kernel.
+    child = start(sys.executable, "-c", WAIT)
+    try:
+        assert program_name.program_name(process.pid) == "Jupyter kernel analysis 2.ipynb"
+        assert program_name.program_name(child.pid) == f"{PYTHON} -c"
+    finally:
+        ended(process)
+        ended(child)
