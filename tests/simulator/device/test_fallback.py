@@ -1,6 +1,13 @@
 """Operators that the vendor's bridge has no kernel for run on the CPU, counted or refused."""
 
 import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch import _bridge  # noqa: E402
 
 PROGRAM = """
     import torch
@@ -40,3 +47,67 @@ def test_a_named_operator_may_fall_back(script):
         PROGRAM, simulated=True, PT_HPU_PLACE_ON_CPU="_linalg_eigvals,nonzero"
     ).splitlines()
     assert values == "3.0"
+
+
+def test_every_kernel_of_the_engine_is_one_of_the_card():
+    """A kernel of ours hides PyTorch's decomposition into operators that the card may have."""
+    on_the_card = {f"aten::{name}" for name in _bridge._device_operators()}
+    kernels = torch._C._dispatch_get_registrations_for_dispatch_key("HPU")
+    assert {"aten::add.Tensor", "aten::cat", "aten::empty.memory_format"} <= set(kernels)
+    computing = {name for name in kernels if "Tensor" in returned_by(name)}
+    assert computing - on_the_card == set()
+
+
+def returned_by(name):
+    schema = torch._C._get_schema(*name.partition(".")[::2])
+    return " ".join(str(each.type) for each in schema.returns)
+
+
+DECOMPOSED = """
+    import torch
+    from habana_frameworks.torch.hpu.metrics import metric_global
+
+    def check(function, *inputs):
+        leaves = [each.clone().requires_grad_() for each in inputs]
+        moved = [each.detach().to("hpu").requires_grad_() for each in inputs]
+        for each in (function(*leaves), function(*moved)):
+            each.square().sum().backward()
+        torch.testing.assert_close(function(*moved).cpu(), function(*leaves), rtol=0, atol=0)
+        for leaf, one in zip(leaves, moved):
+            torch.testing.assert_close(one.grad.cpu(), leaf.grad)
+
+    torch.manual_seed(0)
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    for dim in (0, 1, 2, -1):
+        check(lambda a, b: torch.stack([a, b, a], dim), x, y)
+    check(torch.nn.functional.silu, x)
+    out = torch.empty(0, device="hpu")
+    torch.stack([x.to("hpu"), y.to("hpu")], 1, out=out)
+    print(torch.equal(out.cpu(), torch.stack([x, y], 1)))
+    print(dict(metric_global("cpu_fallback").stats()))
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_an_operator_that_pytorch_decomposes_does_not_fall_back(script, lazy):
+    equal, stats = script(DECOMPOSED, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
+    assert equal == "True"
+    assert eval(stats) == {"TotalNumber": 0, "FallbackOps": {}}
+
+
+CAPTURED = """
+    import torch
+    from habana_frameworks.torch import hpu
+
+    x = torch.randn(3, 4, device="hpu")
+    graph = hpu.HPUGraph()
+    with hpu.graph(graph):
+        y = torch.stack([x, x + 1], 1)
+    x.copy_(torch.full((3, 4), 2.0))
+    graph.replay()
+    print(y.cpu().tolist() == torch.full((3, 2, 4), 2.0).add_(torch.tensor([[0.0], [1]])).tolist())
+"""
+
+
+def test_stack_is_captured_and_replayed(script):
+    assert script(CAPTURED, simulated=True, PT_HPU_LAZY_MODE="1") == "True\n"

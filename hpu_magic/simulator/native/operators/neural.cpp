@@ -19,7 +19,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
       ops::_adaptive_avg_pool2d, ops::_adaptive_avg_pool2d_backward,
       ops::_scaled_dot_product_flash_attention_for_cpu,
       ops::_scaled_dot_product_flash_attention_for_cpu_backward, ops::embedding_dense_backward, ops::index_select,
-      ops::gather, ops::cat, ops::stack>(library);
+      ops::gather, ops::cat>(library);
 }
 
 // The names under which stock PyTorch routes convolutions of devices it does not know.
