@@ -13,6 +13,8 @@ namespace hpu::events {
 namespace {
 
 constexpr size_t kCapacity = 10000;
+constexpr size_t kMostNames = 4096;  // of one kind: recipes and compiled graphs never end
+constexpr const char* kOtherNames = "(others)";
 
 std::atomic<int> listeners{0};
 std::mutex mutex;
@@ -59,7 +61,8 @@ void notice(Kind kind, const std::string& name, int64_t duration, std::string de
   counter.nanoseconds += duration;
   counter.longest = std::max(counter.longest, duration);
   if (!name.empty()) {
-    ++counter.names[name];
+    const bool known = counter.names.size() < kMostNames || counter.names.count(name) > 0;
+    ++counter.names[known ? name : kOtherNames];
   }
   if (listening()) {
     buffer.push_back(

@@ -36,7 +36,7 @@ struct Counter {
   uint64_t count = 0;
   int64_t nanoseconds = 0;
   int64_t longest = 0;                   // nanoseconds
-  std::map<std::string, uint64_t> names;
+  std::map<std::string, uint64_t> names;  // the first 4,096; all others count as "(others)"
 };
 
 bool listening();

@@ -4,6 +4,7 @@
 #include "events/events.h"
 #include "lazy/inference.h"
 #include "lazy/interruption.h"
+#include "lazy/recipe_cache.h"
 #include "memory/memory_reuse.h"
 #include "calls/generator.h"
 #include "calls/policy.h"
@@ -17,7 +18,6 @@
 #include <new>
 #include <sstream>
 #include <unordered_map>
-#include <unordered_set>
 
 namespace hpu {
 
@@ -56,8 +56,8 @@ struct Capture {
   std::vector<Node> nodes;
 } capture;
 
-std::unordered_set<uint64_t>& compiled() {
-  static auto& graphs = *new std::unordered_set<uint64_t>;
+RecipeCache& compiled() {
+  static auto& graphs = *new RecipeCache;
   return graphs;
 }
 
@@ -154,7 +154,7 @@ std::string shapes_of(const std::vector<at::Tensor>& inputs) {
 void account(const RecordedGraph& ready) {
   const int64_t spent = take_inference_time();
   const std::string recipe = "graph_" + std::to_string(ready.hash() % 0xffffff);
-  if (!compiled().insert(ready.hash()).second) {
+  if (compiled().has(ready.hash())) {
     events::notice(events::Kind::recipe_cache_hit, recipe);
     return;
   }

@@ -37,7 +37,7 @@ void flush_before_write(const at::Tensor& tensor, const std::string& operation);
 
 size_t pending();
 
-/// Number of different graphs that have run, each compiled once.
+/// Number of different graphs that have run, of those that are remembered.
 size_t compiled_graphs();
 
 /// Lets go of their recipes: each compiles again when it next runs.

@@ -1,0 +1,46 @@
+// Which graphs have been compiled, of as many as are remembered.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <unordered_map>
+
+namespace hpu {
+
+/// The graphs that ran most recently, by hash. One that is forgotten compiles again.
+class RecipeCache {
+ public:
+  static constexpr size_t kMost = 1 << 14;
+
+  /// Whether the graph is remembered; it is from now on.
+  bool has(uint64_t graph) {
+    const auto found = places_.find(graph);
+    if (found != places_.end()) {
+      latest_first_.splice(latest_first_.begin(), latest_first_, found->second);
+      return true;
+    }
+    if (places_.size() == kMost) {
+      places_.erase(latest_first_.back());
+      latest_first_.pop_back();
+    }
+    latest_first_.push_front(graph);
+    places_.emplace(graph, latest_first_.begin());
+    return false;
+  }
+
+  size_t size() const {
+    return places_.size();
+  }
+
+  void clear() {
+    places_.clear();
+    latest_first_.clear();
+  }
+
+ private:
+  std::list<uint64_t> latest_first_;
+  std::unordered_map<uint64_t, std::list<uint64_t>::iterator> places_;
+};
+
+}  // namespace hpu
