@@ -22,12 +22,20 @@ if TYPE_CHECKING:
 class AutocastMagics(CommandMagics):
     """Mixed precision."""
 
+    comma_separated = frozenset({"lower", "fp32"})
+
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         self._standing: argparse.Namespace | None = None
         # Cells may run in several threads (a kernel's subshells), each with its own state.
         self._cells = threading.local()
         cells.offer("hpu_autocast", self._context)
+
+    def known_values(self, argument: str, word: str) -> list[str]:
+        """Return the operators that a list may name."""
+        from hpu_magic.runtime.precision.operators import KNOWN
+
+        return ["default", *KNOWN] if argument in ("lower", "fp32") else []
 
     @line_cell_magic
     @magic_arguments()

@@ -22,6 +22,8 @@ class CommandMagics(Magics):
     """Base of the magics classes; `settings` holds the defaults of the options."""
 
     shell: Any
+    comma_separated: frozenset[str] = frozenset()
+    """Arguments that take several values with commas between."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell)
@@ -110,9 +112,31 @@ class CommandMagics(Magics):
             self.namespace[name] = report
         return report
 
-    def known_values(self, argument: str) -> list[str]:
-        """Return what Tab offers for an argument that is neither a variable nor a fixed choice."""
+    def known_values(self, argument: str, word: str) -> list[str]:
+        """Return what Tab offers for an argument that is neither a variable nor a fixed choice.
+
+        Parameters
+        ----------
+        argument : str
+            Its name, as the parser stores it.
+        word : str
+            What is typed of it already.
+        """
         return []
+
+    def fits(self, argument: str, position: int, value: Any) -> bool:
+        """Tell whether a variable is of the kind that an argument names.
+
+        Parameters
+        ----------
+        argument : str
+            Its name, as the parser stores it.
+        position : int
+            How many were named for it before.
+        value : object
+            The variable's value.
+        """
+        return False
 
     def close(self) -> None:
         """Undo what outlives a command, when the extension is unloaded."""

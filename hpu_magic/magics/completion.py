@@ -1,93 +1,174 @@
-"""Tab completes options, the values that an option may take, and names of variables."""
+"""Tab completes options, the values that an option may take, and names of fitting variables.
+
+Within a command only these appear: the other matchers of IPython, which would add every name of
+Python and every file, are suppressed, also where nothing fits.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from IPython.core.error import TryNext
+from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
 from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.command_line import Call, command_at, option, split, understood
 
-_COMMAND = r"%{1,2}hpu"
+_IDENTIFIER = "hpu_magic"
+_PROMISING = re.compile(r"Module|Tensor|Parameter|Optimizer|Loader")
+
+
+class _Fitting(list[SimpleCompletion]):
+    """All that fits; IPython asks for its length only to see whether others are suppressed."""
+
+    def __len__(self) -> int:
+        return max(1, super().__len__())
 
 
 def enable(shell: Any) -> None:
     """Offer the completions in `shell`."""
-    shell.set_hook("complete_command", _complete, re_key=_COMMAND)
+
+    @context_matcher(priority=1000, identifier=_IDENTIFIER)
+    def hpu_magic_matcher(context: CompletionContext) -> Any:
+        found = _complete(shell, context)
+        if found is None:
+            return {"completions": [], "suppress": False}
+        word, fitting = found
+        return {
+            "completions": _Fitting(SimpleCompletion(text, type="param") for text in fitting),
+            "suppress": True,
+            "ordered": True,
+            "matched_fragment": word,
+        }
+
+    disable(shell)
+    shell.Completer.custom_matchers.append(hpu_magic_matcher)
 
 
 def disable(shell: Any) -> None:
     """Take the completions back."""
-    commands = shell.strdispatchers.get("complete_command")
-    for pattern in [one for one in getattr(commands, "regexs", {}) if one.pattern == _COMMAND]:
-        del commands.regexs[pattern]
+    matchers = shell.Completer.custom_matchers
+    matchers[:] = [one for one in matchers if getattr(one, "matcher_identifier", "") != _IDENTIFIER]
 
 
-def _complete(shell: Any, event: Any) -> list[str]:
-    """Return completions of the word at the cursor.
-
-    Raises
-    ------
-    TryNext
-        The word is the user's own: IPython completes it.
-    """
-    command = event.command.lstrip("%")
-    magic = shell.find_line_magic(command) or shell.find_cell_magic(command)
+def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] | None:
+    """Return the text that is completed and what fits; None where IPython completes."""
+    lines = context.full_text.split("\n")
+    line = lines[context.cursor_line] if context.cursor_line < len(lines) else lines[-1]
+    called = command_at(shell, line, context.cursor_position)
+    if called is None:
+        return None
+    magic, text, cell = called
     parser = getattr(magic, "parser", None)
-    words = event.text_until_cursor.split()
-    if parser is None or event.text_until_cursor.rstrip() == event.command:
-        raise TryNext
-    word = "" if event.text_until_cursor[-1:].isspace() else words[-1]
-    previous = words[-1] if not word else words[-2]
-    actions = {name: one for one in parser._actions for name in one.option_strings}
-    if "=" in word and word.startswith("--"):
-        name = word.partition("=")[0]
-        found = [f"{name}={value}" for value in _choices(magic, actions.get(name))]
-    elif previous in actions and actions[previous].nargs != 0:
-        found = _choices(magic, actions[previous])
-    elif word.startswith("-"):
-        found = sorted(name for name in actions if name.startswith("--"))
+    owner = getattr(magic, "__self__", None)
+    if parser is None or not isinstance(owner, CommandMagics):
+        return None
+    words, word = split(text)
+    call = understood(parser, words)
+    if cell and shell.find_line_magic(parser.prog) is not None:
+        call.positional = None  # what the line form takes, the cell form has in the cell
+    if call.verbatim or _begins_code(call, word):
+        return None
+    later = understood(parser, split(line[context.cursor_position :])[0]).given
+    word, fitting = _fitting(shell, owner, parser, call, later, word)
+    # A word with quotation marks within it is left alone.
+    return (word, fitting) if text.endswith(word) else ("", [])
+
+
+def _begins_code(call: Call, word: str) -> bool:
+    code = call.positional is not None and call.positional.nargs == argparse.REMAINDER
+    return code and call.awaiting is None and not word.startswith("-")
+
+
+def _fitting(
+    shell: Any,
+    owner: CommandMagics,
+    parser: argparse.ArgumentParser,
+    call: Call,
+    later: list[argparse.Action],
+    word: str,
+) -> tuple[str, list[str]]:
+    """Return the part of the word that is completed, and what it may become."""
+    if call.awaiting is not None:
+        return _values(shell, owner, call.awaiting, [], word)
+    name, given, value = word.partition("=")
+    if given and name.startswith("--"):
+        action = option(parser, name)
+        if action is None or action.nargs == 0:
+            return value, []
+        return _values(shell, owner, action, [], value)
+    options = [
+        spelling
+        for action in parser._actions
+        if action not in call.given and action not in later
+        for spelling in action.option_strings
+        if spelling.startswith("--" if word != "-" else "-")
+    ]
+    if word.startswith("-"):
+        return word, sorted(one for one in options if one.startswith(word))
+    if call.positional is not None:
+        word, found = _values(shell, owner, call.positional, call.values, word)
+        if found or word:
+            return word, found
+    return word, [] if word else sorted(options)
+
+
+def _values(
+    shell: Any, owner: CommandMagics, action: argparse.Action, before: list[str], word: str
+) -> tuple[str, list[str]]:
+    """Return what is completed of an argument's value, and the values that fit."""
+    if action.dest in owner.comma_separated:
+        *before, word = word.split(",")
+    if action.choices:
+        known = [str(choice) for choice in action.choices]
     else:
-        positional = [one for one in parser._actions if not one.option_strings]
-        found = [value for one in positional for value in _choices(magic, one)]
-        if not found and positional:
-            found = _variables(shell, word)
-        elif not positional and not word:
-            found = sorted(name for name in actions if name.startswith("--"))
-    matching = [one for one in found if one.startswith(word)]
-    if not matching:
-        raise TryNext
-    return _from_token(matching, word, event.symbol)
+        known = owner.known_values(action.dest, word)
+    names = _variables(shell, lambda value: owner.fits(action.dest, len(before), value), word)
+    found = sorted({one for one in [*known, *names] if one.startswith(word)} - {*before})
+    return word, found
 
 
-def _variables(shell: Any, word: str) -> list[str]:
-    """Return the user's variables, or what the variable before the last dot has."""
+def _variables(shell: Any, fits: Any, word: str) -> Iterator[str]:
+    """Yield the user's variables that fit, or what the one before the last dot has that does."""
     owner, dot, _ = word.rpartition(".")
     if not dot:
         hidden = shell.user_ns_hidden
-        return [name for name in shell.user_ns if name not in hidden and name[0] != "_"]
+        for name, value in list(shell.user_ns.items()):
+            if name not in hidden and name[0] != "_" and fits(value):
+                yield name
+        return
     first, *attributes = owner.split(".")
     value = shell.user_ns.get(first)
     for attribute in attributes:
-        value = getattr(value, attribute, None)
-    return [f"{owner}.{name}" for name in dir(value) if name[0] != "_"] if value is not None else []
+        value = dict(_attributes(value)).get(attribute)
+    for name, held in _attributes(value):
+        if fits(held):
+            yield f"{owner}.{name}"
 
 
-def _choices(magic: Any, action: argparse.Action | None) -> list[str]:
-    """Return the values that an argument may take: a fixed list, or what its command knows."""
-    if action is None:
-        return []
-    if action.choices:
-        return [str(choice) for choice in action.choices]
-    owner = getattr(magic, "__self__", None)
-    return owner.known_values(action.dest) if isinstance(owner, CommandMagics) else []
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what an object holds; no code of its own runs, but for properties that promise much."""
+    held = dict(getattr(value, "__dict__", {}))
+    for registry in ("_modules", "_parameters", "_buffers"):
+        entries = held.get(registry)
+        held.update(entries if isinstance(entries, dict) else {})
+    for name, promised in _properties(type(value)).items():
+        if name not in held and _PROMISING.search(promised):
+            with suppress(Exception):  # a property of the user's may raise anything
+                held[name] = getattr(value, name)
+    yield from ((name, one) for name, one in held.items() if not name.startswith("_"))
 
 
-def _from_token(found: list[str], word: str, token: str) -> list[str]:
-    """Cut what IPython does not count to the word at the cursor, such as ``--dtype=``."""
-    extra = len(word) - len(token)
-    if extra > 0 and re.search(r"[^\w-]", word[:extra]):
-        return [one[extra:] for one in found]
+def _properties(owner: type) -> dict[str, str]:
+    """Return what the properties of a class say that they return."""
+    found: dict[str, str] = {}
+    for one in reversed(owner.__mro__):
+        for name, attribute in vars(one).items():
+            found.pop(name, None)
+            if isinstance(attribute, property):
+                promised = getattr(attribute.fget, "__annotations__", {}).get("return", "")
+                found[name] = str(promised)
     return found

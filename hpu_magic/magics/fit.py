@@ -10,6 +10,7 @@ from IPython.core.magic import line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from hpu_magic.magics import cell as cells
+from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured, HPUMagics
 
@@ -26,6 +27,14 @@ class FitMagics(CommandMagics):
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         cells.offer("hpu_fit", self._observe)
+
+    def fits(self, argument: str, position: int, value: Any) -> bool:
+        """Tell whether a variable is what comes next: a Trainer, a module, then data."""
+        if argument != "names" or position > 2:
+            return False
+        if position == 2:
+            return kinds.data(value)
+        return kinds.lightning(value, ("Trainer", "LightningModule")[position])
 
     @line_cell_magic
     @magic_arguments()

@@ -52,8 +52,14 @@ class FlagsMagics(CommandMagics):
             raise UsageError(f"{options.flag!r} names no flag: write %hpu_flags NAME=VALUE.")
         return self.call(flags.flags, name, value if given else None, restart_now=options.restart)
 
-    def known_values(self, argument: str) -> list[str]:
-        """Return the names of the flags."""
+    def known_values(self, argument: str, word: str) -> list[str]:
+        """Return the names of the flags, or the values of the one that is named."""
         from hpu_magic.runtime.execution.flags import documented
 
-        return list(documented()) if argument == "flag" else []
+        if argument != "flag":
+            return []
+        name, given, _ = word.partition("=")
+        if not given:
+            return list(documented())
+        flag = documented().get(name)
+        return [f"{name}={value}" for value in flag.choices()] if flag is not None else []

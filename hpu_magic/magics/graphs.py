@@ -9,6 +9,7 @@ from IPython.core.magic import cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from hpu_magic.magics import cell as cells
+from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import RESTART, Configured, HPUMagics
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 @magics_class
 class GraphMagics(CommandMagics):
     """Captures cells and modules into HPU Graphs."""
+
+    comma_separated = frozenset({"inputs"})
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
@@ -145,11 +148,16 @@ class GraphMagics(CommandMagics):
             max_graphs=options.max_graphs,
         )
 
-    def known_values(self, argument: str) -> list[str]:
+    def known_values(self, argument: str, word: str) -> list[str]:
         """Return the names of the captured graphs."""
         from hpu_magic.runtime.graphs import graphs
 
         return [one.name for one in graphs.graphs().graphs] if argument in ("name", "drop") else []
+
+    def fits(self, argument: str, position: int, value: Any) -> bool:
+        """Tell whether a variable is what a capture or the wrappers take."""
+        fitting = {"inputs": kinds.tensor, "model": kinds.module, "sample": kinds.of_tensors}
+        return argument in fitting and fitting[argument](value)
 
     def _capture(self, line: str) -> Capture:
         from hpu_magic.runtime.graphs.capture import Capture

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 @magics_class
 class MoveMagics(CommandMagics):
     """Moves what the user has."""
+
+    def known_values(self, argument: str, word: str) -> list[str]:
+        """Return the devices."""
+        return ["cpu", "hpu"] if argument == "device" else []
+
+    def fits(self, argument: str, position: int, value: Any) -> bool:
+        """Tell whether a variable can be moved."""
+        return argument == "names" and kinds.movable(value)
 
     @line_magic
     @magic_arguments()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import cell_magic, magics_class
@@ -23,6 +25,18 @@ class ProfileMagics(CommandMagics):
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         cells.offer("hpu_profile", self._profile)
+
+    def known_values(self, argument: str, word: str) -> list[str]:
+        """Return the folders that begin as `word` does."""
+        if argument != "dir":
+            return []
+        place, slash, _ = word.rpartition("/")
+        try:
+            with os.scandir(os.path.expanduser(place + slash) or ".") as entries:
+                names = [one.name for one in entries if one.is_dir() and one.name[0] != "."]
+        except OSError:
+            return []
+        return [f"{place}{slash}{name}/" for name in names if not re.search(r"[\s\'\"]", name)]
 
     @cell_magic
     @magic_arguments()

@@ -6,7 +6,6 @@ import random
 import traceback
 
 import pytest
-from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 
 from hpu_magic.magics.settings import Configured, HPUMagics
@@ -19,12 +18,6 @@ WORDS = (
     *("'", '"', "\\", "\\'", "{", "}", "{number}", "$number", "$", "%", "%s", "%(x)s", "?", "!"),
     *("é", "\u202e", "\x00", "\t", "[]", "()", "*", "~", "|", ";", "#", "nan"),
 )
-
-
-def completions(shell, line):
-    """Return what Tab offers at the end of `line`, as a frontend asks for it."""
-    with provisionalcompleter():
-        return {one.text for one in shell.Completer.completions(line, len(line))}
 
 
 def commands(shell):
@@ -58,31 +51,6 @@ def test_every_command_is_documented(shell):
         magic = shell.find_line_magic(name) or shell.find_cell_magic(name)
         assert name in magic.__doc__
         assert "Examples" in magic.__doc__
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("%hpu_to model --dt", ["--dtype"]),
-        ("%hpu_to model --dtype b", ["bf16"]),
-        ("%%hpu_autocast --", ["--dtype", "--fp32", "--level", "--lower", "--off", "--restart"]),
-        ("%%hpu_autocast --dtype bf16 --level ", ["O1", "O2"]),
-        ("%hpu_autocast o", ["off", "on"]),
-        ("%hpu_mode la", ["lazy"]),
-        ("%hpu_flags PT_HPU_LAZY", ["PT_HPU_LAZY_MODE", "PT_HPU_LAZY_ACC_PAR_MODE"]),
-        ("%hpu_ledger l", ["last"]),
-        ("%hpu_fit --ou", ["--output"]),
-    ],
-)
-def test_tab_completes_options_and_their_values(shell, line, expected):
-    assert set(expected) <= completions(shell, line)
-
-
-def test_tab_completes_the_users_names(shell):
-    shell.user_ns["my_model"] = 1j
-    assert "my_model.imag" in completions(shell, "%hpu_to my_model.im")
-    assert "my_model" in completions(shell, "%hpu_to my_mo")
-    assert "my_model" in completions(shell, "%hpu_to --dtype bf16 my_mo")
 
 
 def test_config_lists_the_defaults_and_refuses_wrong_ones(run):

@@ -54,6 +54,11 @@ class Flag:
     read: str
     meaning: str
 
+    def choices(self) -> list[str]:
+        """Return the values among which one is chosen; none where any text or number will do."""
+        kind, _, choices = self.kind.partition(":")
+        return choices.split(",") if kind == "choice" else ["0", "1"] if kind == "switch" else []
+
     def accepts(self) -> str:
         """Say which values the flag takes."""
         kind, _, choices = self.kind.partition(":")

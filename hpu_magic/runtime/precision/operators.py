@@ -38,7 +38,7 @@ MATRIX = _DEFAULTS["matrix"]
 LOWER = MATRIX | _DEFAULTS["lower"]
 FP32 = _DEFAULTS["fp32"]
 PROMOTE = _DEFAULTS["promote"]
-_KNOWN = LOWER | FP32 | PROMOTE
+KNOWN = LOWER | FP32 | PROMOTE
 
 
 class RestartNeededError(RefusedError):
@@ -111,7 +111,7 @@ def requested(
             raise RefusedError(
                 "Level O2 has lists of its own: leave out lower and fp32, or use O1."
             )
-        return OperatorLists(MATRIX, _KNOWN - MATRIX)
+        return OperatorLists(MATRIX, KNOWN - MATRIX)
     # O1 without lists means the defaults, whatever is in force.
     base = OperatorLists() if level == "O1" else in_force()
     chosen_lower = base.lower if lower is None else _names(lower, LOWER)
@@ -140,7 +140,7 @@ def _names(given: str | Iterable[str], default: frozenset[str]) -> frozenset[str
     names = frozenset(name.strip() for name in given if name.strip())
     for name in sorted(names):
         if not _is_operator(name):
-            mend = suggestion(name, _KNOWN) or "use names such as linear, softmax or exp."
+            mend = suggestion(name, KNOWN) or "use names such as linear, softmax or exp."
             raise RefusedError(f"There is no operator {name!r}: {mend}")
     if not names:
         raise RefusedError("The operator list is empty: give names such as linear,softmax.")
@@ -148,7 +148,7 @@ def _names(given: str | Iterable[str], default: frozenset[str]) -> frozenset[str
 
 
 def _is_operator(name: str) -> bool:
-    if name in _KNOWN:
+    if name in KNOWN:
         return True
     if not name.isidentifier() or name.startswith("__"):
         return False

@@ -1,0 +1,122 @@
+"""The line of a command up to the cursor: which words are complete, and what the last one is."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# `%hpu_to ...`, `report = %hpu_time ...`, `%%hpu_graph ...`, and with automagic `hpu_to ...`.
+_COMMAND = re.compile(r"^\s*(?:[\w.,\s\[\]'\"]+=\s*(?=%))?(?P<mark>%{0,2})(?P<name>\w+)\s")
+# What makes a line without a mark a statement of Python.
+_OPERATOR = re.compile(r"\s*(=|[!<>*/+@&|^%-]+=|[,.(\[:])")
+
+
+def command_at(shell: Any, line: str, cursor: int) -> tuple[Any, str, bool] | None:
+    """Return the command that a line calls, its arguments up to the cursor and its form.
+
+    Returns
+    -------
+    tuple or None
+        The magic, the text between its name and the cursor, and whether it is the cell form;
+        None where the line calls no command before the cursor.
+    """
+    found = _COMMAND.match(line[:cursor])
+    if found is None:
+        return None
+    name, mark = found["name"], found["mark"]
+    rest = line[:cursor][found.end() :]
+    if not mark and (
+        not shell.automagic or name in shell.user_ns or _OPERATOR.match(line[found.end() - 1 :])
+    ):
+        return None
+    cell = mark == "%%"
+    magic = shell.find_cell_magic(name) if cell else shell.find_line_magic(name)
+    return None if magic is None else (magic, rest, cell)
+
+
+def split(text: str) -> tuple[list[str], str]:
+    """Split arguments as a shell does: the complete words, and the one at the end.
+
+    The last word has no end yet, and its quotation mark may be open.
+    """
+    words: list[str] = []
+    word, begun, quote = "", False, ""
+    for character in text:
+        if quote:
+            if character == quote:
+                quote = ""
+            else:
+                word += character
+        elif character in "'\"":
+            quote, begun = character, True
+        elif character.isspace():
+            if begun:
+                words.append(word)
+            word, begun = "", False
+        else:
+            word, begun = word + character, True
+    return words, word
+
+
+@dataclass
+class Call:
+    """What the complete words of a command say.
+
+    Attributes
+    ----------
+    given : list of argparse.Action
+        Options that are there.
+    awaiting : argparse.Action or None
+        The option whose value comes next.
+    positional : argparse.Action or None
+        The argument that comes next when no option does.
+    values : list of str
+        What has been given for `positional`.
+    verbatim : bool
+        Whether the rest is the user's code.
+    """
+
+    given: list[argparse.Action] = field(default_factory=list)
+    awaiting: argparse.Action | None = None
+    positional: argparse.Action | None = None
+    values: list[str] = field(default_factory=list)
+    verbatim: bool = False
+
+
+def option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
+    """Return the option of that name, which may be shortened as argparse allows."""
+    options = parser._option_string_actions
+    if name in options:
+        return options[name]
+    found = {id(one): one for full, one in options.items() if full.startswith(name)}
+    return next(iter(found.values())) if name.startswith("--") and len(found) == 1 else None
+
+
+def understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> Call:
+    """Follow complete words through the arguments that a command declares."""
+    call = Call()
+    waiting = [one for one in parser._actions if not one.option_strings]
+    only_positional = False
+    for word in words:
+        if call.awaiting is not None:
+            call.awaiting = None
+        elif word == "--" and not only_positional:
+            only_positional = True
+        elif word.startswith("-") and len(word) > 1 and not only_positional:
+            found = option(parser, word.partition("=")[0])
+            if found is not None:
+                call.given.append(found)
+                call.awaiting = None if "=" in word or found.nargs == 0 else found
+        elif waiting and waiting[0].nargs == argparse.REMAINDER:
+            call.verbatim = True
+            return call
+        elif waiting:
+            call.values.append(word)
+            if waiting[0].nargs in (None, argparse.OPTIONAL):
+                waiting.pop(0)
+                call.values.clear()
+    call.positional = waiting[0] if waiting else None
+    return call

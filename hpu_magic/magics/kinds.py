@@ -1,0 +1,58 @@
+"""Of which kind a variable is, as far as that can be told without importing anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+_DEEPEST = 4
+_LOOKED_AT = 100  # elements of a container
+
+
+def module(value: Any) -> bool:
+    """Tell whether `value` is a ``torch.nn.Module``."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def tensor(value: Any) -> bool:
+    """Tell whether `value` is a ``torch.Tensor``."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def movable(value: Any, depth: int = 0) -> bool:
+    """Tell whether `value` is a module, tensor, optimizer, or a container of them."""
+    torch = sys.modules.get("torch")
+    if torch is None or depth > _DEEPEST:
+        return False
+    if isinstance(value, torch.nn.Module | torch.Tensor | torch.optim.Optimizer):
+        return True
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return isinstance(value, list | tuple) and any(
+        movable(one, depth + 1) for one in value[:_LOOKED_AT]
+    )
+
+
+def of_tensors(value: Any) -> bool:
+    """Tell whether `value` is a tensor or a tuple of tensors."""
+    return tensor(value) or (isinstance(value, tuple) and any(map(tensor, value[:_LOOKED_AT])))
+
+
+def lightning(value: Any, name: str) -> bool:
+    """Tell whether `value` is an instance of a class of Lightning, such as ``Trainer``."""
+    from hpu_magic.lightning.names import loaded_namespaces
+
+    classes = (getattr(sys.modules[one], name, None) for one in loaded_namespaces())
+    return any(isinstance(value, one) for one in classes if one is not None)
+
+
+def data(value: Any) -> bool:
+    """Tell whether `value` can be a fit's data: a loader, a data module, or a pair of loaders."""
+    if lightning(value, "LightningDataModule"):
+        return True
+    loaders = value if isinstance(value, tuple) and len(value) == 2 else (value,)
+    loader = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
+    return loader is not None and all(isinstance(one, loader) for one in loaders)

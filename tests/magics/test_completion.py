@@ -1,0 +1,270 @@
+"""The whole list that Tab shows within a command, in notebooks and in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+from IPython.terminal.ptutils import IPythonPTCompleter
+from jupyter_client.manager import start_new_kernel
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+VARIABLES = """
+import torch
+import lightning.pytorch as pl
+from torch.utils.data import DataLoader
+
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.register_buffer("scale", torch.ones(1))
+
+class Holder:
+    def __init__(self):
+        self.inner, self.number = net, 3
+    @property
+    def model(self) -> torch.nn.Module:
+        return net
+    @property
+    def broken(self) -> torch.Tensor:
+        raise RuntimeError("broken")
+    @property
+    def unsaid(self):
+        raise SystemExit
+
+net = Net()
+holder = Holder()
+trainer = pl.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+x, number, text = torch.ones(2), 7, "text"
+batch, plain, nested = (x, x), [1, 2], {"a": [x]}
+loader = DataLoader([1, 2])
+"""
+
+MOVABLE = ["batch", "nested", "net", "optimizer", "x"]
+TENSORS = ["x"]
+FLAG = "PT_HPU_LAZY_MODE"
+AUTOCAST = ["--dtype", "--fp32", "--level", "--lower", "--no-restart", "--no-verbose", "--off"]
+AUTOCAST += ["--restart", "--verbose"]
+
+# A line, the cursor as a bar, and everything that is offered there.
+LISTS = [
+    ("%hpu |", []),
+    ("%hpu --|", []),
+    ("%hpu_to |", MOVABLE),
+    ("%hpu_to ne|", ["nested", "net"]),
+    ("%hpu_to nu|", []),
+    ("%hpu_to net --|", ["--device", "--dtype"]),
+    ("%hpu_to net -|", ["--device", "--dtype"]),
+    ("%hpu_to net --|dtype bf16", ["--device", "--dtype"]),
+    ("%hpu_to net --d|type", ["--device", "--dtype"]),
+    ("%hpu_to net --| --dtype bf16", ["--device"]),
+    ("%hpu_to net --dtype bf16 --|", ["--device"]),
+    ("%hpu_to net --dtype |", ["bf16", "fp16", "fp32"]),
+    ("%hpu_to net --dt |", ["bf16", "fp16", "fp32"]),
+    ("%hpu_to net --dtype f|p", ["fp16", "fp32"]),
+    ("%hpu_to net --dtype=f|", ["fp16", "fp32"]),
+    ("%hpu_to net --dtype=|", ["bf16", "fp16", "fp32"]),
+    ("%hpu_to net --dtype x|", []),
+    ("%hpu_to net --nothing=|", []),
+    ("%hpu_to net --device |", ["cpu", "hpu"]),
+    ("%hpu_to --dtype bf16 |", MOVABLE),
+    ("%hpu_to net |", ["batch", "nested", "optimizer", "x"]),
+    ("%hpu_to net x| y", ["x"]),
+    ('%hpu_to "ne|', ["nested", "net"]),
+    ("%hpu_to 'x' |", ["batch", "nested", "net", "optimizer"]),
+    ("%hpu_to net.|", ["net.layer", "net.scale"]),
+    ("%hpu_to net.layer.|", ["net.layer.bias", "net.layer.weight"]),
+    ("%hpu_to holder.|", ["holder.inner", "holder.model"]),
+    ("%hpu_to trainer.mo|", []),
+    ("%hpu_to missing.|", []),
+    ("moved = %hpu_to --|", ["--device", "--dtype"]),
+    ("moved, b[0] = %hpu_to ba|", ["batch"]),
+    ("x = 1\n%hpu_mode |\ny = 2", ["eager", "lazy"]),
+    ("for a in b:\n    %hpu_mode l|", ["lazy"]),
+    ("%hpu_mode |", ["eager", "lazy"]),
+    ("%hpu_mode --|", ["--no-restart", "--restart"]),
+    ("%hpu_mode lazy |", ["--no-restart", "--restart"]),
+    ("%hpu_mode lazy --restart |", []),
+    ("%hpu_mode lazy e|", []),
+    ("hpu_mode |", ["eager", "lazy"]),
+    ("hpu_to net --|", ["--device", "--dtype"]),
+    ("%hpu_autocast |", ["off", "on"]),
+    ("%hpu_autocast --|", AUTOCAST),
+    ("%%hpu_autocast |", AUTOCAST),
+    ("%%hpu_autocast --dtype bf16 --level |", ["O1", "O2"]),
+    ("%%hpu_autocast --dtype bf16 --le|", ["--level"]),
+    ("%%hpu_autocast --lower default,linear,logs|", ["logsumexp"]),
+    ("%%hpu_autocast --lower nothing_such|", []),
+    ("%hpu_flags PT_HPU_LAZY_M|", [FLAG]),
+    ("%hpu_flags PT_HPU_LAZY_MODE=|", [f"{FLAG}=0", f"{FLAG}=1"]),
+    ("%hpu_flags NOTHING=|", []),
+    ("%hpu_flags PT_HPU_LAZY_MODE --|", ["--no-restart", "--restart"]),
+    ("%hpu_ledger |", ["last", "off", "on"]),
+    ("%hpu_ledger o|", ["off", "on"]),
+    ("%hpu_release |", ["--no-restart", "--restart"]),
+    ("%hpu_memory |", ["--output"]),
+    ("%%hpu_memory -|", ["--output", "-o"]),
+    ("%hpu_memory -o |", []),
+    ("%hpu_memory --output te|", []),
+    ("%hpu_fit |", ["trainer"]),
+    ("%hpu_fit trainer |", ["net"]),
+    ("%hpu_fit trainer net |", ["loader"]),
+    ("%hpu_fit trainer net loader |", ["--interval", "--output"]),
+    ("%hpu_fit trainer net loader te|", []),
+    ("%hpu_fit --interval |", []),
+    ("%%hpu_fit |", ["--interval", "--output"]),
+    ("%hpu_panel |", ["--history", "--interval", "--stop"]),
+    ("%hpu_panel --history 1|", []),
+    ("%hpu_time --|", ["--output", "--repeats", "--runs"]),
+    ("%hpu_time -n 3 --|", ["--output", "--repeats"]),
+    ("%hpu_time -n |", []),
+    ("%%hpu_time |", ["--output", "--repeats", "--runs"]),
+    ("%%hpu_graph --inputs x,|", []),
+    ("%%hpu_graph --inputs |", TENSORS),
+    ("%%hpu_graph step --|", ["--inputs", "--no-restart", "--restart", "--warmup"]),
+    ("%%hpu_graph |", ["--inputs", "--no-restart", "--restart", "--warmup"]),
+    ("%hpu_replay |", ["--number"]),
+    ("%hpu_graphs --drop |", []),
+    ("%hpu_wrap |", ["net"]),
+    ("%hpu_wrap net --in|", ["--infer"]),
+    ("%hpu_wrap net --sample |", ["batch", "x"]),
+    ("%%hpu_profile --|", ["--dir", "--no-trace", "--output", "--trace"]),
+    ("%%hpu_profile --dir not/there/|", []),
+]
+
+
+def cursor(line: str) -> tuple[str, int]:
+    return line.replace("|", "", 1), line.index("|")
+
+
+@pytest.fixture
+def in_process(shell: Any) -> Any:
+    shell.user_ns["In"]  # a real session
+    shell.run_cell(VARIABLES)
+    return shell
+
+
+def completed(line: str, start: int, end: int, text: str) -> str:
+    """Return the line with a completion in it."""
+    return f"{line[:start]}{text}{line[end:]}"
+
+
+@pytest.mark.parametrize("jedi", [True, False])
+def test_the_completer_offers_only_what_fits(in_process, jedi):
+    in_process.Completer.use_jedi = jedi
+    for marked, expected in LISTS:
+        line, at = cursor(marked)
+        with provisionalcompleter():
+            found = list(in_process.Completer.completions(line, at))
+        assert [one.text for one in found] == expected, marked
+        for one in found:
+            # What is replaced is the beginning of what replaces it.
+            assert one.text.startswith(line[one.start : one.end]), marked
+            assert one.end == at
+
+
+def test_a_terminal_offers_only_what_fits(in_process, monkeypatch):
+    monkeypatch.setattr(in_process, "min_elide", 30, raising=False)  # of a terminal's shell
+    completer = IPythonPTCompleter(shell=in_process)
+    for marked, expected in LISTS:
+        line, at = cursor(marked)
+        found = completer.get_completions(Document(line, at), CompleteEvent())
+        # It shows a value after "=" without what stands before.
+        assert [one.text for one in found] in (
+            expected,
+            [one.rpartition("=")[2] for one in expected],
+        )
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        reply = client.execute_interactive("%load_ext hpu_magic\n" + VARIABLES, timeout=120)
+        assert reply["content"]["status"] == "ok"
+        yield client
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.parametrize("experimental", [True, False])
+def test_a_kernel_offers_only_what_fits(client, experimental):
+    kernel = f"get_ipython().kernel.use_experimental_completions = {experimental}"
+    client.execute_interactive(kernel, timeout=120)
+    for marked, expected in LISTS:
+        line, at = cursor(marked)
+        reply = client.complete(line, at, reply=True, timeout=60)["content"]
+        assert reply["matches"] == expected, marked
+        assert reply["cursor_end"] == at
+        begun = line[reply["cursor_start"] : at]
+        assert all(one.startswith(begun) for one in expected), marked
+
+
+def test_names_of_captured_graphs_are_offered(lazy):
+    lazy("x = torch.ones(2, device='hpu')")
+    assert not lazy("%%hpu_graph step --inputs x\ny = x * 2").error
+    for line in ("%hpu_replay ", "%hpu_graphs --drop ", "%%hpu_graph "):
+        source = f"[one.text for one in get_ipython().Completer.completions({line!r}, {len(line)})]"
+        quiet = "with __import__('IPython').core.completer.provisionalcompleter(): found = "
+        lazy(quiet + source)
+        assert lazy.value("found") == ["step"]
+
+
+def names(shell: Any, line: str) -> set[str]:
+    with provisionalcompleter():
+        return {one.text for one in shell.Completer.completions(line, len(line))}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["%hpu_time te", "%hpu_time -n 3 te", "te", "hpu_to = te", "%%time\n%%hpu_to te", "%timeit te"],
+)
+def test_code_is_left_to_ipython(in_process, line):
+    assert "text" in names(in_process, line)
+
+
+def test_without_automagic_a_line_without_a_mark_is_python(in_process):
+    in_process.automagic = False
+    try:
+        assert "number" in names(in_process, "hpu_to nu")
+    finally:
+        in_process.automagic = True
+    in_process.user_ns["hpu_to"] = 1
+    assert "number" in names(in_process, "hpu_to nu")
+
+
+def test_the_name_of_a_command_is_completed(in_process):
+    assert "%hpu_to" in names(in_process, "%hpu_t")
+
+
+def test_every_command_offers_just_its_options(in_process):
+    magics = in_process.magics_manager.magics
+    for kind, mark in (("line", "%"), ("cell", "%%")):
+        for name in [one for one in magics[kind] if one.startswith("hpu")]:
+            actions = magics[kind][name].parser._actions
+            long = {one for each in actions for one in each.option_strings if one[:2] == "--"}
+            assert names(in_process, f"{mark}{name} --") == long, name
+
+
+def test_folders_are_offered_for_a_folder(in_process, tmp_path):
+    for name in ("traces", "trunk", ".hidden", "with space"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "train.py").touch()
+    found = names(in_process, f"%%hpu_profile --dir {tmp_path}/tr")
+    assert found == {f"{tmp_path}/traces/", f"{tmp_path}/trunk/"}
+
+
+def test_unloading_the_extension_takes_its_completions_along(in_process):
+    in_process.run_line_magic("reload_ext", "hpu_magic")
+    in_process.run_line_magic("unload_ext", "hpu_magic")
+    try:
+        ours = [one for one in in_process.Completer.custom_matchers if "hpu" in repr(one)]
+        assert ours == []
+    finally:
+        in_process.run_line_magic("load_ext", "hpu_magic")
