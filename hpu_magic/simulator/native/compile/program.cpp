@@ -92,18 +92,19 @@ Slot Program::add(Instruction instruction) {
 }
 
 Slot Program::call(const c10::OperatorHandle& op, std::vector<Operand> operands) {
-  return add({.kind = Kind::call, .op = op, .operands = std::move(operands), .first = 0,
-              .results = op.schema().returns().size()});
+  return add({Kind::call, std::move(operands), op.schema().returns().size(), op});
 }
 
 Slot Program::element(Slot list, int64_t index) {
-  return add({.kind = Kind::element, .op = {}, .index = index, .operands = {list}, .first = 0,
-              .results = 1});
+  Instruction instruction{Kind::element, {list}, 1};
+  instruction.index = index;
+  return add(std::move(instruction));
 }
 
 Slot Program::arithmetic(char operation, Item left, Item right) {
-  return add({.kind = Kind::arithmetic, .op = {}, .operation = operation,
-              .operands = {as_operand(left), as_operand(right)}, .first = 0, .results = 1});
+  Instruction instruction{Kind::arithmetic, {as_operand(left), as_operand(right)}, 1};
+  instruction.operation = operation;
+  return add(std::move(instruction));
 }
 
 void Program::finish(std::vector<Item> results) {

@@ -40,12 +40,12 @@ class Program {
 
   struct Instruction {
     Kind kind;
-    std::optional<c10::OperatorHandle> op;
-    char operation = 0;
-    int64_t index = 0;
     std::vector<Operand> operands;
-    size_t first;     // slot of the first result
     size_t results;
+    std::optional<c10::OperatorHandle> op{};
+    int64_t index = 0;
+    char operation = 0;
+    size_t first = 0;            // slot of the first result
     std::vector<size_t> dead{};  // slots that nothing reads later
   };
 

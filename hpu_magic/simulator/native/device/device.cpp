@@ -62,7 +62,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return 1;
   }
 
-  c10::Stream getStream(c10::Device) const override {
+  c10::Stream getStream(c10::Device) const noexcept override {
     return current_stream();
   }
   c10::Stream getDefaultStream(c10::Device) const override {
@@ -74,7 +74,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
     return new_stream();
   }
-  c10::Stream exchangeStream(c10::Stream stream) const override {
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
     const auto previous = current_stream();
     set_current_stream(stream);
     return previous;
@@ -125,10 +125,11 @@ struct Hooks final : at::HPUHooksInterface {
   bool hasHPU() const override {
     return true;
   }
-  bool isBuilt() const override {
+  // Not marked override: PyTorch asks for these two from its 2.8 on.
+  bool isBuilt() const {
     return true;
   }
-  bool isAvailable() const override {
+  bool isAvailable() const {
     return true;
   }
   bool hasPrimaryContext(c10::DeviceIndex) const override {

@@ -7,8 +7,8 @@
 #include <c10/util/hash.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <bit>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -74,7 +74,12 @@ class SignatureBuilder {
 
  private:
   void add_fraction(double number) {
-    words_.push_back(fractions_shape_ ? std::bit_cast<int64_t>(number) : 3);
+    int64_t bits = 3;
+    if (fractions_shape_) {
+      static_assert(sizeof(bits) == sizeof(number));
+      std::memcpy(&bits, &number, sizeof(bits));
+    }
+    words_.push_back(bits);
   }
 
   void add(const at::Tensor& tensor) {

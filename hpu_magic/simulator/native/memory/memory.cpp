@@ -84,7 +84,7 @@ c10::DataPtr wrap(StoragePtr twin) {
   const size_t bytes = twin->nbytes();
   charge(bytes);
   void* data = twin->mutable_data();
-  return {data, new Block{.twin = std::move(twin), .bytes = bytes}, &free_block, device()};
+  return {data, new Block{std::move(twin), bytes}, &free_block, device()};
 }
 
 struct DeviceAllocator final : c10::Allocator {
@@ -101,7 +101,7 @@ struct DeviceAllocator final : c10::Allocator {
           "HPU_MAGIC_MEMORY to a smaller card.");
     }
     auto twin = make_storage(bytes, std::move(host), c10::GetCPUAllocator());
-    return {data, new Block{.twin = std::move(twin), .bytes = bytes}, &free_block, device()};
+    return {data, new Block{std::move(twin), bytes}, &free_block, device()};
   }
 
   c10::DeleterFnPtr raw_deleter() const override {
@@ -125,7 +125,7 @@ Block* block_of(const c10::Storage& storage) {
 void rebind(const c10::Storage& storage, StoragePtr twin, size_t booked) {
   void* data = twin->mutable_data();
   Block* old = block_of(storage);
-  auto* block = new Block{.twin = std::move(twin), .bytes = booked};
+  auto* block = new Block{std::move(twin), booked};
   if (old) {
     block->mark = old->mark;
     block->number = old->number;
@@ -274,7 +274,7 @@ void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& wh
 void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::string>& why) {
   const Block* block = block_of(storage);
   if (block && block->twin) {
-    auto* freed = new Block{.mark = block->mark, .number = block->number, .failure = why};
+    auto* freed = new Block{nullptr, 0, block->mark, block->number, why};
     c10::DataPtr nothing(nullptr, freed, &free_block, device());
     storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(nothing));
   }

@@ -22,7 +22,7 @@
 namespace hpu {
 
 template <class T>
-inline constexpr bool is_tensor = std::is_same_v<std::remove_cvref_t<T>, at::Tensor>;
+inline constexpr bool is_tensor = std::is_same_v<std::decay_t<T>, at::Tensor>;
 
 inline at::Tensor tensor_to_host(const at::Tensor& tensor, size_t index) {
   if (!tensor.defined()) {
@@ -38,7 +38,7 @@ inline at::Tensor tensor_to_host(const at::Tensor& tensor, size_t index) {
 /// What the CPU's kernel gets for an argument: views for tensors, everything else as it is.
 template <class T>
 decltype(auto) to_host(T& value, size_t index) {
-  using Value = std::remove_cvref_t<T>;
+  using Value = std::decay_t<T>;
   if constexpr (is_tensor<Value>) {
     return tensor_to_host(value, index);
   } else if constexpr (std::is_same_v<Value, std::optional<at::Tensor>>) {
