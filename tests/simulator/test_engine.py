@@ -119,3 +119,27 @@ def test_what_else_a_build_needs_is_named(monkeypatch, tmp_path, missing, said):
         monkeypatch.setitem(sys.modules, "ninja", None)
     with pytest.raises(engine.BuildError, match=said):
         engine.compiled()
+
+
+@pytest.mark.parametrize(
+    ("line", "standard"),
+    [
+        ("#if !defined(_MSC_VER) && __cplusplus < 201703L", "17"),
+        ("    (!defined(_MSVC_LANG) && __cplusplus < 202002L)", "20"),
+        ("#pragma once", "17"),
+    ],
+)
+def test_the_engine_is_compiled_in_the_oldest_cpp_that_the_headers_take(
+    monkeypatch, tmp_path, line, standard
+):
+    from torch.utils import cpp_extension
+
+    from hpu_magic.simulator import build
+
+    (tmp_path / "ATen").mkdir()
+    (tmp_path / "ATen" / "ATen.h").write_text(f"#pragma once\n{line}\n#error too old\n")
+    monkeypatch.setattr(cpp_extension, "include_paths", lambda: [str(tmp_path)])
+    asked = {}
+    monkeypatch.setattr(cpp_extension, "load", lambda *_, **options: asked.update(options))
+    build.main("somewhere", ["-O2"])
+    assert asked["extra_cflags"] == ["-O2", f"-std=c++{standard}"]
