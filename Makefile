@@ -2,6 +2,7 @@
 # make test   run every check and test
 # make demo   run the quickstart without a browser
 # make bench  measure speed and memory
+# make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8 for one)
 #
 # PYTHON chooses the interpreter (3.10 to 3.13) and TORCH the torch that is
 # installed, for example TORCH="torch==2.13.0 --index-url ..." for a CPU wheel.
@@ -18,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Virtual environment without activation: the tools that tests start must be found.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab test demo bench lint engine labextension system clean
+.PHONY: lab test demo bench versions lint engine labextension system clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -86,6 +87,9 @@ demo: engine
 bench: engine labextension
 	@sh tools/system_packages.sh browser
 	@$(BIN)/python -m bench
+
+versions: $(READY) system labextension
+	@$(BIN)/python tools/versions.py $(ONLY)
 
 clean:
 	rm -rf build

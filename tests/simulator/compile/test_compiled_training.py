@@ -244,6 +244,10 @@ def test_the_backend_works_on_a_graph_that_dynamo_did_not_capture(torch):
 
 
 def test_compiled_autograd_takes_aot_autograds_own_way(torch, compile_on_hpu):
+    from habana_frameworks.torch import _limits
+
+    if _limits.COMPILED_AUTOGRAD in _limits.missing():
+        pytest.skip(_limits.sentence())
     layer = _layer(torch)
     x = torch.randn(3, 6, device="hpu")
     with torch._dynamo.config.patch(compiled_autograd=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -13,7 +14,7 @@ from hpu_magic.simulator.activation import GpuPresent, TooLate
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
-from . import _banner, _flags, _float16, _lazy_access
+from . import _banner, _flags, _float16, _lazy_access, _limits
 from ._mode import is_lazy
 
 _FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
@@ -65,6 +66,8 @@ def load() -> None:
     # Backward runs on the thread that calls it: on a thread of its own, OpenMP would start a
     # second pool of workers there, and the two pools would fight for the cores.
     torch._C._set_multithreading_enabled(False)
+    if lacking := _limits.sentence():
+        print(f"hpu_magic: {lacking}", file=sys.stderr)
     _loaded = True
 
 

@@ -120,14 +120,22 @@ class _Compiler:
 
 def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     """Return the graph as a Python function for what no program can hold."""
-    from torch.fx.graph import _BoxedCodeGen
-
     # Boxed: the arguments come in a list that the code empties, so that each is freed
     # after its last use.
-    graph.graph.set_codegen(_BoxedCodeGen())
+    boxed = getattr(torch.fx.graph, "_BoxedCodeGen", None)
+    if boxed is None:
+        return functools.partial(_run_unboxed, graph.forward)
+    graph.graph.set_codegen(boxed())
     graph.recompile()
     forward: Callable[[list[Any]], Any] = graph.forward
     return forward
+
+
+def _run_unboxed(forward: Callable[..., Any], arguments: list[Any]) -> Any:
+    """Call code of a release that generates none that takes a list."""
+    taken = tuple(arguments)
+    arguments.clear()
+    return forward(*taken)
 
 
 def _shapes(graph: torch.fx.Graph) -> str:

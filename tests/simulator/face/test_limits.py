@@ -1,0 +1,46 @@
+"""What a release of PyTorch cannot do is found by asking it, and said once."""
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch import _limits  # noqa: E402
+from torch.utils import _foreach_utils  # noqa: E402
+
+
+def test_a_release_without_fused_optimizers_is_told_in_one_sentence(monkeypatch):
+    before = _limits.missing()
+    monkeypatch.setattr(_foreach_utils, "_get_fused_kernels_supported_devices", lambda: ["cuda"])
+    assert _limits.missing() == [
+        _limits.FUSED_OPTIMIZERS,
+        *(each for each in before if each != _limits.FUSED_OPTIMIZERS),
+    ]
+    assert _limits.sentence().startswith("torch ")
+    assert "lacks on hpu: fused optimizers" in _limits.sentence()
+
+
+def test_what_is_missing_is_said_when_the_device_loads(script):
+    out = script(
+        """
+        import contextlib, io
+        import torch
+        from torch.utils import _foreach_utils
+        _foreach_utils._get_fused_kernels_supported_devices = lambda: ["cuda"]
+        from hpu_magic.simulator import activate
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            activate()
+        print(said.getvalue().count("lacks on hpu: fused optimizers"))
+        """
+    )
+    assert out.strip() == "1"
+
+
+def test_a_graph_without_pytorchs_boxed_code_still_empties_its_list(monkeypatch):
+    import torch
+    from habana_frameworks.torch.dynamo.compile_backend import backends
+
+    monkeypatch.delattr(torch.fx.graph, "_BoxedCodeGen", raising=False)
+    graph = torch.fx.symbolic_trace(lambda x, y: (x - y,))
+    arguments = [torch.tensor(3), torch.tensor(1)]
+    assert backends._generated(graph)(arguments) == (torch.tensor(2),)
+    assert arguments == []

@@ -1,0 +1,42 @@
+"""The table of releases: its rows are what the runs printed."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+import versions
+
+
+@pytest.mark.parametrize(
+    ("output", "passed", "failed", "skipped"),
+    [
+        ("...\n10 failed, 202 passed, 9 skipped, 1 warning in 234.39s (0:03:54)", 202, 10, 9),
+        ("5 passed, 2 errors in 1.00s", 5, 2, 0),
+        ("1 error in 2.00s", 0, 1, 0),
+        ("Segmentation fault", 0, 1, 0),
+        ("", 0, 1, 0),
+    ],
+)
+def test_counts_are_those_of_pytests_last_line(output, passed, failed, skipped):
+    expected = {"passed": passed, "failed": failed, "skipped": skipped}
+    assert versions.counts(output) == expected
+
+
+def test_a_row_takes_the_place_of_its_last_one_alone(tmp_path):
+    table = tmp_path / "versions.md"
+    table.write_text("head\n| 2.6 | old |\n| 2.8 | kept |\n")
+    versions.write(table, "2.6", {"torch": "2.6.0", "passed": "3"})
+    row = "| 2.6 | 2.6.0 | - | - | - | - | 3 | - | - | - | - |"
+    assert table.read_text() == f"head\n{row}\n| 2.8 | kept |\n"
+
+
+def test_each_combination_has_its_row():
+    rows = versions.TABLE.read_text()
+    assert all(f"\n| {each.name} |" in rows for each in versions.COMBINATIONS)
+
+
+def test_an_unknown_combination_is_named(capsys):
+    assert versions.main(["1.0"]) == 2
+    assert "No combination 1.0; there are 2.6" in capsys.readouterr().out

@@ -1,0 +1,193 @@
+"""Run the tests in throw-away environments, one for each combination of releases.
+
+``python tools/versions.py [NAME ...]`` runs all or the named combinations and writes their
+rows of ``docs/versions.md``; the others stay. ``TORCH_INDEX`` in the environment names an
+index to take torch from, one with CPU builds for example.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+TABLE = PROJECT / "docs" / "versions.md"
+SUITES = (
+    *(f"tests/simulator/{suite}" for suite in ("device", "graphs", "compile")),
+    "tests/lightning",
+    "tests/panels/test_fit.py",
+    "tests/test_quickstart.py",
+)
+BROWSER = ("-m", "browser", "tests/browser/test_panel.py")
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Releases that are tried together, as pip reads them; empty for the newest."""
+
+    name: str
+    python: str
+    torch: str
+    lightning: str
+    jupyterlab: str = "==4.6.6"
+    browser: bool = False
+
+
+COMBINATIONS = (
+    Combination("2.6", "3.10", "==2.6.*", "==2.5.*"),
+    Combination("2.8", "3.11", "==2.8.*", "==2.5.*"),
+    Combination("2.10", "3.13", "==2.10.*", "==2.6.*"),
+    Combination("2.13", "3.11", "==2.13.*", "==2.6.*"),
+    Combination("newest", "3.13", "", "==2.6.*", jupyterlab="", browser=True),
+)
+# What torch chooses for itself, and what a combination chooses.
+_FREE = (
+    r"(torch|sympy|networkx|filelock|fsspec|lightning|pytorch-lightning"
+    r"|jupyterlab|jupyterlab_server|notebook_shim)=="
+)
+_MEASURE = """
+import importlib.metadata as metadata
+import platform
+import torch
+try:
+    from habana_frameworks.torch._limits import sentence
+    lacks = sentence()
+except ImportError as failed:
+    lacks = f"does not load: {failed}"
+versions = [metadata.version(name) for name in ("torch", "lightning", "jupyterlab", "notebook")]
+print("", versions[0], platform.python_version(), *versions[1:], lacks, sep="|")
+"""
+
+
+def main(names: list[str]) -> int:
+    """Run the combinations and return 1 if a test of one failed."""
+    known = {each.name: each for each in COMBINATIONS}
+    if unknown := set(names) - set(known):
+        print(f"No combination {', '.join(sorted(unknown))}; there are {', '.join(known)}.")
+        return 2
+    failed = False
+    for name in names or known:
+        row = _run(known[name])
+        failed |= row["failed"] != "0"
+        write(TABLE, name, row)
+    return int(failed)
+
+
+def _run(chosen: Combination) -> dict[str, str]:
+    row = dict.fromkeys(("lacks", "passed", "failed", "skipped"), "-")
+    row |= {"python": chosen.python, "torch": chosen.torch or "newest", "failed": "not installed"}
+    with tempfile.TemporaryDirectory(prefix="hpu_magic_versions_") as folder:
+        try:
+            python = _install(chosen, Path(folder))
+        except (OSError, subprocess.CalledProcessError) as reason:
+            print(f"{chosen.name}: {reason}", file=sys.stderr)
+            return row
+        environment = _environment(python)
+        told = subprocess.run(
+            [python, "-c", _MEASURE], env=environment, capture_output=True, text=True, check=False
+        )
+        if measured := re.search(r"^\|(.*)$", told.stdout, re.MULTILINE):
+            keys = ("torch", "python", "lightning", "jupyterlab", "notebook", "lacks")
+            row |= dict(zip(keys, measured[1].split("|"), strict=True))
+        totals = counts(_pytest(python, environment, SUITES))
+        if chosen.browser:
+            in_browser = counts(_pytest(python, environment, BROWSER))
+            totals = {kind: totals[kind] + in_browser[kind] for kind in totals}
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=PROJECT, capture_output=True, text=True
+    )
+    return (
+        row
+        | {kind: str(count) for kind, count in totals.items()}
+        | {"commit": commit.stdout.strip()}
+    )
+
+
+def _install(chosen: Combination, folder: Path) -> Path:
+    interpreter = _interpreter(chosen.python)
+    subprocess.run([interpreter, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    pinned = (PROJECT / "constraints.txt").read_text().splitlines()
+    constraints = folder / "constraints.txt"
+    constraints.write_text("\n".join(line for line in pinned if not re.match(_FREE, line)))
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    index = os.environ.get("TORCH_INDEX")
+    subprocess.run(
+        [*pip, f"torch{chosen.torch}", *(["--index-url", index] if index else [])], check=True
+    )
+    listed = subprocess.run(
+        [python, PROJECT / "tools" / "requirements.py"], capture_output=True, text=True, check=True
+    )
+    wanted = [line for line in listed.stdout.split() if not line.startswith("torch")]
+    wanted += [f"lightning{chosen.lightning}", f"jupyterlab{chosen.jupyterlab}", "notebook>=7"]
+    tools = ["-r", PROJECT / "requirements-dev.txt"]
+    subprocess.run([*pip, "-c", constraints, *tools, "setuptools", *wanted], check=True)
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", PROJECT], check=True)
+    return python
+
+
+def _interpreter(version: str) -> str:
+    """Find an interpreter on PATH, else the newest of that version that pyenv has."""
+    if found := shutil.which(f"python{version}"):
+        return found
+    if pyenv := shutil.which("pyenv"):
+        root = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=True)
+        if there := sorted(Path(root.stdout.strip()).glob(f"versions/{version}.*/bin/python")):
+            return str(there[-1])
+    raise FileNotFoundError(f"there is no python{version} on PATH, and pyenv has none")
+
+
+def _environment(python: Path) -> dict[str, str]:
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "HPU_MAGIC_SIMULATOR": "1"}
+
+
+def _pytest(python: Path, environment: dict[str, str], chosen: tuple[str, ...]) -> str:
+    environment = {key: value for key, value in environment.items() if key != "HPU_MAGIC_SIMULATOR"}
+    marked = chosen if "-m" in chosen else ("-m", "not browser", *chosen)
+    done = subprocess.run(
+        [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *marked],
+        cwd=PROJECT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    print(done.stdout)
+    return done.stdout
+
+
+def counts(output: str) -> dict[str, int]:
+    """Numbers of the last line of pytest; a run that ends without them failed once."""
+    last = output.strip().rpartition("\n")[2]
+    found = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last)}
+    broken = found.get("failed", 0) + found.get("errors", 0) + found.get("error", 0)
+    if not found.get("passed") and not broken:
+        broken = 1
+    return {
+        "passed": found.get("passed", 0),
+        "failed": broken,
+        "skipped": found.get("skipped", 0),
+    }
+
+
+def write(table: Path, name: str, row: dict[str, str]) -> None:
+    """Put a combination's row in the table, in the place of its last one."""
+    columns = ("torch", "python", "lightning", "jupyterlab", "notebook")
+    columns += ("passed", "failed", "skipped", "commit", "lacks")
+    cells = [name, *(row.get(column) or "-" for column in columns)]
+    line = f"| {' | '.join(cells)} |"
+    text = table.read_text()
+    present = re.compile(rf"^\| {re.escape(name)} \|.*$", re.MULTILINE)
+    if not present.search(text):
+        raise ValueError(f"{table} has no row for {name!r}: add one to it.")
+    table.write_text(present.sub(lambda _: line, text, count=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
