@@ -1,39 +1,46 @@
 """Compiles the engine into a directory, in a process of its own.
 
-``python -m hpu_magic.simulator.build DIRECTORY FLAG...``
+``python -m hpu_magic.simulator.build DIRECTORY UNITS FLAG...``
 """
 
 from __future__ import annotations
 
-import re
+import os
 import sys
 from pathlib import Path
 
-from .engine import NAME, SOURCES
+from .engine import NAME, SOURCES, units
 
 
-def main(directory: str, flags: list[str]) -> None:
+def main(directory: str, place_of_units: str, flags: list[str]) -> None:
     """Compile every source into ``DIRECTORY/<name>.so`` with PyTorch's own build rules."""
     from torch.utils import cpp_extension
 
     cpp_extension.load(
         NAME,
-        [str(source) for source in sorted(SOURCES.rglob("*.cpp"))],
+        _write_units(Path(place_of_units)),
         extra_include_paths=[str(SOURCES)],
-        extra_cflags=[*flags, f"-std=c++{language_standard()}"],
+        extra_cflags=flags,
         build_directory=directory,
         verbose=True,
     )
 
 
-def language_standard() -> str:
-    """Oldest C++ that PyTorch's headers take, so that older releases compile the engine too."""
-    from torch.utils.cpp_extension import include_paths
+def _write_units(place: Path) -> list[str]:
+    """Write one source for each translation unit, the longest first, so that none comes last.
 
-    header = (Path(include_paths()[0]) / "ATen" / "ATen.h").read_text()
-    oldest = min(re.findall(r"__cplusplus < 20(\d\d)\d\dL", header), default="17")
-    return str(oldest)
+    Their place stays the same from build to build, as compiler caches want it.
+    """
+    written: list[tuple[int, str]] = []
+    for unit, sources in units().items():
+        path = place / f"{unit}.cpp"
+        names = [source.relative_to(SOURCES).as_posix() for source in sources]
+        private = place / f"{unit}.cpp.{os.getpid()}"
+        private.write_text("".join(f"#include <{name}>\n" for name in names))
+        os.replace(private, path)  # another process may be compiling what stands there
+        written.append((sum(source.stat().st_size for source in sources), str(path)))
+    return [path for _, path in sorted(written, reverse=True)]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

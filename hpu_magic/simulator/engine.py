@@ -69,6 +69,14 @@ def cache_directory() -> Path:
     return Path(user) / "hpu_magic" / "engine"
 
 
+def units() -> dict[str, list[Path]]:
+    """Sources of each translation unit: a folder is one, so PyTorch's headers are read once."""
+    found: dict[str, list[Path]] = {}
+    for source in sorted(SOURCES.rglob("*.cpp")):
+        found.setdefault(source.relative_to(SOURCES).with_suffix("").parts[0], []).append(source)
+    return found
+
+
 def _key() -> str:
     import torch
 
@@ -109,11 +117,20 @@ def _only_builder(place: Path) -> Iterator[None]:
 
 def _build(library: Path) -> None:
     _check_tools()
+    place_of_units = library.parents[1] / "units"
+    place_of_units.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         log = library.parent / "build.log"
         with log.open("wb") as output:
             builder = subprocess.Popen(
-                [sys.executable, "-m", "hpu_magic.simulator.build", scratch, *_FLAGS],
+                [
+                    sys.executable,
+                    "-m",
+                    "hpu_magic.simulator.build",
+                    scratch,
+                    str(place_of_units),
+                    *_FLAGS,
+                ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=_builder_environment(),
@@ -176,7 +193,7 @@ def _show_progress(builder: subprocess.Popen[bytes], scratch: Path) -> None:
     import torch
 
     what = f"hpu_magic: compiling the simulated device for torch {torch.__version__}, once"
-    total = len(list(SOURCES.rglob("*.cpp")))
+    total = len(units())
     started = time.monotonic()
     shown = -1
     while builder.poll() is None:
