@@ -13,7 +13,8 @@ WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/ready
+RUNNING := $(VENV)/running
+DEVELOPING := $(VENV)/developing
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 # Virtual environment without activation: the tools that tests start must be found.
@@ -30,23 +31,28 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # torch first and alone, so that nothing else chooses its build.
-$(READY): pyproject.toml constraints.txt requirements-dev.txt | $(BIN)/python
+$(RUNNING): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Setting up $(VENV) (some minutes the first time) ..."
 	$(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt $(TORCH)
 	$(BIN)/python tools/requirements.py > $(VENV)/requirements.txt
-	$(PIP) install -c constraints.txt -r requirements-dev.txt -r $(VENV)/requirements.txt
+	$(PIP) install -c constraints.txt -r $(VENV)/requirements.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-engine: $(READY)
+# What only tests, checks and the bench need.
+$(DEVELOPING): requirements-dev.txt constraints.txt $(RUNNING)
+	$(PIP) install -c constraints.txt -r requirements-dev.txt -r $(VENV)/requirements.txt
+	@touch $@
+
+engine: $(RUNNING)
 	@sh tools/system_packages.sh compiler headers
-	@$(BIN)/python -c 'from hpu_magic.simulator.engine import compiled; compiled()'
+	@$(BIN)/python -m hpu_magic.command_line build
 
 EXTENSION := hpu_magic/labextension/package.json
 EXTENSION_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f) \
 	$(addprefix labextension/,package.json yarn.lock tsconfig.json build.mjs)
 
-$(EXTENSION): $(READY) $(EXTENSION_SOURCES)
+$(EXTENSION): $(EXTENSION_SOURCES) | $(RUNNING)
 	@sh tools/system_packages.sh node
 	@$(BIN)/python tools/labextension.py build
 
@@ -56,7 +62,7 @@ labextension: $(EXTENSION)
 system:
 	@sh tools/system_packages.sh compiler headers browser node
 
-lint: $(READY) system
+lint: $(DEVELOPING) system
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -76,15 +82,21 @@ test: system lint engine labextension
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(SPREAD) $(LAZY)
 	$(BIN)/pytest -m browser
 
+# The notebook does not wait for the sidebar.
 lab: engine
-	@$(MAKE) --no-print-directory labextension || echo "JupyterLab opens without the sidebar."
-	$(BIN)/jupyter lab --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root) \
+	@$(BIN)/python tools/labextension.py link
+	@$(MAKE) -q --no-print-directory $(EXTENSION) || { mkdir -p build; \
+		echo "The sidebar is being built meanwhile (build/sidebar.log); a reload of the page shows it."; \
+		{ $(MAKE) --no-print-directory labextension >build/sidebar.log 2>&1 </dev/null && \
+			test -e $(EXTENSION) && echo "The sidebar is built: reload the page of JupyterLab." || \
+			echo "JupyterLab runs without the sidebar: build/sidebar.log says why."; } & }; \
+	exec $(BIN)/jupyter lab --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root) \
 		notebooks/quickstart.ipynb
 
 demo: engine
 	@$(BIN)/python tools/demo.py
 
-bench: engine labextension
+bench: $(DEVELOPING) engine labextension
 	@sh tools/system_packages.sh browser
 	@$(BIN)/python -m bench
 

@@ -1,4 +1,4 @@
-"""Print the project's own dependencies, one a line, as pip reads them."""
+"""Print what a clone and its quickstart need to run, one a line, as pip reads them."""
 
 from __future__ import annotations
 
@@ -10,4 +10,11 @@ except ModuleNotFoundError:  # Python 3.10
     from pip._vendor import tomli as tomllib  # type: ignore[no-redef]
 
 project = Path(__file__).parents[1] / "pyproject.toml"
-print(*tomllib.loads(project.read_text())["project"]["dependencies"], sep="\n")
+described = tomllib.loads(project.read_text())
+print(
+    *described["project"]["dependencies"],
+    *described["project"]["optional-dependencies"]["quickstart"],
+    *described["build-system"]["requires"],
+    "editables",  # what the build of a clone that stays editable asks for
+    sep="\n",
+)

@@ -1,4 +1,4 @@
-"""The command ``hpu-magic``: the machine's cards in a terminal."""
+"""The command ``hpu-magic top``: the machine's cards in a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import hpu_magic
 from hpu_magic import monitor
 from hpu_magic.units import size
 
@@ -31,16 +30,15 @@ _LEAVE = "\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    options = _parser().parse_args(arguments)
     try:
         if options.json:
-            print(json.dumps(as_record(_look()), indent=2))
+            print(json.dumps(as_record(monitor.snapshot()), indent=2))
         elif sys.stdout.isatty():
             _live(options.interval)
         else:
-            print("\n".join(table(_look())))
+            print("\n".join(table(monitor.snapshot())))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
@@ -77,17 +75,13 @@ def table(snapshot: Snapshot) -> list[str]:
     return [_printable(line.rstrip()) for line in text]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hpu-magic", description="Gaudi cards of this machine, real or simulated."
-    )
-    parser.add_argument("--version", action="version", version=hpu_magic.__version__)
-    top = parser.add_subparsers(metavar="COMMAND", required=True).add_parser(
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command's parser; what it yields has `run`."""
+    top = commands.add_parser(
         "top",
         help="show all cards, how full they are and who holds them",
         description="Show all cards, how full they are and who holds them: live in a terminal, "
-        "until Ctrl-C; once when the output goes elsewhere. Your own processes are shown with "
-        "their arguments. No card is acquired.",
+        "until Ctrl-C; once when the output goes elsewhere. No card is acquired.",
         epilog="Examples: hpu-magic top; hpu-magic top --interval 0.5; "
         "hpu-magic top --json | jq '.cards[].memory_used'",
     )
@@ -99,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help=f"seconds between looks, at least {_SHORTEST} (default: %(default)g)",
     )
-    return parser
+    top.set_defaults(run=run)
 
 
 def _seconds(text: str) -> float:

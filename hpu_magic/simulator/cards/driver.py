@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from hpu_magic.program_name import program_name
 
+from . import place
 from .configuration import MOST_CARDS, Configuration, DeviceType
 from .page import Counters, Page, PageError, read_page, write_page
 from .record_lock import LockHolder, lock_holder, lock_or_holder
@@ -139,9 +139,7 @@ def acquire() -> Card:
         if _ownership is None:
             configuration = Configuration.from_environment()
             candidates = _candidates(configuration)
-            directory = _directory()
-            _create(directory)
-            _ownership = _take(configuration, candidates, directory)
+            _ownership = _take(configuration, candidates, place.directory())
         if in_bad_fork():
             raise RuntimeError(
                 "Cannot re-initialize HPU in forked subprocess. To use HPU with "
@@ -161,11 +159,31 @@ def snapshot() -> list[CardState]:
         An environment variable holds something else than it may.
     """
     configuration = Configuration.from_environment()
-    directory = _directory()
-    _check(directory)
+    directory = place.existing_directory()
+    modules = range(configuration.count)
+    if directory is None:
+        return [_free(configuration, module) for module in modules]
     with _serial:
-        owners = [_owner(_lock_path(directory, module)) for module in range(configuration.count)]
+        owners = [_owner(_lock_path(directory, module)) for module in modules]
     return [_state(configuration, directory, module, owner) for module, owner in enumerate(owners)]
+
+
+def _free(
+    configuration: Configuration,
+    module: int,
+    path: Path = Path(),
+    holder: Holder | None = None,
+    error: str | None = None,
+) -> CardState:
+    """State of a card without figures: free, only just taken, or with a page that is damaged."""
+    return CardState(
+        module_id=module,
+        generation=configuration.generation,
+        capacity=configuration.capacity,
+        path=path,
+        holder=holder,
+        error=error,
+    )
 
 
 def _state(
@@ -180,14 +198,7 @@ def _state(
         page, error = None, str(wrong)
     # The page of a holder that has only just taken the lock is its predecessor's.
     if not (page and owner and owner.pid in (0, page.owner_pid)):
-        return CardState(
-            module_id=module,
-            generation=configuration.generation,
-            capacity=configuration.capacity,
-            path=path,
-            holder=holder,
-            error=error,
-        )
+        return _free(configuration, module, path, holder, error)
     return CardState(
         **vars(page.counters),
         module_id=module,
@@ -316,38 +327,6 @@ def _command(pid: int) -> str:
         return program_name(pid)
     except PermissionError:
         return "a process of another user"
-
-
-def _directory() -> Path:
-    chosen = os.environ.get("HPU_MAGIC_CARDS_DIR")
-    if chosen:
-        return Path(chosen)
-    shared = Path("/dev/shm")
-    parent = shared if os.access(shared, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-    return parent / f"hpu_magic-{os.getuid()}"
-
-
-def _create(directory: Path) -> None:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check(directory)
-
-
-def _check(directory: Path) -> None:
-    """Refuse a directory through which somebody else could decide who owns a card."""
-    try:
-        status = os.lstat(directory)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISDIR(status.st_mode):
-        wrong = "is not a directory" if not stat.S_ISLNK(status.st_mode) else "is a symbolic link"
-    elif status.st_uid != os.getuid():
-        wrong = f"belongs to user {status.st_uid}, not to you ({os.getuid()})"
-    else:
-        return
-    raise RuntimeError(
-        f"The simulated cards cannot be kept in {directory}, which {wrong}; "
-        "remove it or set HPU_MAGIC_CARDS_DIR to a directory of your own."
-    )
 
 
 def _lock_path(directory: Path, module: int) -> Path:

@@ -1,15 +1,18 @@
-"""Compiles the engine into a directory, in a process of its own.
+"""Compiles the engine into a directory, in a process of its own that ends with its input.
 
-``python -m hpu_magic.simulator.build DIRECTORY UNITS FLAG...``
+``python -m hpu_magic.simulator.engine.compile_units DIRECTORY UNITS FLAG...``
 """
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
+import threading
 from pathlib import Path
 
-from .engine import NAME, SOURCES, units
+from .sources import NAME, SOURCES, units
 
 
 def main(directory: str, place_of_units: str, flags: list[str]) -> None:
@@ -20,17 +23,23 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
         NAME,
         _write_units(Path(place_of_units)),
         extra_include_paths=[str(SOURCES)],
-        extra_cflags=flags,
+        extra_cflags=[*flags, f"-std=c++{language_standard()}"],
         build_directory=directory,
         verbose=True,
     )
 
 
-def _write_units(place: Path) -> list[str]:
-    """Write one source for each translation unit, the longest first, so that none comes last.
+def language_standard() -> str:
+    """Oldest C++ that PyTorch's headers take, so that older releases compile the engine too."""
+    from torch.utils.cpp_extension import include_paths
 
-    Their place stays the same from build to build, as compiler caches want it.
-    """
+    header = (Path(include_paths()[0]) / "ATen" / "ATen.h").read_text()
+    oldest = min(re.findall(r"__cplusplus < 20(\d\d)\d\dL", header), default="17")
+    return str(oldest)
+
+
+def _write_units(place: Path) -> list[str]:
+    """Write one source for each translation unit, the longest first, so that none comes last."""
     written: list[tuple[int, str]] = []
     for unit, sources in units().items():
         path = place / f"{unit}.cpp"
@@ -42,5 +51,12 @@ def _write_units(place: Path) -> list[str]:
     return [path for _, path in sorted(written, reverse=True)]
 
 
+def _end_with_input() -> None:
+    """End the compilers, too, when the process that wants the engine is killed."""
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGTERM)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_input, daemon=True).start()
     main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -1,0 +1,69 @@
+"""The command ``hpu-magic``: the machine's cards in a terminal, and the engine for its users."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import hpu_magic
+from hpu_magic.monitor import top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="hpu-magic",
+        description="Gaudi cards of this machine, real or simulated, in a terminal.",
+    )
+    parser.add_argument("--version", action="version", version=hpu_magic.__version__)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    top.add_parser(commands)
+    _add_build(commands)
+    options = parser.parse_args(arguments)
+    status: int = options.run(options)
+    return status
+
+
+def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    build = commands.add_parser(
+        "build",
+        help="compile the simulated device, for this user or for all of the machine",
+        description="Compile the simulated device for this Python and its torch, unless that has "
+        "been done, and print where it lies.",
+        epilog="Machines of the same kind load it without a compiler. Python looks first into "
+        "HPU_MAGIC_SYSTEM_CACHE, by default share/hpu_magic/engine in the environment's folder. "
+        "Example, as root: hpu-magic build --into /opt/hpu_magic/engine",
+    )
+    build.add_argument(
+        "--into",
+        type=Path,
+        metavar="DIR",
+        help="store it in this system cache; what root stores there, all users load",
+    )
+    build.set_defaults(run=_build)
+
+
+def _build(options: argparse.Namespace) -> int:
+    # Here, because `top` answers without torch.
+    from hpu_magic.simulator import engine
+
+    try:
+        if options.into is None:
+            print(engine.compiled())
+        else:
+            print(engine.install(options.into))
+            if os.geteuid():
+                print("hpu-magic: other users load only what root has stored.", file=sys.stderr)
+    except (engine.BuildError, OSError) as failed:
+        print(f"hpu-magic: {failed}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

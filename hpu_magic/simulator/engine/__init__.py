@@ -1,0 +1,121 @@
+"""The native engine: compiled once for the torch that is installed, then loaded from a cache.
+
+A system cache that ``hpu-magic build --into`` fills is looked at first, then the user's own; where
+neither can be used, the engine is kept in a private temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
+from pathlib import Path
+from types import ModuleType
+
+from . import cache
+from .compiler import BuildError, build
+from .sources import NAME, SOURCES
+
+__all__ = ["NAME", "SOURCES", "BuildError", "build", "compiled", "install", "load"]
+
+_engine: ModuleType | None = None
+_loading = threading.Lock()
+
+
+def load() -> ModuleType:
+    """Return the engine, compiling it at its first use on this machine.
+
+    Raises
+    ------
+    BuildError
+        A compiler or ninja is missing, or the compilation failed.
+    """
+    global _engine
+    with _loading:
+        if _engine is None:
+            _engine = _import(compiled())
+        return _engine
+
+
+def compiled() -> Path:
+    """Return the compiled engine for this torch, Python, C library and source.
+
+    Raises
+    ------
+    BuildError
+        A compiler or ninja is missing, or the compilation failed.
+    """
+    entry = cache.entry()
+    places = [cache.system_directory(), cache.user_directory()]
+    for place in places:
+        library = place / entry
+        if os.path.exists(library):  # False, too, in a folder that is closed to this user
+            if (why := cache.distrust(library)) is None:
+                return library
+            _say(f"ignoring the compiled engine {library}: {why}.")
+    return _built(entry)
+
+
+def install(directory: Path) -> Path:
+    """Put the compiled engine into `directory`, where every user of the machine can load it.
+
+    Raises
+    ------
+    BuildError
+        A compiler or ninja is missing, or the compilation failed.
+    OSError
+        The directory cannot be written.
+    """
+    library = compiled()
+    stored = directory / cache.entry()
+    if not (stored.exists() and stored.samefile(library)):
+        cache.store(library, stored, shared=True)
+    return stored
+
+
+def _built(entry: Path) -> Path:
+    """Build the engine into the user's cache, or beside it where that cannot be used."""
+    library = cache.user_directory() / entry
+    try:
+        cache.make_private(library.parent)
+        why = cache.distrust(library.parent)
+    except OSError as error:
+        why = f"{library.parent} cannot be written ({error.strerror})"
+    if why is None:
+        with cache.only_builder(library) as builder:
+            if library.exists() and cache.distrust(library) is None:
+                return library  # another process has built it while this one waited
+            with build(builder.alive) as built:
+                try:
+                    cache.store(built, library)
+                except OSError as error:
+                    why = f"{library.parent} cannot be written ({error.strerror})"
+                    library = _kept_elsewhere(entry, why, built)
+        return library
+    library = cache.temporary_directory() / entry
+    if library.exists() and cache.distrust(library) is None:
+        _say(f"{why}; the compiled engine is taken from {library.parent}.")
+        return library
+    with build() as built:
+        return _kept_elsewhere(entry, why, built)
+
+
+def _kept_elsewhere(entry: Path, why: str, built: Path) -> Path:
+    library = cache.temporary_directory() / entry
+    cache.make_private(library.parent)
+    cache.store(built, library)
+    _say(f"{why}; the compiled engine is kept in {library.parent} (HPU_MAGIC_CACHE chooses).")
+    return library
+
+
+def _say(sentence: str) -> None:
+    print(f"hpu_magic: {sentence}", file=sys.stderr)
+
+
+def _import(library: Path) -> ModuleType:
+    loader = ExtensionFileLoader(NAME, str(library))
+    module = module_from_spec(ModuleSpec(NAME, loader, origin=str(library)))
+    loader.exec_module(module)
+    return module

@@ -1,0 +1,147 @@
+"""Compiling the engine in a process of its own, visibly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from . import cache, sources
+
+
+class BuildError(RuntimeError):
+    """The engine could not be compiled."""
+
+
+@contextlib.contextmanager
+def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
+    """Compile the engine and yield the library, which is gone afterwards.
+
+    Parameters
+    ----------
+    alive : callable
+        Called every now and then while the compiler runs.
+
+    Raises
+    ------
+    BuildError
+        A compiler or ninja is missing, or the compilation failed.
+    """
+    check_tools()
+    place = cache.temporary_directory()
+    units = place / "units"  # the same from build to build, as compiler caches want it
+    units.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place, prefix="build-") as scratch:
+        log = place / "build.log"
+        _compile(Path(scratch), units, log, alive)
+        yield Path(scratch) / f"{sources.NAME}.so"
+
+
+def _compile(scratch: Path, units: Path, log: Path, alive: Callable[[], None]) -> None:
+    with log.open("wb") as output:
+        # In a session of its own, so that it ends as a whole; it ends with its input, too.
+        builder = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.compile_units", scratch, units, *sources.FLAGS],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            start_new_session=True,
+        )
+        try:
+            _show_progress(builder, scratch, alive)
+        finally:
+            if builder.poll() is None:  # interrupted
+                os.killpg(builder.pid, signal.SIGTERM)
+                builder.wait()
+            assert builder.stdin is not None
+            builder.stdin.close()
+    if builder.returncode or not (scratch / f"{sources.NAME}.so").exists():
+        raise BuildError(_failure(log))
+
+
+def check_tools() -> None:
+    """Raise where something that a build needs is missing.
+
+    Raises
+    ------
+    BuildError
+        The compiler, Python's headers or ninja are missing; the text says how to get them.
+    """
+    compiled = "The simulated device is compiled at its first use"
+    if not (shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")):
+        raise BuildError(
+            f"{compiled} and no C++ compiler was found: "
+            "install one (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install), "
+            "name it in CXX, or take an engine that a machine of the same kind has compiled "
+            "(there: hpu-magic build --into DIR; here: HPU_MAGIC_SYSTEM_CACHE=DIR)."
+        )
+    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if not headers.exists():
+        raise BuildError(
+            f"{compiled} and Python's headers are missing "
+            f"({headers}): install them (Debian and Ubuntu: apt-get install python3-dev)."
+        )
+    if _ninja_directory() is None:
+        raise BuildError(f"{compiled} and ninja was not found: pip install ninja.")
+
+
+def _ninja_directory() -> str | None:
+    """Directory of ninja; an environment that is not activated has it off the PATH."""
+    try:
+        from ninja import BIN_DIR
+    except ImportError:
+        found = shutil.which("ninja")
+        return str(Path(found).parent) if found else None
+    return str(BIN_DIR)
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    environment["PATH"] = f"{_ninja_directory()}{os.pathsep}{environment.get('PATH', '')}"
+    # With -m, the working directory must not hide the package that asks.
+    package = str(Path(__file__).parents[3])
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [package, environment.get("PYTHONPATH")])
+    )
+    environment.pop("HPU_MAGIC_SIMULATOR", None)
+    return environment
+
+
+def _show_progress(
+    builder: subprocess.Popen[bytes], scratch: Path, alive: Callable[[], None]
+) -> None:
+    import torch
+
+    what = f"hpu_magic: compiling the simulated device for torch {torch.__version__}, once"
+    total = len(sources.units())
+    started = time.monotonic()
+    shown = -1
+    while builder.poll() is None:
+        alive()
+        done = len(list(scratch.glob("*.o")))
+        if done != shown:
+            print(f"\r{what}: {done} of {total} files", end="", file=sys.stderr, flush=True)
+            shown = done
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            builder.wait(0.5)
+    seconds = time.monotonic() - started
+    outcome = "failed" if builder.returncode else "done"
+    print(f"\r{what}: {outcome} after {seconds:.0f} s", file=sys.stderr, flush=True)
+
+
+def _failure(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    errors = [line for line in lines if "error" in line.lower()] or lines[-3:]
+    return (
+        f"The simulated device could not be compiled: {errors[0] if errors else 'no output'} "
+        f"(the whole output is in {log})."
+    )

@@ -1,0 +1,165 @@
+"""Where the simulated cards live: one place for a user, out of the reach of others."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hpu_magic.simulator import cards
+from hpu_magic.simulator.cards import place
+
+STRANGER = 54321
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+
+
+@pytest.fixture(autouse=True)
+def open_to_all(tmp_path, monkeypatch):
+    """Two folders like /dev/shm and /tmp, and what only the user may write."""
+    monkeypatch.delenv("HPU_MAGIC_CARDS_DIR", raising=False)
+    monkeypatch.setenv("HPU_MAGIC_CARDS", "1")
+    folders = []
+    for name in ("shm", "tmp"):
+        folder = tmp_path / name
+        folder.mkdir()
+        folder.chmod(0o1777)
+        folders.append(folder)
+    monkeypatch.setattr(place, "_OPEN_TO_ALL", tuple(folders))
+    monkeypatch.setattr(place, "_RUNTIME", tmp_path / "run")
+    (tmp_path / "run" / str(os.geteuid())).mkdir(parents=True, mode=0o700)
+    return folders
+
+
+def own(folder):
+    return folder / f"hpu_magic-{os.geteuid()}"
+
+
+def test_first_folder_that_is_open_to_all_holds_a_private_place(open_to_all):
+    found = place.directory()
+    assert found == own(open_to_all[0]) == place.existing_directory()
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+
+
+def test_looking_makes_nothing(open_to_all):
+    [card] = cards.snapshot()
+    assert (card.holder, card.error, card.in_use) == (None, None, 0)
+    assert place.existing_directory() is None
+    assert not any(list(folder.iterdir()) for folder in open_to_all)
+
+
+def taken_by_a_file(name):
+    name.write_text("")
+
+
+def taken_by_a_link(name):
+    (name.parent / "elsewhere").mkdir(mode=0o700)
+    name.symlink_to(name.parent / "elsewhere")
+
+
+def open_to_everybody(name):
+    name.mkdir()
+    name.chmod(0o777)
+
+
+def belonging_to_another(name):
+    name.mkdir(mode=0o700)
+    os.chown(name, STRANGER, STRANGER)
+
+
+SQUATTERS = [
+    taken_by_a_file,
+    taken_by_a_link,
+    open_to_everybody,
+    pytest.param(belonging_to_another, marks=as_root),
+]
+
+
+@pytest.mark.parametrize("squat", SQUATTERS)
+def test_a_name_that_somebody_else_took_changes_nothing(open_to_all, squat):
+    squat(own(open_to_all[0]))
+    assert place.existing_directory() is None
+    assert place.directory() == own(open_to_all[1]) == place.existing_directory()
+    [card] = cards.snapshot()
+    assert (card.holder, card.error) == (None, None)
+
+
+@pytest.mark.parametrize("squat", SQUATTERS)
+def test_names_taken_everywhere_leave_the_users_own_runtime_folder(open_to_all, tmp_path, squat):
+    for folder in open_to_all:
+        squat(own(folder))
+    assert place.directory() == tmp_path / "run" / str(os.geteuid()) / "hpu_magic"
+
+
+def test_giving_a_name_back_does_not_move_the_cards(open_to_all):
+    taken_by_a_file(own(open_to_all[0]))
+    before = place.directory()
+    own(open_to_all[0]).unlink()
+    assert place.directory() == place.existing_directory() == before
+
+
+@as_root
+def test_taking_the_name_afterwards_is_impossible(monkeypatch):
+    with tempfile.TemporaryDirectory() as shared:  # pytest's own folders are closed to others
+        os.chmod(shared, 0o1777)
+        monkeypatch.setattr(place, "_OPEN_TO_ALL", (Path(shared),))
+        before = place.directory()
+        code = (
+            f"import os; os.setgid({STRANGER}); os.setuid({STRANGER})\n"
+            f"try: os.rename({str(before)!r}, {str(before)!r} + '-gone')\n"
+            "except PermissionError: print('refused')\n"
+            f"try: os.listdir({str(before)!r})\n"
+            "except PermissionError: print('refused')\n"
+        )
+        call = [sys.executable, "-c", code]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=60)
+        assert done.stdout == "refused\nrefused\n", done.stderr
+        assert place.directory() == before
+
+
+def test_without_any_place_one_sentence_says_what_to_do(open_to_all, monkeypatch, tmp_path):
+    for folder in open_to_all:
+        taken_by_a_file(own(folder))
+    monkeypatch.setattr(place, "_RUNTIME", tmp_path / "missing")
+    unnamed = 4_000_000_000  # a user without an entry, as containers have
+    monkeypatch.setattr(os, "geteuid", lambda: unnamed)
+    for folder in open_to_all:
+        taken_by_a_file(own(folder))
+    with pytest.raises(RuntimeError, match=r"no place .* yours alone .*; set HPU_MAGIC_CARDS_DIR"):
+        place.directory()
+
+
+def test_processes_with_other_environments_find_the_same_card(tmp_path):
+    """A server that the system started, and a kernel of a login."""
+    code = (
+        "import sys\nfrom pathlib import Path\n"
+        "from hpu_magic.simulator import cards\nfrom hpu_magic.simulator.cards import place\n"
+        f"place._OPEN_TO_ALL = (Path({str(tmp_path / 'shm')!r}),)\n"
+    )
+    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    bare |= {"HPU_MAGIC_CARDS": "1"}
+    login = bare | {
+        "XDG_RUNTIME_DIR": str(tmp_path / "run" / str(os.geteuid())),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "HOME": str(tmp_path),
+    }
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code + "cards.acquire(); print(flush=True); sys.stdin.read()"],
+        env=login,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert owner.stdin is not None
+    assert owner.stdout is not None
+    try:
+        owner.stdout.readline()
+        look = code + "print(cards.snapshot()[0].holder.pid)"
+        seen = subprocess.run(
+            [sys.executable, "-c", look], env=bare, capture_output=True, text=True, timeout=60
+        )
+        assert seen.stdout == f"{owner.pid}\n", seen.stderr
+    finally:
+        owner.kill()
+        owner.communicate()

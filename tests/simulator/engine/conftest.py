@@ -1,0 +1,36 @@
+"""Caches that no other test uses, and builds that take no compiler."""
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hpu_magic.simulator import engine
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """An empty system cache, an empty user's cache and a temporary folder."""
+    monkeypatch.setenv("HPU_MAGIC_SYSTEM_CACHE", str(tmp_path / "system"))
+    monkeypatch.setenv("HPU_MAGIC_CACHE", str(tmp_path / "user"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return tmp_path
+
+
+@pytest.fixture
+def builds(tmp_path, monkeypatch):
+    """Builds that write a few bytes; the list grows by one for each."""
+    done: list[Path] = []
+
+    @contextlib.contextmanager
+    def build(alive=lambda: None):
+        alive()
+        built = tmp_path / f"built-{len(done)}.so"
+        built.write_bytes(b"engine")
+        done.append(built)
+        yield built
+
+    monkeypatch.setattr(engine, "build", build)
+    return done
