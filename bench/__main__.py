@@ -26,6 +26,7 @@ FAMILIES = (
     "memory",
     "server",
     "frontend",
+    "building",
 )
 ROW = "{:<53} {:>10} {:<6} {:>9}  {}"
 

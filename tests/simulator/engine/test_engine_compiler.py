@@ -19,6 +19,7 @@ case "$*" in *--version*) echo fake 1.0;; *) echo "x.cpp:1: error: no such thing
 
 
 def test_the_cached_engine_is_reused(script):
+    engine.compiled()
     out = script(
         """
         from hpu_magic.simulator import engine

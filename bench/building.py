@@ -1,0 +1,57 @@
+"""How long the engine takes to compile at its first use, in the units of any torch extension."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from .harness import Figure, seconds
+
+ROUNDS = 2
+
+
+def figures() -> Iterator[Figure]:
+    # Results that a compiler cache kept would be no measurement.
+    os.environ["CCACHE_DISABLE"] = "1"
+    from hpu_magic.simulator.engine import build
+
+    def engine() -> None:
+        with build() as library:
+            assert library.exists()
+
+    with tempfile.TemporaryDirectory() as folder:
+        one = Path(folder) / "one.cpp"
+        one.write_text("#include <torch/extension.h>\n")
+
+        def one_file() -> None:
+            subprocess.run(command(one), cwd=folder, check=True)
+
+        pairs = [(seconds(one_file), seconds(engine)) for _ in range(ROUNDS)]
+    ratio = statistics.median(candidate / baseline for baseline, candidate in pairs)
+    yield Figure("engine's compilation / one file with torch/extension.h", ratio, "ratio", 5.0)
+
+
+def command(source: Path) -> list[str]:
+    """The call that PyTorch's own builder makes for a file of the engine."""
+    from torch.utils import cpp_extension
+
+    from hpu_magic.simulator.engine.compile_units import language_standard
+    from hpu_magic.simulator.engine.sources import FLAGS
+
+    includes = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
+    return [
+        cpp_extension.get_cxx_compiler(),
+        *(word for include in includes for word in ("-isystem", include)),
+        "-fPIC",
+        f"-std=c++{language_standard()}",
+        *FLAGS,
+        "-c",
+        str(source),
+        "-o",
+        f"{source}.o",
+    ]
