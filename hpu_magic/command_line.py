@@ -54,8 +54,11 @@ def _build(options: argparse.Namespace) -> int:
         if options.into is None:
             print(engine.compiled())
         else:
-            print(engine.install(options.into))
-            if os.geteuid():
+            stored = engine.install(options.into)
+            print(stored)
+            if why := engine.distrust(stored):
+                print(f"hpu-magic: it will not be loaded, since {why}.", file=sys.stderr)
+            elif os.geteuid():
                 print("hpu-magic: other users load only what root has stored.", file=sys.stderr)
     except (engine.BuildError, OSError) as failed:
         print(f"hpu-magic: {failed}", file=sys.stderr)

@@ -27,6 +27,14 @@ def test_build_into_a_folder_fills_a_cache_that_another_process_loads(tmp_path, 
     assert out == f"{stored} hpu_magic_engine\n"
 
 
+def test_build_into_a_folder_of_all_says_that_nobody_will_load_it(tmp_path, capsys):
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all").chmod(0o777)
+    assert command_line.main(["build", "--into", str(tmp_path / "all")]) == 0
+    said = capsys.readouterr().err
+    assert f"will not be loaded, since {tmp_path / 'all'} can be written by all users" in said
+
+
 def test_build_into_what_is_no_folder_says_so(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert command_line.main(["build", "--into", str(tmp_path / "file")]) == 1

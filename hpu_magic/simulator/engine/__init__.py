@@ -15,10 +15,11 @@ from pathlib import Path
 from types import ModuleType
 
 from . import cache
+from .cache import distrust
 from .compiler import BuildError, build
 from .sources import NAME, SOURCES
 
-__all__ = ["NAME", "SOURCES", "BuildError", "build", "compiled", "install", "load"]
+__all__ = ["NAME", "SOURCES", "BuildError", "build", "compiled", "distrust", "install", "load"]
 
 _engine: ModuleType | None = None
 _loading = threading.Lock()

@@ -53,7 +53,7 @@ def _write_units(place: Path) -> list[str]:
 
 def _end_with_input() -> None:
     """End the compilers, too, when the process that wants the engine is killed."""
-    sys.stdin.buffer.read()
+    os.read(0, 1)  # not through sys.stdin, whose lock would be held when Python ends
     os.killpg(0, signal.SIGTERM)
 
 
