@@ -100,7 +100,7 @@ bench: $(DEVELOPING) engine labextension
 	@sh tools/system_packages.sh browser
 	@$(BIN)/python -m bench
 
-versions: $(READY) system labextension
+versions: $(DEVELOPING) system labextension
 	@$(BIN)/python tools/versions.py $(ONLY)
 
 clean:
