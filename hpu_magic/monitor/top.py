@@ -34,11 +34,11 @@ def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     try:
         if options.json:
-            print(json.dumps(as_record(monitor.snapshot()), indent=2))
+            print(json.dumps(as_record(_look()), indent=2))
         elif sys.stdout.isatty():
             _live(options.interval)
         else:
-            print("\n".join(table(monitor.snapshot())))
+            print("\n".join(table(_look())))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
@@ -81,7 +81,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "top",
         help="show all cards, how full they are and who holds them",
         description="Show all cards, how full they are and who holds them: live in a terminal, "
-        "until Ctrl-C; once when the output goes elsewhere. No card is acquired.",
+        "until Ctrl-C; once when the output goes elsewhere. Your own processes are shown with "
+        "their arguments. No card is acquired.",
         epilog="Examples: hpu-magic top; hpu-magic top --interval 0.5; "
         "hpu-magic top --json | jq '.cards[].memory_used'",
     )
