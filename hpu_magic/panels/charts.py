@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bokeh.core.properties import value
 from bokeh.layouts import column
 from bokeh.models import (
     AdaptiveTicker,
@@ -15,12 +16,14 @@ from bokeh.models import (
     HoverTool,
     Range1d,
 )
+from bokeh.models.annotations import LabelSet, LegendItem
 from bokeh.plotting import figure
 
 from hpu_magic import units
 from hpu_magic.panels import palette, patches
 from hpu_magic.panels.record import COLUMNS
 from hpu_magic.panels.trace import Trace, Window
+from hpu_magic.runtime.measure.not_finite import NotFinite
 
 __all__ = ["Charts"]
 
@@ -107,6 +110,10 @@ class Charts:
         self._marks: dict[str, ColumnDataSource] = {
             kind: ColumnDataSource({"time": [], "text": []}) for kind in ("epoch", "compilation")
         }
+        self._logged = [ColumnDataSource({"time": [], "value": []}) for _ in palette.CURVES]
+        self._names: list[str] = []
+        self._broken_texts: list[str] = []
+        self._broken = ColumnDataSource({"time": [], "text": [], "height": []})
         self._limit: Any = None
         build = {"loss": self._loss, "speed": self._speed, "memory": self._memory}
         plots = [build[kind]() for kind in self.kinds]
@@ -127,13 +134,34 @@ class Charts:
 
     def _loss(self) -> Any:
         plot = _chart("loss", self._time, "loss", DataRange1d(range_padding=0.08))
+        self._loss_title = plot.title
         train = self._line(plot, "train", palette.TRAIN, legend_label="training")
         points = {"source": self._validation, "color": palette.VALIDATION}
         plot.line("time", "loss", line_width=1.6, legend_label="validation", **points)
         seen = plot.scatter("time", "loss", size=5, legend_label="validation", **points)
         self._hover(plot, train, "training @train{0.0000} at @time{0.0} s")
         self._hover(plot, seen, "validation @loss{0.0000} at @time{0.0} s")
+        self._legend(plot)
+        self._add_broken(plot)
+        return plot
+
+    def _legend(self, plot: Any) -> None:
+        """Set the legend, with places for logged values that come later."""
+        self._items = []
+        for source, (colour, dashes) in zip(self._logged, palette.CURVES, strict=True):
+            line = plot.line(
+                "time",
+                "value",
+                source=source,
+                color=colour,
+                line_width=1.6,
+                line_dash=[int(length) for length in dashes.split()],
+            )
+            self._hover(plot, line, "@value at @time{0.0} s")
+            self._items.append(LegendItem(label=value(""), renderers=[line], visible=False))
         legend = plot.legend[0]
+        self._training_item = legend.items[0]
+        legend.items = [*legend.items[:1], *self._items, *legend.items[1:]]
         legend.orientation = "horizontal"
         legend.location = "top_right"
         legend.background_fill_alpha = 0
@@ -143,7 +171,24 @@ class Charts:
         legend.label_text_font_size = "11px"
         legend.padding = legend.margin = 0
         legend.glyph_width = 16
-        return plot
+
+    def _add_broken(self, plot: Any) -> None:
+        plot.vspan(
+            "time", source=self._broken, color=palette.BROKEN, line_width=1.4, line_dash=[2, 3]
+        )
+        plot.add_layout(
+            LabelSet(
+                x="time",
+                y="height",
+                y_units="screen",
+                text="text",
+                source=self._broken,
+                x_offset=5,
+                text_color=palette.BROKEN,
+                text_font=palette.FONT,
+                text_font_size="11px",
+            )
+        )
 
     def _speed(self) -> Any:
         plot = _chart("speed", self._time, "steps per second", DataRange1d(start=0))
@@ -198,6 +243,30 @@ class Charts:
         """Append one validation loss."""
         self._append(self._validation, (time, loss))
 
+    def add_logged(
+        self, name: str, points: Sequence[tuple[float, float]], all_of_it: Trace | None = None
+    ) -> None:
+        """Append values that the model logs to their curve; draw `all_of_it` once thinned."""
+        if name not in self._names:
+            item = self._items[len(self._names)]
+            self._names.append(name)
+            item.label, item.visible = value(name), True
+            self._training_item.visible = False
+            self._loss_title.text = "logged values"
+        source = self._logged[self._names.index(name)]
+        if all_of_it is not None:
+            self._new.pop(source, None)
+            source.data = all_of_it.data()
+            return
+        for point in points:
+            self._append(source, point)
+
+    def add_broken(self, time: float, broken: NotFinite) -> None:
+        """Mark where a curve became NaN or infinite."""
+        height = 4 + 13 * (len(self._broken_texts) % 5)
+        self._broken_texts.append(text := f"{broken.curve} {broken.value}, step {broken.step}")
+        self._append(self._broken, (time, text, float(height)))
+
     def add_mark(self, kind: str, time: float, text: str) -> None:
         """Draw a vertical line for an epoch or a compilation."""
         if kind in self._marks:
@@ -216,7 +285,7 @@ class Charts:
             patches.streamed(
                 source.id,
                 dict(zip(source.column_names, zip(*rows, strict=True), strict=True)),
-                self._capacity if source is self._lines else _EVENTS_KEPT,
+                self._capacity if source in (self._lines, *self._logged) else _EVENTS_KEPT,
             )
             for source, rows in new.items()
         ]

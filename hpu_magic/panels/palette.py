@@ -12,6 +12,14 @@ VALIDATION = "#d9822b"
 SPEED = "#3f9e72"
 MEMORY = "#8e6fcf"
 COMPILATION = "#c9534f"
+BROKEN = "#d1495b"
+
+CURVES = (
+    *((TRAIN, ""), ("#0b9e73", ""), ("#c46fa0", "")),
+    *((TRAIN, "6 4"), ("#0b9e73", "6 4"), ("#c46fa0", "6 4")),
+)
+"""Colour and dashes of logged values. The three colours are told apart with every kind of colour
+vision, beside that of the validation too; more of them would not be."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 WIDTH = 760

@@ -15,6 +15,7 @@ from hpu_magic.panels.session import DRAW_SECONDS, in_notebook
 from hpu_magic.panels.trace import Window
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.memory import MemoryReport, memory
+from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.measure.sampler import Sampler, Subscription, sampler
 
 __all__ = ["MemoryPanel", "panel", "stop_panel"]
@@ -40,7 +41,9 @@ class MemoryPanel:
 
         rows = min(_MOST_ROWS, max(2, math.ceil(history / interval)))
         began = time.monotonic()
-        self._record = RunRecord(sampler(), began, Window(COLUMNS, rows))
+        self._peak = Peak()
+        self._peak.open(anew=False)
+        self._record = RunRecord(sampler(), began, Window(COLUMNS, rows), peak=self._peak)
         self._lock = threading.Lock()
         self._limit_drawn = math.nan
         self._draw_due = 0.0
@@ -69,6 +72,7 @@ class MemoryPanel:
             if subscription is None:
                 return
             subscription.close()
+            self._peak.close()
             report = memory()
             bundle = {"text/plain": repr(report)}
             if report.stats:
@@ -101,7 +105,8 @@ class MemoryPanel:
                 headline, "no card taken yet: it begins with the first hpu tensor", None
             )
             return
-        in_use, peak, limit = last["in_use"], last["peak"], last["limit"]
+        in_use, limit = last["in_use"], last["limit"]
+        peak = max(in_use, self._peak.so_far())
         detail = f"{units.size(in_use)} in use, peak {units.size(peak)}, of {units.size(limit)}"
         self._widget.head(headline, detail, in_use / limit if limit else None)
 

@@ -22,6 +22,8 @@ _GAP = 10
 _FOOT = 20
 _RIGHT = 14
 
+_LOGGED = "logged "
+
 Point = tuple[float, float]
 
 
@@ -37,6 +39,9 @@ def draw(record: RunRecord, kinds: Sequence[str] = ("loss", "speed", "memory")) 
     for kind in kinds:
         lines = {name: list(zip(times, data[name], strict=True)) for name in data}
         lines["validation"] = list(record.validation)
+        for name, trace in record.logged.items():
+            logged = trace.data()
+            lines[_LOGGED + name] = list(zip(logged["time"], logged["value"], strict=True))
         parts += panel.chart(kind, top, lines, record)
         top += _TITLE + palette.HEIGHTS[kind] - 30 + _GAP
     parts += panel.time_axis(top - _GAP)
@@ -61,11 +66,7 @@ class _Panel:
     def chart(
         self, kind: str, top: float, lines: dict[str, list[Point]], record: RunRecord
     ) -> list[str]:
-        shown = {
-            "loss": (("train", palette.TRAIN, ""), ("validation", palette.VALIDATION, "")),
-            "speed": (("speed", palette.SPEED, ""),),
-            "memory": (("in_use", palette.MEMORY, ""), ("peak", palette.MEMORY, "4 3")),
-        }[kind]
+        shown = _shown(kind, record)
         ticks, label = _ticks_of(kind, [y for name, *_ in shown for _, y in lines[name]])
         low, high = ticks[0], ticks[-1]
         plot_top, bottom = top + _TITLE, top + _TITLE + palette.HEIGHTS[kind] - 30
@@ -75,11 +76,13 @@ class _Panel:
 
         parts = [_text(palette.LEFT, top + 11, _title(kind, record))]
         if kind == "loss":
-            parts += _legend(top + 11, bool(lines["validation"]))
+            parts += _legend(top + 11, _entries(shown, bool(lines["validation"])))
         for tick in ticks:
             parts.append(_rule(palette.LEFT, y(tick), palette.WIDTH - _RIGHT, y(tick), 0.3))
             parts.append(_text(palette.LEFT - 8, y(tick) + 3.5, label(tick), "end", 10))
         parts += self._marks(record, plot_top, bottom)
+        if kind == "loss":
+            parts += self._broken(record, plot_top, bottom)
         for name, colour, dashes in shown:
             path = _path(points := [(self.x(t), y(v)) for t, v in _thin(lines[name])])
             if name == "in_use" and points:
@@ -104,6 +107,26 @@ class _Panel:
                 parts.append(f"<g><title>{escape(mark.text)}</title>{line}</g>")
         return parts
 
+    def _broken(self, record: RunRecord, top: float, bottom: float) -> list[str]:
+        """Mark where curves became NaN or infinite."""
+        parts = []
+        for place, one in enumerate(record.not_finite):
+            at = self.x(one.moment - record.began)
+            right = at > palette.WIDTH * 0.75
+            words = f"{one.curve} {one.value}, step {one.step}"
+            line = _rule(at, top, at, bottom, 0.9, palette.BROKEN, "2 3")
+            height = bottom - 5 - 13 * (place % 5)
+            text = _text(
+                at + (-5 if right else 5),
+                height,
+                words,
+                "end" if right else "start",
+                11,
+                palette.BROKEN,
+            )
+            parts.append(f"<g><title>{escape(f'{one.curve} {one.full}')}</title>{line}{text}</g>")
+        return parts
+
     def time_axis(self, bottom: float) -> list[str]:
         ticks = [t for t in _nice(self._start, self._end, 6) if t <= self._end]
         if self._start > ticks[0]:
@@ -115,9 +138,22 @@ def _time_label(seconds: float) -> str:
     return f"{seconds:g} s" if seconds < 600 else units.duration(seconds)
 
 
+def _shown(kind: str, record: RunRecord) -> list[tuple[str, str, str]]:
+    """Return the curves of a chart: name, colour and dashes."""
+    if kind == "speed":
+        return [("speed", palette.SPEED, "")]
+    if kind == "memory":
+        return [("in_use", palette.MEMORY, ""), ("peak", palette.MEMORY, "4 3")]
+    validation = ("validation", palette.VALIDATION, "")
+    if not record.logged:
+        return [("train", palette.TRAIN, ""), validation]
+    styles = zip(record.logged, palette.CURVES, strict=False)
+    return [*((_LOGGED + name, *style) for name, style in styles), validation]
+
+
 def _title(kind: str, record: RunRecord) -> str:
     if kind == "loss":
-        return "loss"
+        return "logged values" if record.logged else "loss"
     if kind == "speed":
         return "steps per second"
     compiled = any(mark.kind == "compilation" for mark in record.marks)
@@ -126,17 +162,26 @@ def _title(kind: str, record: RunRecord) -> str:
     return title + (", vertical lines: graph compilations" if compiled else "")
 
 
-def _legend(baseline: float, with_validation: bool) -> list[str]:
-    entries = [("training", palette.TRAIN)]
-    if with_validation:
-        entries.append(("validation", palette.VALIDATION))
+def _entries(
+    shown: Sequence[tuple[str, str, str]], with_validation: bool
+) -> list[tuple[str, str, str]]:
+    """Return what the legend of the loss names: words, colour and dashes."""
+    return [
+        ("training" if name == "train" else name.removeprefix(_LOGGED), colour, dashes)
+        for name, colour, dashes in shown
+        if with_validation or name != "validation"
+    ]
+
+
+def _legend(baseline: float, entries: Sequence[tuple[str, str, str]]) -> list[str]:
     parts, right = [], float(palette.WIDTH - _RIGHT)
-    for word, colour in reversed(entries):
+    for word, colour, dashes in reversed(entries):
         parts.append(_text(right, baseline, word, "end"))
         right -= 6.1 * len(word) + 4
+        dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         parts.append(
             f'<line x1="{right - 16:.1f}" y1="{baseline - 4:.1f}" x2="{right:.1f}" '
-            f'y2="{baseline - 4:.1f}" stroke="{colour}" stroke-width="2"/>'
+            f'y2="{baseline - 4:.1f}" stroke="{colour}" stroke-width="2"{dash}/>'
         )
         right -= 28
     return parts
@@ -187,17 +232,27 @@ def _path(points: Iterable[Point]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) if points else ""
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 11) -> str:
+def _text(
+    x: float, y: float, words: str, anchor: str = "start", size: int = 11, colour: str = ""
+) -> str:
+    fill = f' fill="{colour}"' if colour else ""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">'
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"{fill}>'
         f"{escape(words)}</text>"
     )
 
 
 def _rule(
-    x1: float, y1: float, x2: float, y2: float, opacity: float, colour: str = palette.GRID
+    x1: float,
+    y1: float,
+    x2: float,
+    y2: float,
+    opacity: float,
+    colour: str = palette.GRID,
+    dashes: str = "",
 ) -> str:
+    dash = f' stroke-dasharray="{dashes}"' if dashes else ""
     return (
         f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
-        f'stroke-opacity="{opacity}"/>'
+        f'stroke-opacity="{opacity}"{dash}/>'
     )

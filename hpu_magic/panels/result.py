@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hpu_magic import units
+from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.present.report import Report, Row
 
 __all__ = ["FitResult"]
@@ -26,15 +27,19 @@ class FitResult(Report):
     device : str
         For example ``hpu:0 (simulated GAUDI2)``.
     steps : int
-        Training batches.
+        Optimizer steps.
     seconds : float
         From the call of ``fit`` to its end.
-    steps_per_second : float or None
+    steps_per_second, batches_per_second : float or None
         Of the training alone, validation left out.
     peak_memory, memory_limit : int or None
         Bytes; None when no card was used.
     metrics : dict of str to float
         What the model logged, as it was at the end.
+    batches : int
+        Training batches; more than `steps` where gradients are accumulated.
+    not_finite : list of NotFinite
+        What became NaN or infinite, and at which step.
     error : str or None
         Of a failed fit.
     picture : str
@@ -52,6 +57,9 @@ class FitResult(Report):
     metrics: dict[str, float] = field(default_factory=dict)
     error: str | None = None
     picture: str = ""
+    batches: int = 0
+    batches_per_second: float | None = None
+    not_finite: list[NotFinite] = field(default_factory=list)
     _shown_by_cell: int | None = None
 
     @property
@@ -61,16 +69,27 @@ class FitResult(Report):
 
     def title(self) -> str:
         """Return the headline."""
+        duration = units.duration(self.seconds)
         if self.outcome == "finished":
-            return f"Fit finished on {self.device} in {units.duration(self.seconds)}"
-        how = {"stopped": "Fit stopped", "interrupted": "Fit interrupted"}
-        return f"{how.get(self.outcome, 'Fit failed')} on {self.device} in {self.where}"
+            title = f"Fit finished on {self.device} in {duration}"
+        else:
+            how = {"stopped": "Fit stopped", "interrupted": "Fit interrupted"}
+            title = f"{how.get(self.outcome, 'Fit failed')} on {self.device} in {self.where}"
+        lasting = [one for one in self.not_finite if one.lasting] or self.not_finite
+        return f"{title}, but with {lasting[0].brief}" if lasting else title
 
     def rows(self) -> Sequence[Row]:
         """Return the figures."""
-        rows = [("steps", f"{self.steps:,} in {units.duration(self.seconds)}")]
+        steps = f"{self.steps:,}"
+        if self.batches != self.steps:
+            steps += f" ({self.batches:,} batches)"
+        rows = [("steps", f"{steps} in {units.duration(self.seconds)}")]
         if self.steps_per_second is not None:
-            rows.append(("pace", units.rate(self.steps_per_second)))
+            pace = units.rate(self.steps_per_second)
+            if self.batches != self.steps and self.batches_per_second is not None:
+                pace += f" ({units.rate(self.batches_per_second, 'batches')})"
+            rows.append(("pace", pace))
+        rows += [(one.curve, one.full) for one in self.not_finite[:_METRICS_SHOWN]]
         if self.peak_memory is not None:
             limit = f" of {units.size(self.memory_limit)}" if self.memory_limit else ""
             rows.append(("peak memory", units.size(self.peak_memory) + limit))
@@ -90,7 +109,8 @@ class FitResult(Report):
         table = {"text/html": self._repr_html_(), "text/plain": repr(self)}
         if not self.picture:
             return [table]
-        curves = "Curves of loss, pace and device memory."
+        memory = ", pace and device memory" if self.peak_memory is not None else " and pace"
+        curves = f"Curves of loss{memory}."
         return [{"image/svg+xml": self.picture, "text/plain": curves}, table]
 
     def note_shown(self) -> None:

@@ -19,7 +19,7 @@ from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.terminal import TerminalView
 from hpu_magic.runtime.device import device
-from hpu_magic.runtime.measure import peak
+from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler, device_memory, sampler
 
@@ -28,6 +28,8 @@ __all__ = ["observed_fit"]
 # Each drawing wakes the kernel's sending threads, the server and the browser, and with them
 # costs the training some 1.5 ms on two cores, however little it carries.
 DRAW_SECONDS = 0.5
+KINDS = ("loss", "speed", "memory")
+_BROKEN_NAMED = 2
 
 
 def in_notebook() -> bool:
@@ -40,7 +42,7 @@ def in_notebook() -> bool:
 class _Session:
     """State of one observed fit; ``tick`` runs in the sampler's thread, the rest in the fit's."""
 
-    def __init__(self, model_name: str, device_label: str, source: Sampler) -> None:
+    def __init__(self, model_name: str, device_label: str, source: Sampler, on_hpu: bool) -> None:
         self.model_name = model_name
         self.device_label = device_label
         self.stop = threading.Event()
@@ -48,6 +50,9 @@ class _Session:
         self.progress = FitProgress()
         self._draw_due = 0.0
         self._limit_drawn = math.nan
+        self._kinds = KINDS if on_hpu else tuple(kind for kind in KINDS if kind != "memory")
+        self._peak = Peak() if on_hpu else None
+        self._broken_drawn = 0
         self._drawing = threading.Lock()
         self.widget: Any = None
         self.terminal: TerminalView | None = None
@@ -55,14 +60,22 @@ class _Session:
             from hpu_magic.panels.charts import Charts
             from hpu_magic.panels.widget import PanelWidget
 
-            self.widget = PanelWidget(Charts(), self._press_stop)
+            self.widget = PanelWidget(Charts(kinds=self._kinds), self._press_stop)
             self._head()
             self.widget.show()
         else:
             self.terminal = TerminalView()
         # Bringing the panel up takes a moment that is not the fit's.
         self.progress.began = time.monotonic()
-        self.record = RunRecord(source, self.progress.began)
+        if self._peak is not None:
+            self._peak.open()
+        self.record = RunRecord(
+            source,
+            self.progress.began,
+            progress=self.progress,
+            memory=self._peak is not None,
+            peak=self._peak,
+        )
 
     def _press_stop(self) -> None:
         self.stop.set()
@@ -86,6 +99,7 @@ class _Session:
     def collect(self, now: float | None = None) -> None:
         """Read what is new and hand it to the charts; see `RunRecord.take`."""
         rows, marks = self.record.take(now), self.record.new_marks()
+        logged = self.record.new_logged()
         if self.widget is None:
             return
         charts = self.widget.charts
@@ -97,6 +111,14 @@ class _Session:
                     charts.add(row)
         for point in self.record.new_validation:
             charts.add_validation(*point)
+        for name in dict.fromkeys(name for name, *_ in logged):
+            new = [(point, became) for one, *point, became in logged if one == name]
+            thinned = any(became == "thinned" for _, became in new)
+            kept = [(time, value) for (time, value), became in new if became == "kept"]
+            charts.add_logged(name, kept, self.record.logged[name] if thinned else None)
+        for broken in self.record.not_finite[self._broken_drawn :]:
+            self._broken_drawn += 1
+            charts.add_broken(broken.moment - self.record.began, broken)
         for mark in marks:
             charts.add_mark(mark.kind, mark.time, mark.text)
         if self.record.limit != self._limit_drawn and not math.isnan(self.record.limit):
@@ -111,7 +133,7 @@ class _Session:
         if (left := progress.remaining) is not None:
             rough = f"{max(1, round(left))} s" if left < 60 else units.duration(left)
             details.insert(1, f"about {rough} left")
-        share = progress.steps / progress.planned_steps if progress.planned_steps else None
+        broken = ", ".join(one.brief for one in progress.not_finite[:_BROKEN_NAMED])
         where = progress.where(short_validations=False)
         word = "Training" if progress.training_began is not None else "Starting"
         if progress.long_validation:
@@ -120,15 +142,18 @@ class _Session:
             word = "Stopping"
         if self.widget is not None:
             headline = f"<b>{word}</b> {escape(self.model_name)}, {escape(where)}"
-            self.widget.head(headline, ", ".join(details), share)
+            self.widget.head(headline, ", ".join(details), progress.share, broken)
         if self.terminal is not None:
-            self.terminal.line(f"{word} {self.model_name}: " + ", ".join([where, *details]))
+            self.terminal.line(
+                f"{word} {self.model_name}: " + ", ".join(filter(None, [where, broken, *details]))
+            )
 
     def finish(self) -> FitResult:
         """Replace the panel by what stays, and return it."""
         with self._drawing:
             self.collect(time.monotonic())
             result = self._result()
+            self.record.close()
         if self.terminal is not None:
             self.terminal.finish(result)
         if self.widget is not None:
@@ -141,20 +166,24 @@ class _Session:
         return result
 
     def _result(self) -> FitResult:
-        progress, stats = self.progress, device_memory()
-        used = stats is not None and self.device_label.startswith("hpu")
+        progress = self.progress
+        peak = None if self._peak is None else self._peak.close()
+        stats = None if self._peak is None else device_memory()
         return FitResult(
             outcome=progress.phase,
             where=progress.where(),
             device=self.device_label,
             steps=progress.steps,
+            batches=progress.trained,
             seconds=progress.seconds,
             steps_per_second=progress.steps_per_second,
-            peak_memory=stats["MaxInUse"] if stats is not None and used else None,
-            memory_limit=stats["Limit"] if stats is not None and used else None,
+            batches_per_second=progress.batches_per_second,
+            peak_memory=peak if stats is not None else None,
+            memory_limit=stats["Limit"] if stats is not None else None,
             metrics=dict(progress.metrics),
+            not_finite=list(progress.not_finite),
             error=progress.error,
-            picture=draw(self.record),
+            picture=draw(self.record, self._kinds),
         )
 
 
@@ -181,12 +210,11 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
 
     on_hpu = trainer.strategy.root_device.type == "hpu"
     label = device.label() if on_hpu else str(trainer.strategy.root_device)
-    session = _Session(type(model).__name__, label, sampler())
+    session = _Session(type(model).__name__, label, sampler(), on_hpu)
     monitor_class = plugins(namespace_of(trainer) or default_namespace()).FitMonitor
     poll = session.widget.poll if session.widget is not None else None
     monitor = monitor_class(sampler(), session.progress, session.stop, interval, poll)
     session.monitor = monitor
-    peak.reset()
     subscription = sampler().subscribe(session.tick, rate=1 / interval)
     interrupted = False
     try:

@@ -83,11 +83,24 @@ class PanelWidget:
         self._place = bokehjs.display_after_loading(self._box)
         answer_while_busy(self._button)
 
-    def head(self, headline: str, detail: str, share: float | None) -> None:
-        """Set the text above the charts; ``share`` between 0 and 1 draws the bar."""
+    def head(self, headline: str, detail: str, share: float | None, broken: str = "") -> None:
+        """Set the text above the charts.
+
+        Parameters
+        ----------
+        headline
+            HTML.
+        detail
+            The line below, as text.
+        share
+            Between 0 and 1, draws the bar.
+        broken
+            What is wrong, as text; stands before the detail.
+        """
+        warning = f'<b style="color:{palette.BROKEN}">{escape(broken)}</b>, ' if broken else ""
         text = _HEADER.format(
             headline=headline,
-            detail=escape(detail),
+            detail=warning + escape(detail),
             percent=100 * min(max(share or 0.0, 0.0), 1.0),
             grey=palette.TEXT,
             colour=palette.TRAIN,

@@ -64,7 +64,8 @@ def _memory() -> tuple[int | None, int | None, int | None]:
         stats = sys.modules["torch"].hpu.memory_stats()
     except RuntimeError:  # a card that was lost has no statistics
         return None, None, None
-    return stats["InUse"], stats["MaxInUse"], stats["Limit"]
+    # Right after a reset the peak may read 0.
+    return stats["InUse"], max(stats["InUse"], stats["MaxInUse"]), stats["Limit"]
 
 
 class _OwnCard:

@@ -18,17 +18,25 @@ _lock = threading.Lock()
 
 
 class Peak:
-    """Most bytes in use between `open` and `close`, whatever is reset by `reset` in between."""
+    """Most bytes in use between `open` and `close`, whatever others reset in between."""
 
     def __init__(self) -> None:
         self._bytes = 0
 
-    def open(self) -> None:
-        """Begin; the device's own statistic starts anew."""
+    def open(self, *, anew: bool = True) -> None:
+        """Begin; the device's own statistic starts `anew`, or counts as it is."""
         with _lock:
-            _restart()
-            self._bytes = _in_use_and_most()[0]
+            if anew:
+                _restart()
+            in_use, most = _in_use_and_most()
+            self._bytes = in_use if anew else max(in_use, most)
             _observed.add(self)
+
+    def so_far(self) -> int:
+        """Return the most bytes in use since `open`; 0 without a card."""
+        with _lock:
+            self._note()
+        return self._bytes
 
     def close(self) -> int:
         """End, and return the most bytes in use since `open`; 0 without a card."""
@@ -39,12 +47,6 @@ class Peak:
 
     def _note(self) -> None:
         self._bytes = max(self._bytes, *_in_use_and_most())
-
-
-def reset() -> None:
-    """Start the device's statistic anew; peaks that are open keep what they have seen."""
-    with _lock:
-        _restart()
 
 
 def _restart() -> None:

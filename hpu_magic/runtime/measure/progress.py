@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from hpu_magic.runtime.measure.not_finite import NotFinite, Watch
+
 __all__ = ["FitProgress"]
 
 _NOTICED_SECONDS = 0.7
@@ -31,7 +33,17 @@ class FitProgress:
     validation_batch: int | None = None
     validation_began: float | None = None
     steps: int = 0
+    """Optimizer steps of this fit."""
+
+    trained: int = 0
+    """Training batches of this fit."""
+
     planned_steps: int | None = None
+    planned_batches: int | None = None
+    curves: list[str] = field(default_factory=list)
+    """Names of the logged values that are drawn where no loss is returned."""
+
+    watch: Watch = field(default_factory=Watch)
     stopping: bool = False
     training_began: float | None = None
     training_seconds: float = 0.0
@@ -49,17 +61,33 @@ class FitProgress:
         return (time.monotonic() if self.ended is None else self.ended) - self.began
 
     @property
+    def not_finite(self) -> list[NotFinite]:
+        """What became NaN or infinite, in order of time."""
+        return self.watch.noted
+
+    @property
     def steps_per_second(self) -> float | None:
-        """Training steps per second of training, validation left out; None before the first."""
+        """Optimizer steps per second of training, validation left out; None before the first."""
         return self.steps / self.training_seconds if self.training_seconds > 0 else None
+
+    @property
+    def batches_per_second(self) -> float | None:
+        """Batches per second of training, validation left out; None before the first."""
+        return self.trained / self.training_seconds if self.training_seconds > 0 else None
+
+    @property
+    def share(self) -> float | None:
+        """How much of the plan is done, from 0 to 1; None when the end is not known."""
+        plans = ((self.trained, self.planned_batches), (self.steps, self.planned_steps))
+        shares = [min(1.0, done / planned) for done, planned in plans if planned]
+        return max(shares, default=None)
 
     @property
     def remaining(self) -> float | None:
         """Seconds until the planned end at the pace so far, or None when it is not known."""
-        if self.over or not self.steps or not self.planned_steps or self.training_began is None:
+        if self.over or not self.share or self.training_began is None:
             return None
-        pace = (time.monotonic() - self.training_began) / self.steps
-        return max(0.0, (self.planned_steps - self.steps) * pace)
+        return (time.monotonic() - self.training_began) * (1 / self.share - 1)
 
     @property
     def long_validation(self) -> bool:

@@ -190,6 +190,11 @@ class Sampler:
                 )
             buffer.append(moment, *(values[name] for name in buffer.columns[1:]))
 
+    def forget(self, series: str) -> None:
+        """Drop a series; one of that name may then begin with other columns."""
+        with self._lock:
+            self._series.pop(series, None)
+
     def mark(self, kind: str, text: str, moment: float | None = None) -> None:
         """Note that something happened now, or at ``moment``."""
         entry = Mark(time.monotonic() if moment is None else moment, kind, text)

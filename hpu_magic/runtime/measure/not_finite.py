@@ -1,0 +1,98 @@
+"""Values of a fit that stopped being numbers: what became NaN or infinite, and at which step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+__all__ = ["NotFinite", "Watch"]
+
+_NOTED = 20
+
+
+@dataclass
+class NotFinite:
+    """A curve that left the finite numbers.
+
+    Attributes
+    ----------
+    curve : str
+        Name of what was drawn: ``loss``, ``validation loss``, or what the model called it.
+    value : str
+        ``NaN``, ``inf`` or ``-inf``.
+    step : int
+        The first optimizer step at which it was seen.
+    place : str
+        The same as epoch and batch.
+    finite_at : int or None
+        The last step before it at which the value was seen to be finite, when there were steps
+        in between that nobody looked at; None where `step` is exact.
+    moment : float
+        When it was seen, in seconds of ``time.monotonic()``.
+    lasting : bool
+        Whether it stayed so.
+    """
+
+    curve: str
+    value: str
+    step: int
+    place: str
+    finite_at: int | None
+    moment: float
+    lasting: bool = True
+
+    @property
+    def when(self) -> str:
+        """For example ``NaN since step 31``."""
+        late = " at the latest" if self.lasting and self.finite_at is not None else ""
+        return f"{self.value} {'since' if self.lasting else 'at'} step {self.step}{late}"
+
+    @property
+    def brief(self) -> str:
+        """For example ``loss NaN since step 31``."""
+        return f"{self.curve} {self.when}"
+
+    @property
+    def full(self) -> str:
+        """The same without the curve's name, with the place and where it was finite last."""
+        last = f", finite at step {self.finite_at}" if self.finite_at is not None else ""
+        return f"{self.when} ({self.place}{last})"
+
+
+@dataclass
+class Watch:
+    """Notes for each curve when it leaves the finite numbers; for one thread."""
+
+    noted: list[NotFinite] = field(default_factory=list)
+    _now: dict[str, NotFinite | None] = field(default_factory=dict)
+    _finite: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def see(
+        self, curve: str, value: float, *, index: int, step: int, place: str, moment: float
+    ) -> None:
+        """Look at one value.
+
+        Parameters
+        ----------
+        curve : str
+            What it is a value of.
+        value : float
+            The value.
+        index : int
+            Counts the values of the curve, those too that nobody looks at.
+        step, place, moment
+            As in `NotFinite`.
+        """
+        noted = self._now.get(curve)
+        if math.isfinite(value):
+            self._finite[curve] = (index, step)
+            if noted is not None:
+                noted.lasting = False
+                self._now[curve] = None
+        elif noted is None and len(self.noted) < _NOTED:
+            last, finite_step = self._finite.get(curve, (0, 0))
+            kind = "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
+            finite_at = finite_step if index > last + 1 else None
+            found = NotFinite(curve, kind, step, place, finite_at, moment)
+            self._now[curve] = found
+            self.noted.append(found)
