@@ -17,6 +17,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from hpu_magic.errors import RefusedError
 BY_HAND = "restart the kernel by hand (in JupyterLab: Kernel, Restart); the setting is remembered."
 
 _DELAY = 0.5  # seconds
+_NOTEBOOKS_KEPT = 500
 
 _interactive = False
 _kernel_id: str | None = None
@@ -118,6 +120,9 @@ def apply() -> dict[str, str]:
         return {}
     remembered = recall()
     os.environ.update(remembered)
+    if remembered:
+        with suppress(OSError):  # only so that it counts as used lately
+            os.utime(_file())
     return remembered
 
 
@@ -173,6 +178,20 @@ def _write(stored: Mapping[str, Any]) -> None:
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as new:
         json.dump({**stored, "for": _session()}, new, indent=2)
     os.replace(new.name, path)
+    _forget_all_but(_NOTEBOOKS_KEPT, path.parent)
+
+
+def _forget_all_but(most: int, folder: Path) -> None:
+    """Drop what is remembered for the notebooks that were not used for the longest time."""
+    used: list[tuple[float, str]] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # another kernel does the same
+                if entry.is_file():
+                    used.append((entry.stat().st_mtime, entry.path))
+    for _, path in sorted(used, reverse=True)[most:]:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def _environment(stored: Mapping[str, Any]) -> dict[str, str]:
