@@ -1,14 +1,20 @@
 """Every operator of PyTorch's own database, on the device and on the CPU, forward and backward."""
 
-import random
-
-import numpy
 import pytest
 import torch
-from torch.testing._internal import common_utils
+from operator_samples import (
+    MOST_ELEMENTS,
+    SPARSE,
+    UNINITIALIZED,
+    call,
+    elements,
+    gradients,
+    name_of,
+    on_hpu,
+    quick_samples,
+    tensors,
+)
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo import core as opinfo_core
-from torch.utils._pytree import tree_leaves, tree_map
 
 from hpu_magic.simulator import activate
 
@@ -30,26 +36,12 @@ DTYPES = [
 ]
 
 MOST_SAMPLES = 100  # of an operator and dtype, taken evenly from all; of float32 three times that
-# A few samples have millions, which takes a minute and shows no more than thousands do.
-MOST_ELEMENTS = 100_000
-
-CSR = "HPU tensors have strided layout: compressed sparse inputs cannot be moved to the device"
 SKIPPED = {
-    "sparse.mm.reduce": CSR,
-    "sparse.sampled_addmm": CSR,
-    "to_sparse": "HPU tensors have strided layout: the result would be sparse",
+    **SPARSE,
     "tensor_split": "PyTorch wants the indices on the CPU whatever the device; see below",
     "nn.functional.linear_cross_entropy.chunked": "PyTorch's chunks differ off the CPU",
     "nn.functional.linear_cross_entropy.chunked_none": "PyTorch's chunks differ off the CPU",
     "as_strided.partial_views": "reads past its input, where a copy on the device has other bytes",
-}
-UNINITIALIZED = {
-    "empty",
-    "empty_like",
-    "empty_permuted",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
 }
 # In lazy mode PyTorch's meta kernels say which strides a result will have. Theirs differ from those
 # that the CPU's kernels choose in
@@ -75,60 +67,9 @@ PLACED_BY_ARGUMENT = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    # The samples are tiny: two test processes with two threads each would only wait for another.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def seed(number=1):
-    # torch.manual_seed also notes the call stack for every kind of device that the machine lacks,
-    # which takes longer than most samples.
-    torch.default_generator.manual_seed(number)
-    torch.hpu.manual_seed(number)
-    random.seed(number)
-    numpy.random.seed(number)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _samples_come_quickly():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(common_utils, "set_rng_seed", seed)
-        # Each look for PyTorch's own kind of test reads the source of every caller.
-        for module in (common_utils, opinfo_core):
-            patch.setattr(module, "extract_test_fn", lambda: None)
+def _quick_samples():
+    with quick_samples():
         yield
-
-
-def to_hpu(value):
-    if isinstance(value, torch.Tensor):
-        return value.detach().to("hpu").requires_grad_(value.requires_grad)
-    return torch.device("hpu") if isinstance(value, torch.device) or value == "cpu" else value
-
-
-def tensors(tree):
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def elements(sample):
-    return sum(tensor.numel() for tensor in tensors((sample.input, sample.args, sample.kwargs)))
-
-
-def call(op, sample):
-    seed()
-    return op(sample.input, *sample.args, **sample.kwargs)
-
-
-def gradients(sample, results):
-    inputs = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
-    outputs = [t for t in results if t.requires_grad]
-    if not inputs or not outputs:
-        return []
-    return torch.autograd.grad(
-        outputs, inputs, [torch.ones_like(t) for t in outputs], allow_unused=True
-    )
 
 
 def geometry(op, tensor):
@@ -138,8 +79,7 @@ def geometry(op, tensor):
 
 
 def compare(op, sample, with_gradients):
-    on_device = sample.transform(to_hpu)  # before the call: some operators change their inputs
-    on_device.kwargs = tree_map(to_hpu, on_device.kwargs)
+    on_device = on_hpu(sample)  # before the call: some operators change their inputs
     try:
         expected = tensors(call(op, sample))
         expected_gradients = gradients(sample, expected) if with_gradients else []
@@ -162,10 +102,6 @@ def compare(op, sample, with_gradients):
                 close = {"rtol": 4e-3, "atol": 1e-3} if reference.dtype == torch.float16 else {}
                 torch.testing.assert_close(result.cpu(), reference, equal_nan=True, **close)
     return True
-
-
-def name_of(op):
-    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
 @pytest.mark.parametrize("op", op_db, ids=name_of)

@@ -21,14 +21,14 @@ bool holds_slot(const py::handle& sequence) {
   return false;
 }
 
-Program::Item item_of(const py::handle& item, const c10::TypePtr& type) {
+Item item_of(const py::handle& item, const c10::TypePtr& type) {
   if (py::isinstance<Slot>(item)) {
     return item.cast<Slot>();
   }
   return torch::jit::toIValue(item, type);
 }
 
-Program::Operand operand_of(const py::handle& operand, const c10::Argument& declared) {
+Operand operand_of(const py::handle& operand, const c10::Argument& declared) {
   if (py::isinstance<Slot>(operand)) {
     return operand.cast<Slot>();
   }
@@ -39,7 +39,7 @@ Program::Operand operand_of(const py::handle& operand, const c10::Argument& decl
       type = optional->getElementType();
     }
     const auto& element = type->expectRef<c10::ListType>().getElementType();
-    Program::List list;
+    ItemList list;
     for (const py::handle item : operand) {
       list.push_back(item_of(item, element));
     }
@@ -48,13 +48,15 @@ Program::Operand operand_of(const py::handle& operand, const c10::Argument& decl
   return torch::jit::toIValue(operand, declared.type(), declared.N());
 }
 
-/// Adds a call; `given` has an operand by name for each argument without a default.
+/// Adds a call; `given` has an operand by name for each argument without a default, `orders` the
+/// order in memory that is promised of each result.
 Slot call(
-    Program& program, const std::string& name, const std::string& overload, const py::dict& given) {
+    Program& program, const std::string& name, const std::string& overload, const py::dict& given,
+    Program::Orders orders) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
   // A number where a tensor is declared, as in x + 1, stays a number in type promotion.
   const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
-  std::vector<Program::Operand> operands;
+  std::vector<Operand> operands;
   for (const c10::Argument& declared : op.schema().arguments()) {
     if (given.contains(declared.name())) {
       operands.push_back(operand_of(given[py::str(declared.name())], declared));
@@ -64,7 +66,7 @@ Slot call(
       operands.emplace_back(*declared.default_value());
     }
   }
-  return program.call(op, std::move(operands));
+  return program.call(op, std::move(operands), std::move(orders));
 }
 
 /// Runs a program on the inputs in a list, tensors and sizes, which it empties so that each input
@@ -144,10 +146,10 @@ void bind_program(py::module_& module) {
       .def(
           "finish",
           [](Program& program, const py::list& results) {
-            std::vector<Program::Item> items;
+            std::vector<Item> items;
             for (const py::handle result : results) {
               items.push_back(
-                  result.is_none() ? Program::Item(c10::IValue())
+                  result.is_none() ? Item(c10::IValue())
                                    : item_of(result, c10::IntType::get()));
             }
             program.finish(std::move(items));

@@ -14,7 +14,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
-using Values = std::vector<c10::IValue>;
 
 /// What the forward of one call left for its backward.
 struct Saved : torch::CustomClassHolder {

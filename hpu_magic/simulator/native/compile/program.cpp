@@ -8,49 +8,6 @@ namespace hpu {
 namespace {
 
 using torch::jit::Stack;
-using Values = std::vector<c10::IValue>;
-
-template <class Visit>
-void for_each_slot(const Program::Operand& operand, const Visit& visit) {
-  if (const auto* slot = std::get_if<Slot>(&operand)) {
-    visit(slot->index);
-  } else if (const auto* list = std::get_if<Program::List>(&operand)) {
-    for (const Program::Item& item : *list) {
-      if (const auto* slot = std::get_if<Slot>(&item)) {
-        visit(slot->index);
-      }
-    }
-  }
-}
-
-const c10::IValue& value_of(const Program::Item& item, const Values& values) {
-  const auto* slot = std::get_if<Slot>(&item);
-  return slot ? values[slot->index] : std::get<c10::IValue>(item);
-}
-
-c10::IValue list_of(const Program::List& items, const c10::Argument& declared, const Values& values) {
-  c10::TypePtr type = declared.type();
-  if (const auto optional = type->cast<c10::OptionalType>()) {
-    type = optional->getElementType();
-  }
-  c10::impl::GenericList list(type->expectRef<c10::ListType>().getElementType());
-  list.reserve(items.size());
-  for (const Program::Item& item : items) {
-    list.push_back(value_of(item, values));
-  }
-  return list;
-}
-
-void push(const Program::Operand& operand, const c10::Argument& declared, const Values& values,
-          Stack& stack) {
-  if (const auto* constant = std::get_if<c10::IValue>(&operand)) {
-    stack.push_back(*constant);
-  } else if (const auto* slot = std::get_if<Slot>(&operand)) {
-    stack.push_back(values[slot->index]);
-  } else {
-    stack.push_back(list_of(std::get<Program::List>(operand), declared, values));
-  }
-}
 
 int64_t rounded_down(int64_t left, int64_t right) {
   const int64_t quotient = left / right;
@@ -77,11 +34,6 @@ int64_t compute(char operation, int64_t left, int64_t right) {
   }
 }
 
-Program::Operand as_operand(const Program::Item& item) {
-  const auto* slot = std::get_if<Slot>(&item);
-  return slot ? Program::Operand(*slot) : Program::Operand(std::get<c10::IValue>(item));
-}
-
 }  // namespace
 
 Slot Program::add(Instruction instruction) {
@@ -91,18 +43,21 @@ Slot Program::add(Instruction instruction) {
   return {instructions_.back().first};
 }
 
-Slot Program::call(const c10::OperatorHandle& op, std::vector<Operand> operands) {
-  return add({Kind::call, std::move(operands), op.schema().returns().size(), op});
+Slot Program::call(const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders) {
+  Instruction instruction{Kind::call, std::move(operands), op.schema().returns().size()};
+  instruction.op = op;
+  instruction.orders = std::move(orders);
+  return add(std::move(instruction));
 }
 
 Slot Program::element(Slot list, int64_t index) {
-  Instruction instruction{Kind::element, {list}, 1};
+  Instruction instruction{Kind::element, {list}};
   instruction.index = index;
   return add(std::move(instruction));
 }
 
 Slot Program::arithmetic(char operation, Item left, Item right) {
-  Instruction instruction{Kind::arithmetic, {as_operand(left), as_operand(right)}, 1};
+  Instruction instruction{Kind::arithmetic, {as_operand(left), as_operand(right)}};
   instruction.operation = operation;
   return add(std::move(instruction));
 }
@@ -137,6 +92,21 @@ void Program::finish(std::vector<Item> results) {
   }
 }
 
+void Program::run_call(const Instruction& call, Values& values, Stack& stack) {
+  const auto& declared = call.op->schema().arguments();
+  for (size_t i = 0; i < declared.size(); ++i) {
+    stack.push_back(argument_of(call.operands[i], declared[i], values));
+  }
+  call.op->callBoxed(&stack);
+  for (size_t i = 0; i < call.results; ++i) {
+    const bool promised = i < call.orders.size() && call.orders[i] && stack[i].isTensor() &&
+        stack[i].toTensor().defined();
+    values[call.first + i] = promised ? c10::IValue(in_order(stack[i].toTensor(), *call.orders[i]))
+                                      : std::move(stack[i]);
+  }
+  stack.clear();
+}
+
 Values Program::run(Values inputs) const {
   TORCH_CHECK(
       inputs.size() == inputs_, "The compiled graph takes ", inputs_, " inputs and got ",
@@ -158,15 +128,7 @@ Values Program::run(Values inputs) const {
       return (slot ? values[slot->index] : std::get<c10::IValue>(operand)).toInt();
     };
     if (instruction.kind == Kind::call) {
-      const auto& declared = instruction.op->schema().arguments();
-      for (size_t i = 0; i < declared.size(); ++i) {
-        push(instruction.operands[i], declared[i], values, stack);
-      }
-      instruction.op->callBoxed(&stack);
-      std::move(
-          stack.begin(), stack.end(),
-          values.begin() + static_cast<std::ptrdiff_t>(instruction.first));
-      stack.clear();
+      run_call(instruction, values, stack);
     } else if (instruction.kind == Kind::element) {
       const auto& list = values[std::get<Slot>(instruction.operands[0]).index].toListRef();
       values[instruction.first] = list[static_cast<size_t>(instruction.index)];

@@ -1,31 +1,26 @@
 // A compiled graph: operators with their operands in order, run without Python in between.
 #pragma once
 
+#include "compile/layout.h"
+#include "compile/operand.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
-#include <variant>
+#include <optional>
 #include <vector>
 
 namespace hpu {
 
-/// Where a value of a program lives between the instruction that makes it and its last use.
-struct Slot {
-  size_t index;
-};
-
 class Program {
  public:
-  using Item = std::variant<c10::IValue, Slot>;
-  using List = std::vector<Item>;
-  /// What an operator gets: a constant, a value, or a list with values in it.
-  using Operand = std::variant<c10::IValue, Slot, List>;
+  /// Of each result of a call, or nothing where nothing is promised.
+  using Orders = std::vector<std::optional<Order>>;
 
   explicit Program(size_t inputs) : inputs_(inputs), slots_(inputs) {}
 
   /// Adds a call; returns the slot of its first result, the others follow.
-  Slot call(const c10::OperatorHandle& op, std::vector<Operand> operands);
+  Slot call(const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders);
   /// Adds the choice of one element of a list.
   Slot element(Slot list, int64_t index);
   /// Adds integer arithmetic, for sizes: one of + - * / %, of which the last two round down.
@@ -33,7 +28,7 @@ class Program {
   /// Names the results and ends the program: from now on it frees each value at its last use.
   void finish(std::vector<Item> results);
 
-  std::vector<c10::IValue> run(std::vector<c10::IValue> inputs) const;
+  Values run(Values inputs) const;
 
  private:
   enum class Kind { call, element, arithmetic };
@@ -41,15 +36,17 @@ class Program {
   struct Instruction {
     Kind kind;
     std::vector<Operand> operands;
-    size_t results;
-    std::optional<c10::OperatorHandle> op{};
-    int64_t index = 0;
-    char operation = 0;
-    size_t first = 0;            // slot of the first result
+    size_t results = 1;
+    size_t first = 0;  // slot of the first result
     std::vector<size_t> dead{};  // slots that nothing reads later
+    std::optional<c10::OperatorHandle> op{};
+    Orders orders{};
+    char operation = 0;
+    int64_t index = 0;
   };
 
   Slot add(Instruction instruction);
+  static void run_call(const Instruction& call, Values& values, torch::jit::Stack& stack);
 
   size_t inputs_;
   size_t slots_;

@@ -217,10 +217,13 @@ at::Tensor host_view(const at::Tensor& tensor) {
 }
 
 at::Tensor shape_view(const at::Tensor& tensor) {
-  auto storage = make_storage(
-      tensor.storage().nbytes(), c10::DataPtr(nullptr, c10::Device(c10::kCPU)),
-      c10::GetCPUAllocator());
-  auto view = make_tensor(c10::Storage(std::move(storage)), kHost, tensor);
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), tensor.storage().sym_nbytes(),
+      c10::DataPtr(nullptr, c10::Device(c10::kCPU)), c10::GetCPUAllocator(), /*resizable=*/true));
+  at::Tensor view(at::detail::make_tensor_base<c10::TensorImpl>(
+      std::move(storage), kHost, tensor.dtype()));
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(
+      tensor.sym_sizes(), tensor.sym_strides(), tensor.sym_storage_offset());
   copy_lazy_bits(tensor, view);
   return view;
 }

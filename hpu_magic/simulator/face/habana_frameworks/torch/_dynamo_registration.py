@@ -58,5 +58,5 @@ def install() -> None:
 
 
 def _register() -> None:
-    importlib.import_module("habana_frameworks.torch.dynamo.device_interface").register()
-    importlib.import_module("habana_frameworks.torch.dynamo.compile_backend.backends").register()
+    for part in ("device_interface", "fake_kernels", "compile_backend.backends"):
+        importlib.import_module(f"habana_frameworks.torch.dynamo.{part}").register()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -72,7 +73,45 @@ def _lowered_call(
     names = [argument.name for argument in op._schema.arguments]
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     operands = {name: _operand(value, values) for name, value in given.items()}
-    return program.call(op._schema.name, op._schema.overload_name, operands)
+    promised = [_promised_order(each) for each in _promised_results(op, node)]
+    return program.call(op._schema.name, op._schema.overload_name, operands, promised)
+
+
+def _promised_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]:
+    """Return what the graph was traced with, for each result that is memory of its own."""
+    returns, results = op._schema.returns, node.meta.get("val")
+    if len(returns) == 1:
+        results = [results]
+    if not isinstance(results, tuple | list) or len(results) != len(returns):
+        return []
+    return [
+        result if each.alias_info is None else None
+        for each, result in zip(returns, results, strict=True)
+    ]
+
+
+def _promised_order(result: Any) -> list[int] | None:
+    """Return the dimensions by falling strides; None where they leave gaps or are not known."""
+    if not isinstance(result, torch.Tensor):
+        return None
+    sizes, strides = _hints(result.shape), _hints(result.stride())
+    if sizes is None or strides is None:
+        return None
+    # A dimension of one element may have any stride: it stays where it is.
+    order = [dim for dim in range(len(sizes)) if sizes[dim] != 1]
+    order.sort(key=strides.__getitem__, reverse=True)
+    expected = 1
+    for dim in reversed(order):
+        if strides[dim] != expected:
+            return None
+        expected *= sizes[dim]
+    return order + [dim for dim in range(len(sizes)) if sizes[dim] == 1]
+
+
+def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
+    """Return the values that the graph was traced with, asking for no guard on any of them."""
+    hints = [each.node.hint if isinstance(each, torch.SymInt) else each for each in numbers]
+    return None if any(hint is None for hint in hints) else hints
 
 
 def _lowered_choice(program: Any, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:

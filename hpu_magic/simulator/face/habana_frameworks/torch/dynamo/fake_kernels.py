@@ -1,0 +1,53 @@
+"""What PyTorch promises of results before they are computed, where it asks which device it is.
+
+The device's kernels are the CPU's, so the CPU's promises are true of it. PyTorch would have its
+convolutions, and what it computes element by element, give contiguous results only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+aten = torch.ops.aten
+_BY_DEVICE = frozenset(
+    {
+        aten.convolution.default,
+        aten._convolution.default,
+        aten._convolution.deprecated,
+        aten.convolution_backward.default,
+    }
+)
+
+
+def register() -> None:
+    """Promise for the device what is promised for the CPU; for one call a process."""
+    fake_impls.op_implementations_checks.insert(0, (_BY_DEVICE.__contains__, _as_on_the_cpu))
+    for module in (fake_impls, torch._refs):
+        if hasattr(module, "is_noncontiguous_supported"):
+            module.is_noncontiguous_supported = _keeps_strides
+
+
+def _keeps_strides(device: torch.device | None) -> bool:
+    """Return whether results may have other strides than contiguous ones: on every device."""
+    return True
+
+
+def _as_on_the_cpu(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
+    leaves = tree_leaves((args, kwargs))
+    device = next((each.fake_device for each in leaves if isinstance(each, FakeTensor)), None)
+    if device is None or device.type != "hpu":
+        return NotImplemented
+    with mode:
+        args, kwargs = tree_map_only(FakeTensor, lambda each: _placed(each, "cpu"), (args, kwargs))
+        results = op(*args, **kwargs)
+        return tree_map_only(FakeTensor, lambda each: _placed(each, device), results)
+
+
+def _placed(tensor: FakeTensor, device: torch.device | str) -> torch.Tensor:
+    """Return a fake tensor of the same geometry on another device."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)

@@ -1,0 +1,43 @@
+#include "compile/layout.h"
+
+#include <ATen/ops/empty_strided.h>
+
+namespace hpu {
+namespace {
+
+bool is_in_order(const at::Tensor& tensor, const Order& order) {
+  int64_t expected = 1;
+  for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
+    const int64_t size = tensor.size(*dim);
+    if (size > 1 && tensor.stride(*dim) != expected) {
+      return false;
+    }
+    expected *= size;
+  }
+  return true;
+}
+
+std::vector<int64_t> strides_in(const Order& order, c10::IntArrayRef sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t next = 1;
+  for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
+    const auto i = static_cast<size_t>(*dim);
+    strides[i] = next;
+    next *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
+}
+
+}  // namespace
+
+at::Tensor in_order(const at::Tensor& result, const Order& order) {
+  if (result.dim() != static_cast<int64_t>(order.size()) || result.numel() == 0 ||
+      is_in_order(result, order)) {
+    return result;
+  }
+  at::Tensor ordered =
+      at::empty_strided(result.sizes(), strides_in(order, result.sizes()), result.options());
+  return ordered.copy_(result);
+}
+
+}  // namespace hpu

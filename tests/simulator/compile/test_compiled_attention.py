@@ -1,0 +1,80 @@
+"""Compiled attention whose sequences change their length between calls."""
+
+import pytest
+
+
+def _attention(torch, **options):
+    return lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+
+
+def _masked(torch, boolean):
+    def attend(q, k, v):
+        mask = torch.ones(q.shape[-2], k.shape[-2], device=q.device).tril()
+        mask = mask.bool() if boolean else (1 - mask) * -5
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    return attend
+
+
+FUNCTIONS = {
+    "plain": lambda torch: _attention(torch),
+    "causal": lambda torch: _attention(torch, is_causal=True),
+    "scaled": lambda torch: _attention(torch, scale=0.3),
+    "bool_mask": lambda torch: _masked(torch, True),
+    "float_mask": lambda torch: _masked(torch, False),
+}
+
+
+def _agree(torch, compiled, module, shapes):
+    """Compare results and gradients for one input after the other."""
+    for shape in shapes:
+        inputs = [torch.randn(shape, device="hpu", requires_grad=True) for _ in range(3)]
+        actual, expected = compiled(*inputs), module(*inputs)
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+        assert actual.stride() == expected.stride()
+        for one, other in zip(
+            torch.autograd.grad(actual.square().sum(), inputs, allow_unused=True),
+            torch.autograd.grad(expected.square().sum(), inputs, allow_unused=True),
+            strict=True,
+        ):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(*inputs), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_attention_over_sequences_of_another_length(torch, compile_on_hpu, name, dynamic):
+    function = FUNCTIONS[name](torch)
+    compiled = compile_on_hpu(function, dynamic=dynamic)
+    _agree(torch, compiled, function, [(2, 2, 5, 8), (2, 2, 7, 8), (3, 2, 9, 8)])
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+def test_a_transformer_layer_over_sequences_of_another_length(
+    torch, compile_on_hpu, training, dynamic
+):
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    layer = layer.to("hpu").train(training)
+    compiled = compile_on_hpu(layer, dynamic=dynamic)
+    _agree(
+        torch,
+        lambda x, *_: compiled(x),
+        lambda x, *_: layer(x),
+        [(2, 5, 16), (2, 7, 16), (3, 9, 16)],
+    )
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_multihead_attention_over_sequences_of_another_length(torch, compile_on_hpu, dynamic):
+    torch.manual_seed(0)
+    attention = torch.nn.MultiheadAttention(16, 2, batch_first=True).to("hpu")
+    compiled = compile_on_hpu(attention, dynamic=dynamic)
+    _agree(
+        torch,
+        lambda *inputs: compiled(*inputs, need_weights=False)[0],
+        lambda *inputs: attention(*inputs, need_weights=False)[0],
+        [(2, 5, 16), (2, 7, 16), (3, 9, 16)],
+    )

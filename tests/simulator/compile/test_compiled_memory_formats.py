@@ -1,0 +1,116 @@
+"""Compiled graphs keep the strides that eager mode gives."""
+
+import pytest
+
+LAST = {1: None, 2: "channels_last", 3: "channels_last_3d"}
+
+
+def _models(torch):
+    nn = torch.nn
+    convolutions = {
+        f"{name}{dim}d": (dim, lambda kind=kind, options=options: [kind(4, 8, 3, **options)])
+        for dim in (1, 2, 3)
+        for name, kind, options in (
+            ("conv", getattr(nn, f"Conv{dim}d"), {}),
+            ("grouped", getattr(nn, f"Conv{dim}d"), {"groups": 2, "padding": 1}),
+            ("depthwise", getattr(nn, f"Conv{dim}d"), {"groups": 4, "bias": False}),
+            ("strided", getattr(nn, f"Conv{dim}d"), {"stride": 2, "dilation": 2}),
+            ("transposed", getattr(nn, f"ConvTranspose{dim}d"), {"stride": 2}),
+        )
+    }
+    return {
+        **convolutions,
+        "pointwise": (2, lambda: [nn.Conv2d(4, 8, 1)]),
+        "one_channel": (2, lambda: [nn.Conv2d(4, 1, 3)]),
+        "batch_norm": (2, lambda: [nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU()]),
+        "batch_norm3d": (3, lambda: [nn.Conv3d(4, 8, 3), nn.BatchNorm3d(8)]),
+        "group_norm": (2, lambda: [nn.Conv2d(4, 8, 3), nn.GroupNorm(2, 8)]),
+        "max_pool": (2, lambda: [nn.Conv2d(4, 8, 3), nn.MaxPool2d(2)]),
+        "average_pool": (2, lambda: [nn.AvgPool2d(2), nn.Conv2d(4, 8, 3)]),
+        "adaptive_pool": (2, lambda: [nn.Conv2d(4, 8, 3), nn.AdaptiveAvgPool2d(2)]),
+        "upsample": (2, lambda: [nn.Conv2d(4, 8, 3), nn.Upsample(scale_factor=2)]),
+        "pad": (2, lambda: [nn.ZeroPad2d(1), nn.Conv2d(4, 8, 3)]),
+        "dropout": (2, lambda: [nn.Conv2d(4, 8, 3), nn.Dropout(0.5), nn.GELU()]),
+    }
+
+
+def _seen(torch, run, x, parameters):
+    """Results of a function and gradients, and their strides."""
+    torch.manual_seed(0)
+    results = run(x)
+    gradients = torch.autograd.grad(results[0].float().sin().sum(), [x, *parameters])
+    return [*results, *gradients]
+
+
+def _input(torch, shape, layout, dtype, dim):
+    x = torch.randn(shape, device="hpu").to(dtype)
+    if layout == "permuted":  # NHWC, as images come from files
+        x = x.permute(0, *range(2, dim + 2), 1).contiguous().movedim(-1, 1)
+    elif layout == "last" and LAST[dim]:
+        x = x.to(memory_format=getattr(torch, LAST[dim]))
+    return x.detach().requires_grad_()
+
+
+def _check(torch, compile_on_hpu, name, layout, dtype, dynamic=None):
+    torch.manual_seed(0)
+    dim, layers = _models(torch)[name]
+    model = torch.nn.Sequential(*layers()).to("hpu", dtype)
+    if layout == "last" and LAST[dim]:
+        model.to(memory_format=getattr(torch, LAST[dim]))
+
+    def run(x):
+        y = model(x)
+        return y.flatten(1), y.movedim(1, -1).reshape(y.shape[0], -1, y.shape[1]), y
+
+    compiled = compile_on_hpu(run, dynamic=dynamic)
+    for n, size in ((2, 9), (3, 10), (2, 11)):
+        x = _input(torch, (n, 4, *[size] * dim), layout, dtype, dim)
+        actual = _seen(torch, compiled, x, list(model.parameters()))
+        expected = _seen(torch, run, x, list(model.parameters()))
+        assert [each.stride() for each in actual] == [each.stride() for each in expected]
+        close = 0.02 if dtype == torch.bfloat16 else 1e-3
+        torch.testing.assert_close(actual, expected, rtol=close, atol=close)
+
+
+KINDS = ("conv", "grouped", "depthwise", "strided", "transposed")
+OTHERS = (
+    *("pointwise", "one_channel", "batch_norm", "batch_norm3d", "group_norm", "max_pool"),
+    *("average_pool", "adaptive_pool", "upsample", "pad", "dropout"),
+)
+
+
+@pytest.mark.parametrize(
+    "name", [*(f"{kind}{dim}d" for dim in (1, 2, 3) for kind in KINDS), *OTHERS]
+)
+def test_images_keep_their_memory_format(torch, compile_on_hpu, name):
+    _check(torch, compile_on_hpu, name, "last", torch.float32)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "permuted"])
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d", "transposed2d", "batch_norm"])
+def test_images_of_other_layouts_than_the_models(torch, compile_on_hpu, name, layout):
+    _check(torch, compile_on_hpu, name, layout, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+@pytest.mark.parametrize("name", ["conv2d", "transposed2d", "batch_norm", "max_pool", "conv3d"])
+def test_memory_formats_of_other_types(torch, compile_on_hpu, name, dtype):
+    _check(torch, compile_on_hpu, name, "last", getattr(torch, dtype))
+
+
+@pytest.mark.parametrize("name", ["conv2d", "conv3d", "batch_norm", "transposed2d"])
+def test_memory_formats_where_shapes_are_dynamic_from_the_start(torch, compile_on_hpu, name):
+    _check(torch, compile_on_hpu, name, "last", torch.float32, dynamic=True)
+
+
+def test_a_kernel_that_gives_other_strides_than_were_promised(torch, compile_on_hpu):
+    model = torch.nn.Sequential(torch.nn.Conv3d(4, 8, 3), torch.nn.Flatten()).to("hpu")
+    model.to(memory_format=torch.channels_last_3d)
+    compiled = compile_on_hpu(model)
+    x = torch.randn(2, 4, 7, 7, 7, device="hpu").to(memory_format=torch.channels_last_3d)
+    expected = compiled(x)
+    # Without oneDNN another kernel computes, which knows no such memory format.
+    with torch.backends.mkldnn.flags(enabled=False):
+        torch.testing.assert_close(compiled(x), expected)
+        (gradient,) = torch.autograd.grad(compiled(x).sum(), model[0].bias)
+    torch.testing.assert_close(gradient, torch.full((8,), 2.0 * 5**3, device="hpu"))

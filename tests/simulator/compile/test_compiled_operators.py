@@ -1,0 +1,148 @@
+"""Every operator of PyTorch's own database, compiled and in eager mode, forward and backward.
+
+`make compiled-operators` runs all of them. Otherwise every twentieth, which come from all over the
+database, because it is sorted by kinds of operators.
+"""
+
+import os
+
+import pytest
+import torch
+from operator_samples import (
+    MOST_ELEMENTS,
+    SPARSE,
+    UNINITIALIZED,
+    elements,
+    gradients,
+    name_of,
+    on_hpu,
+    quick_samples,
+    seed,
+    tensors,
+)
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal import common_methods_invocations
+from torch.utils._pytree import tree_flatten
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+import torch._dynamo  # noqa: E402
+
+ALL = "HPU_MAGIC_TEST_ALL_OPERATORS" in os.environ
+EVERY = int(os.environ.get("C_STEP", 20))
+START = int(os.environ.get("C_START", 0))
+MOST_GROUPS = 3 if ALL else 1  # of samples that differ in shapes and numbers only
+
+SKIPPED = {**SPARSE}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_samples():
+    with quick_samples(), pytest.MonkeyPatch.context() as patch:
+        # Random numbers are seeded here, so that the compiled function is the operator alone.
+        patch.setattr(common_methods_invocations, "wrapper_set_seed", called)
+        yield
+
+
+def called(function, *args, **kwargs):
+    return function(*args, **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def _no_earlier_compilations():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def kind(leaf):
+    """What must be equal in two samples that one compiled function serves."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dim(), leaf.dtype, leaf.requires_grad
+    return (type(leaf),) if type(leaf) in (int, float) else (type(leaf), repr(leaf))
+
+
+def groups_of(samples):
+    """Samples that one compiled function serves: at most two of different shapes or numbers."""
+    groups = {}
+    for sample in samples:
+        if elements(sample) > MOST_ELEMENTS:
+            continue
+        leaves, tree = tree_flatten((sample.input, sample.args, sample.kwargs))
+        group = groups.setdefault((str(tree), tuple(kind(leaf) for leaf in leaves)), [])
+        values = [leaf.shape if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        if not group or (len(group) == 1 and str(values) != group[0][0]):
+            group.append((str(values), sample))
+    found = [[sample for _, sample in group] for group in groups.values()]
+    found.sort(key=len, reverse=True)
+    return found[:MOST_GROUPS]
+
+
+def run(function, sample):
+    seed()
+    results = tensors(function(sample.input, sample.args, sample.kwargs))
+    return results, gradients(sample, results)
+
+
+def geometry(tensor):
+    return tensor.dtype, tensor.shape, tensor.stride()
+
+
+def promised(function, sample):
+    """The geometry that PyTorch promises on the CPU; other than what its kernels give there, now
+    and then."""
+    with FakeTensorMode() as mode:
+        fake = sample.transform(
+            lambda leaf: mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
+        )
+        return [
+            [each if each is None else geometry(each) for each in side]
+            for side in run(function, fake)
+        ]
+
+
+def check_equal(op, function, sample, actual, expected):
+    strides_differ = False
+    for ours, theirs in zip(actual, expected, strict=True):  # results, gradients
+        assert len(ours) == len(theirs)
+        for result, reference in zip(ours, theirs, strict=True):
+            assert (result is None) == (reference is None)
+            if reference is not None:
+                assert result.device == reference.device
+                if op.name not in UNINITIALIZED:
+                    torch.testing.assert_close(result, reference, equal_nan=True)
+                strides_differ = strides_differ or geometry(result) != geometry(reference)
+    if strides_differ:
+        given = [[each if each is None else geometry(each) for each in side] for side in actual]
+        assert given == promised(function, sample)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("op", common_methods_invocations.op_db[START::EVERY], ids=name_of)
+def test_a_compiled_operator_equals_eager_mode(op, dynamic):
+    if op.name.startswith("jiterator"):
+        pytest.skip("compiles CUDA code")
+    if name_of(op) in SKIPPED:
+        pytest.skip(SKIPPED[name_of(op)])
+    if torch.float32 not in op.dtypes:
+        pytest.skip("takes no float32")
+
+    def eager(input, args, kwargs):
+        return op.op(input, *args, **kwargs)
+
+    with_gradients = op.supports_autograd and torch.float32 in op.backward_dtypes
+    compared = 0
+    for group in groups_of(op.sample_inputs("cpu", torch.float32, requires_grad=with_gradients)):
+        torch._dynamo.reset()
+        compiled = torch.compile(eager, backend="hpu_backend", dynamic=dynamic)
+        for sample in group:
+            try:
+                expected = run(eager, on_hpu(sample))  # a copy: some operators write their inputs
+            except (RuntimeError, TypeError, ValueError, IndexError):
+                continue  # eager mode refuses the sample
+            check_equal(op, eager, sample, run(compiled, on_hpu(sample)), expected)
+            compared += 1
+    if not compared:
+        pytest.skip("eager mode runs no sample of it")
