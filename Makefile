@@ -3,6 +3,7 @@
 # make demo   run the quickstart without a browser
 # make bench  measure speed and memory
 # make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8 for one)
+# make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
 #
 # PYTHON chooses the interpreter (3.10 to 3.13) and TORCH the torch that is
 # installed, for example TORCH="torch==2.13.0 --index-url ..." for a CPU wheel.
@@ -20,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Virtual environment without activation: the tools that tests start must be found.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab test demo bench versions lint engine labextension system clean
+.PHONY: lab test compiled-operators demo bench versions lint engine labextension system clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -81,6 +82,10 @@ test: system lint engine labextension
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(SPREAD) -m "not browser"
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(SPREAD) $(LAZY)
 	$(BIN)/pytest -m browser
+
+compiled-operators: engine
+	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_OPERATORS=1 $(BIN)/pytest $(SPREAD) \
+		tests/simulator/compile/test_compiled_operators.py
 
 # The notebook does not wait for the sidebar.
 lab: engine

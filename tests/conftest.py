@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a file's tests on one worker, where they share its fixtures, but spread the longest."""
     for item in items:
         name = item.path.stem
-        if name != "test_operators":
+        if name not in ("test_operators", "test_compiled_operators"):
             item.add_marker(pytest.mark.xdist_group(name))
 
 

@@ -22,8 +22,8 @@ def _models(torch):
         **convolutions,
         "pointwise": (2, lambda: [nn.Conv2d(4, 8, 1)]),
         "one_channel": (2, lambda: [nn.Conv2d(4, 1, 3)]),
-        "batch_norm": (2, lambda: [nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU()]),
-        "batch_norm3d": (3, lambda: [nn.Conv3d(4, 8, 3), nn.BatchNorm3d(8)]),
+        "batch_norm": (2, lambda: [nn.Conv2d(4, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()]),
+        "batch_norm3d": (3, lambda: [nn.Conv3d(4, 8, 3, bias=False), nn.BatchNorm3d(8)]),
         "group_norm": (2, lambda: [nn.Conv2d(4, 8, 3), nn.GroupNorm(2, 8)]),
         "max_pool": (2, lambda: [nn.Conv2d(4, 8, 3), nn.MaxPool2d(2)]),
         "average_pool": (2, lambda: [nn.AvgPool2d(2), nn.Conv2d(4, 8, 3)]),
@@ -104,13 +104,20 @@ def test_memory_formats_where_shapes_are_dynamic_from_the_start(torch, compile_o
 
 
 def test_a_kernel_that_gives_other_strides_than_were_promised(torch, compile_on_hpu):
-    model = torch.nn.Sequential(torch.nn.Conv3d(4, 8, 3), torch.nn.Flatten()).to("hpu")
-    model.to(memory_format=torch.channels_last_3d)
-    compiled = compile_on_hpu(model)
-    x = torch.randn(2, 4, 7, 7, 7, device="hpu").to(memory_format=torch.channels_last_3d)
+    last = torch.channels_last_3d
+    convolution = torch.nn.Conv3d(4, 8, 3).to("hpu").to(memory_format=last)
+
+    def rows(x):
+        return convolution(x).movedim(1, -1).reshape(-1, 8)  # no copy where channels come last
+
+    compiled = compile_on_hpu(rows)
+    x = torch.randn(2, 4, 7, 7, 7, device="hpu").to(memory_format=last)
     expected = compiled(x)
     # Without oneDNN another kernel computes, which knows no such memory format.
     with torch.backends.mkldnn.flags(enabled=False):
-        torch.testing.assert_close(compiled(x), expected)
-        (gradient,) = torch.autograd.grad(compiled(x).sum(), model[0].bias)
+        assert not convolution(x).is_contiguous(memory_format=last)
+        actual = compiled(x)
+        (gradient,) = torch.autograd.grad(actual.sum(), convolution.bias)
+    assert actual.stride() == expected.stride()
+    torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(gradient, torch.full((8,), 2.0 * 5**3, device="hpu"))

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty_strided.h>
 
+#include <algorithm>
+
 namespace hpu {
 namespace {
 

@@ -28,8 +28,7 @@ c10::Allocator* device_allocator();
 /// A CPU tensor over the memory of a device tensor, with its sizes, strides and lazy bits.
 at::Tensor host_view(const at::Tensor& tensor);
 
-/// A CPU tensor of the same shape over no memory, for kernels that only look at shapes. The shape
-/// may be symbolic, as those of tensors that a compiler traces with are.
+/// A CPU tensor of the same shape over no memory, for kernels that only look at shapes.
 at::Tensor shape_view(const at::Tensor& tensor);
 
 /// A device tensor that takes over the storage of a CPU result. Undefined stays undefined.
