@@ -176,6 +176,42 @@ def test_compilations_are_listed_one_by_one_when_asked_for(reported):
     assert sum(recipes.values()) == pytest.approx(statistics["TotalTime"], abs=100)
 
 
+MANY_RECIPES = """
+    import torch
+    from habana_frameworks.torch.core import mark_step
+    from habana_frameworks.torch.hpu.metrics import metric_global
+    from hpu_magic.simulator import engine
+
+    def totals():
+        stats = dict(metric_global("recipe_cache").stats())
+        for kind in ("Hit", "Miss"):
+            assert sum(stats[f"Recipe{kind}"].values()) == stats[f"Total{kind}"]
+        return stats["TotalHit"], stats["TotalMiss"]
+
+    x = torch.ones(1 << 14 | 1, device="hpu")
+    mark_step()
+    hits, misses = totals()
+
+    def run(place):  # each place in memory is a graph of its own
+        x[place : place + 1].neg_()
+        mark_step()
+
+    for place in (*range(1 << 14), 0, 1 << 14, 0, 1):
+        run(place)
+    after = totals()
+    print(after[0] - hits, after[1] - misses, engine.load().compiled_graphs())
+    print(len(dict(metric_global("recipe_cache").stats())["RecipeMiss"]))
+"""
+
+
+def test_as_many_graphs_and_names_are_remembered_as_anybody_needs(script):
+    flags = {"PT_HPU_LAZY_MODE": "1", "PT_HPU_ENABLE_CACHE_METRICS": "1"}
+    counted, names = script(MANY_RECIPES, simulated=True, **flags).splitlines()
+    # Those of the first, used again, and of what came last are known; the second's is forgotten.
+    assert counted == f"2 {(1 << 14) + 2} {1 << 14}"
+    assert names == f"{4096 + 1}"
+
+
 def test_without_the_flag_there_is_no_recipe_cache(torch):
     from habana_frameworks.torch.hpu import metrics
 

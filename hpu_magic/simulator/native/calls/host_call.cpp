@@ -2,10 +2,12 @@
 
 #include "calls/dtypes.h"
 #include "calls/generator.h"
+#include "memory/booking.h"
 #include "memory/memory_reuse.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
 #include <string_view>
 
 namespace hpu {
@@ -25,6 +27,13 @@ void HostCall::run() {
 }
 
 void HostCall::run_into(c10::ArrayRef<at::Tensor> outputs) {
+  int64_t unbooked = 0;
+  for (const at::Tensor& output : outputs) {
+    if (output.defined() && !has_memory(output.storage())) {
+      check_room(output.storage().nbytes(), unbooked);
+      unbooked += static_cast<int64_t>(output.storage().nbytes());
+    }
+  }
   promised_ = outputs.data();
   run();
 }
@@ -92,10 +101,19 @@ void HostCall::check_supported() const {
 void HostCall::run_kernel() {
   check_supported();
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const KeptMemory kept;
   if (reduced_) {
     run_reduced();
   } else {
+    redispatch();
+  }
+}
+
+void HostCall::redispatch(int64_t widening) {
+  if (promised_) {  // there is room for the results, and no more is needed on the card
+    const KeptMemory kept;
+    op_.redispatchBoxed(kHost, stack_);
+  } else {
+    const KernelMemory memory(widening);
     op_.redispatchBoxed(kHost, stack_);
   }
 }
@@ -104,7 +122,7 @@ void HostCall::run_kernel() {
 void HostCall::run_reduced() {
   const Stack arguments(stack_->begin() + static_cast<ptrdiff_t>(first_), stack_->end());
   try {
-    op_.redispatchBoxed(kHost, stack_);
+    redispatch();
     return;
   } catch (const c10::Error& error) {
     if (!lacks_dtype(error)) {
@@ -127,13 +145,16 @@ void HostCall::run_widened() {
       full_precision_operand = true;
     }
   }
+  const KeptMemory kept;  // what is widened has no counterpart on the card
   std::vector<at::Tensor> wide;
+  int64_t widening = 1;
   for (Operand& operand : operands_) {
     const auto dtype = operand.view.scalar_type();
     wide.push_back(is_reduced(dtype) ? operand.view.to(wider(dtype)) : operand.view);
+    widening = std::max<int64_t>(widening, wide.back().element_size() / operand.view.element_size());
     replace(operand, wide.back());
   }
-  op_.redispatchBoxed(kHost, stack_);
+  redispatch(widening);
   for (size_t i = 0; i < operands_.size(); ++i) {
     Operand& operand = operands_[i];
     if (operand.written && !wide[i].is_same(operand.view)) {

@@ -43,6 +43,7 @@ class HostCall {
   void check_supported() const;
 
   void run_kernel();
+  void redispatch(int64_t widening = 1);
   void run_reduced();
   void run_widened();
   std::optional<c10::ScalarType> widen_dtype_argument();

@@ -79,6 +79,12 @@ bool charge(size_t bytes) {
   return true;
 }
 
+bool has_room(int64_t bytes) {
+  acquire();
+  const int64_t in_use = page.load(std::memory_order_relaxed)->in_use.load(std::memory_order_relaxed);
+  return in_use + bytes <= limit.load(std::memory_order_relaxed);
+}
+
 void out_of_memory(size_t bytes) {
   const char* rank = std::getenv("RANK");
   TORCH_CHECK(

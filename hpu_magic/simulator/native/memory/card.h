@@ -37,6 +37,8 @@ int64_t capacity();
 
 /// Books `bytes` as in use; false where they exceed the capacity.
 bool charge(size_t bytes);
+/// Whether `charge` would book that much; nothing is booked.
+bool has_room(int64_t bytes);
 /// Throws the vendor's error for bytes that `charge` refused.
 [[noreturn]] void out_of_memory(size_t bytes);
 void release(size_t bytes) noexcept;

@@ -1,7 +1,7 @@
 #include "memory/memory.h"
 
+#include "memory/booking.h"
 #include "memory/card.h"
-#include "events/events.h"
 #include "memory/memory_reuse.h"
 
 #include <ATen/EmptyTensor.h>
@@ -10,7 +10,6 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -26,29 +25,6 @@ struct Block {
   uint64_t number = 0;  // see number_of
   std::shared_ptr<const std::string> failure{};  // why it will never be written
 };
-
-/// Makes room and tries again, as the bridge does before it gives up. Simulated memory has no
-/// gaps to close: what can be had is memory kept for later, which helps where the host is short
-/// of it and not where the card is full.
-template <class Attempt>
-bool defragment(Attempt attempt) {
-  const auto began = std::chrono::steady_clock::now();
-  free_kept_memory();
-  const bool successful = attempt();
-  const auto spent = std::chrono::steady_clock::now() - began;
-  events::notice(
-      events::Kind::memory_defragmentation, successful ? "successful" : "failed",
-      std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
-  return successful;
-}
-
-/// Books bytes on the card; throws the vendor's out-of-memory error past its capacity.
-void charge(size_t bytes) {
-  const auto attempt = [bytes] { return card::charge(bytes); };
-  if (!attempt() && !defragment(attempt)) {
-    card::out_of_memory(bytes);
-  }
-}
 
 /// The host's own memory for bytes that are booked; null where it has none.
 c10::DataPtr host_memory(size_t bytes) {

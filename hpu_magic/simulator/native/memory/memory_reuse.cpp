@@ -1,7 +1,10 @@
 #include "memory/memory_reuse.h"
 
+#include "memory/booking.h"
+
 #include <c10/core/CPUAllocator.h>
 
+#include <atomic>
 #include <mutex>
 #include <unordered_map>
 
@@ -10,6 +13,8 @@ namespace {
 
 thread_local MemoryReuse* current = nullptr;
 thread_local bool keeping = false;
+thread_local KernelMemory* kernel = nullptr;
+std::atomic<uint64_t> kernels{0};
 
 constexpr size_t kSmallestKept = 64 << 10;  // below, malloc keeps pages itself
 constexpr size_t kMostKept = 256 << 20;
@@ -17,10 +22,15 @@ constexpr size_t kMostKept = 256 << 20;
 /// Memory by size that no tensor uses at the moment. What it lends looks like the host's own
 /// memory, an address and a deleter, since kernels may ask an allocator for nothing but that.
 class Shelf {
+  struct Loan {
+    size_t bytes;
+    uint64_t owner;  // the kernel that allocated it; 0 for storages
+  };
+
  public:
   explicit Shelf(c10::Allocator* host) : host_(host) {}
 
-  c10::DataPtr lend(size_t bytes) {
+  c10::DataPtr lend(size_t bytes, uint64_t owner) {
     std::unique_lock lock(mutex_);
     void* data;
     if (const auto found = free_.find(bytes); found != free_.end()) {
@@ -32,7 +42,7 @@ class Shelf {
       data = host_->raw_allocate(bytes);
       lock.lock();
     }
-    lent_.emplace(data, bytes);
+    lent_.emplace(data, Loan{bytes, owner});
     return {data, data, &give_back, c10::kCPU};
   }
 
@@ -68,7 +78,7 @@ class Shelf {
   c10::Allocator* const host_;
   std::mutex mutex_;
   std::unordered_multimap<size_t, void*> free_;
-  std::unordered_map<void*, size_t> lent_;
+  std::unordered_map<void*, Loan> lent_;
   size_t kept_ = 0;
 };
 
@@ -81,9 +91,12 @@ void Shelf::give_back(void* data) {
   Shelf& self = shelf();
   std::lock_guard lock(self.mutex_);
   if (const auto found = self.lent_.find(data); found != self.lent_.end()) {
-    const size_t bytes = found->second;
+    const Loan loan = found->second;
     self.lent_.erase(found);
-    self.keep(data, bytes);
+    self.keep(data, loan.bytes);
+    if (kernel) {
+      kernel->free(loan.bytes, loan.owner);
+    }
   } else {
     self.host_->raw_deallocate(data);
   }
@@ -100,7 +113,7 @@ struct ReusingAllocator final : c10::Allocator {
       }
     }
     if (keeping && bytes >= kSmallestKept) {
-      return shelf().lend(bytes);
+      return shelf().lend(bytes, kernel ? kernel->allocate(bytes) : 0);
     }
     return host->allocate(bytes);
   }
@@ -167,6 +180,30 @@ KeptMemory::KeptMemory() : outer_(keeping) {
 
 KeptMemory::~KeptMemory() {
   keeping = outer_;
+}
+
+KernelMemory::KernelMemory(int64_t widening) : outer_(kernel), widening_(widening) {
+  kernel = this;
+}
+
+KernelMemory::~KernelMemory() {
+  kernel = outer_;
+}
+
+uint64_t KernelMemory::allocate(size_t bytes) {
+  const int64_t counted = static_cast<int64_t>(bytes) / widening_;
+  check_room(static_cast<size_t>(counted), unbooked_);
+  unbooked_ += counted;
+  if (number_ == 0) {
+    number_ = ++kernels;
+  }
+  return number_;
+}
+
+void KernelMemory::free(size_t bytes, uint64_t owner) {
+  if (owner == number_) {
+    unbooked_ -= static_cast<int64_t>(bytes) / widening_;
+  }
 }
 
 void free_kept_memory() {

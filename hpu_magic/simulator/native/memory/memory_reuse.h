@@ -3,6 +3,7 @@
 
 #include "memory/memory.h"
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,31 @@ class KeptMemory {
   KeptMemory& operator=(const KeptMemory&) = delete;
 
  private:
-  bool outer_;
+  const bool outer_;
+};
+
+/// While it lives, a kernel of the CPU computes for the device on this thread: the same, and what
+/// it allocates must fit on the card beside what is booked there, or the vendor's out-of-memory
+/// error is raised before a page of it is touched. The results are booked when they become device
+/// tensors; what the kernel frees itself counts only until then.
+class KernelMemory {
+ public:
+  /// `widening` is how often a type fits into the wider one that the CPU computes with instead.
+  explicit KernelMemory(int64_t widening = 1);
+  ~KernelMemory();
+  KernelMemory(const KernelMemory&) = delete;
+  KernelMemory& operator=(const KernelMemory&) = delete;
+
+  /// Notes an allocation, with what will know it when it is freed.
+  uint64_t allocate(size_t bytes);
+  void free(size_t bytes, uint64_t owner);
+
+ private:
+  const KeptMemory kept_;
+  KernelMemory* const outer_;
+  const int64_t widening_;
+  uint64_t number_ = 0;  // from the first allocation on
+  int64_t unbooked_ = 0;
 };
 
 /// Gives the memory that is kept for later back to the host.

@@ -71,6 +71,16 @@ T to_device(const T& value) {
   return value;
 }
 
+/// The memory that a kernel works with. An operator whose kernel on the CPU takes much more than
+/// its results, which a card does not, has one that looks at the results' sizes only.
+template <class Op>
+struct MemoryOf {
+  template <class... Arguments>
+  explicit MemoryOf(const Arguments&... /*arguments*/) {}
+
+  const KernelMemory memory;
+};
+
 template <class Op, class Signature = typename Op::schema>
 struct Kernel;
 
@@ -99,7 +109,7 @@ struct Kernel<Op, Result(Arguments...)> {
     auto host = std::tuple<decltype(to_host(std::declval<Arguments&>(), 0))...>(
         to_host(arguments, I)...);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const KeptMemory kept;
+    const MemoryOf<Op> memory(arguments...);
     if constexpr (std::is_lvalue_reference_v<Result>) {
       Op::redispatch(kHost, std::get<I>(host)...);
       (finish(arguments, std::get<I>(host)), ...);

@@ -1,4 +1,5 @@
 // Matrix products, normalisation, convolution and their backward passes.
+#include "operators/convolution_memory.h"
 #include "operators/kernel.h"
 
 #include <ATen/Operators.h>

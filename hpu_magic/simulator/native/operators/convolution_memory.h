@@ -1,0 +1,75 @@
+// What convolutions take of the card. The CPU's kernels lay tensors out anew for themselves, in
+// blocks of sixteen channels where there is one.
+#pragma once
+
+#include "memory/booking.h"
+#include "operators/kernel.h"
+
+#include <ATen/Operators.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <utility>
+
+namespace hpu {
+
+/// Elements of a convolution's result; 0 where the arguments are wrong, which the kernel tells.
+inline int64_t convolved_elements(
+    const at::Tensor& input, const at::Tensor& weight, c10::SymIntArrayRef stride,
+    c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
+    c10::SymIntArrayRef output_padding, const c10::SymInt& groups) {
+  if (input.dim() != weight.dim() || input.dim() < 2) {
+    return 0;
+  }
+  const auto of = [](c10::SymIntArrayRef list, size_t i) {
+    return list.empty() ? 0 : list[list.size() == 1 ? 0 : i].expect_int();
+  };
+  int64_t elements =
+      input.size(0) * (transposed ? weight.size(1) * groups.expect_int() : weight.size(0));
+  for (int64_t dim = 2; dim < weight.dim(); ++dim) {
+    const auto i = static_cast<size_t>(dim - 2);
+    const int64_t step = std::max<int64_t>(of(stride, i), 1);
+    const int64_t reach = of(dilation, i) * (weight.size(dim) - 1);
+    const int64_t length = transposed
+        ? (input.size(dim) - 1) * step - 2 * of(padding, i) + reach + of(output_padding, i) + 1
+        : (input.size(dim) + 2 * of(padding, i) - reach - 1) / step + 1;
+    elements *= std::max<int64_t>(length, 0);
+  }
+  return elements;
+}
+
+template <>
+struct MemoryOf<at::_ops::convolution> {
+  MemoryOf(
+      const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& /*bias*/,
+      c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
+      bool transposed, c10::SymIntArrayRef output_padding, const c10::SymInt& groups) {
+    const int64_t elements = convolved_elements(
+        input, weight, stride, padding, dilation, transposed, output_padding, groups);
+    check_room(static_cast<size_t>(elements) * input.element_size());
+  }
+
+  const KeptMemory kept;
+};
+
+template <>
+struct MemoryOf<at::_ops::convolution_backward> {
+  template <class... Others>
+  MemoryOf(
+      const at::Tensor& /*grad_output*/, const at::Tensor& input, const at::Tensor& weight,
+      const Others&... others) {
+    const std::array<bool, 3>& wanted = std::get<sizeof...(Others) - 1>(std::tie(others...));
+    int64_t unbooked = 0;
+    for (const auto& [tensor, index] : {std::pair(&input, 0), std::pair(&weight, 1)}) {
+      if (wanted[static_cast<size_t>(index)]) {
+        check_room(tensor->nbytes(), unbooked);
+        unbooked += static_cast<int64_t>(tensor->nbytes());
+      }
+    }
+  }
+
+  const KeptMemory kept;
+};
+
+}  // namespace hpu

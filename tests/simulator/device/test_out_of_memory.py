@@ -1,0 +1,171 @@
+"""A card that is full refuses before the machine's own memory is touched."""
+
+import pytest
+
+# Fits exactly: 96 + 172,960 + 96 * 172,960 floats are 64 MiB.
+EXACT = """
+    import torch
+    from habana_frameworks.torch.core import mark_step
+    x = torch.ones(96, 1, device="hpu")
+    y = torch.ones(1, 172_960, device="hpu")
+    mark_step()
+    for _ in range(2):
+        for work in (lambda: x + y, lambda: torch.hypot(x, y), lambda: torch.cdist(x, y.T, 1.0)):
+            result = work()
+            mark_step()
+            in_use = torch.hpu.memory_allocated()
+            shown = [result.shape, result.cpu().unique().numel()]
+            del result
+            print(in_use, torch.hpu.memory_allocated(), *shown)
+    one = torch.ones(1, dtype=torch.uint8, device="hpu")
+    mark_step()
+    try:
+        x + y
+        mark_step()
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_a_result_that_fits_exactly_is_accepted_and_no_byte_more(script, lazy):
+    *fitting, refused = script(
+        EXACT, simulated=True, HPU_MAGIC_MEMORY="64MiB", PT_HPU_LAZY_MODE=lazy
+    ).splitlines()
+    operands = 4 * (96 + 172_960)
+    assert fitting == [f"{64 << 20} {operands} torch.Size([96, 172960]) 1"] * 6
+    assert refused == (
+        "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::"
+        f"{4 * 96 * 172_960} ({4 * 96 * 172_960 / (1 << 20):.6g})MB"
+    )
+
+
+REFUSED = """
+    import resource
+    import torch
+    from habana_frameworks.torch.core import mark_step
+    from habana_frameworks.torch.utils.internal import is_lazy
+
+    def grown():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024 - before
+
+    x = torch.ones(16_000, 1, device="hpu")
+    y = torch.ones(1, 16_000, device="hpu")
+    small = torch.zeros(4, device="hpu")
+    rows = torch.zeros(1, 16_000, dtype=torch.long, device="hpu").expand(16_000, 16_000)
+    half = torch.zeros(1 << 14, 1, dtype=torch.uint8, device="hpu").view(torch.float8_e5m2)
+    large = torch.ones(12 << 20, device="hpu", requires_grad=True)
+    loss = large.square().sum()
+    (x[:300] + y[:, :300]).sum().item()
+    attempts = {
+        "kernel": lambda: x + y,
+        "boxed": lambda: torch.hypot(x, y),
+        "list": lambda: torch.broadcast_tensors(x, y)[0].clone(),
+        "out": lambda: torch.mul(x, y, out=small),
+        "gather": lambda: x.expand(16_000, 16_000).gather(1, rows),
+        "widened": lambda: torch.maximum(half, half.T),
+        "after others": lambda: ((x + 1) * 2, (x + 1) + (y * 3)),
+        "backward": lambda: loss.backward(),
+    }
+    if not is_lazy():
+        compiled = torch.compile(lambda a, b: (a * b).relu(), backend="hpu_backend")
+        compiled(x[:5], y[:, :6])
+        attempts["compiled"] = lambda: compiled(x, y)
+    mark_step()
+    booked = torch.hpu.memory_allocated()
+    before = 0
+    before = grown()
+    for name, work in attempts.items():
+        try:
+            work()
+            mark_step()
+        except RuntimeError as error:
+            message = str(error)
+            assert "MODULE:PT_DEVMEM Allocation failed for size::" in message, message
+        else:
+            print(name, "was not refused")
+        peak = torch.hpu.memory_stats()["MaxInUse"] >> 20
+        assert torch.hpu.memory_allocated() == booked, (name, torch.hpu.memory_allocated(), booked)
+        assert peak <= 100, peak
+    assert [t.sum().item() for t in (x, y, small)] == [16_000, 16_000, 0]
+    assert is_lazy() or large.grad is None
+    assert (x[:3] + y[:, :3]).tolist() == [[2.0] * 3] * 3
+    print("grown by", grown())
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_what_a_card_refuses_never_fills_the_machine(script, lazy):
+    printed = script(REFUSED, simulated=True, HPU_MAGIC_MEMORY="100MiB", PT_HPU_LAZY_MODE=lazy)
+    [line] = printed.splitlines()
+    assert line.startswith("grown by ")
+    assert int(line.removeprefix("grown by ")) < 150  # MiB; the results would take 976
+
+
+WIDENED = """
+    import torch
+    from habana_frameworks.torch.core import mark_step
+    x = torch.full((24 << 20,), 0.5, device="cpu").to(torch.float8_e5m2).to("hpu")
+    y = torch.maximum(x, x)
+    mark_step()
+    print(torch.hpu.memory_allocated(), y[:3].float().tolist(), x.amax().item())
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_types_that_the_cpu_computes_in_wider_ones_take_no_more_of_the_card(script, lazy):
+    printed = script(WIDENED, simulated=True, HPU_MAGIC_MEMORY="64MiB", PT_HPU_LAZY_MODE=lazy)
+    assert printed == f"{48 << 20} [0.5, 0.5, 0.5] 0.5\n"
+
+
+REPLAYED = """
+    import torch
+    from habana_frameworks.torch import hpu
+
+    x = torch.ones(1, 1, 1024, 1024, device="hpu")
+    weight = torch.ones(3, 1, 3, 3, device="hpu")
+    graph = hpu.HPUGraph()
+    with hpu.graph(graph):
+        large = torch.nn.functional.conv2d(x, weight, padding=1)
+        sum = large + x
+    print(hpu.memory_allocated() >> 20)
+    for value in (1.0, 2.0):
+        x.fill_(value)
+        graph.replay()
+        print(hpu.memory_allocated() >> 20, sum[0, :, 5, 5].tolist())
+"""
+
+
+def test_a_graph_is_replayed_on_a_card_that_its_tensors_fill(script):
+    printed = script(REPLAYED, simulated=True, HPU_MAGIC_MEMORY="29MiB", PT_HPU_LAZY_MODE="1")
+    assert printed.splitlines() == ["28", *(f"28 {[value] * 3}" for value in (9.0 + 1, 18.0 + 2))]
+
+
+CONVOLVED = """
+    import torch
+    from torch.nn import functional as F
+
+    def refused(work):
+        try:
+            work()
+        except RuntimeError as error:
+            return str(error).rpartition("::")[2]
+
+    x = torch.ones(1, 1, 1024, 1024, device="hpu", requires_grad=True)
+    weight = torch.ones(3, 1, 3, 3, device="hpu", requires_grad=True)
+    result = F.conv2d(x, weight, padding=1)
+    result.sum().backward()
+    print(torch.hpu.memory_allocated() >> 20, result[0, 0, 5, 5].item(), x.grad[0, 0, 5, 5].item())
+    print(refused(lambda: F.conv2d(x, weight, padding=1)))
+    print(refused(lambda: F.conv_transpose2d(x, weight[:1], stride=2)))
+    print(refused(lambda: F.conv2d(x, weight, stride=2, dilation=3)))
+"""
+
+
+def test_convolutions_need_room_for_their_results_alone(script):
+    printed = script(CONVOLVED, simulated=True, HPU_MAGIC_MEMORY="24MiB", PT_HPU_LAZY_MODE="0")
+    kept, larger, transposed, smaller = printed.splitlines()
+    assert kept == "20 9.0 27.0"
+    assert larger == f"{3 * 1024 * 1024 * 4} (12)MB"
+    assert transposed == f"{2049 * 2049 * 4} ({2049 * 2049 * 4 / (1 << 20):.6g})MB"
+    assert smaller == "None"
