@@ -1,6 +1,10 @@
 """Which operators torch.compile(backend="hpu_backend") puts in the place of others."""
 
+import json
+
 import pytest
+
+FORMS = {"linear", "plain", "left transposed"}
 
 
 @pytest.fixture
@@ -16,10 +20,32 @@ def operators(torch):
 
 
 @pytest.fixture
-def by_onednn(torch, operators):
-    """Number of products that oneDNN computes in a call."""
+def products(torch, tmp_path, monkeypatch):
+    """What decides who computes products, with nothing measured so far and an empty cache."""
+    from habana_frameworks.torch.dynamo.compile_backend import products
+
+    monkeypatch.setenv("HPU_MAGIC_CACHE", str(tmp_path))
+    monkeypatch.setattr(products, "_measured", {})
+    return products
+
+
+@pytest.fixture
+def measured(products, tmp_path):
+    """Let the cache say how long oneDNN takes for each form of product, by PyTorch's own time."""
+
+    def write(**ratios):
+        entry = {form: ratios[form.partition(" ")[0]] for form in FORMS}
+        (tmp_path / products.FILE).write_text(json.dumps({products._key(): entry}))
+
+    return write
+
+
+@pytest.fixture
+def by_onednn(torch, operators, measured):
+    """Number of products that oneDNN computes in a call, where it is the faster one."""
     if not torch.backends.mkldnn.is_available():
         pytest.skip("this PyTorch is built without oneDNN")
+    measured(linear=0.5, plain=0.5, left=0.5)
     return lambda function, *inputs: operators(function, *inputs).get(
         "mkldnn::_linear_pointwise", 0
     )
@@ -122,3 +148,84 @@ def test_a_relu_overwrites_what_nothing_else_reads(torch, compile_on_hpu, operat
     compiled(x)
     assert "aten::relu_" in operators(compiled, x)
     assert torch.equal(compiled(x), (x @ x).relu())
+
+
+def _forward_and_backward(torch, compile_on_hpu):
+    x = _randn(torch, 64, 256, requires_grad=True)
+    weight = _randn(torch, 128, 256, requires_grad=True)
+    compiled = compile_on_hpu(torch.nn.functional.linear, dynamic=False)
+
+    def step():
+        compiled(x, weight).square().sum().backward()
+
+    step()
+    return step
+
+
+@pytest.mark.parametrize(
+    ("ratios", "count"),
+    [
+        ({"linear": 0.5, "plain": 0.5, "left": 0.5}, 3),
+        ({"linear": 0.5, "plain": 1.2, "left": 1.2}, 1),
+        ({"linear": 1.2, "plain": 0.5, "left": 1.2}, 1),
+        ({"linear": 1.2, "plain": 1.2, "left": 0.5}, 1),
+        ({"linear": 0.99, "plain": 0.99, "left": 0.99}, 0),
+    ],
+)
+def test_each_form_of_product_goes_to_the_library_that_was_faster(
+    torch, compile_on_hpu, by_onednn, measured, ratios, count
+):
+    measured(**ratios)
+    assert by_onednn(_forward_and_backward(torch, compile_on_hpu)) == count
+
+
+def test_what_was_measured_is_kept_for_the_next_process(products, tmp_path, monkeypatch):
+    halves = {"linear": (0.5, 0.6), "plain": (1.2, 1.1), "left transposed": (0.9, 0.94)}
+    monkeypatch.setattr(products, "_measure", lambda: halves)
+    (tmp_path / products.FILE).write_text('{"another processor": {"linear": 1}}')
+    first = [products.is_faster_by_onednn(form) for form in halves]
+    assert first == [True, False, True]
+    monkeypatch.setattr(products, "_measured", {})
+    monkeypatch.setattr(products, "_measure", lambda: pytest.fail("measured again"))
+    assert [products.is_faster_by_onednn(form) for form in halves] == first
+    kept = json.loads((tmp_path / products.FILE).read_text())
+    assert kept == {
+        "another processor": {"linear": 1},
+        products._key(): {"linear": 0.6, "plain": 1.2, "left transposed": 0.94},
+    }
+    assert [each.name for each in tmp_path.iterdir()] == [products.FILE]
+
+
+def test_a_measurement_that_contradicts_itself_is_not_kept(products, tmp_path, monkeypatch):
+    halves = {"linear": (0.5, 1.6), "plain": (0.5, 0.5), "left transposed": (1.2, 1.2)}
+    monkeypatch.setattr(products, "_measure", lambda: halves)
+    assert [products.is_faster_by_onednn(form) for form in halves] == [False, True, False]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", "not JSON", '{"KEY": {"linear": "fast"}}'])
+def test_a_spoilt_or_unwritable_cache_is_measured_past(products, tmp_path, monkeypatch, content):
+    (tmp_path / products.FILE).write_text(content.replace("KEY", products._key()))
+    monkeypatch.setattr(products, "_measure", lambda: dict.fromkeys(FORMS, (0.5, 0.5)))
+    assert products.is_faster_by_onednn("plain")
+    monkeypatch.setattr(products, "_measured", {})
+    monkeypatch.setenv("HPU_MAGIC_CACHE", str(tmp_path / products.FILE / "below a file"))
+    assert products.is_faster_by_onednn("plain")
+
+
+def test_the_key_tells_threads_and_emulated_processors_apart(torch, products, monkeypatch):
+    plain = products._key()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    emulated = products._key()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 96)
+    assert len({plain, emulated, products._key()}) == 3
+    assert torch.__version__ in plain
+
+
+def test_both_libraries_are_measured_within_a_compilation(torch, products, compile_on_hpu):
+    weight = _randn(torch, 128, 256)
+    with torch.no_grad(), torch.autocast("cpu"):
+        compile_on_hpu(lambda x: x @ weight.t())(_randn(torch, 64, 256))
+    [ratios] = products._measured.values()
+    assert set(ratios) == FORMS
+    assert all(0.01 < ratio < 100 for ratio in ratios.values())

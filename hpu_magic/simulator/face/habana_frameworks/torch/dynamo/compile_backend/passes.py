@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
+from .products import LINEAR, Form, is_faster_by_onednn
+
 aten = torch.ops.aten
-_LINEAR: Any = getattr(
-    getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None
-)  # None where PyTorch is built without oneDNN
 
 _IN_PLACE = {
     aten.add.Tensor: aten.add_.Tensor,
@@ -23,7 +22,7 @@ _IN_PLACE = {
 _FRESH = frozenset(
     {
         *_IN_PLACE,
-        _LINEAR,
+        LINEAR,
         aten.addmm.default,
         aten.bernoulli.p,
         aten.bmm.default,
@@ -42,8 +41,8 @@ _TRANSPOSITIONS: dict[Any, tuple[Any, ...]] = {
     aten.permute.default: ([1, 0],),
     aten.transpose.int: (0, 1),
 }
-_WORTH_ONEDNN = 1 << 20
-"""Multiplications from which on oneDNN's faster product makes up for its later start."""
+_LARGE = 1 << 20
+"""Multiplications from which on a faster library makes up for its later start."""
 
 
 def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
@@ -95,12 +94,10 @@ def _may_overwrite(node: torch.fx.Node) -> bool:
 
 
 def use_onednn(graph: torch.fx.Graph) -> None:
-    """Let oneDNN compute large products, with the bias that is added to them.
+    """Let oneDNN compute large products, with the bias that is added to them, if it is faster.
 
     Not the ReLU after one: oneDNN's makes 0 of what is not a number.
     """
-    if _LINEAR is None or not torch.backends.mkldnn.enabled:
-        return
     for node in list(graph.nodes):
         if node.target is aten.addmm.default and not node.kwargs:
             bias, left, right = node.args
@@ -108,8 +105,19 @@ def use_onednn(graph: torch.fx.Graph) -> None:
             bias, (left, right) = None, node.args
         else:
             continue
-        if _is_large_product(node, bias, left):
+        if _is_large_product(node, bias, left) and is_faster_by_onednn(_form(left, right)):
             _replace_product(graph, node, bias, left, right)
+
+
+def _form(left: torch.fx.Node, right: torch.fx.Node) -> Form:
+    if _lies_by_columns(right):
+        return "linear"
+    return "left transposed" if _lies_by_columns(left) else "plain"
+
+
+def _lies_by_columns(matrix: torch.fx.Node) -> bool:
+    first, second = matrix.meta["val"].stride()
+    return type(first) is int and first == 1 and not (type(second) is int and second == 1)
 
 
 def _is_large_product(node: torch.fx.Node, bias: Any, left: torch.fx.Node) -> bool:
@@ -120,7 +128,7 @@ def _is_large_product(node: torch.fx.Node, bias: Any, left: torch.fx.Node) -> bo
         given = bias.meta["val"]
         if given.shape != result.shape[1:] or given.stride() != (1,):
             return False
-    return bool(result.numel() * inner >= _WORTH_ONEDNN)
+    return bool(result.numel() * inner >= _LARGE)
 
 
 def _replace_product(
@@ -132,7 +140,7 @@ def _replace_product(
         else:
             weight = graph.call_function(aten.t.default, (right,))
             weight.meta["val"] = right.meta["val"].t()
-        faster = graph.call_function(_LINEAR, (left, weight, bias, "none", [], ""))
+        faster = graph.call_function(LINEAR, (left, weight, bias, "none", [], ""))
     faster.meta["val"] = product.meta["val"]
     product.replace_all_uses_with(faster)
     graph.erase_node(product)
