@@ -13,7 +13,7 @@ import sys
 import timeit
 from collections.abc import Iterator
 
-from .harness import Figure, fresh_process, in_turn, median_ratio
+from .harness import Figure, fresh_process, in_turn, quiet_ratio
 
 LAZY_TARGET = 1.2
 LAUNCH_BOUND_TARGET = 0.4  # at least 2.5 times faster
@@ -85,7 +85,7 @@ def replay_ratios() -> None:
             with hpu.graph(graph):
                 result = on_device(static)
             torch.testing.assert_close(result.cpu(), model(data))
-            print(median_ratio(in_turn(lambda m=model, d=data: m(d), graph.replay, rounds)))
+            print(quiet_ratio(in_turn(lambda m=model, d=data: m(d), graph.replay, rounds)))
 
 
 def listening_ratio() -> None:
@@ -102,7 +102,7 @@ def listening_ratio() -> None:
 
     for _ in range(5):
         step()
-    print(median_ratio(in_turn(step, listened, 300)))
+    print(quiet_ratio(in_turn(step, listened, 300)))
 
 
 def unheard_percent() -> None:
@@ -146,14 +146,14 @@ def ledger_ratio() -> None:
             steps()
 
     steps()
-    print(median_ratio(in_turn(steps, kept, 60)))
+    print(quiet_ratio(in_turn(steps, kept, 60)))
 
 
 def figures() -> Iterator[Figure]:
     for model, rounds in (("MLP", 80), ("CNN", 40), ("transformer layer", 20)):
         eager, lazy = Trainer(model, "0"), Trainer(model, "1")
         try:
-            value = median_ratio(in_turn(eager, lazy, rounds))
+            value = quiet_ratio(in_turn(eager, lazy, rounds))
         finally:
             eager.close()
             lazy.close()

@@ -2,7 +2,7 @@
 
 Absolute times differ between machines and between minutes. A figure therefore
 compares a candidate with a baseline that ran right beside it, round by round,
-and is the median over many rounds.
+in the quarter of the rounds that nothing disturbed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -33,10 +33,10 @@ class Figure:
         return self.target is None or self.value <= self.target
 
 
-def seconds(run: Callable[[], object]) -> float:
-    start = perf_counter()
+def seconds(run: Callable[[], object], clock: Callable[[], float] = perf_counter) -> float:
+    start = clock()
     run()
-    return perf_counter() - start
+    return clock() - start
 
 
 def in_turn(
@@ -44,10 +44,12 @@ def in_turn(
     candidate: Callable[[], object],
     rounds: int,
     longest: float = 60.0,
+    clock: Callable[[], float] = perf_counter,
 ) -> list[tuple[float, float]]:
     """Seconds of (baseline, candidate) in each round; who goes first alternates.
 
-    On a machine that is busy otherwise, rounds end early after `longest` seconds.
+    On a machine that is busy otherwise, rounds end early after `longest` seconds. What runs in
+    one thread and waits for nothing can be timed by `process_time`, which others do not lengthen.
     """
     baseline()
     candidate()
@@ -58,11 +60,11 @@ def in_turn(
     try:
         for round_number in range(rounds):
             if round_number % 2:
-                after = seconds(candidate)
-                before = seconds(baseline)
+                after = seconds(candidate, clock)
+                before = seconds(baseline, clock)
             else:
-                before = seconds(baseline)
-                after = seconds(candidate)
+                before = seconds(baseline, clock)
+                after = seconds(candidate, clock)
             pairs.append((before, after))
             if perf_counter() > end and len(pairs) >= FEWEST_ROUNDS:
                 break
@@ -71,13 +73,14 @@ def in_turn(
     return pairs
 
 
-def median_ratio(pairs: list[tuple[float, float]]) -> float:
-    return statistics.median(candidate / baseline for baseline, candidate in pairs)
+def quiet_ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    """Candidate by baseline, each in its quiet rounds: the lower quartiles of both.
 
-
-def median_difference(pairs: list[tuple[float, float]]) -> float:
-    """Seconds by which the candidate takes longer."""
-    return statistics.median(candidate - baseline for baseline, candidate in pairs)
+    What else runs on the machine lengthens some rounds of either, and the longer ones more
+    often; it shortens none.
+    """
+    before, after = (statistics.quantiles(times, n=4)[0] for times in zip(*pairs, strict=True))
+    return after / before
 
 
 def fresh_process(code: str, **environ: str) -> str:

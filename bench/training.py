@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from .harness import Figure, in_turn, median_ratio
+from .harness import Figure, in_turn, quiet_ratio
 
 TARGET = 1.05
 MLP_BATCH = (64, 784)
@@ -82,7 +82,7 @@ def step_ratios(
         for _ in range(5):
             for step in steps:
                 step()
-        value = median_ratio(in_turn(*steps, rounds))
+        value = quiet_ratio(in_turn(*steps, rounds))
         yield Figure(f"{what}, {name}: {compared}", value, "ratio", TARGET)
 
 
