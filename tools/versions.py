@@ -134,7 +134,9 @@ def _install(chosen: Combination, folder: Path) -> Path:
 
 def _interpreter(version: str) -> str:
     """Find an interpreter on PATH, else the newest of that version that pyenv has."""
-    if found := shutil.which(f"python{version}"):
+    found = shutil.which(f"python{version}")
+    # A shim of pyenv is there for each version and starts only the chosen ones.
+    if found and subprocess.run([found, "-V"], capture_output=True).returncode == 0:
         return found
     if pyenv := shutil.which("pyenv"):
         root = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=True)
