@@ -1,0 +1,36 @@
+"""What `make` makes before what, told without making anything."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+
+
+def make(*arguments):
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    done = subprocess.run(
+        ["make", *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_notebook_waits_for_nothing_that_only_development_needs(tmp_path):
+    rules = make("-pn", "engine", f"VENV={tmp_path / 'venv'}")
+    assert re.findall(r"^lab:(.*)$", rules, re.MULTILINE) == [" engine"]
+    done = make("-n", "engine", f"VENV={tmp_path / 'venv'}")
+    assert "hpu_magic.command_line build" in done
+    for unneeded in ("requirements-dev", "labextension", "node", "browser"):
+        assert unneeded not in done
+
+
+@pytest.mark.parametrize("target", ["lint", "labextension"])
+def test_checks_and_the_sidebar_prepare_what_they_need(tmp_path, target):
+    done = make("-n", target, f"VENV={tmp_path / 'venv'}")
+    assert f"{tmp_path / 'venv'}/running" in done
+    assert ("requirements-dev" in done) == (target == "lint")
