@@ -28,6 +28,7 @@ from hpu_magic.runtime.measure.not_finite import NotFinite
 __all__ = ["Charts"]
 
 _EVENTS_KEPT = 200
+_LABEL_TOP = 92  # pixels above the bottom of the chart, below the legend
 _MEMORY_TITLE = "device memory: in use, and peak (dashed)"
 _BYTES_TICKS = """
 const step = [[2**40, "TiB"], [2**30, "GiB"], [2**20, "MiB"], [2**10, "KiB"]]
@@ -112,6 +113,7 @@ class Charts:
         }
         self._logged = [ColumnDataSource({"time": [], "value": []}) for _ in palette.CURVES]
         self._names: list[str] = []
+        self._validated = False
         self._broken_texts: list[str] = []
         self._broken = ColumnDataSource({"time": [], "text": [], "height": []})
         self._limit: Any = None
@@ -160,7 +162,7 @@ class Charts:
             self._hover(plot, line, "@value at @time{0.0} s")
             self._items.append(LegendItem(label=value(""), renderers=[line], visible=False))
         legend = plot.legend[0]
-        self._training_item = legend.items[0]
+        self._training_item, self._validation_item = legend.items
         legend.items = [*legend.items[:1], *self._items, *legend.items[1:]]
         legend.orientation = "horizontal"
         legend.location = "top_right"
@@ -185,7 +187,7 @@ class Charts:
                 source=self._broken,
                 x_offset=5,
                 text_color=palette.BROKEN,
-                text_font=palette.FONT,
+                text_font=value(palette.FONT),
                 text_font_size="11px",
             )
         )
@@ -241,6 +243,9 @@ class Charts:
 
     def add_validation(self, time: float, loss: float) -> None:
         """Append one validation loss."""
+        self._validated = True
+        if not self._validation_item.visible:
+            self._validation_item.visible = True
         self._append(self._validation, (time, loss))
 
     def add_logged(
@@ -252,6 +257,7 @@ class Charts:
             self._names.append(name)
             item.label, item.visible = value(name), True
             self._training_item.visible = False
+            self._validation_item.visible = self._validated
             self._loss_title.text = "logged values"
         source = self._logged[self._names.index(name)]
         if all_of_it is not None:
@@ -263,7 +269,7 @@ class Charts:
 
     def add_broken(self, time: float, broken: NotFinite) -> None:
         """Mark where a curve became NaN or infinite."""
-        height = 4 + 13 * (len(self._broken_texts) % 5)
+        height = _LABEL_TOP - 13 * (len(self._broken_texts) % 5)
         self._broken_texts.append(text := f"{broken.curve} {broken.value}, step {broken.step}")
         self._append(self._broken, (time, text, float(height)))
 

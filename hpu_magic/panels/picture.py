@@ -115,7 +115,7 @@ class _Panel:
             right = at > palette.WIDTH * 0.75
             words = f"{one.curve} {one.value}, step {one.step}"
             line = _rule(at, top, at, bottom, 0.9, palette.BROKEN, "2 3")
-            height = bottom - 5 - 13 * (place % 5)
+            height = top + 12 + 13 * (place % 5)
             text = _text(
                 at + (-5 if right else 5),
                 height,

@@ -242,7 +242,9 @@ def test_charts_show_logged_values_and_what_broke():
     charts.flush()
     legend = charts.layout.children[0].legend[0]
     shown = [item.label["value"] for item in legend.items if item.visible and item.label]
-    assert shown == ["g_loss", "d_loss", "validation"]
+    assert shown == ["g_loss", "d_loss"]
+    charts.add_validation(1.0, 2.0)
+    assert legend.items[-1].visible
     assert charts.layout.children[0].title.text == "logged values"
     assert "g_loss NaN, step 31" in "".join(parts)
     assert len(charts.layout.children) == 2
