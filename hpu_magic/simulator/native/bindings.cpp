@@ -92,6 +92,7 @@ void bind_execution(py::module_& module) {
   module.def(
       "materialize",
       [](const at::Tensor& tensor) {
+        const hpu::recorder::Lock lock;
         hpu::recorder::flush_users_of(tensor, hpu::recorder::Cause::host_read, "data_ptr");
         hpu::materialize(tensor);
       },
@@ -128,7 +129,7 @@ void bind_execution(py::module_& module) {
       .def("abandon", &hpu::Graph::abandon, no_gil)
       .def(
           "free_intermediates", &hpu::Graph::free_intermediates, py::arg("kept"),
-          py::arg("backward"))
+          py::arg("backward"), no_gil)
       .def("free_for_backward", &hpu::Graph::free_for_backward, no_gil)
       .def("is_capturing", &hpu::Graph::is_capturing, no_gil)
       .def("operations", &hpu::Graph::operations)

@@ -23,6 +23,9 @@ HostCall::HostCall(const c10::OperatorHandle& op, Stack* stack)
 void HostCall::run() {
   arguments_to_host();
   run_kernel();
+  if (promised_) {
+    move_apart();
+  }
   results_to_device();
 }
 
@@ -34,7 +37,7 @@ void HostCall::run_into(c10::ArrayRef<at::Tensor> outputs) {
       unbooked += static_cast<int64_t>(output.storage().nbytes());
     }
   }
-  promised_ = outputs.data();
+  promised_ = outputs;
   run();
 }
 
@@ -238,6 +241,38 @@ void HostCall::results_to_device() {
   }
 }
 
+/// A result that lies in memory lent by another's output leaves it before that one is filled.
+void HostCall::move_apart() {
+  MemoryReuse::stop();
+  size_t next = 0;
+  const auto apart = [&](at::Tensor result) {
+    const size_t own = next++;
+    if (!result.defined() || !result.has_storage() || result.storage().nbytes() == 0) {
+      return result;
+    }
+    for (size_t i = 0; i < promised_->size(); ++i) {
+      const at::Tensor& output = (*promised_)[i];
+      if (i != own && output.defined() && output.storage().data() == result.storage().data()) {
+        return result.clone();
+      }
+    }
+    return result;
+  };
+  for (size_t i = stack_->size() - schema_.returns().size(); i < stack_->size(); ++i) {
+    c10::IValue& value = (*stack_)[i];
+    const auto* alias = schema_.returns()[i + schema_.returns().size() - stack_->size()].alias_info();
+    if (value.isTensor() && !(alias && alias->isWrite())) {
+      value = apart(value.toTensor());
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> list = value.toTensorVector();
+      for (auto& tensor : list) {
+        tensor = apart(std::move(tensor));
+      }
+      value = c10::List<at::Tensor>(std::move(list));
+    }
+  }
+}
+
 at::Tensor HostCall::written_operand(
     const c10::AliasInfo& alias, const at::Tensor& result) const {
   for (const Operand& operand : operands_) {
@@ -251,7 +286,7 @@ at::Tensor HostCall::written_operand(
 
 at::Tensor HostCall::tensor_to_device(const at::Tensor& result) {
   if (promised_) {
-    const at::Tensor& output = *promised_++;
+    const at::Tensor& output = (*promised_)[filled_++];
     if (result.defined() && output.defined()) {
       place(result, output);
     }

@@ -52,6 +52,7 @@ class HostCall {
   bool is_operand(const at::Tensor& view) const;
 
   void results_to_device();
+  void move_apart();
   at::Tensor written_operand(const c10::AliasInfo& alias, const at::Tensor& result) const;
   at::Tensor tensor_to_device(const at::Tensor& result);
 
@@ -61,7 +62,8 @@ class HostCall {
   size_t first_;
   bool shapes_only_ = false;
   bool reduced_ = false;
-  const at::Tensor* promised_ = nullptr;  // the next output to fill
+  std::optional<c10::ArrayRef<at::Tensor>> promised_;  // the outputs to fill
+  size_t filled_ = 0;
   c10::SmallVector<Operand, 4> operands_;
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> shared_;
 };

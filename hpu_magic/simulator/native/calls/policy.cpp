@@ -1,6 +1,7 @@
 #include "calls/policy.h"
 
 #include "events/events.h"
+#include "threads/locks.h"
 
 #include <mutex>
 #include <sstream>
@@ -13,7 +14,6 @@ namespace {
 std::unordered_set<std::string> with_kernel;
 std::unordered_set<std::string> allowed;
 bool forbidden = false;
-std::mutex mutex;
 std::unordered_map<const c10::FunctionSchema*, bool> known;
 
 std::string short_name(const c10::OperatorName& name) {
@@ -46,7 +46,7 @@ bool falls_back(const c10::OperatorHandle& op) {
   if (with_kernel.empty()) {
     return false;
   }
-  std::lock_guard lock(mutex);
+  const std::lock_guard lock(locks::operators);
   const auto [entry, fresh] = known.try_emplace(&op.schema(), false);
   if (fresh) {
     entry->second = op.operator_name().name.rfind("aten::", 0) == 0 &&

@@ -1,5 +1,7 @@
 #include "compile/differentiable_program.h"
 
+#include "threads/locks.h"
+
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -7,6 +9,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <mutex>
 
 namespace hpu {
 namespace {
@@ -180,11 +183,15 @@ std::vector<at::Tensor> DifferentiableProgram::run(
 }
 
 const Program& DifferentiableProgram::backward() {
-  const std::lock_guard<std::mutex> one_at_a_time(compiling_);
+  if (compiled_.load(std::memory_order_acquire)) {
+    return *backward_;
+  }
+  const std::lock_guard one_at_a_time(locks::compilation);
   if (!backward_) {
     backward_ = compile_backward_();
     TORCH_CHECK(backward_, "The backward of a compiled graph could not be compiled.");
     compile_backward_ = {};
+    compiled_.store(true, std::memory_order_release);
   }
   return *backward_;
 }

@@ -3,9 +3,9 @@
 
 #include "compile/program.h"
 
+#include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 
 namespace hpu {
 
@@ -45,7 +45,7 @@ class DifferentiableProgram {
   std::shared_ptr<const Program> forward_;
   std::shared_ptr<const Program> backward_;
   Compile compile_backward_;
-  std::mutex compiling_;
+  std::atomic<bool> compiled_{false};
   std::vector<bool> input_gets_gradient_;
   std::vector<bool> result_has_gradient_;
   std::vector<Layout> layouts_;

@@ -5,7 +5,8 @@
 #include "memory/memory.h"
 #include "memory/pinned_memory.h"
 #include "lazy/recorder.h"
-#include "events/without_gil.h"
+#include "threads/backward_thread.h"
+#include "threads/without_gil.h"
 
 #include <ATen/detail/HPUHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -48,6 +49,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return kDevice;
   }
   c10::Device exchangeDevice(c10::Device wanted) const override {
+    run_backward_on_this_thread();
     check_index(wanted);
     return device();
   }
@@ -63,6 +65,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   c10::Stream getStream(c10::Device) const noexcept override {
+    run_backward_on_this_thread();
     return current_stream();
   }
   c10::Stream getDefaultStream(c10::Device) const override {
@@ -75,6 +78,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return new_stream();
   }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    run_backward_on_this_thread();
     const auto previous = current_stream();
     set_current_stream(stream);
     return previous;

@@ -1,6 +1,7 @@
 #include "events/events.h"
 
 #include "events/python_line.h"
+#include "threads/locks.h"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +18,6 @@ constexpr size_t kMostNames = 4096;  // of one kind: recipes and compiled graphs
 constexpr const char* kOtherNames = "(others)";
 
 std::atomic<int> listeners{0};
-std::mutex mutex;
 std::array<Counter, kKinds> counters;
 std::deque<Event> buffer;
 uint64_t sequence = 0;
@@ -53,9 +53,9 @@ void listen(bool on) {
 void notice(Kind kind, const std::string& name, int64_t duration, std::string detail) {
   PythonLine line;
   if (listening()) {
-    line = python_line();  // takes the GIL: not while the mutex is held
+    line = python_line();  // takes the GIL: not while the lock is held
   }
-  std::lock_guard lock(mutex);
+  const std::lock_guard lock(locks::events);
   Counter& counter = counters[static_cast<size_t>(kind)];
   ++counter.count;
   counter.nanoseconds += duration;
@@ -75,12 +75,12 @@ void notice(Kind kind, const std::string& name, int64_t duration, std::string de
 }
 
 Counter counter(Kind kind) {
-  std::lock_guard lock(mutex);
+  const std::lock_guard lock(locks::events);
   return counters[static_cast<size_t>(kind)];
 }
 
 std::vector<Event> since(uint64_t first) {
-  std::lock_guard lock(mutex);
+  const std::lock_guard lock(locks::events);
   // Numbered without gaps, so that what is asked for is found without a search.
   const uint64_t oldest = buffer.empty() ? first : buffer.front().sequence;
   const size_t skipped = first > oldest ? std::min<size_t>(first - oldest, buffer.size()) : 0;
@@ -88,7 +88,7 @@ std::vector<Event> since(uint64_t first) {
 }
 
 uint64_t next_sequence() {
-  std::lock_guard lock(mutex);
+  const std::lock_guard lock(locks::events);
   return sequence;
 }
 

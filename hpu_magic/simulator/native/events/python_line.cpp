@@ -1,5 +1,7 @@
 #include "events/python_line.h"
 
+#include "threads/locks.h"
+
 #include <Python.h>
 #include <frameobject.h>
 
@@ -40,6 +42,7 @@ PythonLine python_line() {
   if (!Py_IsInitialized()) {
     return {};
   }
+  locks::check_may_ask_for_gil();
   const PyGILState_STATE gil = PyGILState_Ensure();
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   PythonLine innermost;

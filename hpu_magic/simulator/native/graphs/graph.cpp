@@ -1,5 +1,7 @@
 #include "graphs/graph.h"
 
+#include "memory/memory_reuse.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <unordered_set>
@@ -23,23 +25,27 @@ void Graph::capture_begin(bool dry_run) {
   TORCH_CHECK(
       recorder::enabled(),
       "HPU Graphs are for lazy mode: set PT_HPU_LAZY_MODE=1 before the first import and restart.");
+  const recorder::Lock lock;
   capture_ = recorder::begin_capture(dry_run);
   reset();
   begun_ = last_number();
 }
 
 void Graph::abandon() {
+  const recorder::Lock lock;
   recorder::abandon(std::exchange(capture_, 0));
   reset();
 }
 
 void Graph::capture_end() {
+  const recorder::Lock lock;
   if (capture_ != 0) {
     nodes_ = recorder::end_capture(std::exchange(capture_, 0));
   }
 }
 
 void Graph::replay() {
+  const recorder::Lock lock;  // nobody else sees a tensor half computed
   TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
   recorder::flush(recorder::Cause::step);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -65,7 +71,10 @@ void Graph::replay_freeing() {
   size_t i = 0;
   try {
     for (; i < nodes_.size(); ++i) {
-      nodes_[i].run();
+      {
+        const MemoryReuse reuse(nodes_[i].outputs);
+        nodes_[i].run();
+      }
       free_all(freed_[i]);
     }
   } catch (...) {
@@ -77,10 +86,12 @@ void Graph::replay_freeing() {
 }
 
 void Graph::free_for_backward() {
+  const recorder::Lock lock;
   free_all(for_backward_);
 }
 
 void Graph::free_intermediates(const std::vector<at::Tensor>& kept, Graph* backward) {
+  const recorder::Lock lock;
   Known needed;
   for (const at::Tensor& tensor : kept) {
     needed.insert(tensor.storage().unsafeGetStorageImpl());
@@ -127,6 +138,7 @@ void Graph::plan_freeing(Known needed, uint64_t since) {
 }
 
 void Graph::reset() {
+  const recorder::Lock lock;
   steps_.clear();
   freed_.clear();
   written_.clear();
@@ -135,10 +147,12 @@ void Graph::reset() {
 }
 
 bool Graph::is_capturing() const {
+  const recorder::Lock lock;
   return recorder::capturing(capture_);
 }
 
 std::vector<std::string> Graph::operations() const {
+  const recorder::Lock lock;
   std::vector<std::string> names;
   for (const Node& node : nodes_) {
     names.push_back(c10::toString(node.op.operator_name()));
@@ -147,6 +161,7 @@ std::vector<std::string> Graph::operations() const {
 }
 
 bool Graph::is_empty() const {
+  const recorder::Lock lock;
   return nodes_.empty();
 }
 

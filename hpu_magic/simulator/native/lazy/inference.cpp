@@ -242,10 +242,7 @@ struct Entry {
   Inference inference;
 };
 
-std::unordered_map<uint64_t, Entry>& cache() {
-  static auto& entries = *new std::unordered_map<uint64_t, Entry>;
-  return entries;
-}
+auto* cache = new std::unordered_map<uint64_t, Entry>;
 
 }  // namespace
 
@@ -267,7 +264,7 @@ const Inference& infer(
     const c10::OperatorHandle& op, const Stack& arguments, const Signature& signature) {
   static const Inference unknown;
   static Inference refused;
-  auto& entries = cache();
+  auto& entries = *cache;
   const auto found = entries.find(signature.hash);
   if (found != entries.end() && found->second.words == signature.words) {
     return found->second.inference;
@@ -295,6 +292,10 @@ const Inference& infer(
                         std::chrono::steady_clock::now() - start)
                         .count();
   return entries.insert_or_assign(signature.hash, std::move(entry)).first->second.inference;
+}
+
+void forget_inferences() {
+  cache = new std::unordered_map<uint64_t, Entry>;
 }
 
 int64_t take_inference_time() {

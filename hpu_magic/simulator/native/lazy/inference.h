@@ -43,6 +43,9 @@ Signature signature_of(const c10::OperatorHandle& op, const torch::jit::Stack& a
 const Inference& infer(
     const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const Signature& signature);
 
+/// In the child of a fork: another thread may have been changing what is remembered.
+void forget_inferences();
+
 /// Nanoseconds spent in meta kernels since the last call.
 int64_t take_inference_time();
 

@@ -1,5 +1,7 @@
 #include "lazy/interruption.h"
 
+#include "threads/locks.h"
+
 #include <pybind11/pybind11.h>
 
 namespace hpu {
@@ -17,6 +19,7 @@ void Interruption::check() {
     return;
   }
   asked_ = now;
+  locks::check_may_ask_for_gil();
   pybind11::gil_scoped_acquire gil;
   // Does nothing on any thread but Python's main one.
   if (PyErr_CheckSignals() != 0) {

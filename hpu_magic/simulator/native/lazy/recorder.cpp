@@ -8,13 +8,9 @@
 #include "memory/memory_reuse.h"
 #include "calls/generator.h"
 #include "calls/policy.h"
-#include "events/without_gil.h"
-
-#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <new>
 #include <sstream>
 #include <unordered_map>
@@ -28,24 +24,6 @@ namespace {
 
 std::atomic<bool> lazy{false};
 size_t limit = SIZE_MAX;
-std::recursive_mutex mutex;
-
-/// Holds the recorder. Whoever waits for it lets go of the GIL meanwhile, since its holder may ask
-/// for the GIL: to name a line, or because it drops the last use of a tensor known to Python.
-class Lock {
- public:
-  Lock() {
-    if (!mutex.try_lock()) {
-      const WithoutGil released;
-      mutex.lock();
-    }
-  }
-  ~Lock() {
-    mutex.unlock();
-  }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-};
 
 RecordedGraph graph(1);
 
@@ -56,19 +34,34 @@ struct Capture {
   std::vector<Node> nodes;
 } capture;
 
+auto* recipes = new RecipeCache;
+
 RecipeCache& compiled() {
-  static auto& graphs = *new RecipeCache;
-  return graphs;
+  return *recipes;
 }
 
-// A forked child may not use the card, so what its parent recorded is not the child's to run.
+enum class Results { tensors, views, host_values };
+
+/// What recording asks of an operator at every call.
+struct Traits {
+  Results results;
+  bool falls_back;
+};
+
+auto* known_traits = new std::unordered_map<const c10::FunctionSchema*, Traits>;
+
+// A forked child may not use the card, so what its parent recorded is not the child's to run. All
+// of it is leaked: another thread may have been changing it, and to drop the nodes would touch the
+// parent's memory accounts.
 void forget() {
-  new (&mutex) std::recursive_mutex;
-  new (&graph) RecordedGraph(1);  // leaked: dropping the nodes would touch the parent's memory accounts
+  new (&graph) RecordedGraph(1);
   new (&capture) Capture;
+  recipes = new RecipeCache;
+  known_traits = new std::unordered_map<const c10::FunctionSchema*, Traits>;
+  forget_inferences();
 }
 
-const bool fork_handler = pthread_atfork(nullptr, nullptr, &forget) == 0;
+const bool fork_handler = locks::forget_in_child(locks::Forgotten::recorded_work, &forget);
 
 /// Gives written arguments (out=) the size that they will get. False where that would lose
 /// memory that exists.
@@ -92,8 +85,6 @@ bool resize_written(const Stack& arguments, const Inference& inference) {
   return true;
 }
 
-enum class Results { tensors, views, host_values };
-
 Results results_of(const c10::FunctionSchema& schema) {
   for (const auto& declared : schema.returns()) {
     const auto* alias = declared.alias_info();
@@ -112,14 +103,8 @@ Results results_of(const c10::FunctionSchema& schema) {
   return Results::tensors;
 }
 
-/// What recording asks of an operator at every call.
-struct Traits {
-  Results results;
-  bool falls_back;
-};
-
 const Traits& traits_of(const c10::OperatorHandle& op) {
-  static auto& known = *new std::unordered_map<const c10::FunctionSchema*, Traits>;
+  auto& known = *known_traits;
   const auto found = known.find(&op.schema());
   if (found != known.end()) {
     return found->second;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lazy/recorded_graph.h"
+#include "threads/locks.h"
 
 #include <cstdint>
 #include <memory>
@@ -11,6 +12,20 @@
 namespace hpu {
 
 namespace recorder {
+
+/// Holds the recorder, and with it all device memory in lazy mode: nobody else records, runs,
+/// replays, reads or writes meanwhile.
+class Lock {
+ public:
+  Lock() {
+    locks::recorder.lock();
+  }
+  ~Lock() {
+    locks::recorder.unlock();
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+};
 
 /// Why recorded work must run now. Inside a capture only `step` may happen.
 enum class Cause { step, host_read, host_write, fallback, data_dependent_shape };

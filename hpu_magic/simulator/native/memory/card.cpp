@@ -1,10 +1,9 @@
 #include "memory/card.h"
 
 #include "events/events.h"
+#include "threads/locks.h"
 
 #include <c10/util/Exception.h>
-
-#include <pthread.h>
 
 #include <cstdlib>
 #include <new>
@@ -25,7 +24,7 @@ void disown() {
   owned.store(false);
 }
 
-const bool fork_handler = pthread_atfork(nullptr, nullptr, &disown) == 0;
+const bool fork_handler = locks::forget_in_child(locks::Forgotten::card, &disown);
 
 void raise_to(std::atomic<int64_t>& peak, int64_t value) {
   int64_t seen = peak.load(std::memory_order_relaxed);
@@ -44,6 +43,7 @@ void acquire() {
     return;
   }
   TORCH_CHECK(driver, "synStatus=8 [Device not found] Device acquire failed.");
+  locks::check_may_ask_for_gil();
   const Acquisition card = driver();  // idempotent, and serialised by the driver itself
   page.store(card.counters);
   limit.store(card.capacity);

@@ -165,14 +165,11 @@ void follow_twin(const c10::Storage& storage, Block& block) {
   rebind(storage, std::move(twin), bytes);
 }
 
-/// Puts other memory behind a device storage and returns what it had. The twin stays, so that
-/// its views stay views of it.
-c10::DataPtr exchange_memory(const c10::Storage& storage, const Block& block, c10::DataPtr memory) {
-  c10::DataPtr before = block.twin->set_data_ptr(std::move(memory));
-  auto* impl = storage.unsafeGetStorageImpl();
-  void* context = impl->_mutable_data_ptr_no_checks().release_context();
-  impl->set_data_ptr_noswap({block.twin->mutable_data(), context, &free_block, device()});
-  return before;
+/// Whether two CPU or device tensors show the same memory as the same values.
+bool same_geometry(const at::Tensor& one, const at::Tensor& other) {
+  return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes() &&
+      one.strides() == other.strides() && one.storage_offset() == other.storage_offset() &&
+      one.is_conj() == other.is_conj() && one.is_neg() == other.is_neg();
 }
 
 }  // namespace
@@ -267,43 +264,21 @@ void promise(const c10::Storage& storage) {
 
 void place(const at::Tensor& result, const at::Tensor& output) {
   const c10::Storage& storage = output.storage();
-  const size_t bytes = storage.nbytes();
-  Block* block = block_of(storage);
-  const bool replaces = result.scalar_type() == output.scalar_type() &&
-      result.sizes() == output.sizes() && result.strides() == output.strides() &&
-      result.storage_offset() == output.storage_offset() && result.is_conj() == output.is_conj() &&
-      result.is_neg() == output.is_neg() && result.storage().nbytes() == bytes &&
-      result.storage().use_count() == 1;
-  if (!replaces || !block) {
-    if (block && block->twin) {
-      give_memory(output, c10::GetCPUAllocator()->allocate(bytes));
-    }
-    host_view(output).copy_(result);
+  const Block* block = block_of(storage);
+  const bool same = same_geometry(result, output);
+  if (block && !block->twin && same && result.storage().nbytes() == storage.nbytes() &&
+      result.storage().use_count() == 1) {
+    charge(storage.nbytes());
+    rebind(
+        storage, StoragePtr::reclaim_copy(result.storage().unsafeGetStorageImpl()),
+        storage.nbytes());
     return;
   }
-  c10::StorageImpl* source = result.storage().unsafeGetStorageImpl();
-  if (!block->twin) {
-    charge(bytes);
-    rebind(storage, StoragePtr::reclaim_copy(source), bytes);
+  const bool there = block && block->twin && result.storage().data() == block->twin->data();
+  if (there && same) {
     return;
   }
-  exchange_memory(storage, *block, source->set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
-}
-
-c10::DataPtr take_memory(const at::Tensor& tensor) {
-  const c10::Storage& storage = tensor.storage();
-  Block* block = block_of(storage);
-  if (!block || !block->twin) {
-    return {};
-  }
-  return exchange_memory(storage, *block, c10::DataPtr(nullptr, c10::kCPU));
-}
-
-void give_memory(const at::Tensor& tensor, c10::DataPtr memory) {
-  const c10::Storage& storage = tensor.storage();
-  if (Block* block = block_of(storage); block && block->twin && !block->twin->data()) {
-    exchange_memory(storage, *block, std::move(memory));
-  }
+  host_view(output).copy_(there ? result.clone() : result);
 }
 
 at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like) {

@@ -70,13 +70,8 @@ void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::s
 /// Lets a storage without memory be written again.
 void promise(const c10::Storage& storage);
 
-/// Puts a CPU result into a device tensor that was promised for it.
+/// Puts a CPU result into a device tensor that was promised for it: a tensor without memory takes
+/// over that of the result, one that has memory keeps its address.
 void place(const at::Tensor& result, const at::Tensor& output);
-
-/// Takes the memory away from a tensor that a kernel is about to compute anew; null where the
-/// tensor has none to give. Until `place` or `give_memory` it must not be read.
-c10::DataPtr take_memory(const at::Tensor& tensor);
-/// Gives a tensor memory again, unless it has some.
-void give_memory(const at::Tensor& tensor, c10::DataPtr memory);
 
 }  // namespace hpu

@@ -1,12 +1,14 @@
 #include "memory/memory_reuse.h"
 
 #include "memory/booking.h"
+#include "threads/locks.h"
 
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace hpu {
 namespace {
@@ -31,7 +33,7 @@ class Shelf {
   explicit Shelf(c10::Allocator* host) : host_(host) {}
 
   c10::DataPtr lend(size_t bytes, uint64_t owner) {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(locks::kept_memory);
     void* data;
     if (const auto found = free_.find(bytes); found != free_.end()) {
       data = found->second;
@@ -46,12 +48,25 @@ class Shelf {
     return {data, data, &give_back, c10::kCPU};
   }
 
+  /// Lends memory that a tensor has: whoever frees it frees nothing.
+  c10::DataPtr lend_in_use(void* data) {
+    const std::lock_guard lock(locks::kept_memory);
+    in_use_.insert(data);
+    return {data, data, &give_back, c10::kCPU};
+  }
+
+  /// The tensor has it for itself again.
+  void reclaim(void* data) {
+    const std::lock_guard lock(locks::kept_memory);
+    in_use_.erase(data);
+  }
+
   /// Frees memory, lent or the host's.
   static void give_back(void* data);
 
   /// Gives back to the host what nobody has borrowed.
   void clear() {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(locks::kept_memory);
     for (const auto& [bytes, data] : free_) {
       host_->raw_deallocate(data);
     }
@@ -76,9 +91,9 @@ class Shelf {
   }
 
   c10::Allocator* const host_;
-  std::mutex mutex_;
   std::unordered_multimap<size_t, void*> free_;
   std::unordered_map<void*, Loan> lent_;
+  std::unordered_set<void*> in_use_;  // a tensor's own, lent out for a kernel
   size_t kept_ = 0;
 };
 
@@ -89,7 +104,10 @@ Shelf& shelf() {
 
 void Shelf::give_back(void* data) {
   Shelf& self = shelf();
-  std::lock_guard lock(self.mutex_);
+  const std::lock_guard lock(locks::kept_memory);
+  if (self.in_use_.count(data) > 0) {
+    return;
+  }
   if (const auto found = self.lent_.find(data); found != self.lent_.end()) {
     const Loan loan = found->second;
     self.lent_.erase(found);
@@ -108,8 +126,8 @@ struct ReusingAllocator final : c10::Allocator {
 
   c10::DataPtr allocate(size_t bytes) override {
     if (current) {
-      if (c10::DataPtr reused = current->take(bytes)) {
-        return reused;
+      if (void* reused = current->borrow(bytes)) {
+        return shelf().lend_in_use(reused);
       }
     }
     if (keeping && bytes >= kSmallestKept) {
@@ -141,36 +159,37 @@ void install() {
 
 }  // namespace
 
-MemoryReuse::MemoryReuse(c10::ArrayRef<at::Tensor> outputs) : outputs_(outputs) {
+MemoryReuse::MemoryReuse(c10::ArrayRef<at::Tensor> outputs) : outer_(current) {
   install();
-  for (const at::Tensor& output : outputs_) {
-    if (output.defined()) {
-      if (c10::DataPtr memory = take_memory(output)) {
-        spare_.emplace_back(output.storage().nbytes(), std::move(memory));
-      }
+  for (const at::Tensor& output : outputs) {
+    if (output.defined() && has_memory(output.storage()) && output.storage().nbytes() > 0) {
+      spare_.emplace_back(output.storage().nbytes(), output.storage().mutable_data());
     }
   }
   current = this;
 }
 
-c10::DataPtr MemoryReuse::take(size_t bytes) {
+void* MemoryReuse::borrow(size_t bytes) {
   for (auto spare = spare_.begin(); spare != spare_.end(); ++spare) {
     if (spare->first == bytes) {
-      c10::DataPtr memory = std::move(spare->second);
+      void* data = spare->second;
       spare_.erase(spare);
-      return memory;
+      borrowed_.push_back(data);
+      return data;
     }
   }
-  return {};
+  return nullptr;
+}
+
+void MemoryReuse::stop() {
+  current = nullptr;
 }
 
 MemoryReuse::~MemoryReuse() {
-  for (const at::Tensor& output : outputs_) {
-    if (output.defined() && output.storage().nbytes() > 0 && !output.storage().data()) {
-      give_memory(output, c10::GetCPUAllocator()->allocate(output.storage().nbytes()));
-    }
+  for (void* data : borrowed_) {
+    shelf().reclaim(data);
   }
-  current = nullptr;
+  current = outer_;
 }
 
 KeptMemory::KeptMemory() : outer_(keeping) {

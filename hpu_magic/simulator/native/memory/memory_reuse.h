@@ -9,10 +9,11 @@
 
 namespace hpu {
 
-/// While it lives, CPU allocations of this thread with the size of one of the outputs get that
-/// output's own memory. So a kernel that has no form that writes into given tensors computes a
-/// captured tensor where it was, instead of in a block that the operating system must first
-/// fetch page by page. When it ends, every output has memory again.
+/// While it lives, a CPU allocation of this thread with the size of one of the outputs is lent that
+/// output's own memory, once. So a kernel that has no form that writes into given tensors computes
+/// a captured tensor where it is, instead of in a block that the operating system must first fetch
+/// page by page. The outputs keep their memory all the while: a result that a kernel made
+/// elsewhere, as it likes on this processor, is copied into it.
 class MemoryReuse {
  public:
   explicit MemoryReuse(c10::ArrayRef<at::Tensor> outputs);
@@ -21,11 +22,16 @@ class MemoryReuse {
   MemoryReuse& operator=(const MemoryReuse&) = delete;
 
   /// The memory of an output of that size; null where none is left.
-  c10::DataPtr take(size_t bytes);
+  void* borrow(size_t bytes);
+
+  /// Ends all lending on this thread: the kernel is done, and what it returned may lie in any of
+  /// the outputs.
+  static void stop();
 
  private:
-  c10::ArrayRef<at::Tensor> outputs_;
-  std::vector<std::pair<size_t, c10::DataPtr>> spare_;
+  MemoryReuse* outer_;
+  std::vector<std::pair<size_t, void*>> spare_;
+  std::vector<void*> borrowed_;
 };
 
 /// While it lives, large CPU allocations of this thread come from memory that the device has let

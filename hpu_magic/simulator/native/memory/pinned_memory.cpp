@@ -1,5 +1,7 @@
 #include "memory/pinned_memory.h"
 
+#include "threads/locks.h"
+
 #include <c10/core/CPUAllocator.h>
 
 #include <cstring>
@@ -19,7 +21,7 @@ struct PinnedAllocator final : c10::Allocator {
     auto* pin = new Pin{c10::GetCPUAllocator()->allocate(bytes), this};
     void* data = pin->host.get();
     if (data) {
-      std::lock_guard lock(mutex);
+      const std::lock_guard lock(locks::pinned_memory);
       ranges[data] = bytes;
     }
     return {data, pin, &unpin, c10::Device(c10::kCPU)};
@@ -28,14 +30,14 @@ struct PinnedAllocator final : c10::Allocator {
   static void unpin(void* context) {
     auto* pin = static_cast<Pin*>(context);
     {
-      std::lock_guard lock(pin->owner->mutex);
+      const std::lock_guard lock(locks::pinned_memory);
       pin->owner->ranges.erase(pin->host.get());
     }
     delete pin;
   }
 
   bool holds(const void* address) {
-    std::lock_guard lock(mutex);
+    const std::lock_guard lock(locks::pinned_memory);
     auto next = ranges.upper_bound(address);
     if (next == ranges.begin()) {
       return false;
@@ -52,7 +54,6 @@ struct PinnedAllocator final : c10::Allocator {
     std::memcpy(destination, source, bytes);
   }
 
-  std::mutex mutex;
   std::map<const void*, size_t> ranges;
 };
 

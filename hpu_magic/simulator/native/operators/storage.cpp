@@ -2,6 +2,7 @@
 #include "calls/dtypes.h"
 #include "events/events.h"
 #include "operators/kernel.h"
+#include "threads/backward_thread.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -48,6 +49,7 @@ at::Tensor empty(
     std::optional<at::MemoryFormat> memory_format) {
   check_layout(layout, pin_memory);
   check_device(wanted);
+  run_backward_on_this_thread();
   if (recorder::enabled()) {
     return pending(at::Tensor(
         at::detail::empty_meta(size, c10::dtype_or_default(dtype), memory_format)));
@@ -63,6 +65,7 @@ at::Tensor empty_strided(
     std::optional<bool> pin_memory) {
   check_layout(layout, pin_memory);
   check_device(wanted);
+  run_backward_on_this_thread();
   if (recorder::enabled()) {
     return pending(at::Tensor(
         at::detail::empty_strided_meta(size, stride, c10::dtype_or_default(dtype))));
@@ -90,6 +93,7 @@ at::Tensor efficient_zero_tensor(
 const at::Tensor& resize(
     const at::Tensor& self, c10::SymIntArrayRef size,
     std::optional<at::MemoryFormat> memory_format) {
+  const recorder::Lock lock;
   recorder::flush_users_of(self, recorder::Cause::host_read, "aten::resize_");
   return at::native::resize_(self, C10_AS_INTARRAYREF_SLOW(size), memory_format);
 }
@@ -147,6 +151,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     return self;
   }
   if (recorder::enabled()) {
+    const recorder::Lock lock;  // through the copy: a replay writes the same memory
     if (on_device(self) && on_device(source)) {
       if (self.scalar_type() == at::kFloat8_e4m3fn && source.scalar_type() != at::kFloat8_e4m3fn) {
         const double limit = float8_e4m3fn_limit();
@@ -160,7 +165,10 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     } else {
       recorder::flush_before_read(source, "aten::copy_");
     }
-  } else if (!on_device(self)) {
+    copy_values(source, self);
+    return self;
+  }
+  if (!on_device(self)) {
     events::notice(events::Kind::host_synchronization, "aten::copy_");
   }
   copy_values(source, self);
@@ -180,10 +188,11 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   if (recorder::enabled()) {
+    const recorder::Lock lock;
     recorder::flush(recorder::Cause::host_read, "aten::_local_scalar_dense");
-  } else {
-    events::notice(events::Kind::host_synchronization, "aten::_local_scalar_dense");
+    return at::native::_local_scalar_dense_cpu(host_view(self));
   }
+  events::notice(events::Kind::host_synchronization, "aten::_local_scalar_dense");
   return at::native::_local_scalar_dense_cpu(host_view(self));
 }
 

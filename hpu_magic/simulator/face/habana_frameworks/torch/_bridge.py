@@ -63,9 +63,6 @@ def load() -> None:
         _lazy_access.install()
     if Configuration.from_environment().generation == "GAUDI":
         _float16.refuse_in_autocast()
-    # Backward runs on the thread that calls it: on a thread of its own, OpenMP would start a
-    # second pool of workers there, and the two pools would fight for the cores.
-    torch._C._set_multithreading_enabled(False)
     if lacking := _limits.sentence():
         print(f"hpu_magic: {lacking}", file=sys.stderr)
     _loaded = True

@@ -37,6 +37,11 @@ class MetricsFile:
         self.path: Path | None = None
         self._name = name
         self._format = format
+        self._renew_lock()
+        # Another thread may be writing when a process forks.
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
         self._writing = threading.Lock()
 
     def append(self, trigger: str, metrics: Iterable[Metric]) -> None:

@@ -4,8 +4,7 @@
 
 namespace hpu {
 
-/// Lets other threads run Python meanwhile. A flush holds the recorder's lock and may ask for the
-/// GIL, so that nobody may wait for the recorder while holding it.
+/// Lets other threads run Python meanwhile. See locks::Long: nobody may wait for one with the GIL.
 class WithoutGil {
  public:
   WithoutGil() : saved_(PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}

@@ -1,0 +1,151 @@
+#include "threads/locks.h"
+
+#include "threads/without_gil.h"
+
+#include <pthread.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+
+namespace hpu::locks {
+
+Long compilation(Rank::compilation);
+Long recorder(Rank::recorder);
+Brief operators(Rank::operators);
+Brief pinned_memory(Rank::pinned_memory);
+Brief kept_memory(Rank::kept_memory);
+Brief events(Rank::events);
+
+namespace {
+
+const void* this_thread() {
+  static thread_local char address;
+  return &address;
+}
+
+#ifdef HPU_MAGIC_CHECK_LOCKS
+
+thread_local uint32_t held = 0;  // a bit for each rank
+
+[[noreturn]] void fail(const char* what, Rank rank) {
+  std::fprintf(
+      stderr, "hpu_magic: %s: lock %d, held %x\n", what, static_cast<int>(rank), held);
+  std::abort();
+}
+
+void note_locked(Rank rank) {
+  const uint32_t bit = 1U << static_cast<uint32_t>(rank);
+  if (held >= bit) {
+    fail("a lock was taken against the order", rank);
+  }
+  held |= bit;
+}
+
+void note_unlocked(Rank rank) {
+  held &= ~(1U << static_cast<uint32_t>(rank));
+}
+
+#else
+
+void note_locked(Rank) {}
+void note_unlocked(Rank) {}
+
+#endif
+
+std::array<void (*)(), 2> forgotten{};
+
+// Of the brief locks: a thread that forks may hold none of them, as it is in the midst of Python.
+constexpr std::array<Brief*, 4> brief{&operators, &pinned_memory, &kept_memory, &events};
+
+void before_fork() {
+  for (Brief* lock : brief) {
+    lock->lock();
+  }
+}
+
+void release_brief() {
+  for (auto lock = brief.rbegin(); lock != brief.rend(); ++lock) {
+    (*lock)->unlock();
+  }
+}
+
+void after_fork_in_child() {
+  release_brief();
+  compilation.renew();
+  recorder.renew();
+  for (auto* forget : forgotten) {
+    if (forget) {
+      forget();
+    }
+  }
+}
+
+const bool fork_handlers = pthread_atfork(&before_fork, &release_brief, &after_fork_in_child) == 0;
+
+}  // namespace
+
+void Brief::lock() {
+  note_locked(rank_);
+  mutex_.lock();
+}
+
+void Brief::unlock() {
+  mutex_.unlock();
+  note_unlocked(rank_);
+}
+
+void Long::lock() {
+  const void* self = this_thread();
+  if (owner_.load(std::memory_order_relaxed) == self) {
+    ++depth_;
+    return;
+  }
+  note_locked(rank_);
+  if (waiting_.load(std::memory_order_relaxed) > 0 || !mutex_.try_lock()) {
+    ++waiting_;
+    {
+      const WithoutGil released;
+      next_.lock();
+      mutex_.lock();
+      next_.unlock();
+    }
+    --waiting_;
+  }
+  owner_.store(self, std::memory_order_relaxed);
+  depth_ = 1;
+}
+
+void Long::unlock() {
+  if (--depth_ == 0) {
+    owner_.store(nullptr, std::memory_order_relaxed);
+    mutex_.unlock();
+    note_unlocked(rank_);
+  }
+}
+
+void Long::renew() {
+  new (&next_) std::mutex;
+  waiting_.store(0);
+  if (owner_.load() != this_thread()) {
+    new (&mutex_) std::mutex;
+    owner_.store(nullptr);
+    depth_ = 0;
+  }
+}
+
+bool forget_in_child(Forgotten what, void (*forget)()) {
+  forgotten[static_cast<size_t>(what)] = forget;
+  return true;
+}
+
+void check_may_ask_for_gil() {
+#ifdef HPU_MAGIC_CHECK_LOCKS
+  if (held >= 1U << static_cast<uint32_t>(Rank::operators)) {
+    fail("the GIL was asked for with a lock held", Rank::operators);
+  }
+#endif
+}
+
+}  // namespace hpu::locks
