@@ -25,6 +25,14 @@ _engine: ModuleType | None = None
 _loading = threading.Lock()
 
 
+def _renew_lock() -> None:
+    global _loading
+    _loading = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # another thread may be loading meanwhile
+
+
 def load() -> ModuleType:
     """Return the engine, compiling it at its first use on this machine.
 

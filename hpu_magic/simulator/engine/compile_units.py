@@ -24,6 +24,7 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
         _write_units(Path(place_of_units)),
         extra_include_paths=[str(SOURCES)],
         extra_cflags=[*flags, f"-std=c++{language_standard()}"],
+        extra_ldflags=[flag for flag in flags if flag.startswith("-fsanitize=")],
         build_directory=directory,
         verbose=True,
     )

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "native"
 NAME = "hpu_magic_engine"
 FLAGS = ["-O2", "-DNDEBUG"]  # NDEBUG as in PyTorch's own build: some of its headers differ by it
+# `make sanitize` builds another engine, with checks of memory, arithmetic and the locks' order.
+if _SANITIZERS := os.environ.get("HPU_MAGIC_SANITIZE"):
+    FLAGS += [
+        f"-fsanitize={_SANITIZERS}",
+        "-fno-sanitize-recover=all",
+        "-fno-sanitize=vptr",  # asks for type information that PyTorch keeps to itself
+        "-fno-omit-frame-pointer",
+        "-O1",
+        "-g1",
+        "-DHPU_MAGIC_CHECK_LOCKS",
+    ]
 
 
 def units() -> dict[str, list[Path]]:
