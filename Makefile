@@ -4,6 +4,7 @@
 # make bench  measure speed and memory
 # make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8 for one)
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
+# make races  run random programs of several threads, forks and interrupts
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
 #
 # PYTHON chooses the interpreter (3.10 to 3.13) and TORCH the torch that is
@@ -119,6 +120,18 @@ bench: $(DEVELOPING) engine labextension
 
 versions: $(DEVELOPING) system labextension
 	@$(BIN)/python tools/versions.py $(ONLY)
+
+# Random programs of several threads, for RACE_SECONDS in each mode.
+RACE_SECONDS ?= 600
+.PHONY: races fuzz
+races: engine
+	@for lazy in 0 1; do \
+		PT_HPU_LAZY_MODE=$$lazy HPU_MAGIC_CARDS_DIR=$$(mktemp -d) \
+			$(BIN)/python tests/race_programs.py --seconds $(RACE_SECONDS) \
+			--seed $(or $(FIRST),0) || exit 1; \
+	done
+
+fuzz: races
 
 sanitize: engine
 	@$(BIN)/python tools/sanitize.py
