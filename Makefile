@@ -1,6 +1,7 @@
 # make lab    open the quickstart in JupyterLab, with the sidebar where Node can build it
 # make test   run every check and test
 # make demo   run the quickstart without a browser
+# make fuzz   COUNT random programs on the device and the CPU, from seed FIRST
 # make bench  measure speed and memory
 # make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8 for one)
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
@@ -23,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Virtual environment without activation: the tools that tests start must be found.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab test compiled-operators demo bench versions sanitize lint engine labextension system clean
+.PHONY: lab test compiled-operators races fuzz demo bench versions sanitize lint engine labextension system clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -72,9 +73,7 @@ lint: $(DEVELOPING) system
 	$(BIN)/python tools/labextension.py check
 
 # What these suites say of eager mode holds in lazy mode; a process has one mode.
-LAZY := $(addprefix tests/simulator/device/test_,device.py operators.py programs.py \
-		backward_thread.py) \
-	tests/lightning
+LAZY := tests/simulator/device tests/lightning
 
 SPREAD := -n $(WORKERS) --dist loadgroup
 
@@ -100,6 +99,26 @@ compiled-operators: engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_OPERATORS=1 $(BIN)/pytest $(SPREAD) \
 		tests/simulator/compile/test_compiled_operators.py
 
+COUNT ?= 100000
+FIRST ?= 0
+
+# Random programs of several threads, for RACE_SECONDS in each mode.
+RACE_SECONDS ?= 600
+
+races: engine
+	@for lazy in 0 1; do \
+		PT_HPU_LAZY_MODE=$$lazy HPU_MAGIC_CARDS_DIR=$$(mktemp -d) \
+			$(BIN)/python tests/race_programs.py --seconds $(RACE_SECONDS) \
+			--seed $(FIRST) || exit 1; \
+	done
+
+fuzz: $(DEVELOPING) engine races
+	@for lazy in 0 1; do \
+		OMP_NUM_THREADS=1 PT_HPU_LAZY_MODE=$$lazy HPU_MAGIC_CARDS_DIR=$$(mktemp -d) \
+			$(BIN)/python tests/simulator/device/random_programs.py --count $(COUNT) --first $(FIRST) \
+			|| exit 1; \
+	done
+
 # The notebook does not wait for the sidebar.
 lab: engine
 	@$(BIN)/python tools/labextension.py link
@@ -120,18 +139,6 @@ bench: $(DEVELOPING) engine labextension
 
 versions: $(DEVELOPING) system labextension
 	@$(BIN)/python tools/versions.py $(ONLY)
-
-# Random programs of several threads, for RACE_SECONDS in each mode.
-RACE_SECONDS ?= 600
-.PHONY: races fuzz
-races: engine
-	@for lazy in 0 1; do \
-		PT_HPU_LAZY_MODE=$$lazy HPU_MAGIC_CARDS_DIR=$$(mktemp -d) \
-			$(BIN)/python tests/race_programs.py --seconds $(RACE_SECONDS) \
-			--seed $(or $(FIRST),0) || exit 1; \
-	done
-
-fuzz: races
 
 sanitize: engine
 	@$(BIN)/python tools/sanitize.py

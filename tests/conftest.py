@@ -33,6 +33,8 @@ for _variable in ("JPY_SESSION_NAME", "JPY_PARENT_PID", "PT_HPU_LAZY_MODE"):
     os.environ.pop(_variable, None)
 # Started in the background, a process ignores interrupts; tests send some to themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# What lazy mode and compiled graphs promise of a tensor is compared with what the kernels give.
+os.environ["HPU_MAGIC_CHECK_GEOMETRY"] = "1"
 # The suites of the device run in both modes, and a process has one.
 if "HPU_MAGIC_TEST_LAZY" in os.environ:
     os.environ["PT_HPU_LAZY_MODE"] = "1"

@@ -92,6 +92,9 @@ void bind_execution(py::module_& module) {
   module.def(
       "materialize",
       [](const at::Tensor& tensor) {
+        if (!hpu::is_real(tensor)) {
+          return;
+        }
         const hpu::recorder::Lock lock;
         hpu::recorder::flush_users_of(tensor, hpu::recorder::Cause::host_read, "data_ptr");
         hpu::materialize(tensor);

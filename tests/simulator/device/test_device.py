@@ -19,7 +19,6 @@ activate(announce=False)
 
 from habana_frameworks.torch import _limits  # noqa: E402
 from habana_frameworks.torch import core as htcore  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 
 
 def needs(feature):
@@ -42,14 +41,6 @@ def test_tensors_are_on_hpu_0():
 def test_another_index_is_refused():
     with pytest.raises(RuntimeError, match="habana active device: 0 != 1"):
         torch.ones(2, device="hpu:1")
-
-
-@pytest.mark.skipif(is_lazy(), reason="lazy mode moves CPU operands over")
-def test_mixing_devices_raises_the_vendors_error():
-    with pytest.raises(RuntimeError, match=r"on the HPU device, but found .*input\[idx=1\] on cpu"):
-        torch.ones(3, device="hpu") + torch.ones(3)
-    with pytest.raises(RuntimeError, match=r"input\[idx=0\] on cpu"):
-        torch.ones(3).add_(torch.ones(3, device="hpu"))
 
 
 def test_zero_dimensional_cpu_tensors_count_as_scalars():

@@ -2,17 +2,30 @@
 
 #include "calls/dtypes.h"
 #include "calls/generator.h"
+#include "calls/kernels_only.h"
 #include "memory/booking.h"
+#include "memory/failure.h"
 #include "memory/memory_reuse.h"
-
-#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_set>
 
 namespace hpu {
 
 using torch::jit::Stack;
+
+namespace {
+
+/// Whether an operator writes an argument without reading it.
+bool overwrites(const c10::OperatorHandle& op, size_t argument) {
+  static const std::unordered_set<std::string> names{
+      "aten::copy_", "aten::fill_", "aten::zero_", "aten::normal_", "aten::uniform_"};
+  return op.schema().arguments()[argument].is_out() ||
+      (argument == 0 && names.count(op.operator_name().name) > 0);
+}
+
+}  // namespace
 
 HostCall::HostCall(const c10::OperatorHandle& op, Stack* stack)
     : op_(op),
@@ -29,7 +42,7 @@ void HostCall::run() {
   results_to_device();
 }
 
-void HostCall::run_into(c10::ArrayRef<at::Tensor> outputs) {
+void HostCall::run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized> resized) {
   int64_t unbooked = 0;
   for (const at::Tensor& output : outputs) {
     if (output.defined() && !has_memory(output.storage())) {
@@ -38,6 +51,7 @@ void HostCall::run_into(c10::ArrayRef<at::Tensor> outputs) {
     }
   }
   promised_ = outputs;
+  resized_ = resized;
   run();
 }
 
@@ -56,7 +70,8 @@ void HostCall::arguments_to_host() {
   }
 }
 
-at::Tensor HostCall::tensor_to_host(const at::Tensor& tensor, size_t i, bool written) {
+at::Tensor HostCall::tensor_to_host(
+    const at::Tensor& tensor, size_t i, bool written, size_t item) {
   if (!tensor.defined()) {
     return tensor;
   }
@@ -65,8 +80,11 @@ at::Tensor HostCall::tensor_to_host(const at::Tensor& tensor, size_t i, bool wri
     return tensor;
   }
   reduced_ = reduced_ || is_reduced(tensor.scalar_type());
+  if (written && !shapes_only_ && failure_of(tensor.storage()) && overwrites(op_, i)) {
+    promise_overwritten(tensor);
+  }
   operands_.push_back(
-      {tensor, shapes_only_ ? shape_view(tensor) : host_view(tensor), i, written});
+      {tensor, shapes_only_ ? shape_view(tensor) : host_view(tensor), i, item, written});
   return operands_.back().view;
 }
 
@@ -78,8 +96,8 @@ void HostCall::argument_to_host(size_t i) {
     value = tensor_to_host(value.toTensor(), i, written);
   } else if (value.isTensorList()) {
     std::vector<at::Tensor> list = value.toTensorVector();
-    for (auto& tensor : list) {
-      tensor = tensor_to_host(tensor, i, written);
+    for (size_t item = 0; item < list.size(); ++item) {
+      list[item] = tensor_to_host(list[item], i, written, item);
     }
     value = c10::List<at::Tensor>(std::move(list));
   } else if (value.isOptionalTensorList()) {  // indices: PyTorch lets them stay on the CPU
@@ -103,7 +121,7 @@ void HostCall::check_supported() const {
 
 void HostCall::run_kernel() {
   check_supported();
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const BelowAutograd below_autograd;
   if (reduced_) {
     run_reduced();
   } else {
@@ -219,7 +237,9 @@ bool HostCall::is_operand(const at::Tensor& view) const {
 
 void HostCall::results_to_device() {
   for (const Operand& operand : operands_) {
-    if (operand.written && !shapes_only_) {
+    if (operand.written && promised_) {
+      keep_promise(operand);
+    } else if (operand.written && !shapes_only_) {
       write_back(operand.tensor, operand.view);
     }
   }
@@ -284,13 +304,40 @@ at::Tensor HostCall::written_operand(
   return result;  // a 0-dim CPU tensor was written
 }
 
+void HostCall::keep_promise(const Operand& operand) const {
+  follow_kernel(operand.tensor);
+  at::Tensor promised = operand.tensor;
+  for (const Resized& resized : resized_) {
+    if (resized.argument == operand.argument && resized.item == operand.item) {
+      promised = with_sizes(operand.tensor, resized.geometry.sizes, resized.geometry.strides);
+    }
+  }
+  if (checks_geometry()) {
+    check_geometry(
+        op_.operator_name(), "argument " + schema_.arguments()[operand.argument].name(),
+        geometry_of(promised), operand.view);
+  }
+  if (operand.view.sizes() == promised.sizes() && operand.view.strides() != promised.strides()) {
+    host_view(promised).copy_(operand.view.clone());
+  }
+}
+
+void HostCall::place_next(const at::Tensor& result) {
+  const at::Tensor& output = (*promised_)[placed_];
+  if (checks_geometry()) {
+    check_geometry(
+        op_.operator_name(), "result " + std::to_string(placed_), geometry_of(output), result);
+  }
+  ++placed_;
+  if (result.defined() && output.defined()) {
+    place(result, output);
+  }
+}
+
 at::Tensor HostCall::tensor_to_device(const at::Tensor& result) {
   if (promised_) {
-    const at::Tensor& output = (*promised_)[filled_++];
-    if (result.defined() && output.defined()) {
-      place(result, output);
-    }
-    return output;
+    place_next(result);
+    return (*promised_)[placed_ - 1];
   }
   if (!result.defined() || !result.device().is_cpu()) {
     return result;

@@ -2,6 +2,7 @@
 // the device.
 #pragma once
 
+#include "calls/geometry.h"
 #include "memory/memory.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -21,8 +22,10 @@ class HostCall {
   /// Fresh results become new device tensors.
   void run();
 
-  /// Fresh results go into `outputs`, device tensors promised for them, in order.
-  void run_into(c10::ArrayRef<at::Tensor> outputs);
+  /// Fresh results go into `outputs`, device tensors promised for them, in order. Whatever the
+  /// kernel chooses, written arguments get the values at the geometry that was promised: their
+  /// own, or that in `resized`.
+  void run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized> resized);
 
   /// For operators that look at shapes only, such as views: touches no memory.
   void run_on_shapes();
@@ -33,13 +36,14 @@ class HostCall {
     at::Tensor tensor;
     at::Tensor view;
     size_t argument;
+    size_t item;  // within a list of tensors, else 0
     bool written;
   };
 
   c10::IValue& argument(size_t i);
   void arguments_to_host();
   void argument_to_host(size_t i);
-  at::Tensor tensor_to_host(const at::Tensor& tensor, size_t i, bool written);
+  at::Tensor tensor_to_host(const at::Tensor& tensor, size_t i, bool written, size_t item = 0);
   void check_supported() const;
 
   void run_kernel();
@@ -53,8 +57,10 @@ class HostCall {
 
   void results_to_device();
   void move_apart();
+  void keep_promise(const Operand& operand) const;
   at::Tensor written_operand(const c10::AliasInfo& alias, const at::Tensor& result) const;
   at::Tensor tensor_to_device(const at::Tensor& result);
+  void place_next(const at::Tensor& result);
 
   const c10::OperatorHandle& op_;
   const c10::FunctionSchema& schema_;
@@ -63,7 +69,8 @@ class HostCall {
   bool shapes_only_ = false;
   bool reduced_ = false;
   std::optional<c10::ArrayRef<at::Tensor>> promised_;  // the outputs to fill
-  size_t filled_ = 0;
+  c10::ArrayRef<Resized> resized_;
+  size_t placed_ = 0;  // of the promised
   c10::SmallVector<Operand, 4> operands_;
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> shared_;
 };

@@ -1,6 +1,7 @@
 #include "graphs/replay.h"
 
 #include "calls/generator.h"
+#include "calls/kernels_only.h"
 #include "memory/memory_reuse.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -58,6 +59,9 @@ bool Step::prepare() {
   arguments_.clear();
   views_.clear();
   const auto& schema = node_->op.schema();
+  if (!node_->resized.empty()) {
+    return false;
+  }
   if (!node_->outputs.empty()) {
     const auto out_form = find_out_form(node_->op);
     if (!out_form || node_->outputs.size() != schema.returns().size()) {
@@ -105,6 +109,7 @@ bool Step::unchanged() const {
 }
 
 void Step::run(Stack& stack) {
+  const DefaultDtype as_recorded(node_->default_dtype);
   if (direct_ && !unchanged()) {
     direct_ = prepare();
   }

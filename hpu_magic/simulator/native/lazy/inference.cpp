@@ -1,9 +1,11 @@
 #include "lazy/inference.h"
 
 #include "calls/host_call.h"
+#include "calls/kernels_only.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/hash.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -19,6 +21,7 @@ namespace {
 using torch::jit::Stack;
 
 constexpr size_t kCacheLimit = 1 << 16;
+constexpr int64_t kQuickElements = 1 << 18;
 int64_t inference_time = 0;
 
 uint64_t mixed(uint64_t hash, uint64_t word) {
@@ -52,11 +55,15 @@ class SignatureBuilder {
     } else if (value.isOptionalTensorList()) {
       add_all(value.toOptionalTensorVector());
     } else if (value.isDoubleList()) {
-      for (double number : value.toDoubleVector()) {
+      const auto list = value.toDoubleVector();
+      words_.push_back(static_cast<int64_t>(list.size()));
+      for (double number : list) {
         add_fraction(number);
       }
     } else if (value.isBoolList()) {
-      for (bool flag : value.toBoolList()) {
+      const auto list = value.toBoolList();
+      words_.push_back(static_cast<int64_t>(list.size()));
+      for (bool flag : list) {
         words_.push_back(flag);
       }
     } else if (value.isString()) {
@@ -127,13 +134,16 @@ bool meta_disagrees(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::native_batch_norm", "aten::_native_batch_norm_legit",
       "aten::_native_batch_norm_legit_no_training", "aten::_batch_norm_with_update",
-      "aten::_batch_norm_no_update", "aten::native_layer_norm", "aten::native_group_norm"};
+      "aten::_batch_norm_no_update", "aten::native_layer_norm", "aten::native_group_norm",
+      "aten::multilabel_margin_loss_forward"};
   return names.count(op.operator_name().name) > 0;
 }
 
 /// Stands for a tensor in a trial call: without memory on `meta`, with zeros on the CPU.
 at::Tensor stand_in(const at::Tensor& tensor, c10::DeviceType type) {
-  if (!on_device(tensor)) {
+  // Some meta kernels are Python's, which gets a number for a wrapped one.
+  if (!tensor.defined() ||
+      (!on_device(tensor) && tensor.unsafeGetTensorImpl()->is_wrapped_number())) {
     return tensor;
   }
   auto meta = type == c10::kMeta
@@ -182,26 +192,49 @@ c10::IValue stand_in(const c10::IValue& value, c10::DeviceType type) {
   return value;
 }
 
-Geometry geometry_of(const at::Tensor& tensor) {
-  if (!tensor.defined()) {
-    return {};
+/// The tensors of an argument: itself or those of a list.
+std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return {value.toTensor()};
   }
-  return {
-      true, tensor.sizes().vec(), tensor.strides().vec(), tensor.storage_offset(), tensor.dtype()};
+  return value.isTensorList() ? value.toTensorVector() : std::vector<at::Tensor>();
+}
+
+std::vector<Resized> resized_arguments(
+    const c10::FunctionSchema& schema, const Stack& before, const Stack& after) {
+  std::vector<Resized> resized;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const auto* alias = schema.arguments()[i].alias_info();
+    if (!alias || !alias->isWrite()) {
+      continue;
+    }
+    const auto given = tensors_of(before[i]);
+    const auto left = tensors_of(after[i]);
+    for (size_t item = 0; item < given.size(); ++item) {
+      if (given[item].defined() && given[item].sizes() != left[item].sizes()) {
+        resized.push_back({i, item, geometry_of(left[item])});
+      }
+    }
+  }
+  return resized;
 }
 
 /// Tries the call on stand-ins; throws whatever the kernel throws.
-Inference infer_by_trial(const c10::OperatorHandle& op, const Stack& arguments) {
+Inference infer_by_trial(
+    const c10::OperatorHandle& op, const Stack& arguments, c10::DeviceType type) {
   const auto& schema = op.schema();
   Stack stack;
   stack.reserve(arguments.size());
-  const auto type = meta_disagrees(op) ? c10::kCPU : c10::kMeta;
-  for (const c10::IValue& value : arguments) {
-    stack.push_back(stand_in(value, type));
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (type == c10::kCPU && takes_generator(schema.arguments()[i])) {
+      stack.emplace_back(at::detail::createCPUGenerator());  // whose numbers nobody misses
+    } else {
+      stack.push_back(stand_in(arguments[i], type));
+    }
   }
   const Stack tried = stack;
   {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const KernelsOnly kernels_only;
     op.callBoxed(&stack);
   }
   Inference inference;
@@ -218,15 +251,49 @@ Inference infer_by_trial(const c10::OperatorHandle& op, const Stack& arguments) 
       inference.results.push_back(geometry_of(stack[i].toTensor()));
     }
   }
-  inference.written.resize(arguments.size());
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto* alias = schema.arguments()[i].alias_info();
-    if (alias && alias->isWrite() && arguments[i].isTensor() && arguments[i].toTensor().defined() &&
-        tried[i].toTensor().sizes() != arguments[i].toTensor().sizes()) {
-      inference.written[i] = geometry_of(tried[i].toTensor());
+  inference.resized = resized_arguments(schema, arguments, tried);
+  return inference;
+}
+
+/// Whether every tensor is contiguous and has elements, and how many elements they have together.
+std::pair<bool, int64_t> layouts(const Stack& arguments) {
+  bool plain = true;
+  int64_t elements = 0;
+  const auto look = [&](const at::Tensor& tensor) {
+    if (tensor.defined()) {
+      plain = plain && tensor.is_contiguous() && tensor.numel() > 0;
+      elements += tensor.numel();
+    }
+  };
+  for (const c10::IValue& value : arguments) {
+    for (const at::Tensor& tensor : tensors_of(value)) {
+      look(tensor);
+    }
+    if (value.isOptionalTensorList()) {
+      for (const auto& tensor : value.toOptionalTensorVector()) {
+        look(tensor.value_or(at::Tensor()));
+      }
     }
   }
-  return inference;
+  return {plain, elements};
+}
+
+/// Where operands are not plainly contiguous or an output gets another size, meta kernels often
+/// choose other strides than the CPU's, which then tell themselves if they take no time.
+Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
+  if (meta_disagrees(op)) {
+    return infer_by_trial(op, arguments, c10::kCPU);
+  }
+  Inference inference = infer_by_trial(op, arguments, c10::kMeta);
+  const auto [plain, elements] = layouts(arguments);
+  if ((plain && inference.resized.empty()) || elements > kQuickElements) {
+    return inference;
+  }
+  try {
+    return infer_by_trial(op, arguments, c10::kCPU);
+  } catch (const std::exception&) {  // zeros will not do for this operator
+    return inference;
+  }
 }
 
 /// An error to raise for a refused trial; none where it blames the trial for having no values.
@@ -250,6 +317,7 @@ Signature signature_of(const c10::OperatorHandle& op, const Stack& arguments) {
   Signature signature;
   signature.words.reserve(32);
   signature.words.push_back(reinterpret_cast<intptr_t>(&op.schema()));
+  signature.words.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
   SignatureBuilder builder(signature, fractions_shape(op));
   for (const c10::IValue& value : arguments) {
     builder.add(value);
@@ -275,7 +343,7 @@ const Inference& infer(
   const auto start = std::chrono::steady_clock::now();
   Entry entry{signature.words, {}};
   try {
-    entry.inference = infer_by_trial(op, arguments);
+    entry.inference = infer_anew(op, arguments);
   } catch (const c10::NotImplementedError&) {
     // No meta kernel, or the shape depends on data: that will not change.
   } catch (const c10::Error& error) {

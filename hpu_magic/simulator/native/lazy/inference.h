@@ -1,31 +1,22 @@
 // What an operation will return, without running it.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "calls/geometry.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
 #include <exception>
-#include <optional>
 #include <vector>
 
 namespace hpu {
-
-/// Shape, layout and type of a tensor.
-struct Geometry {
-  bool defined = false;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-  int64_t offset = 0;
-  caffe2::TypeMeta dtype;
-};
 
 struct Inference {
   bool known = false;                    // false: only running the operation tells
   std::exception_ptr refusal;            // what the kernel says is wrong with the arguments
   std::vector<Geometry> results;         // fresh tensors, lists flattened
   std::vector<size_t> lengths;           // of the tensor lists among the results
-  std::vector<std::optional<Geometry>> written;  // by argument: what a resized one becomes
+  std::vector<Resized> resized;          // written arguments that get another size
 };
 
 /// What tells a call from another: operator, shapes, types and whole numbers. Fractions are data

@@ -1,6 +1,7 @@
 #include "lazy/recorded_graph.h"
 
 #include "calls/generator.h"
+#include "calls/kernels_only.h"
 #include "memory/memory.h"
 
 namespace hpu {
@@ -8,6 +9,11 @@ namespace hpu {
 using torch::jit::Stack;
 
 namespace {
+
+/// The user was warned about a resized output where the operation was recorded.
+struct Silence : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
 
 at::Tensor handle_of(const at::Tensor& tensor) {
   auto handle = with_geometry_of(tensor.storage(), tensor);
@@ -20,8 +26,16 @@ at::Tensor handle_of(const at::Tensor& tensor) {
 }  // namespace
 
 void Node::run() const {
+  const KernelsOnly kernels_only;
+  const DefaultDtype as_recorded(default_dtype);
   Stack stack = arguments;
-  HostCall(op, &stack).run_into(outputs);
+  if (resized.empty()) {
+    HostCall(op, &stack).run_into(outputs, {});
+    return;
+  }
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard warned(&silence);
+  HostCall(op, &stack).run_into(outputs, resized);
 }
 
 std::vector<std::pair<at::Tensor, bool>> Node::tensors() const {
@@ -73,17 +87,13 @@ void RecordedGraph::use(const at::Tensor& tensor, bool written) {
   mix(mark->ordinal << 20 ^ static_cast<uint64_t>(tensor.storage_offset()));
 }
 
-/// The recorder's own hold on an argument: CPU values are copied, they may change until the run.
+/// The recorder's own hold on an argument: a CPU scalar is copied, it may change until the run.
 at::Tensor RecordedGraph::held(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
     return tensor;
   }
   if (!on_device(tensor)) {
-    TORCH_CHECK(!written, "Got a non-HPU tensor, expecting an HPU tensor");
-    if (tensor.dim() == 0) {
-      return tensor.clone();
-    }
-    return tensor.to(device());  // the bridge moves CPU operands over in lazy mode
+    return tensor.clone();
   }
   use(tensor, written);
   return handle_of(tensor);
@@ -155,7 +165,7 @@ void RecordedGraph::push_results(const Inference& inference, Node& node, const S
 void RecordedGraph::add(
     const c10::OperatorHandle& op, const Stack& arguments, const Inference& inference,
     uint64_t signature, Stack* stack) {
-  Node node{op, {}, {}};
+  Node node{op, {}, {}, inference.resized};
   node.arguments.reserve(arguments.size());
   mix(signature);
   for (size_t i = 0; i < arguments.size(); ++i) {

@@ -4,6 +4,8 @@
 #include "calls/host_call.h"
 #include "lazy/inference.h"
 
+#include <c10/core/DefaultDtype.h>
+
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -16,6 +18,8 @@ struct Node {
   c10::OperatorHandle op;
   torch::jit::Stack arguments;
   std::vector<at::Tensor> outputs;
+  std::vector<Resized> resized;  // the user's tensors have their sizes at once, these handles not
+  c10::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
 
   void run() const;
   /// Every device tensor among the arguments and outputs, and whether the operation writes it.

@@ -2,10 +2,10 @@
 
 #include "memory/card.h"
 #include "events/events.h"
+#include "lazy/arguments.h"
 #include "lazy/inference.h"
-#include "lazy/interruption.h"
 #include "lazy/recipe_cache.h"
-#include "memory/memory_reuse.h"
+#include "lazy/unfinished_work.h"
 #include "calls/generator.h"
 #include "calls/policy.h"
 
@@ -26,6 +26,7 @@ std::atomic<bool> lazy{false};
 size_t limit = SIZE_MAX;
 
 RecordedGraph graph(1);
+UnfinishedWork unfinished;
 
 struct Capture {
   bool active = false;
@@ -55,6 +56,7 @@ auto* known_traits = new std::unordered_map<const c10::FunctionSchema*, Traits>;
 // parent's memory accounts.
 void forget() {
   new (&graph) RecordedGraph(1);
+  new (&unfinished) UnfinishedWork;
   new (&capture) Capture;
   recipes = new RecipeCache;
   known_traits = new std::unordered_map<const c10::FunctionSchema*, Traits>;
@@ -63,27 +65,6 @@ void forget() {
 
 const bool fork_handler = locks::forget_in_child(locks::Forgotten::recorded_work, &forget);
 
-/// Gives written arguments (out=) the size that they will get. False where that would lose
-/// memory that exists.
-bool resize_written(const Stack& arguments, const Inference& inference) {
-  for (size_t i = 0; i < inference.written.size(); ++i) {
-    if (inference.written[i] && has_memory(arguments[i].toTensor().storage()) &&
-        arguments[i].toTensor().storage().nbytes() > 0) {
-      return false;
-    }
-  }
-  for (size_t i = 0; i < inference.written.size(); ++i) {
-    if (const auto& geometry = inference.written[i]) {
-      const at::Tensor& tensor = arguments[i].toTensor();
-      const at::Tensor fresh =
-          pending_tensor(geometry->sizes, geometry->strides, geometry->offset, tensor.dtype());
-      auto* impl = tensor.unsafeGetTensorImpl();
-      impl->set_storage_keep_dtype(fresh.storage());
-      impl->set_sizes_and_strides(geometry->sizes, geometry->strides);
-    }
-  }
-  return true;
-}
 
 Results results_of(const c10::FunctionSchema& schema) {
   for (const auto& declared : schema.returns()) {
@@ -155,40 +136,6 @@ std::vector<Node> take_nodes() {
   return nodes;
 }
 
-void fail_outputs(c10::ArrayRef<Node> nodes, const std::string& error) {
-  const auto why = std::make_shared<const std::string>(
-      "This tensor was never computed: the graph that it belongs to failed with: " + error);
-  for (const Node& node : nodes) {
-    for (const at::Tensor& output : node.outputs) {
-      if (output.defined()) {
-        fail(output, why);
-      }
-    }
-  }
-}
-
-/// Runs the nodes in order and lets each go, so that its last readers' memory is freed.
-void run_all(std::vector<Node>& nodes) {
-  Interruption interruption;
-  const KeptMemory kept;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    try {
-      interruption.check();
-      nodes[i].run();
-    } catch (const std::exception& error) {
-      const auto* ours = dynamic_cast<const c10::Error*>(&error);
-      fail_outputs(
-          c10::ArrayRef<Node>(nodes).slice(i),
-          ours ? ours->what_without_backtrace() : error.what());
-      throw;
-    }
-    if (!capture.active) {
-      nodes[i].arguments.clear();
-      nodes[i].outputs.clear();
-    }
-  }
-}
-
 const char* refusal(Cause cause) {
   switch (cause) {
     case Cause::fallback:
@@ -203,10 +150,17 @@ const char* refusal(Cause cause) {
   }
 }
 
+/// Ends the capture for nothing. What was recorded runs at the next flush, unless in a dry run.
 void abandon_capture() {
   const Capture abandoned = std::exchange(capture, Capture{});
-  fail_outputs(abandoned.nodes, "the capture was abandoned");
-  fail_outputs(take_nodes(), "the capture was abandoned");
+  if (abandoned.dry_run) {
+    fail_results(abandoned.nodes, "the capture was abandoned");
+    fail_results(take_nodes(), "the capture was abandoned");
+  }
+}
+
+bool uses(const c10::Storage& storage) {
+  return graph.uses(storage) || unfinished.uses(storage);
 }
 
 /// Whether the tensor is the work of a dry run that has no memory to show for it yet.
@@ -241,6 +195,7 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
     HostCall(op, stack).run_on_shapes();
     return;
   }
+  move_operands(schema, *stack);
   if (traits.results == Results::host_values) {
     run_now(op, stack, Cause::host_read);
     return;
@@ -264,12 +219,14 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
     abandon_capture();
     std::rethrow_exception(inference.refusal);
   }
-  if (!inference.known || !resize_written(arguments, inference)) {
+  if (!inference.known) {
     stack->insert(stack->end(), arguments.begin(), arguments.end());
     run_now(op, stack, Cause::data_dependent_shape);
     return;
   }
+  grow_written(arguments, inference);
   graph.add(op, arguments, inference, signature.hash, stack);
+  resize_written(arguments, inference);
   if (graph.nodes.size() >= limit && !capture.active) {
     flush(Cause::step);
   }
@@ -284,38 +241,39 @@ void flush(Cause cause, const std::string& operation) {
   if (cause != Cause::step && enabled()) {
     events::notice(events::Kind::host_synchronization, operation);
   }
-  if (graph.nodes.empty()) {
+  if (graph.nodes.empty() && unfinished.size() == 0) {
     return;
   }
-  account(graph);
-  std::vector<Node> nodes = take_nodes();
-  if (!capture.dry_run) {
-    try {
-      run_all(nodes);
-    } catch (...) {
-      if (capture.active) {  // what is left would replay less than was written
-        abandon_capture();
-      }
-      throw;
-    }
+  if (!graph.nodes.empty()) {
+    account(graph);
   }
-  if (capture.active) {
-    capture.nodes.insert(
-        capture.nodes.end(), std::make_move_iterator(nodes.begin()),
-        std::make_move_iterator(nodes.end()));
+  const uint64_t number = graph.number();
+  std::vector<Node> nodes = take_nodes();
+  if (capture.dry_run) {
+    std::move(nodes.begin(), nodes.end(), std::back_inserter(capture.nodes));
+    return;
+  }
+  unfinished.add(std::move(nodes), number);
+  try {
+    unfinished.run(capture.active ? &capture.nodes : nullptr);
+  } catch (...) {
+    if (capture.active) {  // what is left would replay less than was written
+      abandon_capture();
+    }
+    throw;
   }
 }
 
 void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation) {
   const Lock lock;
-  if (graph.uses(tensor.storage())) {
+  if (uses(tensor.storage())) {
     flush(cause, operation);
   }
 }
 
 void flush_before_read(const at::Tensor& tensor, const std::string& operation) {
   const Lock lock;
-  if (capture.active || graph.uses(tensor.storage())) {
+  if (capture.active || uses(tensor.storage())) {
     flush(Cause::host_read, operation);
   } else {
     events::notice(events::Kind::host_synchronization, operation);
@@ -332,7 +290,7 @@ void flush_before_write(const at::Tensor& tensor, const std::string& operation) 
 
 size_t pending() {
   const Lock lock;
-  return graph.nodes.size();
+  return graph.nodes.size() + unfinished.size();
 }
 
 size_t compiled_graphs() {

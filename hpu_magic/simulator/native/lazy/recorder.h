@@ -37,7 +37,7 @@ bool enabled();
 /// Records the operator, or runs it at once where only running it tells its results.
 void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-/// Runs what was recorded. An operation's error surfaces here; what depends on it is lost.
+/// Runs what was recorded. An operation's error surfaces here; see UnfinishedWork.
 void flush(Cause cause, const std::string& operation = "");
 
 /// Flushes if recorded work reads or writes the storage.

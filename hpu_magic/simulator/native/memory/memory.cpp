@@ -2,6 +2,7 @@
 
 #include "memory/booking.h"
 #include "memory/card.h"
+#include "memory/failure.h"
 #include "memory/memory_reuse.h"
 
 #include <ATen/EmptyTensor.h>
@@ -105,6 +106,9 @@ void rebind(const c10::Storage& storage, StoragePtr twin, size_t booked) {
   if (old) {
     block->mark = old->mark;
     block->number = old->number;
+    if (old->twin) {
+      block->failure = old->failure;
+    }
   }
   auto* impl = storage.unsafeGetStorageImpl();
   impl->set_data_ptr_noswap({data, block, &free_block, device()});
@@ -112,8 +116,7 @@ void rebind(const c10::Storage& storage, StoragePtr twin, size_t booked) {
 }
 
 /// Gives a storage that was only recorded its memory.
-void materialize(const c10::Storage& storage, const Block& block) {
-  TORCH_CHECK(!block.failure, *block.failure);
+void materialize(const c10::Storage& storage) {
   const size_t bytes = storage.nbytes();
   c10::DataPtr memory = allocator.allocate(bytes);
   auto* fresh = memory.cast_context<Block>(&free_block);
@@ -122,8 +125,11 @@ void materialize(const c10::Storage& storage, const Block& block) {
 
 /// The CPU storage over a device storage's memory.
 StoragePtr twin_of(const c10::Storage& storage) {
-  if (Block* block = block_of(storage); block && !block->twin) {
-    materialize(storage, *block);
+  if (Block* block = block_of(storage)) {
+    TORCH_CHECK(!block->failure, *block->failure);
+    if (!block->twin) {
+      materialize(storage);
+    }
   }
   void* data = storage.mutable_data();  // a copy-on-write storage gets its own memory here
   if (Block* block = block_of(storage)) {
@@ -231,6 +237,26 @@ bool has_memory(const c10::Storage& storage) {
   return !block || block->twin;
 }
 
+void grow(const c10::Storage& storage, size_t bytes) {
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  if (bytes <= impl->nbytes()) {
+    return;
+  }
+  Block* block = block_of(storage);
+  if (!block) {
+    at::native::resize_bytes_cpu(impl, bytes);
+  } else if (block->twin) {
+    at::native::resize_bytes_cpu(block->twin.get(), bytes);
+    follow_twin(storage, *block);
+  } else {
+    impl->set_nbytes(bytes);
+  }
+}
+
+bool is_real(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.storage().device_type() == kDevice;
+}
+
 void materialize(const at::Tensor& tensor) {
   twin_of(tensor.storage());
 }
@@ -241,8 +267,7 @@ RecordMark* record_mark(const c10::Storage& storage) {
 }
 
 void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& why) {
-  Block* block = block_of(tensor.storage());
-  if (block && !block->twin) {
+  if (Block* block = block_of(tensor.storage())) {
     block->failure = why;
   }
 }
@@ -253,6 +278,18 @@ void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::s
     auto* freed = new Block{nullptr, 0, block->mark, block->number, why};
     c10::DataPtr nothing(nullptr, freed, &free_block, device());
     storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(nothing));
+  }
+}
+
+std::shared_ptr<const std::string> failure_of(const c10::Storage& storage) {
+  const Block* block = block_of(storage);
+  return block ? block->failure : nullptr;
+}
+
+void promise_overwritten(const at::Tensor& tensor) {
+  if (failure_of(tensor.storage()) && tensor.is_non_overlapping_and_dense() &&
+      tensor.nbytes() == tensor.storage().nbytes()) {
+    promise(tensor.storage());
   }
 }
 
@@ -301,13 +338,24 @@ at::Tensor adopt(const at::Tensor& result) {
       c10::Storage(make_storage(bytes, wrap(std::move(twin)), &allocator)), result);
 }
 
-void write_back(const at::Tensor& tensor, const at::Tensor& view) {
+at::Tensor with_sizes(
+    const at::Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  at::Tensor resized = with_geometry_of(tensor.storage(), tensor);
+  resized.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return resized;
+}
+
+void follow_kernel(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   if (Block* block = block_of(storage);
       block && block->twin &&
       (block->twin->data() != storage.data() || block->twin->nbytes() != block->bytes)) {
     follow_twin(storage, *block);
   }
+}
+
+void write_back(const at::Tensor& tensor, const at::Tensor& view) {
+  follow_kernel(tensor);
   if (tensor.sizes() != view.sizes() || tensor.strides() != view.strides()) {
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides());
   }

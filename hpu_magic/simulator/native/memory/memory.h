@@ -37,6 +37,13 @@ at::Tensor adopt(const at::Tensor& result);
 /// A device tensor over `storage` (a device storage) with the geometry of `like`.
 at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like);
 
+/// A tensor over the same storage, at the same offset, with other sizes.
+at::Tensor with_sizes(
+    const at::Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef strides);
+
+/// Makes a tensor's storage follow a kernel that gave its CPU view more memory.
+void follow_kernel(const at::Tensor& tensor);
+
 /// Carries what a kernel changed of `view` besides values (its size, its lazy bits) over to the
 /// device tensor behind it.
 void write_back(const at::Tensor& tensor, const at::Tensor& view);
@@ -54,20 +61,27 @@ at::Tensor pending_tensor(
     c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset, caffe2::TypeMeta dtype);
 bool has_memory(const c10::Storage& storage);
 
+/// Makes room for that many bytes in a storage, whose first bytes stay. What is recorded goes on
+/// to use it.
+void grow(const c10::Storage& storage, size_t bytes);
+
 /// Storages without memory are numbered in the order in which they are made; 0 for all others.
 uint64_t number_of(const c10::Storage& storage);
 uint64_t last_number();
+
+/// Whether a tensor said to be on the device is: fake and functional ones are not.
+bool is_real(const at::Tensor& tensor);
 
 /// Gives the tensor's storage its memory, unless it has some.
 void materialize(const at::Tensor& tensor);
 RecordMark* record_mark(const c10::Storage& storage);
 
-/// Makes every later use of a tensor without memory raise `why`.
+/// Makes every later use of a tensor's storage raise `why`.
 void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& why);
 
 /// Frees a storage's memory; until it is written again, every use of it raises `why`.
 void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::string>& why);
-/// Lets a storage without memory be written again.
+/// Lets a storage be written again.
 void promise(const c10::Storage& storage);
 
 /// Puts a CPU result into a device tensor that was promised for it: a tensor without memory takes

@@ -5,6 +5,7 @@
 // operators whose results are new storages or their own written arguments.
 #pragma once
 
+#include "calls/kernels_only.h"
 #include "operators/fallback.h"
 #include "memory/memory_reuse.h"
 #include "lazy/recorder.h"
@@ -108,7 +109,7 @@ struct Kernel<Op, Result(Arguments...)> {
   static Result run(std::index_sequence<I...>, Arguments&... arguments) {
     auto host = std::tuple<decltype(to_host(std::declval<Arguments&>(), 0))...>(
         to_host(arguments, I)...);
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const BelowAutograd below_autograd;
     const MemoryOf<Op> memory(arguments...);
     if constexpr (std::is_lvalue_reference_v<Result>) {
       Op::redispatch(kHost, std::get<I>(host)...);

@@ -1,6 +1,7 @@
 // Operators that make, view, resize, fill and copy device storages.
 #include "calls/dtypes.h"
 #include "events/events.h"
+#include "memory/failure.h"
 #include "operators/kernel.h"
 #include "threads/backward_thread.h"
 
@@ -90,12 +91,33 @@ at::Tensor efficient_zero_tensor(
       c10::dtype_or_default(dtype), std::nullopt));
 }
 
+/// PyTorch resizes a storage by giving it other memory, past what lazy mode knows of it: makes
+/// room before, so that nothing is left to resize.
+void make_room(
+    const c10::Storage& storage, int64_t offset, c10::IntArrayRef size,
+    at::OptionalIntArrayRef stride, size_t itemsize) {
+  if (recorder::enabled() && c10::multiply_integers(size) > 0) {
+    grow(
+        storage,
+        stride ? at::detail::computeStorageNbytes(size, *stride, itemsize, offset)
+               : at::detail::computeStorageNbytesContiguous(size, itemsize, offset));
+  }
+}
+
 const at::Tensor& resize(
     const at::Tensor& self, c10::SymIntArrayRef size,
     std::optional<at::MemoryFormat> memory_format) {
   const recorder::Lock lock;
-  recorder::flush_users_of(self, recorder::Cause::host_read, "aten::resize_");
-  return at::native::resize_(self, C10_AS_INTARRAYREF_SLOW(size), memory_format);
+  const c10::IntArrayRef wanted = C10_AS_INTARRAYREF_SLOW(size);
+  const auto before = static_cast<int64_t>(self.storage().nbytes());
+  make_room(
+      self.storage(), self.storage_offset(), wanted, std::nullopt, self.dtype().itemsize());
+  at::native::resize_(self, wanted, memory_format);
+  if (recorder::enabled() && at::globalContext().deterministicAlgorithms() &&
+      at::globalContext().deterministicFillUninitializedMemory()) {
+    at::native::fill_resize_deterministic_(self, before);
+  }
+  return self;
 }
 
 at::Tensor& set_storage_and_geometry(
@@ -105,12 +127,13 @@ at::Tensor& set_storage_and_geometry(
       source.device_type() == kDevice, "Attempted to set the storage of a tensor on device \"",
       self.device(), "\" to a storage on different device \"", source.device(), "\".");
   auto* impl = self.unsafeGetTensorImpl();
+  const c10::IntArrayRef wanted = C10_AS_INTARRAYREF_SLOW(size);
+  const auto strides = stride.empty() ? at::OptionalIntArrayRef()
+                                      : at::OptionalIntArrayRef(C10_AS_INTARRAYREF_SLOW(stride));
+  make_room(source, offset.expect_int(), wanted, strides, self.dtype().itemsize());
   impl->set_storage_keep_dtype(std::move(source));
   impl->set_storage_offset(offset.expect_int());
-  at::native::resize_impl_cpu_(
-      impl, C10_AS_INTARRAYREF_SLOW(size),
-      stride.empty() ? at::OptionalIntArrayRef()
-                     : at::OptionalIntArrayRef(C10_AS_INTARRAYREF_SLOW(stride)));
+  at::native::resize_impl_cpu_(impl, wanted, strides);
   return self;
 }
 
@@ -135,6 +158,9 @@ at::Tensor& set_empty(at::Tensor& self) {
 /// Copies between devices and within the device; the caller has broadcast `source`.
 void copy_values(const at::Tensor& source, at::Tensor destination) {
   const at::Tensor from = on_device(source) ? host_view(source) : source;
+  if (on_device(destination)) {
+    promise_overwritten(destination);
+  }
   const at::Tensor to = on_device(destination) ? host_view(destination) : destination;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (to.scalar_type() == at::kFloat8_e4m3fn && on_device(destination)) {

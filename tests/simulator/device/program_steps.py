@@ -1,0 +1,410 @@
+"""What a random program may do: operations on the tensors that live, chosen by whole numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import torch
+
+MOST_LIVE = 9
+MOST_ELEMENTS = 200
+
+
+class Skip(Exception):
+    """A step that says nothing: what it would compute is not defined, or too large."""
+
+
+class State:
+    """The tensors of a running program."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.live = tensors
+        self.device = tensors[0].device.type
+
+    def __getitem__(self, choice: int) -> torch.Tensor:
+        return self.live[choice % len(self.live)]
+
+    def add(self, tensor: torch.Tensor) -> None:
+        if tensor.numel() > MOST_ELEMENTS:
+            raise Skip
+        self.live.append(tensor)
+        if len(self.live) > MOST_LIVE:
+            del self.live[3]
+
+
+def share(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() != 0
+
+
+def like(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Make b fit a: its own values at a's size."""
+    flat = b.reshape(-1)
+    if flat.numel() == 0:
+        return torch.ones_like(a)
+    repeats = -(-max(a.numel(), 1) // flat.numel())
+    return flat.repeat(repeats)[: a.numel()].reshape(a.shape)
+
+
+def small(t: torch.Tensor) -> torch.Tensor:
+    """Keep values exact: small multiples of a quarter."""
+    return t.clamp(-8, 8) if t.is_floating_point() or t.dtype == torch.int32 else t
+
+
+def dim_of(t: torch.Tensor, choice: int) -> int:
+    if t.dim() == 0:
+        raise Skip
+    return choice % t.dim()
+
+
+# Results of their own.
+def add(s, i, j, k):
+    s.add(small(s[i] + like(s[i], s[j])))
+
+
+def sub(s, i, j, k):
+    s.add(small(torch.sub(s[i], like(s[i], s[j]), alpha=2)))
+
+
+def scale(s, i, j, k):
+    s.add(s[i] * 0.5)
+
+
+def divide_whole(s, i, j, k):
+    whole = s[i].to(torch.int32)
+    s.add((whole / 2) if k % 2 else torch.true_divide(whole, torch.full_like(whole, 4)))
+
+
+def broadcast_add(s, i, j, k):
+    s.add(small(s[i] + s[j]))
+
+
+def cat(s, i, j, k):
+    s.add(torch.cat([s[i].reshape(-1), s[j].reshape(-1)[: k % 5]]))
+
+
+def stack(s, i, j, k):
+    s.add(torch.stack([s[i], like(s[i], s[j])], k % (s[i].dim() + 1)))
+
+
+def where(s, i, j, k):
+    s.add(torch.where(s[i] > 0, s[i], like(s[i], s[j])))
+
+
+def total(s, i, j, k):
+    s.add(small(s[i].sum(dim_of(s[i], j), keepdim=k % 2 == 0)))
+
+
+def clone(s, i, j, k):
+    s.add(s[i].clone(memory_format=torch.contiguous_format if k % 2 else torch.preserve_format))
+
+
+def cast(s, i, j, k):
+    s.add(s[i].to([torch.float32, torch.int32, torch.bfloat16, torch.bool][k % 4]))
+
+
+def ones(s, i, j, k):
+    s.add(torch.ones(j % 4, k % 4, device=s.device))
+
+
+def arange(s, i, j, k):
+    s.add(
+        torch.arange(j % 7, device=s.device)
+        if k % 2
+        else torch.arange(0, j % 4, 0.5, device=s.device)
+    )
+
+
+def index(s, i, j, k):
+    if s[i].dim() == 0 or s[i].shape[0] == 0:
+        raise Skip
+    rows = torch.tensor([j % s[i].shape[0], k % s[i].shape[0]], device=s.device)
+    s.add(s[i][rows])
+
+
+def cpu_operand(s, i, j, k):
+    lazy = os.environ.get("PT_HPU_LAZY_MODE") == "1"
+    other = torch.full(s[i].shape, float(k % 3), device="cpu" if lazy else s.device)
+    s.add(small(s[i] + other))  # eager mode refuses it
+
+
+def masked(s, i, j, k):
+    s.add(s[i][s[i] > k % 3 - 1])
+
+
+def nonzero(s, i, j, k):
+    s.add(torch.nonzero(s[i]))
+
+
+# Views.
+def cut(s, i, j, k):
+    d = dim_of(s[i], j)
+    size = s[i].shape[d]
+    start = k % (size + 1)
+    s.add(s[i].narrow(d, start, min(j % 4, size - start)))
+
+
+def every_other(s, i, j, k):
+    dim_of(s[i], j)
+    s.add(s[i][k % 2 :: 2])
+
+
+def transpose(s, i, j, k):
+    s.add(s[i].transpose(dim_of(s[i], j), dim_of(s[i], k)))
+
+
+def flat(s, i, j, k):
+    s.add(s[i].view(-1))
+
+
+def reshape(s, i, j, k):
+    s.add(s[i].reshape(2, -1) if k % 2 else s[i].unsqueeze(dim_of(s[i], j)))
+
+
+def select(s, i, j, k):
+    d = dim_of(s[i], j)
+    if s[i].shape[d] == 0:
+        raise Skip
+    s.add(s[i].select(d, k % s[i].shape[d]))
+
+
+def expand(s, i, j, k):
+    s.add(s[i].expand(2, *s[i].shape))
+
+
+def bytes_as(s, i, j, k):
+    if s[i].dtype == torch.bfloat16:
+        s.add(s[i].view(torch.int16))
+    else:
+        s.add(s[i].view(torch.int32 if s[i].dtype == torch.float32 else torch.uint8))
+
+
+def restride(s, i, j, k):
+    t = s[i].reshape(-1)
+    rows = 1 + j % 3
+    if t.numel() < rows:
+        raise Skip
+    s.add(t.as_strided((rows, t.numel() // rows), (1, rows), t.storage_offset()))
+
+
+# Written in place.
+def add_(s, i, j, k):
+    s[i].add_(like(s[i], s[j]).to(s[i].dtype))
+    s[i].clamp_(-8, 8) if s[i].dtype != torch.bool else None
+
+
+def add_part(s, i, j, k):
+    dim_of(s[i], j)
+    part = s[i][k % 2 :]
+    part.copy_(like(part, s[i][: part.shape[0]].clone()))
+
+
+def fill_(s, i, j, k):
+    s[i].fill_(k % 5 - 2)
+
+
+def zero_part(s, i, j, k):
+    dim_of(s[i], j)
+    s[i][:: 1 + k % 3].zero_()
+
+
+def copy_(s, i, j, k):
+    s[i].copy_(s[j])
+
+
+def copy_from_host(s, i, j, k):
+    s[i].copy_(torch.full(s[i].shape, float(k % 4)))
+
+
+def masked_fill_(s, i, j, k):
+    s[i].masked_fill_(s[i] > 1, k % 3)
+
+
+def index_put_(s, i, j, k):
+    if s[i].dim() == 0 or s[i].shape[0] == 0:
+        raise Skip
+    s[i][torch.tensor([j % s[i].shape[0]], device=s.device)] = k % 3
+
+
+def relu_(s, i, j, k):
+    torch.relu_(s[i])
+
+
+def transpose_(s, i, j, k):
+    s[i].transpose_(dim_of(s[i], j), dim_of(s[i], k))
+
+
+def unsqueeze_(s, i, j, k):
+    if s[i].dim() > 3:
+        raise Skip
+    s[i].unsqueeze_(k % (s[i].dim() + 1)) if j % 2 else s[i].squeeze_()
+
+
+# Other sizes and storages for the same tensor.
+def resize_(s, i, j, k):
+    shape = [(j % 5,), (j % 4, k % 4), (2, j % 3, k % 3), (j % 12 + 1,)][k % 4]
+    t = s[i]
+    held = t.untyped_storage().nbytes() // t.element_size() if s.device == "cpu" else 0
+    t.resize_(shape)
+    # What lay past the storage's end has no values: give it some.
+    whole = t.as_strided((t.numel(),), (1,), t.storage_offset())
+    whole[len(whole) // 2 :].fill_(k % 3)
+    if s.device == "cpu" and t.storage_offset() + len(whole) // 2 > held:
+        raise Skip
+
+
+def set_(s, i, j, k):
+    s[i].set_(s[j].clone() if k % 2 else s[j])
+
+
+def set_storage(s, i, j, k):
+    size = s[j].numel()
+    if s[i].dtype != s[j].dtype or not s[j].is_contiguous():
+        raise Skip
+    s[i].set_(s[j].untyped_storage(), s[j].storage_offset(), (max(size - k % 2, 0),))
+
+
+def data(s, i, j, k):
+    s[i].data = s[j]
+
+
+# Results written into tensors that exist, at their size or another.
+def target(s, choice, result_of, *operands):
+    """A tensor to write into, of one of many kinds."""
+    kind, chosen = choice % 6, s[choice // 6]
+    if kind == 0:
+        out = torch.empty(0, dtype=chosen.dtype, device=s.device)
+    elif kind in (1, 2):
+        flat = chosen.view(-1)
+        at = (choice // 6) % (flat.numel() + 1)
+        out = flat[at:at]
+    elif kind == 3:
+        out = chosen.t() if chosen.dim() == 2 else chosen
+    else:
+        out = chosen
+    if s.device == "cpu" and out.numel() >= 0:
+        # Where a result overlaps an operand otherwise than as a whole, what comes of it is luck.
+        result = result_of()
+        results = result if isinstance(result, tuple) else (result,)
+        for operand in operands:
+            if share(operand, out) and not (
+                operand.shape == out.shape == results[0].shape
+                and operand.stride() == out.stride()
+                and operand.storage_offset() == out.storage_offset()
+            ):
+                raise Skip
+    return out
+
+
+def out_of(compute):
+    """A step that writes what `compute(s, i, j, out)` gives into a chosen tensor."""
+
+    def step(s, i, j, k):
+        out = target(s, k, lambda: compute(s, i, j, {}), s[i], s[j])
+        compute(s, i, j, {"out": out})
+        if s.device == "cpu" and out.numel() > MOST_ELEMENTS:
+            raise Skip
+        s.add(out)
+
+    return step
+
+
+def pair_out_of(compute):
+    """The same for two results, values and their places."""
+
+    def step(s, i, j, k):
+        values = target(s, k, lambda: compute(s, i, j, {}), s[i])
+        places = torch.empty(k % 3, dtype=torch.int64, device=s.device)
+        compute(s, i, j, {"out": (values, places)})
+        s.add(values)
+        s.add(places)
+
+    return step
+
+
+STEPS: dict[str, Callable[..., object]] = {
+    step.__name__: step
+    for step in [
+        *(add, sub, scale, divide_whole, broadcast_add, cat, stack, where, total, clone, cast),
+        *(ones, arange, index, cpu_operand, masked, nonzero),
+        *(cut, every_other, transpose, flat, reshape, select, expand, bytes_as, restride),
+        *(add_, add_part, fill_, zero_part, copy_, copy_from_host, masked_fill_, index_put_, relu_),
+        *(transpose_, unsqueeze_, resize_, set_, set_storage, data),
+    ]
+}
+STEPS |= {
+    "add_out": out_of(lambda s, i, j, out: torch.add(s[i], like(s[i], s[j]), **out)),
+    "broadcast_out": out_of(lambda s, i, j, out: torch.maximum(s[i], s[j], **out)),
+    "mul_out": out_of(lambda s, i, j, out: torch.mul(s[i], torch.ones_like(s[i]), **out)),
+    "cat_out": out_of(
+        lambda s, i, j, out: torch.cat([s[i].reshape(-1), s[j].reshape(-1)[:3]], **out)
+    ),
+    "stack_out": out_of(lambda s, i, j, out: torch.stack([s[i], like(s[i], s[j])], **out)),
+    "sum_out": out_of(lambda s, i, j, out: torch.sum(s[i], dim_of(s[i], j), **out)),
+    "amax_out": out_of(lambda s, i, j, out: torch.amax(s[i], dim_of(s[i], j), **out)),
+    "argmax_out": out_of(lambda s, i, j, out: torch.argmax(s[i], dim_of(s[i], j), **out)),
+    "clamp_out": out_of(lambda s, i, j, out: torch.clamp(s[i], -1, 1, **out)),
+    "neg_out": out_of(lambda s, i, j, out: torch.neg(s[i], **out)),
+    "abs_out": out_of(lambda s, i, j, out: torch.abs(s[i], **out)),
+    "eq_out": out_of(lambda s, i, j, out: torch.eq(s[i], 0, **out)),
+    "where_out": out_of(lambda s, i, j, out: torch.where(s[i] > 0, s[i], like(s[i], s[j]), **out)),
+    "arange_out": out_of(lambda s, i, j, out: torch.arange(j % 6, **(out or {"device": s.device}))),
+    "index_select_out": out_of(
+        lambda s, i, j, out: torch.index_select(
+            s[i], 0, torch.zeros(j % 3, dtype=torch.int64, device=s.device), **out
+        )
+    ),
+    "gather_out": out_of(
+        lambda s, i, j, out: torch.gather(
+            s[i], 0, torch.zeros(s[i].shape, dtype=torch.int64, device=s.device), **out
+        )
+    ),
+    "matmul_out": out_of(lambda s, i, j, out: torch.matmul(s[i], s[i].mT.clamp(0, 1), **out)),
+    "max_out": pair_out_of(lambda s, i, j, out: torch.max(s[i], dim_of(s[i], j), **out)),
+    "sort_out": pair_out_of(
+        lambda s, i, j, out: torch.sort(s[i], stable=True, dim=dim_of(s[i], j), **out)
+    ),
+    "cummin_out": pair_out_of(lambda s, i, j, out: torch.cummin(s[i], dim_of(s[i], j), **out)),
+}
+
+
+def default_dtype(s, i, j, k):
+    torch.set_default_dtype([torch.float32, torch.bfloat16, torch.float64][k % 3])
+
+
+def item(s, i, j, k):
+    return s[i].reshape(-1)[0].item() if s[i].numel() else None
+
+
+def tolist(s, i, j, k):
+    return s[i].tolist()
+
+
+def to_host(s, i, j, k):
+    return s[i].cpu().tolist()
+
+
+def storage_size(s, i, j, k):
+    return s[i].untyped_storage().nbytes()
+
+
+def drop(s, i, j, k):
+    if len(s.live) < 5:
+        raise Skip
+    del s.live[3 + i % (len(s.live) - 3)]
+
+
+def mark_step(s, i, j, k):
+    if s.device == "hpu":
+        from habana_frameworks.torch import core as htcore
+
+        htcore.mark_step()
+
+
+READS = {"item", "tolist", "to_host", "storage_size"}
+STEPS |= {
+    step.__name__: step
+    for step in (default_dtype, item, tolist, to_host, storage_size, drop, mark_step)
+}
+# The rest wants values on the host, or writes them from there.
+CAPTURABLE = sorted(set(STEPS) - READS - {"masked", "nonzero", "copy_from_host", "set_storage"})

@@ -1,0 +1,209 @@
+"""Random programs on the device and on the CPU: the same values and geometries after every step.
+
+A program is a list of steps, an operation with whole numbers that choose its operands, so that one
+seed always makes the same. It is made on the CPU, where steps that PyTorch refuses are left out.
+
+    python tests/simulator/device/random_programs.py --count 1000 --first 0
+
+runs the programs of a range of seeds in the mode of the process (``PT_HPU_LAZY_MODE``), in lazy
+mode captured and replayed as well, and says how to run one that fails alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+
+os.environ.setdefault("HPU_MAGIC_CHECK_GEOMETRY", "1")
+
+import torch
+from program_steps import CAPTURABLE, READS, STEPS, Skip, State
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch import hpu  # noqa: E402
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+
+Step = tuple[str, int, int, int]
+LONGEST = 18
+REFUSALS = (RuntimeError, IndexError, TypeError, ValueError, Skip)
+
+
+class Mismatch(AssertionError):
+    """The device and the CPU differ."""
+
+
+def inputs(device: str, scale: float = 1.0) -> list[torch.Tensor]:
+    """Three tensors with exact values, so that no order of additions shows."""
+    values = torch.arange(24, dtype=torch.float32).remainder(7).sub(3) * 0.5 * scale
+    whole = torch.arange(-3, 9, dtype=torch.int32)
+    return [
+        values.view(4, 6).to(device),
+        values[:8].clone().to(device),
+        whole.view(3, 4).to(device),
+    ]
+
+
+@contextlib.contextmanager
+def default_dtype_restored() -> Iterator[None]:
+    dtype = torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+def take(state: State, step: Step) -> object:
+    name, *choices = step
+    return STEPS[name](state, *choices)
+
+
+def make(seed: int, *, captured: bool = False) -> list[Step]:
+    """Return the program of a seed: steps that the CPU takes."""
+    chance = random.Random(seed)
+    names = sorted(CAPTURABLE if captured else STEPS)
+    program: list[Step] = []
+    with default_dtype_restored():
+        state = State(inputs("cpu"))
+        for _ in range(chance.randint(1, LONGEST)):
+            step = (chance.choice(names), *(chance.randrange(1000) for _ in range(3)))
+            try:
+                take(state, step)
+            except REFUSALS:  # perhaps in the middle of a change
+                state = replayed(program)
+                continue
+            program.append(step)
+    return program
+
+
+def replayed(program: list[Step]) -> State:
+    torch.set_default_dtype(torch.float32)
+    state = State(inputs("cpu"))
+    for step in program:
+        take(state, step)
+    return state
+
+
+def geometry(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+
+
+def check_geometries(actual: State, expected: State, where: str) -> None:
+    on_hpu, on_cpu = ([geometry(t) for t in state.live] for state in (actual, expected))
+    if on_hpu != on_cpu:
+        raise Mismatch(f"geometries differ {where}:\n  hpu {on_hpu}\n  cpu {on_cpu}")
+
+
+def check_values(actual: State, expected: State, where: str) -> None:
+    check_geometries(actual, expected, where)
+    for number, (on_hpu, on_cpu) in enumerate(zip(actual.live, expected.live, strict=True)):
+        copied = on_hpu.detach().cpu()
+        if not torch.allclose(copied.double(), on_cpu.double(), rtol=0, atol=0, equal_nan=True):
+            raise Mismatch(f"tensor {number} differs {where}:\n  hpu {copied}\n  cpu {on_cpu}")
+
+
+def run(program: list[Step]) -> None:
+    """Take every step on both, and compare what is read, all geometries and the last values."""
+    with default_dtype_restored():
+        expected = State(inputs("cpu"))
+        results = [take(expected, step) for step in program]
+    with default_dtype_restored():
+        actual, beside = State(inputs("hpu")), State(inputs("cpu"))
+        for step, result in zip(program, results, strict=True):
+            read = take(actual, step)
+            take(beside, step)
+            check_geometries(actual, beside, f"after {step}")
+            if step[0] in READS and repr(read) != repr(result):
+                raise Mismatch(f"{step} read {read} and not {result}")
+    check_values(actual, expected, "at the end")
+
+
+def run_captured(program: list[Step]) -> None:
+    """Capture the program, replay it with other inputs, and compare each time."""
+
+    def work(static: list[torch.Tensor]) -> State:
+        with default_dtype_restored():
+            state = State([tensor.clone() for tensor in static])
+            for step in program:
+                take(state, step)
+        return state
+
+    static = inputs("hpu")
+    graph = hpu.HPUGraph()
+    with hpu.graph(graph):
+        captured = work(static)
+    for scale in (1.0, -0.5, 2.0):
+        for tensor, value in zip(static, inputs("cpu", scale), strict=True):
+            tensor.copy_(value)
+        graph.replay()
+        check_values(captured, work(inputs("cpu", scale)), f"after a replay with inputs * {scale}")
+
+
+def shortened(program: list[Step], test: Callable[[list[Step]], None]) -> list[Step]:
+    """Leave out what the failure does not need."""
+    for i in reversed(range(len(program))):
+        without = program[:i] + program[i + 1 :]
+        try:
+            with default_dtype_restored():
+                replayed(without)
+        except REFUSALS:
+            continue
+        try:
+            test(without)
+        except Exception:  # noqa: BLE001  (whatever fails, fails)
+            program = without
+    return program
+
+
+def test_seed(seed: int) -> None:
+    """Run the programs of a seed; raise for one that fails, cut to what it needs."""
+    for captured, test in [(False, run), (True, run_captured)][: 2 if is_lazy() else 1]:
+        program = make(seed, captured=captured)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                test(program)
+        except Exception as error:
+            short = shortened(program, test)
+            mode = f"{'captured' if captured else 'run'} in {'lazy' if is_lazy() else 'eager'} mode"
+            raise Mismatch(
+                f"{error}\nseed {seed}, {mode}: {short}\nagain: make fuzz COUNT=1 FIRST={seed}"
+            ) from error
+
+
+test_seed.__test__ = False  # type: ignore[attr-defined]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    failed, began = 0, time.monotonic()
+    for seed in range(chosen.first, chosen.first + chosen.count):
+        try:
+            test_seed(seed)
+        except Mismatch as error:
+            failed += 1
+            print(f"FAILED {error}\n", flush=True)
+            if failed == 20:
+                break
+    mode = "lazy mode and captured" if is_lazy() else "eager mode"
+    print(
+        f"{seed + 1 - chosen.first} programs from seed {chosen.first} in {mode}: {failed} failed, "
+        f"{time.monotonic() - began:.0f} s"
+    )
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

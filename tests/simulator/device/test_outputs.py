@@ -1,0 +1,173 @@
+"""Results written into tensors that exist, at any size, and what else views their storage."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch import core as htcore  # noqa: E402
+from habana_frameworks.torch import hpu  # noqa: E402
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+
+# What is written into: of a base of twelve numbers.
+TARGETS = {
+    "empty": lambda base: base.new_empty(0),
+    "nothing_of_the_start": lambda base: base[0:0],
+    "nothing_with_an_offset": lambda base: base[4:4],
+    "nothing_of_the_end": lambda base: base[12:12],
+    "smaller": lambda base: base[3:5],
+    "larger": lambda base: base,
+    "strided": lambda base: base[1::2],
+    "transposed": lambda base: base.view(3, 4).t(),
+}
+# What is written, of a tensor of 2 x 3 numbers.
+RESULTS = {
+    "add": lambda x, out: torch.add(x, 1, out=out),
+    "cat": lambda x, out: torch.cat([x, x * 2], out=out),
+    "stack": lambda x, out: torch.stack([x, x], out=out),
+    "sum": lambda x, out: torch.sum(x, 1, out=out),
+    "matmul": lambda x, out: torch.matmul(x, x.t(), out=out),
+    "where": lambda x, out: torch.where(x > 1, x, -x, out=out),
+    "arange": lambda x, out: torch.arange(5, out=out),
+    "linspace": lambda x, out: torch.linspace(0, 1, 5, out=out),
+    "clamp": lambda x, out: torch.clamp(x, 1, 3, out=out),
+    "index_select": lambda x, out: torch.index_select(
+        x, 0, torch.tensor([1, 0, 1], device=x.device), out=out
+    ),
+    "masked_select": lambda x, out: torch.masked_select(x, x > 1, out=out),
+}
+PAIRS = {
+    "max": lambda x, out: torch.max(x, 1, out=out),
+    "topk": lambda x, out: torch.topk(x, 2, out=out),
+    "sort": lambda x, out: torch.sort(x, 1, descending=True, out=out),
+    "cummax": lambda x, out: torch.cummax(x, 0, out=out),
+    "kthvalue": lambda x, out: torch.kthvalue(x, 1, out=out),
+}
+pytestmark = pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+
+
+def geometry(tensor):
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+
+
+def same(actual, expected):
+    for on_hpu, on_cpu in zip(actual, expected, strict=True):
+        assert geometry(on_hpu) == geometry(on_cpu)
+    for on_hpu, on_cpu in zip(actual, expected, strict=True):
+        torch.testing.assert_close(on_hpu.cpu(), on_cpu, equal_nan=True)
+
+
+def write(device, result, target, pending=False):
+    x = torch.tensor([[0.0, 1.0, 2.0], [5.0, 4.0, 3.0]]).to(device)
+    base = torch.arange(12.0).to(device)
+    if pending:
+        base = base + 0  # in lazy mode, without memory
+    other = base[2:8]
+    out = target(base)
+    returned = result(x, out)
+    assert returned is out
+    return [base, other, out, out + 1, base * 2]
+
+
+@pytest.mark.parametrize("pending", [False, True], ids=["with_memory", "recorded"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("result", RESULTS)
+def test_a_result_is_written_where_the_cpu_writes_it(result, target, pending):
+    expected = write("cpu", RESULTS[result], TARGETS[target])
+    same(write("hpu", RESULTS[result], TARGETS[target], pending), expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("result", PAIRS)
+def test_two_results_are_written_where_the_cpu_writes_them(result, target):
+    def both(device):
+        x = torch.tensor([[0.0, 1.0, 2.0], [5.0, 4.0, 3.0]]).to(device)
+        base, places = torch.arange(12.0).to(device), torch.zeros(7, dtype=torch.long).to(device)
+        out = TARGETS[target](base), places[5:5]
+        PAIRS[result](x, out)
+        return [base, places, *out]
+
+    same(both("hpu"), both("cpu"))
+
+
+def test_decompositions_are_written_where_the_cpu_writes_them():
+    def results(device):
+        matrix = torch.tensor([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]]).to(device)
+        base = torch.zeros(20).to(device)
+        sign, logarithm = base[2:2], base[9:9]
+        torch.linalg.slogdet(matrix, out=(sign, logarithm))
+        factor = base[4:4]
+        torch.linalg.cholesky(matrix, out=factor)
+        return [base, sign, logarithm, factor]
+
+    same(results("hpu"), results("cpu"))
+
+
+def test_an_operand_may_become_its_own_result():
+    def doubled(device):
+        x = torch.arange(3.0).to(device) + 1
+        torch.add(x, x, out=x)
+        return [x]
+
+    same(doubled("hpu"), doubled("cpu"))
+
+
+def test_resizing_and_setting_storages_keeps_what_was_written():
+    def resized(device):
+        x = torch.arange(4.0).to(device) * 2
+        view = x[1:3]
+        x.resize_(2, 3)
+        x[1, 1:].fill_(7)
+        view.add_(1)
+        y = torch.zeros(2).to(device) + 1
+        z = torch.empty(0).to(device).set_(y)
+        y.resize_(5)[2:].zero_()
+        z.mul_(3)
+        return [x, view, y, z]
+
+    same(resized("hpu"), resized("cpu"))
+
+
+def test_a_larger_storage_keeps_a_failure_to_fit_from_others():
+    # A view past the end of what a storage held, as fftfreq makes one.
+    for n in (5, 6, 1):
+        torch.testing.assert_close(
+            torch.fft.fftfreq(n, device="hpu").cpu(), torch.fft.fftfreq(n), rtol=0, atol=0
+        )
+
+
+@pytest.mark.skipif(not is_lazy(), reason="HPU Graphs are for lazy mode")
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("result", sorted(set(RESULTS) - {"masked_select"}))
+def test_a_captured_result_is_written_again_by_each_replay(result, target):
+    def work(x, base):
+        base = base + 0
+        out = TARGETS[target](base)
+        RESULTS[result](x, out)
+        return [base, out, out + 1]
+
+    static = [torch.ones(2, 3, device="hpu"), torch.ones(12, device="hpu")]
+    graph = hpu.HPUGraph()
+    with hpu.graph(graph):
+        captured = work(*static)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        fresh = [torch.randn(2, 3), torch.randn(12)]
+        for tensor, value in zip(static, fresh, strict=True):
+            tensor.copy_(value)
+        graph.replay()
+        same(captured, work(*fresh))
+
+
+@pytest.mark.skipif(not is_lazy(), reason="eager mode books when it writes")
+def test_a_recorded_storage_that_grows_is_booked_once():
+    htcore.mark_step()
+    before = torch.hpu.memory_allocated()
+    out = torch.empty(4, device="hpu")
+    torch.arange(256.0, device="hpu", out=out)
+    htcore.mark_step()
+    assert torch.hpu.memory_allocated() - before == 1024
+    del out
+    assert torch.hpu.memory_allocated() == before
