@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any, Literal, get_args
 
 import torch
-from hpu_magic.simulator import engine
+from hpu_magic.simulator.engine import cache
 from torch.utils._python_dispatch import _disable_current_modes
 
 Form = Literal["linear", "plain", "left transposed"]
@@ -71,7 +71,7 @@ def _processor() -> str:
 def _read(key: str) -> dict[Form, float] | None:
     """Return what was measured before; None where nothing was, or not by this code."""
     try:
-        known = json.loads((engine.cache_directory() / FILE).read_text())
+        known = json.loads((cache.user_directory() / FILE).read_text())
         ratios = known[key]
         return {form: float(ratios[form]) for form in get_args(Form)}
     except (OSError, ValueError, KeyError, TypeError):
@@ -89,8 +89,8 @@ def _measure_and_write(key: str) -> dict[Form, float]:
 
 def _write(key: str, ratios: dict[Form, float]) -> None:
     """Add an entry; of two processes that add one at once, one may have to measure again."""
-    directory = engine.cache_directory()
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = cache.user_directory()
+    cache.make_private(directory)
     try:
         known = json.loads((directory / FILE).read_text())
     except (OSError, ValueError):
