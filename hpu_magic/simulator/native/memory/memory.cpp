@@ -246,6 +246,7 @@ void grow(const c10::Storage& storage, size_t bytes) {
   if (!block) {
     at::native::resize_bytes_cpu(impl, bytes);
   } else if (block->twin) {
+    check_room(bytes - impl->nbytes());
     at::native::resize_bytes_cpu(block->twin.get(), bytes);
     follow_twin(storage, *block);
   } else {
