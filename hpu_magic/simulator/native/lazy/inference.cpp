@@ -278,6 +278,18 @@ std::pair<bool, int64_t> layouts(const Stack& arguments) {
   return {plain, elements};
 }
 
+/// How many elements a call promises to write.
+int64_t promised_elements(const Inference& inference) {
+  int64_t elements = 0;
+  for (const Geometry& result : inference.results) {
+    elements += c10::multiply_integers(result.sizes);
+  }
+  for (const Resized& output : inference.resized) {
+    elements += c10::multiply_integers(output.geometry.sizes);
+  }
+  return elements;
+}
+
 /// Where operands are not plainly contiguous or an output gets another size, meta kernels often
 /// choose other strides than the CPU's, which then tell themselves if they take no time.
 Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
@@ -286,7 +298,8 @@ Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
   }
   Inference inference = infer_by_trial(op, arguments, c10::kMeta);
   const auto [plain, elements] = layouts(arguments);
-  if ((plain && inference.resized.empty()) || elements > kQuickElements) {
+  if ((plain && inference.resized.empty()) ||
+      elements + promised_elements(inference) > kQuickElements) {
     return inference;
   }
   try {
