@@ -364,7 +364,7 @@ STEPS |= {
     "sort_out": pair_out_of(
         lambda s, i, j, out: torch.sort(s[i], stable=True, dim=dim_of(s[i], j), **out)
     ),
-    "cummin_out": pair_out_of(lambda s, i, j, out: torch.cummin(s[i], dim_of(s[i], j), **out)),
+    "median_out": pair_out_of(lambda s, i, j, out: torch.median(s[i], dim_of(s[i], j), **out)),
 }
 
 

@@ -6,6 +6,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/strides.h>
 #include <c10/util/hash.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -255,13 +256,19 @@ Inference infer_by_trial(
   return inference;
 }
 
+/// Whether the strides are those of a fresh tensor, along axes of one element too.
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.numel() > 0 &&
+      tensor.strides() == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()));
+}
+
 /// Whether every tensor is contiguous and has elements, and how many elements they have together.
 std::pair<bool, int64_t> layouts(const Stack& arguments) {
   bool plain = true;
   int64_t elements = 0;
   const auto look = [&](const at::Tensor& tensor) {
     if (tensor.defined()) {
-      plain = plain && tensor.is_contiguous() && tensor.numel() > 0;
+      plain = plain && is_plain(tensor);
       elements += tensor.numel();
     }
   };

@@ -15,12 +15,16 @@ struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-at::Tensor handle_of(const at::Tensor& tensor) {
-  auto handle = with_geometry_of(tensor.storage(), tensor);
+/// A number among tensors takes no part in the choice of the result's type.
+at::Tensor as_number_like(const at::Tensor& tensor, at::Tensor copy) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    handle.unsafeGetTensorImpl()->set_wrapped_number(true);
+    copy.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
-  return handle;
+  return copy;
+}
+
+at::Tensor handle_of(const at::Tensor& tensor) {
+  return as_number_like(tensor, with_geometry_of(tensor.storage(), tensor));
 }
 
 }  // namespace
@@ -93,7 +97,7 @@ at::Tensor RecordedGraph::held(const at::Tensor& tensor, bool written) {
     return tensor;
   }
   if (!on_device(tensor)) {
-    return tensor.clone();
+    return as_number_like(tensor, tensor.clone());
   }
   use(tensor, written);
   return handle_of(tensor);

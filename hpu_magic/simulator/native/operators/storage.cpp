@@ -108,6 +108,9 @@ const at::Tensor& resize(
     const at::Tensor& self, c10::SymIntArrayRef size,
     std::optional<at::MemoryFormat> memory_format) {
   const recorder::Lock lock;
+  if (!recorder::capturing()) {  // a storage that is resized gets other memory right after this
+    recorder::flush_users_of(self, recorder::Cause::host_read, "aten::resize_");
+  }
   const c10::IntArrayRef wanted = C10_AS_INTARRAYREF_SLOW(size);
   const auto before = static_cast<int64_t>(self.storage().nbytes());
   make_room(
