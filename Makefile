@@ -79,8 +79,9 @@ SPREAD := -n $(WORKERS) --dist loadgroup
 
 # On other processors ATen and oneDNN take other ways, and results lie elsewhere; this one can do as
 # they do. The operator database has thousands of cases that differ in nothing but values.
-PROCESSORS := $(addprefix tests/simulator/,device graphs compile) \
-	--ignore tests/simulator/device/test_races.py \
+PROCESSORS := $(addprefix tests/simulator/device/test_,device.py operators.py) \
+	$(addprefix tests/simulator/graphs/test_graph,s.py _memory.py _training.py) \
+	$(addprefix tests/simulator/compile/test_compile,.py _passes.py d_memory_formats.py) \
 	-k "not test_operator_equals_the_cpu or conv or matmul or pool"
 
 # One thread a worker: two teams on two cores wait for each other. The browser

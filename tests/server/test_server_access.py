@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 import websocket
-from conftest import BASE_URL, Notebook
+from conftest import BASE_URL, Notebook, Server
 
 FOREIGN = "http://elsewhere.example"
 
@@ -110,8 +110,6 @@ def test_metrics_are_behind_the_login_too(server):
 
 
 def test_authorizer_decides_on_looking_and_on_shutting_down(tmp_path):
-    from conftest import Server
-
     (tmp_path / "reading.py").write_text(
         "from jupyter_server.auth import Authorizer\n"
         "class NoCards(Authorizer):\n"
