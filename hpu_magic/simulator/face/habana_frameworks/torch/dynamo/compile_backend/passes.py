@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .products import LINEAR, Form, is_faster_by_onednn
 
@@ -45,14 +47,31 @@ _LARGE = 1 << 20
 """Multiplications from which on a faster library makes up for its later start."""
 
 
+@functools.lru_cache(maxsize=1)
+def _is_drawn_in_memory_order() -> bool:
+    """Return whether noise fills a transposed tensor row by row as it lies in memory.
+
+    Older releases that are built with MKL fill it in the order of its indices.
+    """
+
+    def noise(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.bernoulli_(0.5, generator=torch.Generator("cpu").manual_seed(0))
+
+    with _disable_current_modes():
+        drawn, transposed = (torch.empty(16, 16, device="cpu") for _ in range(2))
+        return torch.equal(noise(drawn), noise(transposed.t()).t())
+
+
 def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
     if train is False or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     if p == 1:
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
     # The scaled noise serves as the mask: one product each way, as in eager mode. It is drawn in
-    # the order of memory, so that the same seed drops the same elements as there.
-    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    # the same order, so that the same seed drops the same elements as there.
+    order = list(range(x.dim()))
+    if _is_drawn_in_memory_order():
+        order.sort(key=x.stride, reverse=True)
     back = sorted(range(x.dim()), key=order.__getitem__)
     noise = (torch.bernoulli(x.permute(order), 1 - p) / (1 - p)).permute(back)
     return x * noise, noise
