@@ -1,14 +1,16 @@
 """What PyTorch promises of results before they are computed, where it asks which device it is.
 
 The device's kernels are the CPU's, so the CPU's promises are true of it. PyTorch would have its
-convolutions, and what it computes element by element, give contiguous results only.
+convolutions, group norms, and what it computes element by element, give contiguous results only.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -22,11 +24,15 @@ _BY_DEVICE = frozenset(
         aten.convolution_backward.default,
     }
 )
+_BY_REFERENCE = (aten.native_group_norm.default,)
+"""Computed by PyTorch's reference where sizes are symbolic, which asks for the device."""
 
 
 def register() -> None:
     """Promise for the device what is promised for the CPU; for one call a process."""
     fake_impls.op_implementations_checks.insert(0, (_BY_DEVICE.__contains__, _as_on_the_cpu))
+    for op in _BY_REFERENCE:
+        fake_impls.register_fast_op_impl(op)(functools.partial(_by_the_cpus_reference, op=op))
     for module in (fake_impls, torch._refs):
         if hasattr(module, "is_noncontiguous_supported"):
             module.is_noncontiguous_supported = _keeps_strides
@@ -46,6 +52,14 @@ def _as_on_the_cpu(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> 
         args, kwargs = tree_map_only(FakeTensor, lambda each: _placed(each, "cpu"), (args, kwargs))
         results = op(*args, **kwargs)
         return tree_map_only(FakeTensor, lambda each: _placed(each, device), results)
+
+
+def _by_the_cpus_reference(mode: FakeTensorMode, *args: Any, op: Any, **kwargs: Any) -> Any:
+    results = _as_on_the_cpu(mode, op, *args, **kwargs)
+    if results is NotImplemented:
+        with mode:
+            results = decomposition_table[op](*args, **kwargs)
+    return results
 
 
 def _placed(tensor: FakeTensor, device: torch.device | str) -> torch.Tensor:
