@@ -3,7 +3,8 @@
 # make demo   run the quickstart without a browser
 # make fuzz   COUNT random programs on the device and the CPU, from seed FIRST
 # make bench  measure speed and memory
-# make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8 for one)
+# make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8 for one,
+#                KEEP=folder for environments that stay)
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
 # make races  run random programs of several threads, forks and interrupts
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
@@ -138,8 +139,9 @@ bench: $(DEVELOPING) engine labextension
 	@sh tools/system_packages.sh browser
 	@$(BIN)/python -m bench
 
-versions: $(DEVELOPING) system labextension
-	@$(BIN)/python tools/versions.py $(ONLY)
+# The environments are made there; the newest one's browser shows the sidebar that is built here.
+versions: $(RUNNING) system labextension
+	@$(BIN)/python tools/versions.py $(if $(KEEP),--keep $(KEEP)) $(ONLY)
 
 sanitize: engine
 	@$(BIN)/python tools/sanitize.py

@@ -29,8 +29,8 @@ def test_the_notebook_waits_for_nothing_that_only_development_needs(tmp_path):
         assert unneeded not in done
 
 
-@pytest.mark.parametrize("target", ["lint", "labextension"])
-def test_checks_and_the_sidebar_prepare_what_they_need(tmp_path, target):
+@pytest.mark.parametrize("target", ["lint", "labextension", "versions"])
+def test_checks_sidebar_and_versions_prepare_what_they_need(tmp_path, target):
     done = make("-n", target, f"VENV={tmp_path / 'venv'}")
     assert f"{tmp_path / 'venv'}/running" in done
     assert ("requirements-dev" in done) == (target == "lint")

@@ -37,6 +37,43 @@ def test_each_combination_has_its_row():
     assert all(f"\n| {each.name} |" in rows for each in versions.COMBINATIONS)
 
 
+@pytest.fixture
+def ran(tmp_path, monkeypatch):
+    """Run `main` on a table of its own and return the folders in which combinations ran."""
+    table = tmp_path / "versions.md"
+    table.write_text("".join(f"| {each.name} | - |\n" for each in versions.COMBINATIONS))
+    folders = []
+
+    def run(chosen, folder):
+        folders.append(folder)
+        (folder / "installed").touch()
+        return {"torch": chosen.name, "passed": "1", "failed": "0"}
+
+    monkeypatch.setattr(versions, "TABLE", table)
+    monkeypatch.setattr(versions, "_run", run)
+
+    def main(*arguments):
+        assert versions.main(list(arguments)) == 0
+        return folders, table.read_text()
+
+    return main
+
+
+def test_environments_are_gone_after_their_run(ran):
+    folders, table = ran("2.6", "2.8")
+    assert len(folders) == 2
+    assert not any(folder.exists() for folder in folders)
+    assert table.count("| 1 | 0 |") == 2
+
+
+def test_kept_environments_are_there_for_the_next_run(ran, tmp_path):
+    kept = tmp_path / "kept"
+    for _ in range(2):
+        folders, _ = ran("--keep", str(kept), "2.8")
+    assert folders == [kept / "2.8"] * 2
+    assert (kept / "2.8" / "installed").exists()
+
+
 def test_an_unknown_combination_is_named(capsys):
     assert versions.main(["1.0"]) == 2
     assert "No combination 1.0; there are 2.6" in capsys.readouterr().out

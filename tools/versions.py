@@ -1,18 +1,22 @@
 """Run the tests in throw-away environments, one for each combination of releases.
 
-``python tools/versions.py [NAME ...]`` runs all or the named combinations and writes their
-rows of ``docs/versions.md``; the others stay. ``TORCH_INDEX`` in the environment names an
-index to take torch from, one with CPU builds for example.
+``python tools/versions.py [--keep FOLDER] [NAME ...]`` runs all or the named combinations and
+writes their rows of ``docs/versions.md``; the others stay. With ``--keep`` the environments
+lie in FOLDER and are there for the next run. ``TORCH_INDEX`` in the environment names an index
+to take torch from, one with CPU builds for example.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +28,7 @@ SUITES = (
     "tests/panels/test_fit.py",
     "tests/test_quickstart.py",
 )
-BROWSER = ("-m", "browser", "tests/browser/test_panel.py")
+BROWSER = ("-m", "browser", "tests/browser")
 
 
 @dataclass(frozen=True)
@@ -65,40 +69,57 @@ print("", versions[0], platform.python_version(), *versions[1:], lacks, sep="|")
 """
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run the combinations and return 1 if a test of one failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER")
+    chosen = parser.parse_args(arguments)
+    names = chosen.names
     known = {each.name: each for each in COMBINATIONS}
     if unknown := set(names) - set(known):
         print(f"No combination {', '.join(sorted(unknown))}; there are {', '.join(known)}.")
         return 2
     failed = False
     for name in names or known:
-        row = _run(known[name])
+        with _place(chosen.keep, name) as folder:
+            row = _run(known[name], folder)
         failed |= row["failed"] != "0"
         write(TABLE, name, row)
     return int(failed)
 
 
-def _run(chosen: Combination) -> dict[str, str]:
+@contextlib.contextmanager
+def _place(kept: Path | None, name: str) -> Iterator[Path]:
+    """Yield the folder of an environment, which is gone afterwards unless it is kept."""
+    if kept is None:
+        with tempfile.TemporaryDirectory(prefix="hpu_magic_versions_") as folder:
+            yield Path(folder)
+    else:
+        folder = kept.resolve() / name
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+
+
+def _run(chosen: Combination, folder: Path) -> dict[str, str]:
     row = dict.fromkeys(("lacks", "passed", "failed", "skipped"), "-")
     row |= {"python": chosen.python, "torch": chosen.torch or "newest", "failed": "not installed"}
-    with tempfile.TemporaryDirectory(prefix="hpu_magic_versions_") as folder:
-        try:
-            python = _install(chosen, Path(folder))
-        except (OSError, subprocess.CalledProcessError) as reason:
-            print(f"{chosen.name}: {reason}", file=sys.stderr)
-            return row
-        environment = _environment(python)
-        told = subprocess.run(
-            [python, "-c", _MEASURE], env=environment, capture_output=True, text=True, check=False
-        )
-        if measured := re.search(r"^\|(.*)$", told.stdout, re.MULTILINE):
-            keys = ("torch", "python", "lightning", "jupyterlab", "notebook", "lacks")
-            row |= dict(zip(keys, measured[1].split("|"), strict=True))
-        totals = counts(_pytest(python, environment, SUITES))
-        if chosen.browser:
-            in_browser = counts(_pytest(python, environment, BROWSER))
-            totals = {kind: totals[kind] + in_browser[kind] for kind in totals}
+    try:
+        python = _install(chosen, folder)
+    except (OSError, subprocess.CalledProcessError) as reason:
+        print(f"{chosen.name}: {reason}", file=sys.stderr)
+        return row
+    environment = _environment(python)
+    told = subprocess.run(
+        [python, "-c", _MEASURE], env=environment, capture_output=True, text=True, check=False
+    )
+    if measured := re.search(r"^\|(.*)$", told.stdout, re.MULTILINE):
+        keys = ("torch", "python", "lightning", "jupyterlab", "notebook", "lacks")
+        row |= dict(zip(keys, measured[1].split("|"), strict=True))
+    totals = counts(_pytest(python, environment, SUITES))
+    if chosen.browser:
+        in_browser = counts(_pytest(python, environment, BROWSER))
+        totals = {kind: totals[kind] + in_browser[kind] for kind in totals}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=PROJECT, capture_output=True, text=True
     )
@@ -110,9 +131,10 @@ def _run(chosen: Combination) -> dict[str, str]:
 
 
 def _install(chosen: Combination, folder: Path) -> Path:
-    interpreter = _interpreter(chosen.python)
-    subprocess.run([interpreter, "-m", "venv", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
+    if not python.exists():
+        interpreter = _interpreter(chosen.python)
+        subprocess.run([interpreter, "-m", "venv", folder / "venv"], check=True)
     pinned = (PROJECT / "constraints.txt").read_text().splitlines()
     constraints = folder / "constraints.txt"
     constraints.write_text("\n".join(line for line in pinned if not re.match(_FREE, line)))
@@ -129,6 +151,7 @@ def _install(chosen: Combination, folder: Path) -> Path:
     tools = ["-r", PROJECT / "requirements-dev.txt"]
     subprocess.run([*pip, "-c", constraints, *tools, "setuptools", *wanted], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", PROJECT], check=True)
+    subprocess.run([python, PROJECT / "tools" / "labextension.py", "link"], check=True)
     return python
 
 
