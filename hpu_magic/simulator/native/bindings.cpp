@@ -8,6 +8,7 @@
 #include "events/events.h"
 #include "calls/generator.h"
 #include "graphs/graph.h"
+#include "operators/fallback.h"
 #include "calls/policy.h"
 #include "lazy/recorder.h"
 
@@ -112,7 +113,12 @@ void bind_execution(py::module_& module) {
   module.def("is_capturing", [] { return hpu::recorder::capturing(); });
   module.def("compiled_graphs", &hpu::recorder::compiled_graphs, no_gil);
   module.def("clear_compiled_graphs", &hpu::recorder::clear_compiled_graphs, no_gil);
-  module.def("set_operators", &hpu::policy::set);
+  module.def(
+      "set_operators",
+      [](const std::vector<std::string>& operators, const std::string& place_on_cpu) {
+        hpu::policy::set(operators, place_on_cpu);
+        hpu::take_whole(operators);
+      });
   module.def("counters", &counters);
   module.def("listen", &hpu::events::listen);
   module.def("take_events", &take_events);

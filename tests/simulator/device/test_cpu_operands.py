@@ -35,6 +35,13 @@ MIXED = {
     "index_put_": lambda x, y: x.index_put_((y[0].long() % 1,), y[1]),
     "embedding": lambda x, y: F.embedding(y.long() % 3, x),
     "foreach": lambda x, y: torch._foreach_add([x, x], [y, y])[1],
+    "lerp": lambda x, y: torch.lerp(x, y, y),
+    "lerp_": lambda x, y: x.lerp_(y, 0.5),
+    "index_add_": lambda x, y: x.index_add_(0, y[0].long() % 3, y),
+    "scatter_add": lambda x, y: torch.scatter_add(x, 0, y.long() % 3, y),
+    "atan2": lambda x, y: torch.atan2(y, x),
+    "isin": lambda x, y: torch.isin(x, y),
+    "bitwise_and": lambda x, y: x.bool() & y.bool(),
     "equal": lambda x, y: torch.tensor(torch.equal(x, y), device=x.device),
     "loss": lambda x, y: F.cross_entropy(x, y[0].long() % 3),
 }
@@ -56,13 +63,28 @@ def test_lazy_mode_moves_a_cpu_operand_over(name):
 
 
 @pytest.mark.skipif(is_lazy(), reason="lazy mode moves CPU operands over")
-@pytest.mark.parametrize("name", ["add", "maximum", "add_", "mm", "cat", "stack", "where"])
+@pytest.mark.parametrize(
+    "name", ["add", "maximum", "add_", "mm", "cat", "stack", "where", "lerp", "index_add_"]
+)
 def test_eager_mode_refuses_a_cpu_operand(name):
     x, y = operands()
     with pytest.raises(
         RuntimeError, match=r"on the HPU device, but found .*input\[idx=\d\] on cpu"
     ):
         MIXED[name](x.to("hpu"), y)
+
+
+@lazy_only
+def test_no_gradient_goes_back_to_a_cpu_operand():
+    """The move lies below autograd, which knows the operand as one of the CPU and says so."""
+    x, y = (each.requires_grad_() for each in operands())
+    on_hpu = x.detach().to("hpu").requires_grad_()
+    total = (on_hpu * y).sum()
+    with pytest.raises(RuntimeError, match="expected device cpu but got hpu:0"):
+        total.backward()
+    (on_hpu * y.to("hpu")).sum().backward()
+    torch.testing.assert_close(y.grad, x.detach(), rtol=0, atol=0)
+    torch.testing.assert_close(on_hpu.grad.cpu(), y.detach(), rtol=0, atol=0)
 
 
 @lazy_only
