@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,6 +62,8 @@ def command_words(pid: int) -> list[str]:
         This user may not see what the process is.
     """
     if not Path("/proc/self/cmdline").exists():
+        import subprocess  # loading the extension does not wait for it
+
         question = ["ps", "-o", "command=", "-p", str(pid)]
         answer = subprocess.run(question, capture_output=True, text=True, check=False)
         return answer.stdout.split()
