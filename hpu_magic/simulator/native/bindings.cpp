@@ -2,6 +2,7 @@
 #include "operators/autocast.h"
 #include "compile/bind_program.h"
 #include "memory/card.h"
+#include "memory/failure.h"
 #include "device/cuda_build.h"
 #include "device/device.h"
 #include "calls/dtypes.h"
@@ -92,13 +93,15 @@ void bind_execution(py::module_& module) {
       no_gil);
   module.def(
       "materialize",
-      [](const at::Tensor& tensor) {
+      [](const at::Tensor& tensor, bool to_read) {
         if (!hpu::is_real(tensor)) {
           return;
         }
         const hpu::recorder::Lock lock;
         hpu::recorder::flush_users_of(tensor, hpu::recorder::Cause::host_read, "data_ptr");
-        hpu::materialize(tensor);
+        if (to_read || !hpu::failure_of(tensor.storage())) {
+          hpu::materialize(tensor);
+        }
       },
       no_gil);
   module.def(

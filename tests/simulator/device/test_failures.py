@@ -68,9 +68,10 @@ def test_a_tensor_with_memory_says_that_it_was_not_written(write):
     write(x)
     with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
         htcore.mark_step()
-    for use in (x.cpu, view.tolist, lambda: (x + 1).cpu(), x.data_ptr):
+    for use in (x.cpu, view.tolist, lambda: (x + 1).cpu(), x.data_ptr, x.untyped_storage().tolist):
         with pytest.raises(RuntimeError, match=r"was not written.*(range|bounds)"):
             use()
+    assert x.untyped_storage().nbytes() == 16
     x.zero_()
     assert (x + 1).tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
@@ -96,6 +97,31 @@ def test_overwriting_all_of_a_failed_tensor_mends_it_and_a_part_does_not(overwri
         htcore.mark_step()
     overwrite(x)
     assert x.tolist() == [[4.0, 4.0], [4.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        torch.Tensor.normal_,
+        torch.Tensor.uniform_,
+        torch.Tensor.bernoulli_,
+        torch.Tensor.random_,
+        torch.Tensor.exponential_,
+        torch.Tensor.cauchy_,
+        torch.Tensor.log_normal_,
+        lambda x: x.geometric_(0.5),
+    ],
+)
+def test_a_failed_tensor_may_be_drawn_anew(draw):
+    x = torch.ones(2, 2, device="hpu")
+    htcore.mark_step()
+    x.add_(bad_rows())
+    with pytest.raises(IndexError):
+        htcore.mark_step()
+    state = hpu.get_rng_state()
+    draw(x)
+    hpu.set_rng_state(state)
+    assert torch.equal(x.cpu(), draw(torch.ones(2, 2, device="hpu")).cpu())
 
 
 def test_a_training_step_that_fails_names_its_weights_until_they_are_loaded():
@@ -271,13 +297,13 @@ x = torch.randn(512, 512, device="hpu")
 sums = torch.zeros(2, device="hpu")
 htcore.mark_step()
 graph = hpu.HPUGraph()
-sender = interrupt(0.3)
 try:
     with hpu.graph(graph):
         y = x
         for _ in range(300):
             y = torch.tanh(y @ x)
             sums.add_(1)
+        sender = interrupt(0.2)
     time.sleep(1)
 except KeyboardInterrupt:
     print("interrupted")
@@ -314,3 +340,78 @@ print(read, sums.tolist())
         PT_HPU_LAZY_MODE="1",
     )
     assert said == "[[201.0, 201.0]] [200.0, 200.0]\n"
+
+
+def test_a_forked_child_does_not_read_what_waits_in_its_parent(script):
+    said = script(
+        PREPARE
+        + """
+import sys
+
+def in_child(*tensors):
+    if os.fork() == 0:
+        for tensor in tensors:
+            try:
+                print(tensor.tolist())
+            except RuntimeError as error:
+                print(str(error).partition(" that ")[0])
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+
+read, written, whole = (torch.ones(2, device="hpu") for _ in range(3))
+done = read * 4
+htcore.mark_step()
+written[0].add_(1)
+fresh = read * 2
+in_child(read, done, written, written[1:], fresh)
+htcore.mark_step()
+in_child(read, done, written, fresh)
+whole.add_(1)
+if os.fork() == 0:
+    whole.copy_(torch.full((2,), 7.0))
+    print(whole.tolist())
+    sys.stdout.flush()
+    os._exit(0)
+os.wait()
+print(whole.tolist())
+""",
+        simulated=True,
+        PT_HPU_LAZY_MODE="1",
+    )
+    waits = "This tensor waits for operations"
+    assert said.splitlines() == [
+        *("[1.0, 1.0]", "[4.0, 4.0]", waits, waits, waits),
+        *("[1.0, 1.0]", "[4.0, 4.0]", "[2.0, 1.0]", "[2.0, 2.0]"),
+        *("[7.0, 7.0]", "[2.0, 2.0]"),
+    ]
+
+
+def test_an_interrupt_while_shapes_are_inferred_is_raised(script):
+    said = script(
+        PREPARE
+        + """
+from torch.nn import functional as F
+
+def interrupted(*_):
+    global sent
+    sent += 1
+    raise KeyboardInterrupt
+
+sent = raised = 0
+signal.signal(signal.SIGALRM, interrupted)
+random.seed(0)
+x = torch.ones(1, 2, 16, 16, device="hpu")
+for attempt in range(50):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.004))
+        for size in range(1, 300):
+            F.grid_sample(x, torch.zeros(1, attempt + 1, size, 2, device="hpu"))
+    except KeyboardInterrupt:
+        raised += 1
+print(sent == 50, raised > 45)  # Python drops what is raised in a destructor
+""",
+        simulated=True,
+        PT_HPU_LAZY_MODE="1",
+    )
+    assert said == "True True\n"

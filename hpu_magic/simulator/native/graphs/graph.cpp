@@ -1,8 +1,8 @@
 #include "graphs/graph.h"
 
+#include "calls/kernels_only.h"
+#include "lazy/failures.h"
 #include "memory/memory_reuse.h"
-
-#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <unordered_set>
 #include <utility>
@@ -48,11 +48,17 @@ void Graph::replay() {
   const recorder::Lock lock;  // nobody else sees a tensor half computed
   TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
   recorder::flush(recorder::Cause::step);
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (!freed_.empty()) {
-    replay_freeing();
-    return;
+  const KernelsOnly kernels_only;
+  Failures failures;
+  if (freed_.empty()) {
+    replay_steps(failures);
+  } else {
+    replay_freeing(failures);
   }
+  failures.rethrow_first();
+}
+
+void Graph::replay_steps(Failures& failures) {
   if (steps_.empty()) {
     for (const Node& node : nodes_) {
       steps_.emplace_back(node);
@@ -60,28 +66,27 @@ void Graph::replay() {
   }
   torch::jit::Stack stack;
   for (Step& step : steps_) {
-    step.run(stack);
+    try {
+      step.run(stack);
+    } catch (const std::exception& error) {
+      failures.add(step.node(), error);
+      stack.clear();
+    }
   }
 }
 
-void Graph::replay_freeing() {
-  for (const c10::Storage& storage : written_) {
+void Graph::replay_freeing(Failures& failures) {
+  for (const c10::Storage& storage : made_) {
     promise(storage);
   }
-  size_t i = 0;
-  try {
-    for (; i < nodes_.size(); ++i) {
-      {
-        const MemoryReuse reuse(nodes_[i].outputs);
-        nodes_[i].run();
-      }
-      free_all(freed_[i]);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    try {
+      const MemoryReuse reuse(nodes_[i].outputs);
+      nodes_[i].run();
+    } catch (const std::exception& error) {
+      failures.add(nodes_[i], error);
     }
-  } catch (...) {
-    for (; i < nodes_.size(); ++i) {
-      free_all(freed_[i]);
-    }
-    throw;
+    free_all(freed_[i]);
   }
 }
 
@@ -99,7 +104,7 @@ void Graph::free_intermediates(const std::vector<at::Tensor>& kept, Graph* backw
   if (backward) {
     backward->plan_freeing(needed, begun_);
     Known own;
-    for (const c10::Storage& storage : backward->written_) {
+    for (const c10::Storage& storage : backward->made_) {
       own.insert(storage.unsafeGetStorageImpl());
     }
     for (const Storages& storages : backward->freed_) {
@@ -116,12 +121,15 @@ void Graph::free_intermediates(const std::vector<at::Tensor>& kept, Graph* backw
 
 /// Plans to free what was made since, but what is needed.
 void Graph::plan_freeing(Known needed, uint64_t since) {
+  const auto is_made_here = [since](const c10::Storage& storage) {
+    return !has_memory(storage) && number_of(storage) > since;
+  };
   Known seen;
   for (const Node& node : nodes_) {
     for (const auto& [tensor, written] : node.tensors()) {
       const c10::Storage& storage = tensor.storage();
-      if (seen.insert(storage.unsafeGetStorageImpl()).second && written) {
-        written_.push_back(storage);
+      if (seen.insert(storage.unsafeGetStorageImpl()).second && written && is_made_here(storage)) {
+        made_.push_back(storage);
       }
     }
   }
@@ -129,8 +137,7 @@ void Graph::plan_freeing(Known needed, uint64_t since) {
   for (size_t i = nodes_.size(); i-- > 0;) {
     for (const auto& [tensor, written] : nodes_[i].tensors()) {
       const c10::Storage& storage = tensor.storage();
-      if (!has_memory(storage) && number_of(storage) > since &&
-          needed.insert(storage.unsafeGetStorageImpl()).second) {
+      if (is_made_here(storage) && needed.insert(storage.unsafeGetStorageImpl()).second) {
         freed_[i].push_back(storage);
       }
     }
@@ -141,7 +148,7 @@ void Graph::reset() {
   const recorder::Lock lock;
   steps_.clear();
   freed_.clear();
-  written_.clear();
+  made_.clear();
   for_backward_.clear();
   nodes_.clear();
 }

@@ -1,6 +1,7 @@
 // HPU graphs: operations captured once and replayed into the same tensors.
 #pragma once
 
+#include "lazy/failures.h"
 #include "lazy/recorder.h"
 #include "graphs/replay.h"
 
@@ -16,7 +17,8 @@ class Graph {
   void capture_begin(bool dry_run);
   /// Ends it; silent when none was begun.
   void capture_end();
-  /// Runs the captured operations again; nothing where there are none.
+  /// Runs the captured operations again; nothing where there are none. Where one fails, all that
+  /// do not depend on it run, and the tensors that lack its results say so at their next use.
   void replay();
   void reset();
 
@@ -40,12 +42,13 @@ class Graph {
   using Known = std::unordered_set<const c10::StorageImpl*>;
 
   void plan_freeing(Known needed, uint64_t since);
-  void replay_freeing();
+  void replay_steps(Failures& failures);
+  void replay_freeing(Failures& failures);
 
   std::vector<Node> nodes_;
   std::vector<Step> steps_;  // prepared at the first replay
   std::vector<Storages> freed_;  // after each node; empty where all is kept
-  Storages written_;             // of those, what this graph writes before it reads it
+  Storages made_;  // by the captured function, what this graph writes before it reads it
   Storages for_backward_;
   uint64_t begun_ = 0;  // number of the last storage made before the capture
   size_t capture_ = 0;  // number of the capture under way; 0 for none

@@ -2,9 +2,8 @@
 
 #include "calls/generator.h"
 #include "calls/kernels_only.h"
+#include "memory/failure.h"
 #include "memory/memory_reuse.h"
-
-#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <map>
 
@@ -53,21 +52,25 @@ std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) 
 
 }  // namespace
 
-Step::Step(const Node& node) : node_(&node), op_(node.op), direct_(prepare()) {}
-
-bool Step::prepare() {
+/// A tensor that lacks a write leaves the step unprepared: its node says so, or overwrites it.
+Step::Way Step::prepare() {
   arguments_.clear();
   views_.clear();
   const auto& schema = node_->op.schema();
   if (!node_->resized.empty()) {
-    return false;
+    return Way::as_recorded;
   }
   if (!node_->outputs.empty()) {
     const auto out_form = find_out_form(node_->op);
     if (!out_form || node_->outputs.size() != schema.returns().size()) {
-      return false;
+      return Way::as_recorded;
     }
     op_ = *out_form;
+  }
+  for (const auto& [tensor, written] : node_->tensors()) {
+    if (failure_of(tensor.storage())) {
+      return Way::unprepared;
+    }
   }
   const auto view_of = [this](const at::Tensor& tensor) {
     if (!on_device(tensor)) {
@@ -81,7 +84,7 @@ bool Step::prepare() {
     if (value.isTensor()) {
       arguments_.emplace_back(view_of(value.toTensor()));
     } else if (value.isTensorList() || value.isOptionalTensorList() || value.isDevice()) {
-      return false;
+      return Way::as_recorded;
     } else if (takes_generator(schema.arguments()[i])) {
       arguments_.emplace_back(
           host_generator(value.isNone() ? at::Generator() : value.toGenerator()));
@@ -91,17 +94,18 @@ bool Step::prepare() {
   }
   for (const at::Tensor& output : node_->outputs) {
     if (!output.defined()) {
-      return false;
+      return Way::as_recorded;
     }
     arguments_.emplace_back(view_of(output));
   }
-  return true;
+  return Way::direct;
 }
 
-/// Whether the views still show the tensors' memory; a resize between replays moves it.
+/// Whether the views still show the tensors' memory, which a resize between replays moves, and may
+/// be used: a tensor that lacks a write may not.
 bool Step::unchanged() const {
   for (const auto& [tensor, view] : views_) {
-    if (tensor.storage().data() != view.storage().data()) {
+    if (tensor.storage().data() != view.storage().data() || failure_of(tensor.storage())) {
       return false;
     }
   }
@@ -110,10 +114,16 @@ bool Step::unchanged() const {
 
 void Step::run(Stack& stack) {
   const DefaultDtype as_recorded(node_->default_dtype);
-  if (direct_ && !unchanged()) {
-    direct_ = prepare();
+  for (const at::Tensor& output : node_->outputs) {
+    if (output.defined()) {
+      promise_overwritten(output);
+    }
   }
-  if (direct_) {
+  if (way_ == Way::unprepared || (way_ == Way::direct && !unchanged())) {
+    way_ = Way::unprepared;  // also where there is no memory for an output
+    way_ = prepare();
+  }
+  if (way_ == Way::direct) {
     stack.assign(arguments_.begin(), arguments_.end());
     try {
       op_.redispatchBoxed(kHost, &stack);
@@ -123,7 +133,7 @@ void Step::run(Stack& stack) {
       if (!lacks_dtype(error)) {
         throw;
       }
-      direct_ = false;
+      way_ = Way::as_recorded;
     }
   }
   const MemoryReuse reuse(node_->outputs);

@@ -83,10 +83,14 @@ void RecordedGraph::use(const at::Tensor& tensor, bool written) {
     return;
   }
   if (mark->graph != number_) {
-    *mark = {number_, storages_++};
+    mark->graph = number_;
+    mark->ordinal = storages_++;
     if (!written) {
       inputs_.push_back(tensor);
     }
+  }
+  if (written) {
+    mark->written = number_;
   }
   mix(mark->ordinal << 20 ^ static_cast<uint64_t>(tensor.storage_offset()));
 }

@@ -1,14 +1,17 @@
 #include "lazy/recorder.h"
 
 #include "memory/card.h"
+#include "memory/failure.h"
 #include "events/events.h"
 #include "lazy/arguments.h"
+#include "lazy/failures.h"
 #include "lazy/inference.h"
 #include "lazy/recipe_cache.h"
 #include "lazy/unfinished_work.h"
 #include "calls/generator.h"
 #include "calls/policy.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <new>
@@ -51,11 +54,18 @@ struct Traits {
 
 auto* known_traits = new std::unordered_map<const c10::FunctionSchema*, Traits>;
 
-// A forked child may not use the card, so what its parent recorded is not the child's to run. All
-// of it is leaked: another thread may have been changing it, and to drop the nodes would touch the
-// parent's memory accounts.
+// A forked child may not use the card, so what its parent recorded is not the child's to run, and
+// the tensors that it would have written say so. All of it is leaked: another thread may have been
+// changing it, and to drop the nodes would touch the parent's memory accounts.
 void forget() {
-  new (&graph) RecordedGraph(1);
+  const uint64_t last = graph.number();
+  lose_writes(
+      std::min(unfinished.first_graph(), last), last,
+      std::make_shared<const std::string>(
+          "This tensor waits for operations that were recorded before this process was forked, and "
+          "only the process that recorded them runs them. Call habana_frameworks.torch.core."
+          "mark_step() before the fork, or hand over tensors that are on the CPU."));
+  new (&graph) RecordedGraph(last + 1);
   new (&unfinished) UnfinishedWork;
   new (&capture) Capture;
   recipes = new RecipeCache;

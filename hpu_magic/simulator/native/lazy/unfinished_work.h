@@ -27,16 +27,17 @@ class UnfinishedWork {
   size_t size() const {
     return nodes_.size();
   }
+  /// The first graph with a node that has not ended.
+  uint64_t first_graph() const {
+    return first_graph_;
+  }
 
  private:
   void drop_unseen();
 
   std::deque<Node> nodes_;
-  uint64_t first_graph_ = 0;
+  uint64_t first_graph_ = UINT64_MAX;
   bool interrupted_ = false;
 };
-
-/// Makes the results of nodes that will not run raise at their next use.
-void fail_results(c10::ArrayRef<Node> nodes, const std::string& error);
 
 }  // namespace hpu

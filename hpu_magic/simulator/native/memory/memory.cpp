@@ -99,6 +99,24 @@ Block* block_of(const c10::Storage& storage) {
   return storage.data_ptr().cast_context<Block>(&free_block);
 }
 
+/// Graphs whose writes were lost in a fork.
+struct Lost {
+  uint64_t first = UINT64_MAX;
+  uint64_t last = 0;
+  std::shared_ptr<const std::string> why{};
+};
+
+auto* lost = new Lost;
+
+/// Why a block does not hold what the program asked for.
+std::shared_ptr<const std::string>& failure_of(Block& block) {
+  if (block.mark.written >= lost->first && block.mark.written <= lost->last) {
+    block.mark.written = 0;
+    block.failure = lost->why;
+  }
+  return block.failure;
+}
+
 void rebind(const c10::Storage& storage, StoragePtr twin, size_t booked) {
   void* data = twin->mutable_data();
   Block* old = block_of(storage);
@@ -126,7 +144,9 @@ void materialize(const c10::Storage& storage) {
 /// The CPU storage over a device storage's memory.
 StoragePtr twin_of(const c10::Storage& storage) {
   if (Block* block = block_of(storage)) {
-    TORCH_CHECK(!block->failure, *block->failure);
+    if (const auto& failure = failure_of(*block)) {
+      TORCH_CHECK(false, *failure);
+    }
     if (!block->twin) {
       materialize(storage);
     }
@@ -283,8 +303,13 @@ void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::s
 }
 
 std::shared_ptr<const std::string> failure_of(const c10::Storage& storage) {
-  const Block* block = block_of(storage);
-  return block ? block->failure : nullptr;
+  Block* block = block_of(storage);
+  return block ? failure_of(*block) : nullptr;
+}
+
+void lose_writes(
+    uint64_t first_graph, uint64_t last_graph, const std::shared_ptr<const std::string>& why) {
+  lost = new Lost{first_graph, last_graph, why};
 }
 
 void promise_overwritten(const at::Tensor& tensor) {
@@ -296,7 +321,7 @@ void promise_overwritten(const at::Tensor& tensor) {
 
 void promise(const c10::Storage& storage) {
   if (Block* block = block_of(storage)) {
-    block->failure.reset();
+    failure_of(*block).reset();
   }
 }
 

@@ -55,6 +55,7 @@ void write_back(const at::Tensor& tensor, const at::Tensor& view);
 struct RecordMark {
   uint64_t graph = 0;    // the last graph that used it
   uint64_t ordinal = 0;  // its number there, by first use
+  uint64_t written = 0;  // the last graph that writes it
 };
 
 at::Tensor pending_tensor(

@@ -9,22 +9,24 @@ from typing import Any
 import torch
 from hpu_magic.simulator import engine
 
-_READERS = ("data_ptr", "untyped_storage")
+# Whether what they hand out is a place to read. A storage also tells sizes and identity, which are
+# there where values are not; whoever copies it is told.
+_READERS = {"data_ptr": True, "untyped_storage": False}
 
 
 def install() -> None:
     """Make the tensor methods that hand out memory wait for it."""
-    for name in _READERS:
-        setattr(torch.Tensor, name, _after_running(getattr(torch.Tensor, name)))
+    for name, to_read in _READERS.items():
+        setattr(torch.Tensor, name, _after_running(getattr(torch.Tensor, name), to_read))
 
 
-def _after_running(read: Callable[..., Any]) -> Callable[..., Any]:
+def _after_running(read: Callable[..., Any], to_read: bool) -> Callable[..., Any]:
     materialize = engine.load().materialize
 
     @functools.wraps(read)
     def wrapper(tensor: torch.Tensor) -> Any:
         if tensor.device.type == "hpu":
-            materialize(tensor)
+            materialize(tensor, to_read)
         return read(tensor)
 
     return wrapper
