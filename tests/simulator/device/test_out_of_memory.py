@@ -43,6 +43,7 @@ def test_a_result_that_fits_exactly_is_accepted_and_no_byte_more(script, lazy):
 REFUSED = """
     import resource
     import torch
+    from torch.nn import functional as F
     from habana_frameworks.torch.core import mark_step
     from habana_frameworks.torch.utils.internal import is_lazy
 
@@ -64,6 +65,8 @@ REFUSED = """
         "out": lambda: torch.mul(x, y, out=small),
         "gather": lambda: x.expand(16_000, 16_000).gather(1, rows),
         "widened": lambda: torch.maximum(half, half.T),
+        "layer norm": lambda: F.layer_norm(x.expand(16_000, 16_000), (16_000,)),
+        "batch norm": lambda: F.batch_norm(x.expand(16_000, 16_000), None, None, training=True),
         "after others": lambda: ((x + 1) * 2, (x + 1) + (y * 3)),
         "backward": lambda: loss.backward(),
     }

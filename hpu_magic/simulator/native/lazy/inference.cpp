@@ -2,6 +2,7 @@
 
 #include "calls/host_call.h"
 #include "calls/kernels_only.h"
+#include "memory/memory_reuse.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
@@ -236,6 +237,7 @@ Inference infer_by_trial(
   const Stack tried = stack;
   {
     const KernelsOnly kernels_only;
+    const KernelMemory memory;  // a trial on the CPU takes what the operation takes
     op.callBoxed(&stack);
   }
   Inference inference;
@@ -370,7 +372,10 @@ const Inference& infer(
     refused.refusal = refusal(error.what_without_backtrace());
     return refused;
   } catch (const py::error_already_set& error) {  // some meta kernels are Python's
-    py::gil_scoped_acquire gil;
+    const py::gil_scoped_acquire gil;
+    if (!error.matches(PyExc_Exception)) {
+      throw;  // Ctrl-C
+    }
     refused.refusal = refusal(py::str(error.value()));
     return refused;
   } catch (const std::exception&) {
