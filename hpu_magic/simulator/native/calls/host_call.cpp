@@ -20,7 +20,9 @@ namespace {
 /// Whether an operator writes an argument without reading it.
 bool overwrites(const c10::OperatorHandle& op, size_t argument) {
   static const std::unordered_set<std::string> names{
-      "aten::copy_", "aten::fill_", "aten::zero_", "aten::normal_", "aten::uniform_"};
+      "aten::copy_",   "aten::fill_",    "aten::zero_",   "aten::normal_",
+      "aten::uniform_", "aten::random_", "aten::cauchy_", "aten::bernoulli_",
+      "aten::geometric_", "aten::log_normal_", "aten::exponential_"};
   return op.schema().arguments()[argument].is_out() ||
       (argument == 0 && names.count(op.operator_name().name) > 0);
 }
