@@ -105,9 +105,12 @@ def wait_until_served(url: str, token: str, process: subprocess.Popen[bytes]) ->
 
 @contextlib.contextmanager
 def run_lab(
-    folder: Path, settings: Mapping[str, Any] = QUIET_LAB, **environment: str
+    folder: Path,
+    settings: Mapping[str, Any] = QUIET_LAB,
+    application: str = "jupyterlab",
+    **environment: str,
 ) -> Iterator[Lab]:
-    """Run JupyterLab on ``folder`` with settings, data and cards of its own."""
+    """Run JupyterLab, or Notebook 7, on ``folder`` with settings, data and cards of its own."""
     overrides = folder / ".settings"
     for plugin, values in settings.items():
         package, name = plugin.split(":")
@@ -124,7 +127,7 @@ def run_lab(
         "IPYTHONDIR": str(folder / ".ipython"),
         "HPU_MAGIC_CARDS_DIR": str(folder / ".cards"),
     }
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+    command = [sys.executable, "-m", application, "--no-browser", "--allow-root"]
     command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     command += ["--ServerApp.ip=127.0.0.1", f"--IdentityProvider.token={token}"]
     command += [f"--ServerApp.root_dir={folder}", "--LabApp.extension_manager=readonly"]

@@ -37,16 +37,19 @@ const statusBar: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:status-bar',
   description: 'Shows card, mode and memory of the focused notebook in the status bar.',
   autoStart: true,
-  requires: [ILabShell, INotebookTracker, INotebookDevices, IStatusBar],
-  optional: [ISettingRegistry],
+  requires: [INotebookTracker, INotebookDevices],
+  optional: [ILabShell, IStatusBar, ISettingRegistry],
   activate: (
     app: JupyterFrontEnd,
-    shell: ILabShell,
     tracker: INotebookTracker,
     all: NotebookDevices,
-    bar: IStatusBar,
+    shell: ILabShell | null,
+    bar: IStatusBar | null,
     settings: ISettingRegistry | null
   ) => {
+    if (shell === null || bar === null) {
+      return; // Notebook 7 has no status bar
+    }
     const item = new StatusItem(
       new FocusedDevice(shell, tracker, all),
       () => void app.commands.execute(CommandIDs.openSidebar)
