@@ -49,5 +49,6 @@ def _has_pinning_loaders() -> bool:
 
 
 def _has_compiled_autograd() -> bool:
-    # Its graphs mix two fake modes; nothing but the release tells.
+    # On every device Dynamo of 2.6 takes the backward's graph for code of the user while compiled
+    # autograd traces it, and two fake modes meet; nothing but the release tells.
     return torch.__version__ >= (2, 7)
