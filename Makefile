@@ -4,7 +4,7 @@
 # make fuzz   COUNT random programs on the device and the CPU, from seed FIRST
 # make bench  measure speed and memory
 # make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8 for one,
-#                KEEP=folder for environments that stay)
+#                KEEP=folder for environments that stay, QUICK=1 without the tables of operators)
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
 # make races  run random programs of several threads, forks and interrupts
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
@@ -143,7 +143,7 @@ bench: $(DEVELOPING) engine labextension
 
 # The environments are made there; the newest one's browser shows the sidebar that is built here.
 versions: $(RUNNING) system labextension
-	@$(BIN)/python tools/versions.py $(if $(KEEP),--keep $(KEEP)) $(ONLY)
+	@$(BIN)/python tools/versions.py $(if $(KEEP),--keep $(KEEP)) $(if $(QUICK),--quick) $(ONLY)
 
 sanitize: engine
 	@$(BIN)/python tools/sanitize.py

@@ -28,7 +28,7 @@ def test_a_row_takes_the_place_of_its_last_one_alone(tmp_path):
     table = tmp_path / "versions.md"
     table.write_text("head\n| 2.6 | old |\n| 2.8 | kept |\n")
     versions.write(table, "2.6", {"torch": "2.6.0", "passed": "3"})
-    row = "| 2.6 | 2.6.0 | - | - | - | - | 3 | - | - | - | - |"
+    row = "| 2.6 | 2.6.0 | - | - | - | - | - | 3 | - | - | - | - |"
     assert table.read_text() == f"head\n{row}\n| 2.8 | kept |\n"
 
 
@@ -44,10 +44,10 @@ def ran(tmp_path, monkeypatch):
     table.write_text("".join(f"| {each.name} | - |\n" for each in versions.COMBINATIONS))
     folders = []
 
-    def run(chosen, folder):
+    def run(chosen, folder, quick):
         folders.append(folder)
         (folder / "installed").touch()
-        return {"torch": chosen.name, "passed": "1", "failed": "0"}
+        return {"tests": "quick" if quick else "all", "passed": "1", "failed": "0"}
 
     monkeypatch.setattr(versions, "TABLE", table)
     monkeypatch.setattr(versions, "_run", run)
@@ -63,7 +63,13 @@ def test_environments_are_gone_after_their_run(ran):
     folders, table = ran("2.6", "2.8")
     assert len(folders) == 2
     assert not any(folder.exists() for folder in folders)
-    assert table.count("| 1 | 0 |") == 2
+    assert table.count("| all | 1 | 0 |") == 2
+
+
+def test_what_a_quick_run_leaves_out_is_there_and_its_row_says_so(ran):
+    assert all((versions.PROJECT / suite).exists() for suite in versions.EXHAUSTIVE)
+    _, table = ran("--quick", "2.8")
+    assert table.count("| quick | 1 | 0 |") == 1
 
 
 def test_kept_environments_are_there_for_the_next_run(ran, tmp_path):

@@ -1,9 +1,10 @@
 """Run the tests in throw-away environments, one for each combination of releases.
 
-``python tools/versions.py [--keep FOLDER] [NAME ...]`` runs all or the named combinations and
-writes their rows of ``docs/versions.md``; the others stay. With ``--keep`` the environments
-lie in FOLDER and are there for the next run. ``TORCH_INDEX`` in the environment names an index
-to take torch from, one with CPU builds for example.
+``python tools/versions.py [--keep FOLDER] [--quick] [NAME ...]`` runs all or the named
+combinations and writes their rows of ``docs/versions.md``; the others stay. With ``--keep`` the
+environments lie in FOLDER and are there for the next run; with ``--quick`` the tables of
+operators, most of the tests, are left out. ``TORCH_INDEX`` in the environment names an index to
+take torch from, one with CPU builds for example.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ SUITES = (
     "tests/lightning",
     "tests/panels/test_fit.py",
     "tests/test_quickstart.py",
+)
+# Most of the tests: each operator, output and number that a kernel may meet.
+EXHAUSTIVE = (
+    *(f"tests/simulator/device/test_{suite}.py" for suite in ("operators", "outputs")),
+    *(
+        f"tests/simulator/compile/test_compiled_{suite}.py"
+        for suite in ("operators", "numbers", "memory_formats")
+    ),
 )
 BROWSER = ("-m", "browser", "tests/browser")
 
@@ -74,6 +83,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
+    parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args(arguments)
     names = chosen.names
     known = {each.name: each for each in COMBINATIONS}
@@ -83,7 +93,7 @@ def main(arguments: list[str]) -> int:
     failed = False
     for name in names or known:
         with _place(chosen.keep, name) as folder:
-            row = _run(known[name], folder)
+            row = _run(known[name], folder, chosen.quick)
         failed |= row["failed"] != "0"
         write(TABLE, name, row)
     return int(failed)
@@ -101,8 +111,9 @@ def _place(kept: Path | None, name: str) -> Iterator[Path]:
         yield folder
 
 
-def _run(chosen: Combination, folder: Path) -> dict[str, str]:
+def _run(chosen: Combination, folder: Path, quick: bool) -> dict[str, str]:
     row = dict.fromkeys(("lacks", "passed", "failed", "skipped"), "-")
+    row["tests"] = "quick" if quick else "all"
     row |= {"python": chosen.python, "torch": chosen.torch or "newest", "failed": "not installed"}
     try:
         python = _install(chosen, folder)
@@ -116,7 +127,8 @@ def _run(chosen: Combination, folder: Path) -> dict[str, str]:
     if measured := re.search(r"^\|(.*)$", told.stdout, re.MULTILINE):
         keys = ("torch", "python", "lightning", "jupyterlab", "notebook", "lacks")
         row |= dict(zip(keys, measured[1].split("|"), strict=True))
-    totals = counts(_pytest(python, environment, SUITES))
+    left_out = [f"--ignore={suite}" for suite in EXHAUSTIVE] if quick else []
+    totals = counts(_pytest(python, environment, (*SUITES, *left_out)))
     if chosen.browser:
         in_browser = counts(_pytest(python, environment, BROWSER))
         totals = {kind: totals[kind] + in_browser[kind] for kind in totals}
@@ -204,7 +216,7 @@ def counts(output: str) -> dict[str, int]:
 def write(table: Path, name: str, row: dict[str, str]) -> None:
     """Put a combination's row in the table, in the place of its last one."""
     columns = ("torch", "python", "lightning", "jupyterlab", "notebook")
-    columns += ("passed", "failed", "skipped", "commit", "lacks")
+    columns += ("tests", "passed", "failed", "skipped", "commit", "lacks")
     cells = [name, *(row.get(column) or "-" for column in columns)]
     line = f"| {' | '.join(cells)} |"
     text = table.read_text()
