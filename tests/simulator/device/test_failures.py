@@ -99,6 +99,26 @@ def test_overwriting_all_of_a_failed_tensor_mends_it_and_a_part_does_not(overwri
     assert x.tolist() == [[4.0, 4.0], [4.0, 4.0]]
 
 
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_smaller_result_overwrites_a_part_of_a_failed_tensor(flushed):
+    x = torch.ones(2, 3, device="hpu")
+    view = x.t()
+    htcore.mark_step()
+    x.add_(bad_rows()[0, 0])
+    if flushed:
+        with pytest.raises(IndexError):
+            htcore.mark_step()
+    torch.add(torch.ones(2, device="hpu"), 1, out=x)
+    with pytest.raises((IndexError, RuntimeError)):
+        htcore.mark_step()
+    for part in (x, view):
+        with pytest.raises(RuntimeError, match="was not written"):
+            part.cpu()
+    torch.add(torch.ones(6, device="hpu"), 1, out=x)
+    assert (x.tolist(), view.tolist()) == ([2.0] * 6, [[2.0, 2.0]] * 3)
+
+
 @pytest.mark.parametrize(
     "draw",
     [

@@ -83,7 +83,7 @@ at::Tensor HostCall::tensor_to_host(
   }
   reduced_ = reduced_ || is_reduced(tensor.scalar_type());
   if (written && !shapes_only_ && failure_of(tensor.storage()) && overwrites(op_, i)) {
-    promise_overwritten(tensor);
+    promise_overwritten(as_promised(tensor, i, item));
   }
   operands_.push_back(
       {tensor, shapes_only_ ? shape_view(tensor) : host_view(tensor), i, item, written});
@@ -306,14 +306,19 @@ at::Tensor HostCall::written_operand(
   return result;  // a 0-dim CPU tensor was written
 }
 
-void HostCall::keep_promise(const Operand& operand) const {
-  follow_kernel(operand.tensor);
-  at::Tensor promised = operand.tensor;
+/// A written argument at the size that the call gives it.
+at::Tensor HostCall::as_promised(const at::Tensor& tensor, size_t argument, size_t item) const {
   for (const Resized& resized : resized_) {
-    if (resized.argument == operand.argument && resized.item == operand.item) {
-      promised = with_sizes(operand.tensor, resized.geometry.sizes, resized.geometry.strides);
+    if (resized.argument == argument && resized.item == item) {
+      return with_sizes(tensor, resized.geometry.sizes, resized.geometry.strides);
     }
   }
+  return tensor;
+}
+
+void HostCall::keep_promise(const Operand& operand) const {
+  follow_kernel(operand.tensor);
+  const at::Tensor promised = as_promised(operand.tensor, operand.argument, operand.item);
   if (checks_geometry()) {
     check_geometry(
         op_.operator_name(), "argument " + schema_.arguments()[operand.argument].name(),

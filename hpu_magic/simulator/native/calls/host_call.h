@@ -57,6 +57,7 @@ class HostCall {
 
   void results_to_device();
   void move_apart();
+  at::Tensor as_promised(const at::Tensor& tensor, size_t argument, size_t item) const;
   void keep_promise(const Operand& operand) const;
   at::Tensor written_operand(const c10::AliasInfo& alias, const at::Tensor& result) const;
   at::Tensor tensor_to_device(const at::Tensor& result);
