@@ -8,6 +8,7 @@
 #include "calls/dtypes.h"
 #include "events/events.h"
 #include "calls/generator.h"
+#include "calls/geometry.h"
 #include "graphs/graph.h"
 #include "operators/fallback.h"
 #include "calls/policy.h"
@@ -114,6 +115,7 @@ void bind_execution(py::module_& module) {
       no_gil);
   module.def("pending_operations", &hpu::recorder::pending, no_gil);
   module.def("is_capturing", [] { return hpu::recorder::capturing(); });
+  module.def("checks_geometry", &hpu::checks_geometry);
   module.def("compiled_graphs", &hpu::recorder::compiled_graphs, no_gil);
   module.def("clear_compiled_graphs", &hpu::recorder::clear_compiled_graphs, no_gil);
   module.def(

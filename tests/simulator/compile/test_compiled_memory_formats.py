@@ -2,6 +2,8 @@
 
 import pytest
 
+from hpu_magic.simulator import engine
+
 LAST = {1: None, 2: "channels_last", 3: "channels_last_3d"}
 
 
@@ -121,3 +123,26 @@ def test_a_kernel_that_gives_other_strides_than_were_promised(torch, compile_on_
     assert actual.stride() == expected.stride()
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(gradient, torch.full((8,), 2.0 * 5**3, device="hpu"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "strides", "agrees"),
+    [
+        ("float32", [2, 3], [3, 1], True),
+        ("float32", [-1, 3], [-1, 1], True),  # -1: another number in each call
+        ("float64", [2, 3], [3, 1], False),
+        ("float32", [3, 2], [3, 1], False),
+        ("float32", [2, 3], [1, 2], False),
+        ("float32", [6], [1], False),
+    ],
+)
+def test_what_a_graph_was_traced_with_is_compared(torch, dtype, sizes, strides, agrees):
+    program = engine.load().Program(1)
+    traced = [(getattr(torch, dtype), sizes, strides)]
+    program.finish([program.call("aten::relu", "", {"self": program.input(0)}, [None], traced)])
+    x = torch.ones(2, 3, device="hpu")
+    if agrees:
+        assert program.run([x])[0].tolist() == x.tolist()
+    else:
+        with pytest.raises(RuntimeError, match=r"promised for result 0 of aten::relu is not"):
+            program.run([x])

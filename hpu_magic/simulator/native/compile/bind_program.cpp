@@ -48,11 +48,14 @@ Operand operand_of(const py::handle& operand, const c10::Argument& declared) {
   return torch::jit::toIValue(operand, declared.type(), declared.N());
 }
 
+using TracedResults = std::vector<
+    std::optional<std::tuple<c10::ScalarType, std::vector<int64_t>, std::vector<int64_t>>>>;
+
 /// Adds a call; `given` has an operand by name for each argument without a default, `orders` the
-/// order in memory that is promised of each result.
+/// order in memory that is promised of each result, `traced` its (dtype, sizes, strides).
 Slot call(
     Program& program, const std::string& name, const std::string& overload, const py::dict& given,
-    Program::Orders orders) {
+    Program::Orders orders, const TracedResults& traced_results) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
   // A number where a tensor is declared, as in x + 1, stays a number in type promotion.
   const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
@@ -66,7 +69,15 @@ Slot call(
       operands.emplace_back(*declared.default_value());
     }
   }
-  return program.call(op, std::move(operands), std::move(orders));
+  Program::AllTraced traced;
+  for (const auto& result : traced_results) {
+    traced.emplace_back();
+    if (result) {
+      const auto& [dtype, sizes, strides] = *result;
+      traced.back() = Traced{dtype, sizes, strides};
+    }
+  }
+  return program.call(op, std::move(operands), std::move(orders), std::move(traced));
 }
 
 /// Runs a program on the inputs in a list, tensors and sizes, which it empties so that each input

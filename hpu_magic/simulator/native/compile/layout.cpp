@@ -42,4 +42,23 @@ at::Tensor in_order(const at::Tensor& result, const Order& order) {
   return ordered.copy_(result);
 }
 
+void check_traced(
+    const c10::OperatorName& op, const std::string& which, const Traced& traced,
+    const at::Tensor& given) {
+  Geometry promised = geometry_of(given);
+  promised.dtype = c10::scalarTypeToTypeMeta(traced.dtype);
+  promised.sizes.resize(traced.sizes.size(), 0);
+  promised.strides.resize(traced.sizes.size(), 0);
+  for (size_t i = 0; i < traced.sizes.size(); ++i) {
+    if (traced.sizes[i] >= 0) {
+      promised.sizes[i] = traced.sizes[i];
+    }
+    // Along a dimension of one element, and where there is none, any stride will do.
+    if (traced.strides[i] >= 0 && promised.sizes[i] > 1 && given.numel() > 0) {
+      promised.strides[i] = traced.strides[i];
+    }
+  }
+  check_geometry(op, which, promised, given);
+}
+
 }  // namespace hpu

@@ -43,10 +43,13 @@ Slot Program::add(Instruction instruction) {
   return {instructions_.back().first};
 }
 
-Slot Program::call(const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders) {
+Slot Program::call(
+    const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders,
+    AllTraced traced) {
   Instruction instruction{Kind::call, std::move(operands), op.schema().returns().size()};
   instruction.op = op;
   instruction.orders = std::move(orders);
+  instruction.traced = std::move(traced);
   return add(std::move(instruction));
 }
 
@@ -103,6 +106,11 @@ void Program::run_call(const Instruction& call, Values& values, Stack& stack) {
         stack[i].toTensor().defined();
     values[call.first + i] = promised ? c10::IValue(in_order(stack[i].toTensor(), *call.orders[i]))
                                       : std::move(stack[i]);
+    if (i < call.traced.size() && call.traced[i] && values[call.first + i].isTensor()) {
+      check_traced(
+          call.op->operator_name(), "result " + std::to_string(i), *call.traced[i],
+          values[call.first + i].toTensor());
+    }
   }
   stack.clear();
 }

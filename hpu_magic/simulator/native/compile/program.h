@@ -16,11 +16,15 @@ class Program {
  public:
   /// Of each result of a call, or nothing where nothing is promised.
   using Orders = std::vector<std::optional<Order>>;
+  /// The same; none at all where promises are not compared.
+  using AllTraced = std::vector<std::optional<Traced>>;
 
   explicit Program(size_t inputs) : inputs_(inputs), slots_(inputs) {}
 
   /// Adds a call; returns the slot of its first result, the others follow.
-  Slot call(const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders);
+  Slot call(
+      const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders,
+      AllTraced traced);
   /// Adds the choice of one element of a list.
   Slot element(Slot list, int64_t index);
   /// Adds integer arithmetic, for sizes: one of + - * / %, of which the last two round down.
@@ -41,6 +45,7 @@ class Program {
     std::vector<size_t> dead{};  // slots that nothing reads later
     std::optional<c10::OperatorHandle> op{};
     Orders orders{};
+    AllTraced traced{};
     char operation = 0;
     int64_t index = 0;
   };

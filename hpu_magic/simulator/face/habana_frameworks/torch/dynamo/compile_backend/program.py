@@ -73,21 +73,42 @@ def _lowered_call(
     names = [argument.name for argument in op._schema.arguments]
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     operands = {name: _operand(value, values) for name, value in given.items()}
-    promised = [_promised_order(each) for each in _promised_results(op, node)]
-    return program.call(op._schema.name, op._schema.overload_name, operands, promised)
+    results = _traced_results(op, node)
+    orders = [
+        _promised_order(result) if each.alias_info is None else None  # memory of its own
+        for each, result in zip(returns, results, strict=False)
+    ]
+    compared = engine.load().checks_geometry()
+    traced = [_geometry(each) for each in _visible(op, results)] if compared else []
+    return program.call(op._schema.name, op._schema.overload_name, operands, orders, traced)
 
 
-def _promised_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]:
-    """Return what the graph was traced with, for each result that is memory of its own."""
+def _traced_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]:
+    """Return what the graph was traced with for each result; nothing where that is not known."""
     returns, results = op._schema.returns, node.meta.get("val")
     if len(returns) == 1:
-        results = [results]
-    if not isinstance(results, tuple | list) or len(results) != len(returns):
-        return []
-    return [
-        result if each.alias_info is None else None
-        for each, result in zip(returns, results, strict=True)
-    ]
+        return [results]
+    known = isinstance(results, tuple | list) and len(results) == len(returns)
+    return list(results) if known else []
+
+
+def _visible(op: torch._ops.OpOverload, results: list[Any]) -> list[Any]:
+    """Leave out a batch norm's saved statistics, whose type PyTorch promises as CUDA has it.
+
+    Only the backward kernel reads them, which takes what its forward kernel gave.
+    """
+    return results[:1] if "batch_norm" in op._schema.name else results
+
+
+def _geometry(result: Any) -> tuple[torch.dtype, list[int], list[int]] | None:
+    """Return dtype, sizes and strides; -1 for what may be another number in the next call."""
+    if not isinstance(result, torch.Tensor):
+        return None
+    sizes, strides = (
+        [each if isinstance(each, int) else -1 for each in numbers]
+        for numbers in (result.shape, result.stride())
+    )
+    return result.dtype, sizes, strides
 
 
 def _promised_order(result: Any) -> list[int] | None:
