@@ -1,5 +1,8 @@
 """Lazy mode: what a flush that fails or is interrupted leaves behind."""
 
+import signal
+import sys
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -307,6 +310,33 @@ print("left", torch.hpu.memory_allocated() - before)
         "262144.0 [20000.0, 20000.0] True",
         "left 0",
     ]
+
+
+def test_an_interrupt_or_exit_that_meets_a_shape_inference_of_pythons_is_raised():
+    class Exit(SystemExit):
+        pass
+
+    def end(*_):
+        raise Exit
+
+    def inferring(frame, event, argument):
+        if event == "call" and frame.f_code.co_name.startswith("meta_"):
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    for columns, handler, ends in (
+        (41, signal.default_int_handler, KeyboardInterrupt),
+        (43, end, Exit),
+    ):
+        before = signal.signal(signal.SIGINT, handler)
+        try:
+            sys.setprofile(inferring)
+            with pytest.raises(ends):
+                torch.ones(7, columns, device="hpu")
+        finally:
+            sys.setprofile(None)
+            signal.signal(signal.SIGINT, before)
+    assert torch.ones(7, 41, device="hpu").sum().item() == 7 * 41
 
 
 def test_an_interrupted_capture_replays_nothing_and_loses_no_write(script):

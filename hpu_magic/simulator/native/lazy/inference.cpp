@@ -2,6 +2,7 @@
 
 #include "calls/host_call.h"
 #include "calls/kernels_only.h"
+#include "lazy/interruption.h"
 #include "memory/memory_reuse.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -314,6 +315,7 @@ Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
   try {
     return infer_by_trial(op, arguments, c10::kCPU);
   } catch (const std::exception&) {  // zeros will not do for this operator
+    rethrow_interrupt();
     return inference;
   }
 }
@@ -372,13 +374,12 @@ const Inference& infer(
     refused.refusal = refusal(error.what_without_backtrace());
     return refused;
   } catch (const py::error_already_set& error) {  // some meta kernels are Python's
-    const py::gil_scoped_acquire gil;
-    if (!error.matches(PyExc_Exception)) {
-      throw;  // Ctrl-C
-    }
+    rethrow_interrupt();
+    py::gil_scoped_acquire gil;
     refused.refusal = refusal(py::str(error.value()));
     return refused;
   } catch (const std::exception&) {
+    rethrow_interrupt();
     return unknown;
   }
   inference_time += std::chrono::duration_cast<std::chrono::nanoseconds>(

@@ -3,6 +3,7 @@
 #include "threads/locks.h"
 
 #include <pybind11/pybind11.h>
+#include <torch/csrc/Exceptions.h>
 
 namespace hpu {
 namespace {
@@ -24,6 +25,27 @@ void Interruption::check() {
   // Does nothing on any thread but Python's main one.
   if (PyErr_CheckSignals() != 0) {
     throw Interrupted();
+  }
+}
+
+void rethrow_interrupt() {
+  try {
+    throw;
+  } catch (python_error& error) {  // which may have left the error on the thread
+    locks::check_may_ask_for_gil();
+    const pybind11::gil_scoped_acquire gil;
+    error.persist();
+    if (error.type && !PyErr_GivenExceptionMatches(error.type, PyExc_Exception)) {
+      error.restore();
+      throw pybind11::error_already_set();
+    }
+  } catch (const pybind11::error_already_set& error) {
+    locks::check_may_ask_for_gil();
+    const pybind11::gil_scoped_acquire gil;
+    if (!error.matches(PyExc_Exception)) {
+      throw;
+    }
+  } catch (...) {  // none of Python's
   }
 }
 

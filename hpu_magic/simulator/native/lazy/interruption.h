@@ -16,4 +16,9 @@ class Interruption {
   Clock::time_point asked_ = Clock::now();
 };
 
+/// For the handler of an error that means something where it is caught. Python's kernels may end in
+/// an interrupt or an exit instead, which says nothing of them: throws that on. Of Python's other
+/// errors nothing is left behind on the thread.
+void rethrow_interrupt();
+
 }  // namespace hpu
