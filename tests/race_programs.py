@@ -1,10 +1,11 @@
 """Random programs of several threads, with forks and interrupts at random moments.
 
 ``python tests/race_programs.py --seconds S --seed N`` runs programs one after another until the
-time is over. Each thread knows by CPU tensors what its own device tensors must hold. A tensor may
-say that it was never computed, after an interrupt; it may never hold anything else. Prints what
-was done as JSON; ends with a traceback and the seed where a value is wrong, a thread or a child
-does not come to its end, or an error is not one that users are meant to see.
+time is over and everything was done once. Each thread knows by CPU tensors what its own device
+tensors must hold. A tensor may say that it was never computed, after an interrupt; it may never
+hold anything else. Prints what was done as JSON; ends with a traceback and the seed where a value
+is wrong, a thread or a child does not come to its end, or an error is not one that users are meant
+to see.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from habana_frameworks.torch import core as htcore  # noqa: E402
 from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 
 MOST_SECONDS = 60  # of one program, on a machine that does other things too
+EVERYTHING = ("programs", "forks", "interrupts", "reads")
 EDGE = 160  # 100 KiB: memory that the device keeps for the next tensor of its size
 
 # Each takes two tensors and gives a new one. Whole numbers, small enough to be exact.
@@ -255,7 +257,7 @@ def program(seed: int, done: Counter[str]) -> None:
 
 
 def main() -> None:
-    """Run programs until the time is over."""
+    """Run programs until the time is over and everything was done once."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
@@ -265,7 +267,7 @@ def main() -> None:
     done: Counter[str] = Counter()
     end = time.monotonic() + options.seconds
     seed = options.seed
-    while time.monotonic() < end:
+    while time.monotonic() < end or not all(done[what] for what in EVERYTHING):
         faulthandler.dump_traceback_later(3 * MOST_SECONDS, exit=True)
         try:
             program(seed, done)
