@@ -145,8 +145,10 @@ bench: $(DEVELOPING) engine labextension
 versions: $(RUNNING) system labextension
 	@$(BIN)/python tools/versions.py $(if $(KEEP),--keep $(KEEP)) $(if $(QUICK),--quick) $(ONLY)
 
-sanitize: engine
-	@$(BIN)/python tools/sanitize.py
+# The engine with sanitizers is another one than the one that everything else uses.
+sanitize: $(DEVELOPING)
+	@sh tools/system_packages.sh compiler headers
+	@WORKERS=$(WORKERS) $(BIN)/python tools/sanitize.py
 
 clean:
 	rm -rf build

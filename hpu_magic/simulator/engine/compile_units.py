@@ -19,12 +19,17 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
     """Compile every source into ``DIRECTORY/<name>.so`` with PyTorch's own build rules."""
     from torch.utils import cpp_extension
 
+    sanitizers = [flag for flag in flags if flag.startswith("-fsanitize=")]
+    if sanitizers:
+        # PyTorch loads what it has built, for which this process needs the sanitizers' library
+        # from its start; the compiler would only be slowed.
+        os.environ.pop("LD_PRELOAD", None)
     cpp_extension.load(
         NAME,
         _write_units(Path(place_of_units)),
         extra_include_paths=[str(SOURCES)],
         extra_cflags=[*flags, f"-std=c++{language_standard()}"],
-        extra_ldflags=[flag for flag in flags if flag.startswith("-fsanitize=")],
+        extra_ldflags=sanitizers,
         build_directory=directory,
         verbose=True,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[1] / "native"
 NAME = "hpu_magic_engine"
 FLAGS = ["-O2", "-DNDEBUG"]  # NDEBUG as in PyTorch's own build: some of its headers differ by it
-# `make sanitize` builds another engine, with checks of memory, arithmetic and the locks' order.
+# `make sanitize` builds another engine, with checks of memory, arithmetic, containers and locks.
 if _SANITIZERS := os.environ.get("HPU_MAGIC_SANITIZE"):
     FLAGS += [
         f"-fsanitize={_SANITIZERS}",
@@ -17,6 +17,7 @@ if _SANITIZERS := os.environ.get("HPU_MAGIC_SANITIZE"):
         "-fno-omit-frame-pointer",
         "-O1",
         "-g1",
+        "-D_GLIBCXX_ASSERTIONS",
         "-DHPU_MAGIC_CHECK_LOCKS",
     ]
 

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import importlib.util
 import os
 import platform
 import shutil
@@ -39,6 +40,17 @@ def test_the_name_stands_for_all_that_the_binary_depends_on(monkeypatch, tmp_pat
         names.append(cache.entry())
     assert names[1].parts[0].startswith("torch-2.6.0-")
     assert len(set(names)) == len(names)
+
+
+def test_an_engine_with_sanitizers_has_a_name_of_its_own(monkeypatch):
+    plain = cache.entry()
+    monkeypatch.setenv("HPU_MAGIC_SANITIZE", "address")
+    spec = importlib.util.spec_from_file_location("sources_again", sources.__file__)
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)
+    assert "-fsanitize=address" in again.FLAGS
+    monkeypatch.setattr(sources, "FLAGS", again.FLAGS)
+    assert cache.entry() != plain
 
 
 def test_a_machine_without_compiler_headers_and_ninja_loads_what_another_one_built(script):
