@@ -66,6 +66,37 @@ shown(*captured, count, total)
     ]
 
 
+def test_a_replay_mends_what_the_captured_function_made(lazy_process):
+    said = lazy_process(
+        LOOKUP
+        + """
+def assemble():
+    parts = torch.empty(4, device="hpu")
+    torch.add(x, F.embedding(row, table)[0], out=parts[:2])
+    torch.mul(x, 3, out=parts[2:])
+    sorted_parts = parts.sort().values
+    sorted_parts.add_(parts[:1])
+    return parts, sorted_parts
+
+graph = torch.hpu.HPUGraph()
+with torch.hpu.graph(graph):
+    captured = assemble()
+for place in (7, 1, 8, 2):
+    row.fill_(place)
+    try:
+        graph.replay()
+    except IndexError as error:
+        print(error)
+    shown(*captured)
+"""
+    )
+    failed = ["index out of range in self", NOT_WRITTEN, NOT_WRITTEN]
+    assert said == [
+        *(*failed, "[3.0, 4.0, 3.0, 3.0]", "[6.0, 6.0, 6.0, 7.0]"),
+        *(*failed, "[5.0, 6.0, 3.0, 3.0]", "[8.0, 8.0, 10.0, 11.0]"),
+    ]
+
+
 def test_without_a_tensor_cache_too(lazy_process):
     said = lazy_process(
         LOOKUP

@@ -41,6 +41,7 @@ void Graph::capture_end() {
   const recorder::Lock lock;
   if (capture_ != 0) {
     nodes_ = recorder::end_capture(std::exchange(capture_, 0));
+    note_made();
   }
 }
 
@@ -49,6 +50,9 @@ void Graph::replay() {
   TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
   recorder::flush(recorder::Cause::step);
   const KernelsOnly kernels_only;
+  for (const c10::Storage& storage : made_) {  // what an earlier replay could not write
+    promise(storage);
+  }
   Failures failures;
   if (freed_.empty()) {
     replay_steps(failures);
@@ -76,9 +80,6 @@ void Graph::replay_steps(Failures& failures) {
 }
 
 void Graph::replay_freeing(Failures& failures) {
-  for (const c10::Storage& storage : made_) {
-    promise(storage);
-  }
   for (size_t i = 0; i < nodes_.size(); ++i) {
     try {
       const MemoryReuse reuse(nodes_[i].outputs);
@@ -87,6 +88,28 @@ void Graph::replay_freeing(Failures& failures) {
       failures.add(nodes_[i], error);
     }
     free_all(freed_[i]);
+  }
+}
+
+void Graph::note_made() {
+  Known seen;
+  for (const Node& node : nodes_) {
+    const auto& arguments = node.op.schema().arguments();
+    const bool writes_out = !arguments.empty() && arguments.back().is_out();
+    Known results;
+    for (const at::Tensor& output : node.outputs) {
+      if (output.defined()) {
+        results.insert(output.storage().unsafeGetStorageImpl());
+      }
+    }
+    for (const auto& [tensor, written] : node.tensors()) {
+      const auto* storage = tensor.storage().unsafeGetStorageImpl();
+      const bool first = seen.insert(storage).second;
+      if (first && number_of(tensor.storage()) > begun_ &&
+          ((written && writes_out) || results.count(storage) > 0)) {
+        made_.push_back(tensor.storage());
+      }
+    }
   }
 }
 
@@ -124,6 +147,7 @@ void Graph::plan_freeing(Known needed, uint64_t since) {
   const auto is_made_here = [since](const c10::Storage& storage) {
     return !has_memory(storage) && number_of(storage) > since;
   };
+  made_.clear();
   Known seen;
   for (const Node& node : nodes_) {
     for (const auto& [tensor, written] : node.tensors()) {

@@ -41,6 +41,7 @@ class Graph {
   using Storages = std::vector<c10::Storage>;
   using Known = std::unordered_set<const c10::StorageImpl*>;
 
+  void note_made();
   void plan_freeing(Known needed, uint64_t since);
   void replay_steps(Failures& failures);
   void replay_freeing(Failures& failures);
@@ -48,7 +49,7 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<Step> steps_;  // prepared at the first replay
   std::vector<Storages> freed_;  // after each node; empty where all is kept
-  Storages made_;  // by the captured function, what this graph writes before it reads it
+  Storages made_;  // by the captured function, and computed anew by each replay
   Storages for_backward_;
   uint64_t begun_ = 0;  // number of the last storage made before the capture
   size_t capture_ = 0;  // number of the capture under way; 0 for none

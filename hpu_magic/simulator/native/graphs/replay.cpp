@@ -114,11 +114,6 @@ bool Step::unchanged() const {
 
 void Step::run(Stack& stack) {
   const DefaultDtype as_recorded(node_->default_dtype);
-  for (const at::Tensor& output : node_->outputs) {
-    if (output.defined()) {
-      promise_overwritten(output);
-    }
-  }
   if (way_ == Way::unprepared || (way_ == Way::direct && !unchanged())) {
     way_ = Way::unprepared;  // also where there is no memory for an output
     way_ = prepare();
