@@ -34,3 +34,12 @@ def test_checks_sidebar_and_versions_prepare_what_they_need(tmp_path, target):
     done = make("-n", target, f"VENV={tmp_path / 'venv'}")
     assert f"{tmp_path / 'venv'}/running" in done
     assert ("requirements-dev" in done) == (target == "lint")
+
+
+def test_the_sanitizers_suites_prepare_the_tests_tools_and_the_compiler(tmp_path):
+    done = make("-n", "sanitize", f"VENV={tmp_path / 'venv'}", "WORKERS=3")
+    assert f"{tmp_path / 'venv'}/running" in done
+    assert "-r requirements-dev.txt" in done
+    *_, system, run = done.splitlines()
+    assert system == "sh tools/system_packages.sh compiler headers"
+    assert run == f"WORKERS=3 {tmp_path / 'venv'}/bin/python tools/sanitize.py"
