@@ -3,8 +3,8 @@
 ``python tools/versions.py [--keep FOLDER] [--quick] [NAME ...]`` runs all or the named
 combinations and writes their rows of ``docs/versions.md``; the others stay. With ``--keep`` the
 environments lie in FOLDER and are there for the next run; with ``--quick`` the tables of
-operators, most of the tests, are left out. ``TORCH_INDEX`` in the environment names an index to
-take torch from, one with CPU builds for example.
+operators, most of the tests, and the sidebar are left out. ``TORCH_INDEX`` in the environment
+names an index to take torch from, one with CPU builds for example.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ EXHAUSTIVE = (
         for suite in ("operators", "numbers", "memory_formats")
     ),
 )
-BROWSER = ("-m", "browser", "tests/browser")
+# What differs most between front ends is what a cell shows.
+BROWSER = tuple(f"tests/browser/test_{name}.py" for name in ("panel", "notebook"))
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,8 @@ def _run(chosen: Combination, folder: Path, quick: bool) -> dict[str, str]:
     left_out = [f"--ignore={suite}" for suite in EXHAUSTIVE] if quick else []
     totals = counts(_pytest(python, environment, (*SUITES, *left_out)))
     if chosen.browser:
-        in_browser = counts(_pytest(python, environment, BROWSER))
+        shown = BROWSER if quick else ("tests/browser",)
+        in_browser = counts(_pytest(python, environment, ("-m", "browser", *shown)))
         totals = {kind: totals[kind] + in_browser[kind] for kind in totals}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=PROJECT, capture_output=True, text=True
