@@ -1,0 +1,121 @@
+"""What tensors take of the card's memory, and what is said of it."""
+
+import gc
+
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch import core as htcore  # noqa: E402
+
+
+def in_use():
+    gc.collect()
+    htcore.mark_step()  # in lazy mode memory comes when the recorded work runs
+    return torch.hpu.memory_allocated()
+
+
+def test_in_use_is_the_bytes_of_live_storages():
+    before = in_use()
+    tensor = torch.randn(1000, device="hpu")
+    assert in_use() - before == 4000
+    row = tensor.view(10, 100)[2]
+    assert in_use() - before == 4000
+    del tensor
+    assert in_use() - before == 4000
+    del row
+    assert in_use() == before
+
+
+def test_resizing_is_booked():
+    before = in_use()
+    source, out = torch.ones(1000, device="hpu"), torch.empty(0, device="hpu")
+    torch.add(source, source, out=out)
+    assert in_use() - before == 8000
+    assert out.sum().item() == 2000
+    out.resize_(2000)
+    assert in_use() - before == 12000
+    source.untyped_storage().resize_(0)
+    assert in_use() - before == 8000
+    source.untyped_storage().resize_(4000)
+    source.fill_(3)
+    assert source.sum().item() == 3000
+
+
+def test_peak_and_counts():
+    before = in_use()
+    torch.hpu.reset_accumulated_memory_stats()
+    torch.hpu.reset_peak_memory_stats()
+    assert torch.hpu.max_memory_allocated() == 0
+    tensors = [torch.zeros(1 << 20, dtype=torch.uint8, device="hpu") for _ in range(3)]
+    htcore.mark_step()
+    del tensors
+    stats = torch.hpu.memory_stats()
+    assert stats["MaxInUse"] - before == 3 << 20
+    assert stats["MaxAllocSize"] == 1 << 20
+    assert (stats["NumAllocs"], stats["NumFrees"], stats["ActiveAllocs"]) == (3, 3, 0)
+    assert torch.hpu.mem_get_info() == (stats["Limit"] - before, stats["Limit"])
+    assert list(stats) == [
+        "Limit",
+        "InUse",
+        "MaxInUse",
+        "NumAllocs",
+        "NumFrees",
+        "ActiveAllocs",
+        "MaxAllocSize",
+        "TotalSystemAllocs",
+        "TotalSystemFrees",
+        "TotalActiveAllocs",
+    ]
+
+
+def test_summary_has_the_vendors_rows():
+    lines = torch.hpu.memory_summary().splitlines()
+    assert "PyTorch HPU memory summary, device ID" in lines[1]
+    assert [line[1:].split()[0] for line in lines[3:-1]] == [
+        "Limit",
+        "InUse",
+        "MaxInUse",
+        "NumAllocs",
+        "NumFrees",
+        "MaxAllocSize",
+        "ActiveAllocs",
+    ]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_a_full_card_raises_the_vendors_error_and_stays_usable(script):
+    assert (
+        script(
+            """
+        import torch
+        from habana_frameworks.torch.core import mark_step
+        keep = torch.zeros(3 << 20, dtype=torch.uint8, device="hpu")
+        mark_step()
+        before = torch.hpu.memory_allocated()
+        def attempt(work):
+            try:
+                work()
+                mark_step()
+            except RuntimeError as error:
+                assert str(error).startswith(
+                    "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::"
+                ), error
+                assert torch.hpu.memory_allocated() == before
+                return True
+        assert attempt(lambda: torch.zeros(6 << 20, dtype=torch.uint8, device="hpu"))
+        assert attempt(lambda: torch.cat([keep, keep]))
+        small = torch.zeros(4, dtype=torch.uint8, device="hpu")
+        mark_step()
+        before = torch.hpu.memory_allocated()
+        assert attempt(lambda: torch.cat([keep, keep], out=small))
+        assert small.tolist() == [0, 0, 0, 0]
+        print(int((keep[:8] + 1).sum()))
+        """,
+            simulated=True,
+            HPU_MAGIC_MEMORY="8MiB",
+        ).strip()
+        == "8"
+    )

@@ -1,0 +1,285 @@
+"""Lazy mode: what an interrupt, a signal or a fork in the middle of recorded work leaves behind."""
+
+import signal
+import sys
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not is_lazy(), reason="about recorded work")
+
+PREPARE = """
+import os, random, signal, threading, time
+import torch
+import habana_frameworks.torch.core as htcore
+import habana_frameworks.torch.hpu as hpu
+from hpu_magic.simulator import engine
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def interrupt(seconds):
+    def send():
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGINT)
+    sender = threading.Thread(target=send)
+    sender.start()
+    return sender
+"""
+
+
+@pytest.fixture
+def lazily(script):
+    """Run code in a process in lazy mode and return what it printed."""
+    return lambda code: script(PREPARE + code, simulated=True, PT_HPU_LAZY_MODE="1")
+
+
+def test_interrupted_work_stays_recorded_and_runs_at_the_next_read(lazily):
+    said = lazily(
+        """
+random.seed(0)
+slow = torch.randn(256, 256, device="hpu")
+interrupted = 0
+for attempt in range(12):
+    sums = torch.zeros(8, device="hpu")
+    other = torch.zeros(8, device="hpu")
+    heavy = slow
+    htcore.mark_step()
+    for _ in range(150):
+        sums.add_(1)
+        heavy = torch.tanh(heavy @ slow)
+        other.sub_(2)
+    sender = interrupt(random.uniform(0.0, 0.25))
+    try:
+        htcore.mark_step()
+        sender.join()
+    except KeyboardInterrupt:
+        interrupted += engine.load().pending_operations() > 0
+    while True:
+        try:
+            assert (sums.tolist(), other.tolist()) == ([150.0] * 8, [-300.0] * 8)
+            break
+        except KeyboardInterrupt:
+            pass
+    assert engine.load().pending_operations() == 0
+print("interrupted in the middle", interrupted > 0)
+"""
+    )
+    assert said == "interrupted in the middle True\n"
+
+
+def test_an_interrupted_backward_and_step_are_those_of_an_undisturbed_run(lazily):
+    said = lazily(
+        """
+import copy
+torch.manual_seed(0)
+model = torch.nn.Sequential(*[torch.nn.Linear(96, 96) for _ in range(30)]).to("hpu")
+twin = copy.deepcopy(model)
+data = torch.randn(256, 96, device="hpu")
+
+def train(model, flush):
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(data).pow(2).mean().backward()
+        optimizer.step()
+        flush()
+
+def interrupted():
+    global seen
+    sender = interrupt(0.12)
+    try:
+        htcore.mark_step()
+        time.sleep(0.3)
+    except KeyboardInterrupt:
+        seen += engine.load().pending_operations() > 0
+    sender.join()
+
+seen = 0
+train(twin, htcore.mark_step)
+train(model, interrupted)
+for one, other in zip(model.parameters(), twin.parameters()):
+    assert torch.equal(one.detach().cpu(), other.detach().cpu())
+print("same")
+"""
+    )
+    assert said == "same\n"
+
+
+def test_what_nobody_can_see_after_an_interrupt_is_not_waited_for(lazily):
+    said = lazily(
+        """
+x = torch.randn(512, 512, device="hpu")
+sums = torch.zeros(2, device="hpu")
+htcore.mark_step()
+before = torch.hpu.memory_allocated()
+y = x
+for _ in range(20_000):
+    y = torch.tanh(y @ x)
+    sums.add_(1)
+sender = interrupt(0.3)
+began = time.monotonic()
+try:
+    htcore.mark_step()
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - began < 10)
+print("pending", engine.load().pending_operations() > 20_000)
+del y
+print((x * 0 + 1).sum().item(), sums.tolist(), time.monotonic() - began < 20)
+print("left", torch.hpu.memory_allocated() - before)
+"""
+    )
+    assert said.splitlines() == [
+        "interrupted True",
+        "pending True",
+        "262144.0 [20000.0, 20000.0] True",
+        "left 0",
+    ]
+
+
+def test_an_interrupt_or_exit_that_meets_a_shape_inference_of_pythons_is_raised():
+    class Exit(SystemExit):
+        pass
+
+    def end(*_):
+        raise Exit
+
+    def inferring(frame, event, argument):
+        if event == "call" and frame.f_code.co_name.startswith("meta_"):
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    for columns, handler, ends in (
+        (41, signal.default_int_handler, KeyboardInterrupt),
+        (43, end, Exit),
+    ):
+        before = signal.signal(signal.SIGINT, handler)
+        try:
+            sys.setprofile(inferring)
+            with pytest.raises(ends):
+                torch.ones(7, columns, device="hpu")
+        finally:
+            sys.setprofile(None)
+            signal.signal(signal.SIGINT, before)
+    assert torch.ones(7, 41, device="hpu").sum().item() == 7 * 41
+
+
+def test_an_interrupted_capture_replays_nothing_and_loses_no_write(lazily):
+    said = lazily(
+        """
+x = torch.randn(512, 512, device="hpu")
+sums = torch.zeros(2, device="hpu")
+htcore.mark_step()
+graph = hpu.HPUGraph()
+try:
+    with hpu.graph(graph):
+        y = x
+        for _ in range(300):
+            y = torch.tanh(y @ x)
+            sums.add_(1)
+        sender = interrupt(0.2)
+    time.sleep(1)
+except KeyboardInterrupt:
+    print("interrupted")
+sender.join()
+del y
+print(hpu.is_current_stream_capturing(), sums.tolist())
+"""
+    )
+    assert said.splitlines() == ["interrupted", "False [300.0, 300.0]"]
+
+
+def test_the_handler_of_a_signal_may_read_what_the_flush_has_not_reached(lazily):
+    said = lazily(
+        """
+x = torch.randn(512, 512, device="hpu")
+sums = torch.zeros(2, device="hpu")
+htcore.mark_step()
+y = x
+for _ in range(200):
+    y = torch.tanh(y @ x)
+    sums.add_(1)
+read = []
+signal.signal(signal.SIGALRM, lambda *_: read.append((sums + 1).tolist()))
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+htcore.mark_step()
+while not read:
+    time.sleep(0.05)
+print(read, sums.tolist())
+"""
+    )
+    assert said == "[[201.0, 201.0]] [200.0, 200.0]\n"
+
+
+def test_a_forked_child_does_not_read_what_waits_in_its_parent(lazily):
+    said = lazily(
+        """
+import sys
+
+def in_child(*tensors):
+    if os.fork() == 0:
+        for tensor in tensors:
+            try:
+                print(tensor.tolist())
+            except RuntimeError as error:
+                print(str(error).partition(" that ")[0])
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+
+read, written, whole = (torch.ones(2, device="hpu") for _ in range(3))
+done = read * 4
+htcore.mark_step()
+written[0].add_(1)
+fresh = read * 2
+in_child(read, done, written, written[1:], fresh)
+htcore.mark_step()
+in_child(read, done, written, fresh)
+whole.add_(1)
+if os.fork() == 0:
+    whole.copy_(torch.full((2,), 7.0))
+    print(whole.tolist())
+    sys.stdout.flush()
+    os._exit(0)
+os.wait()
+print(whole.tolist())
+"""
+    )
+    waits = "This tensor waits for operations"
+    assert said.splitlines() == [
+        *("[1.0, 1.0]", "[4.0, 4.0]", waits, waits, waits),
+        *("[1.0, 1.0]", "[4.0, 4.0]", "[2.0, 1.0]", "[2.0, 2.0]"),
+        *("[7.0, 7.0]", "[2.0, 2.0]"),
+    ]
+
+
+def test_an_interrupt_while_shapes_are_inferred_is_raised(lazily):
+    said = lazily(
+        """
+from torch.nn import functional as F
+
+def interrupted(*_):
+    global sent
+    sent += 1
+    raise KeyboardInterrupt
+
+sent = raised = 0
+signal.signal(signal.SIGALRM, interrupted)
+random.seed(0)
+x = torch.ones(1, 2, 16, 16, device="hpu")
+for attempt in range(50):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.004))
+        for size in range(1, 300):
+            F.grid_sample(x, torch.zeros(1, attempt + 1, size, 2, device="hpu"))
+    except KeyboardInterrupt:
+        raised += 1
+print(sent == 50, raised > 45)  # Python drops what is raised in a destructor
+"""
+    )
+    assert said == "True True\n"
