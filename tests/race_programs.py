@@ -212,6 +212,12 @@ def work(worker: Worker, steps: int) -> None:
         worker.step()
 
 
+def steps_until(end: float, worker: Worker) -> None:
+    """Take steps; a loop's jump back is in no `try` around it in Python 3.13, a call is."""
+    while time.monotonic() < end:
+        worker.step()
+
+
 def interrupted_work(worker: Worker, times: int, chance: random.Random) -> None:
     """Take steps on the main thread until an interrupt comes, some times."""
     for _ in range(times):
@@ -220,8 +226,7 @@ def interrupted_work(worker: Worker, times: int, chance: random.Random) -> None:
         end = time.monotonic() + MOST_SECONDS
         try:
             timer.start()
-            while time.monotonic() < end:
-                worker.step()
+            steps_until(end, worker)
         except KeyboardInterrupt:
             worker.done["interrupts"] += 1
         else:
