@@ -86,9 +86,9 @@ def test_summary_has_the_vendors_rows():
     assert len({len(line) for line in lines}) == 1
 
 
-def test_a_full_card_raises_the_vendors_error_and_stays_usable(script):
+def test_a_full_card_raises_the_vendors_error_and_stays_usable(forked_script):
     assert (
-        script(
+        forked_script(
             """
         import torch
         from habana_frameworks.torch.core import mark_step

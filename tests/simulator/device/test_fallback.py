@@ -23,8 +23,10 @@ PROGRAM = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_a_fallback_is_counted_by_operator(script, lazy):
-    values, product, stats = script(PROGRAM, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
+def test_a_fallback_is_counted_by_operator(forked_script, lazy):
+    values, product, stats = forked_script(
+        PROGRAM, simulated=True, PT_HPU_LAZY_MODE=lazy
+    ).splitlines()
     assert (values, product) == ("3.0", "3.0")
     counted = eval(stats)
     assert counted["FallbackOps"] == {"aten::_linalg_eigvals": 1}
@@ -33,8 +35,8 @@ def test_a_fallback_is_counted_by_operator(script, lazy):
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
 @pytest.mark.parametrize("allowed", ["none", "nonzero,unique"])
-def test_a_forbidden_fallback_raises_the_vendors_error(script, lazy, allowed):
-    refusal, product, stats = script(
+def test_a_forbidden_fallback_raises_the_vendors_error(forked_script, lazy, allowed):
+    refusal, product, stats = forked_script(
         PROGRAM, simulated=True, PT_HPU_LAZY_MODE=lazy, PT_HPU_PLACE_ON_CPU=allowed
     ).splitlines()
     assert refusal == "aten::_linalg_eigvals is not yet supported on HPU."
@@ -42,8 +44,8 @@ def test_a_forbidden_fallback_raises_the_vendors_error(script, lazy, allowed):
     assert eval(stats)["TotalNumber"] == 0
 
 
-def test_a_named_operator_may_fall_back(script):
-    values, _, _ = script(
+def test_a_named_operator_may_fall_back(forked_script):
+    values, _, _ = forked_script(
         PROGRAM, simulated=True, PT_HPU_PLACE_ON_CPU="_linalg_eigvals,nonzero"
     ).splitlines()
     assert values == "3.0"
@@ -90,8 +92,8 @@ DECOMPOSED = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_an_operator_that_pytorch_decomposes_does_not_fall_back(script, lazy):
-    equal, stats = script(DECOMPOSED, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
+def test_an_operator_that_pytorch_decomposes_does_not_fall_back(forked_script, lazy):
+    equal, stats = forked_script(DECOMPOSED, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
     assert equal == "True"
     assert eval(stats) == {"TotalNumber": 0, "FallbackOps": {}}
 
@@ -110,5 +112,5 @@ CAPTURED = """
 """
 
 
-def test_stack_is_captured_and_replayed(script):
-    assert script(CAPTURED, simulated=True, PT_HPU_LAZY_MODE="1") == "True\n"
+def test_stack_is_captured_and_replayed(forked_script):
+    assert forked_script(CAPTURED, simulated=True, PT_HPU_LAZY_MODE="1") == "True\n"

@@ -34,9 +34,9 @@ def interrupt(seconds):
 
 
 @pytest.fixture
-def lazily(script):
+def lazily(forked_script):
     """Run code in a process in lazy mode and return what it printed."""
-    return lambda code: script(PREPARE + code, simulated=True, PT_HPU_LAZY_MODE="1")
+    return lambda code: forked_script(PREPARE + code, simulated=True, PT_HPU_LAZY_MODE="1")
 
 
 def test_interrupted_work_stays_recorded_and_runs_at_the_next_read(lazily):

@@ -28,8 +28,8 @@ EXACT = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_a_result_that_fits_exactly_is_accepted_and_no_byte_more(script, lazy):
-    *fitting, refused = script(
+def test_a_result_that_fits_exactly_is_accepted_and_no_byte_more(forked_script, lazy):
+    *fitting, refused = forked_script(
         EXACT, simulated=True, HPU_MAGIC_MEMORY="64MiB", PT_HPU_LAZY_MODE=lazy
     ).splitlines()
     operands = 4 * (96 + 172_960)
@@ -98,8 +98,10 @@ REFUSED = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_what_a_card_refuses_never_fills_the_machine(script, lazy):
-    printed = script(REFUSED, simulated=True, HPU_MAGIC_MEMORY="100MiB", PT_HPU_LAZY_MODE=lazy)
+def test_what_a_card_refuses_never_fills_the_machine(forked_script, lazy):
+    printed = forked_script(
+        REFUSED, simulated=True, HPU_MAGIC_MEMORY="100MiB", PT_HPU_LAZY_MODE=lazy
+    )
     [line] = printed.splitlines()
     assert line.startswith("grown by ")
     assert int(line.removeprefix("grown by ")) < 150  # MiB; the results would take 976
@@ -116,8 +118,10 @@ WIDENED = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_types_that_the_cpu_computes_in_wider_ones_take_no_more_of_the_card(script, lazy):
-    printed = script(WIDENED, simulated=True, HPU_MAGIC_MEMORY="64MiB", PT_HPU_LAZY_MODE=lazy)
+def test_types_that_the_cpu_computes_in_wider_ones_take_no_more_of_the_card(forked_script, lazy):
+    printed = forked_script(
+        WIDENED, simulated=True, HPU_MAGIC_MEMORY="64MiB", PT_HPU_LAZY_MODE=lazy
+    )
     assert printed == f"{48 << 20} [0.5, 0.5, 0.5] 0.5\n"
 
 
@@ -139,8 +143,10 @@ REPLAYED = """
 """
 
 
-def test_a_graph_is_replayed_on_a_card_that_its_tensors_fill(script):
-    printed = script(REPLAYED, simulated=True, HPU_MAGIC_MEMORY="29MiB", PT_HPU_LAZY_MODE="1")
+def test_a_graph_is_replayed_on_a_card_that_its_tensors_fill(forked_script):
+    printed = forked_script(
+        REPLAYED, simulated=True, HPU_MAGIC_MEMORY="29MiB", PT_HPU_LAZY_MODE="1"
+    )
     assert printed.splitlines() == ["28", *(f"28 {[value] * 3}" for value in (9.0 + 1, 18.0 + 2))]
 
 
@@ -165,8 +171,10 @@ CONVOLVED = """
 """
 
 
-def test_convolutions_need_room_for_their_results_alone(script):
-    printed = script(CONVOLVED, simulated=True, HPU_MAGIC_MEMORY="24MiB", PT_HPU_LAZY_MODE="0")
+def test_convolutions_need_room_for_their_results_alone(forked_script):
+    printed = forked_script(
+        CONVOLVED, simulated=True, HPU_MAGIC_MEMORY="24MiB", PT_HPU_LAZY_MODE="0"
+    )
     kept, larger, transposed, smaller = printed.splitlines()
     assert kept == "20 9.0 27.0"
     assert larger == f"{3 * 1024 * 1024 * 4} (12)MB"

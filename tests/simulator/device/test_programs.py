@@ -176,7 +176,7 @@ class TestLongRuns:
         assert (after["InUse"], after["MaxInUse"]) == (before["InUse"], before["MaxInUse"])
         torch.testing.assert_close(result.cpu(), torch.relu(data.cpu() @ data.cpu()).sum(0))
 
-    def test_lazy_peak_is_at_most_eagers(self, script):
+    def test_lazy_peak_is_at_most_eagers(self, forked_script):
         code = """
             import torch
             from habana_frameworks.torch.core import mark_step
@@ -188,8 +188,8 @@ class TestLongRuns:
             x.sum().item()
             print(torch.hpu.max_memory_allocated())
         """
-        eager = int(script(code, simulated=True, PT_HPU_LAZY_MODE="0"))
-        assert int(script(code, simulated=True, PT_HPU_LAZY_MODE="1")) <= eager
+        eager = int(forked_script(code, simulated=True, PT_HPU_LAZY_MODE="0"))
+        assert int(forked_script(code, simulated=True, PT_HPU_LAZY_MODE="1")) <= eager
 
     def test_an_error_surfaces_at_the_flush_and_leaves_the_recorder_empty(self):
         from hpu_magic.simulator import engine
@@ -218,9 +218,9 @@ class TestLongRuns:
         del doubled, dropped, later
         assert torch.hpu.memory_allocated() == before
 
-    def test_threads_that_record_and_look_do_not_wait_for_each_other(self, script):
+    def test_threads_that_record_and_look_do_not_wait_for_each_other(self, forked_script):
         # What they do asks for Python's lock with the recorder's held, or the other way round.
-        assert script(
+        assert forked_script(
             """
             import threading, time
             import torch

@@ -35,11 +35,11 @@ def utils(torch):
 
 
 @pytest.fixture
-def lines(script):
+def lines(forked_script):
     """Run code after `IMPORTS` in a process of its own and return the lines it printed."""
 
     def run(code, **environment):
-        return script(IMPORTS + code, simulated=True, **environment).splitlines()
+        return forked_script(IMPORTS + code, simulated=True, **environment).splitlines()
 
     return run
 

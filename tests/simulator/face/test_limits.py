@@ -19,8 +19,8 @@ def test_a_release_without_fused_optimizers_is_told_in_one_sentence(monkeypatch)
     assert "lacks on hpu: fused optimizers" in _limits.sentence()
 
 
-def test_what_is_missing_is_said_when_the_device_loads(script):
-    out = script(
+def test_what_is_missing_is_said_when_the_device_loads(forked_script):
+    out = forked_script(
         """
         import contextlib, io
         import torch

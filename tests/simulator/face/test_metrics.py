@@ -47,8 +47,10 @@ def test_what_looks_at_the_devices_progress_runs_what_was_recorded(lazy_process)
     ) == ["0 0 0", "1", "0", "0"]
 
 
-def test_an_event_tells_that_the_card_was_taken_and_a_full_card_that_nothing_made_room(script):
-    out = script(
+def test_an_event_tells_that_the_card_was_taken_and_a_full_card_that_nothing_made_room(
+    forked_script,
+):
+    out = forked_script(
         """
         import torch
         from habana_frameworks.torch.hpu.metrics import metric_global
@@ -91,8 +93,8 @@ def test_an_event_tells_that_the_card_was_taken_and_a_full_card_that_nothing_mad
 
 
 @pytest.mark.parametrize("limit", ["PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE"])
-def test_a_full_graph_runs_by_itself(script, limit):
-    out = script(
+def test_a_full_graph_runs_by_itself(forked_script, limit):
+    out = forked_script(
         """
         import torch
         import habana_frameworks.torch.core as htcore
@@ -129,10 +131,10 @@ def test_the_mark_of_an_iteration_runs_closures_and_nothing_else(lazy_process):
 
 
 @pytest.fixture(scope="module")
-def reported(script, tmp_path_factory):
+def reported(forked_script, tmp_path_factory):
     """Folder and printed lines of a process of rank 3 that asks for all that metrics can tell."""
     folder = tmp_path_factory.mktemp("metrics")
-    out = script(
+    out = forked_script(
         """
         import torch
         import habana_frameworks.torch.core as htcore
@@ -204,9 +206,9 @@ MANY_RECIPES = """
 """
 
 
-def test_as_many_graphs_and_names_are_remembered_as_anybody_needs(script):
+def test_as_many_graphs_and_names_are_remembered_as_anybody_needs(forked_script):
     flags = {"PT_HPU_LAZY_MODE": "1", "PT_HPU_ENABLE_CACHE_METRICS": "1"}
-    counted, names = script(MANY_RECIPES, simulated=True, **flags).splitlines()
+    counted, names = forked_script(MANY_RECIPES, simulated=True, **flags).splitlines()
     # Those of the first, used again, and of what came last are known; the second's is forgotten.
     assert counted == f"2 {(1 << 14) + 2} {1 << 14}"
     assert names == f"{4096 + 1}"
@@ -315,10 +317,12 @@ def test_a_change_calls_back_until_the_metric_stops(torch):
 
 
 @pytest.mark.parametrize("variable", ["PT_HPU_METRICS", "HABANA_PT_METRICS"])
-def test_metrics_are_dumped_at_the_triggers_that_the_environment_names(script, tmp_path, variable):
+def test_metrics_are_dumped_at_the_triggers_that_the_environment_names(
+    forked_script, tmp_path, variable
+):
     target = tmp_path / "new" / "metrics.json"
     for _ in range(2):  # the second process keeps the first one's file
-        script(
+        forked_script(
             """
             import torch
             import habana_frameworks.torch.core as htcore
@@ -345,9 +349,9 @@ def test_metrics_are_dumped_at_the_triggers_that_the_environment_names(script, t
     assert records[-3]["generated_on"].count(":") == 2
 
 
-def test_a_change_of_a_metric_is_a_trigger_and_writes_that_metric_as_text(script, tmp_path):
+def test_a_change_of_a_metric_is_a_trigger_and_writes_that_metric_as_text(forked_script, tmp_path):
     target = tmp_path / "metrics.txt"
-    script(
+    forked_script(
         f"""
         import torch
         import habana_frameworks.torch.core
@@ -368,9 +372,9 @@ def test_a_change_of_a_metric_is_a_trigger_and_writes_that_metric_as_text(script
     assert rows[1].startswith("\tFallbackOps: {'aten::")
 
 
-def test_no_file_is_written_by_a_process_that_used_no_card(script, tmp_path):
+def test_no_file_is_written_by_a_process_that_used_no_card(forked_script, tmp_path):
     target = tmp_path / "metrics.json"
-    script("import torch", simulated=True, PT_HPU_METRICS_FILE=str(target))
+    forked_script("import torch", simulated=True, PT_HPU_METRICS_FILE=str(target))
     assert not target.exists()
 
 

@@ -1,0 +1,86 @@
+"""A Python that has imported torch, of which each script gets a fork: the import takes seconds.
+
+The device comes in behind the fork, by the entry point that ends every import of torch, so a script
+chooses its environment as if it started by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+LONGEST = 120
+"""Seconds that a script may take."""
+
+_LOOP = """
+import json, os, signal, sys, time
+
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        break
+    end = time.monotonic() + asked["longest"]
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.005)
+    print(os.waitstatus_to_exitcode(ended[1]), flush=True)
+else:
+    sys.exit()
+
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+for descriptor in (1, 2):
+    os.dup2(os.open(asked["outputs"][descriptor - 1], os.O_WRONLY), descriptor)
+os.environ.clear()
+os.environ.update(asked["environment"])
+sys.argv = ["-c"]
+if torch._is_device_backend_autoload_enabled():
+    torch._import_device_backends()
+exec(compile(asked["code"], "<string>", "exec"), {"__name__": "__main__"})
+"""
+
+
+class ForkedPython:
+    """Runs scripts one after the other."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _LOOP], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, code: str, environment: Mapping[str, str]) -> str:
+        """Return what the code prints on standard output; it must end well."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with tempfile.TemporaryDirectory() as folder:
+            outputs = [Path(folder, name) for name in ("out", "err")]
+            for output in outputs:
+                output.touch()
+            asked = {
+                "code": code,
+                "environment": dict(environment),
+                "outputs": [str(output) for output in outputs],
+                "longest": LONGEST,
+            }
+            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.flush()
+            status = self._process.stdout.readline().strip()
+            out, err = (output.read_text() for output in outputs)
+        assert status == "0", f"ended with {status or 'its parent'}: {err}"
+        return out
+
+    def close(self) -> None:
+        """End the process that is forked."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
