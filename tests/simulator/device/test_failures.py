@@ -21,6 +21,16 @@ def bad_rows():
     return F.embedding(torch.tensor([0, 7], device="hpu"), table)
 
 
+def unwritten():
+    """A tensor with memory, 2 x 2, that lacks a write because its graph failed."""
+    x = torch.ones(2, 2, device="hpu")
+    htcore.mark_step()
+    x.add_(bad_rows())
+    with pytest.raises(IndexError):
+        htcore.mark_step()
+    return x
+
+
 def test_what_does_not_depend_on_the_failed_operation_still_runs():
     before, after = torch.zeros(3, device="hpu"), torch.zeros(3, device="hpu")
     htcore.mark_step()
@@ -87,11 +97,7 @@ def test_a_tensor_with_memory_says_that_it_was_not_written(write):
     ids=["from_the_host", "on_the_device", "fill", "out"],
 )
 def test_overwriting_all_of_a_failed_tensor_mends_it_and_a_part_does_not(overwrite):
-    x = torch.ones(2, 2, device="hpu")
-    htcore.mark_step()
-    x.add_(bad_rows())
-    with pytest.raises(IndexError):
-        htcore.mark_step()
+    x = unwritten()
     x[0].zero_()
     with pytest.raises(RuntimeError, match="was not written"):
         htcore.mark_step()
@@ -133,11 +139,7 @@ def test_a_smaller_result_overwrites_a_part_of_a_failed_tensor(flushed):
     ],
 )
 def test_a_failed_tensor_may_be_drawn_anew(draw):
-    x = torch.ones(2, 2, device="hpu")
-    htcore.mark_step()
-    x.add_(bad_rows())
-    with pytest.raises(IndexError):
-        htcore.mark_step()
+    x = unwritten()
     state = hpu.get_rng_state()
     draw(x)
     hpu.set_rng_state(state)
