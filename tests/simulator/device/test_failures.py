@@ -125,6 +125,23 @@ def test_a_smaller_result_overwrites_a_part_of_a_failed_tensor(flushed):
     assert (x.tolist(), view.tolist()) == ([2.0] * 6, [[2.0, 2.0]] * 3)
 
 
+def test_a_result_whose_size_depends_on_data_overwrites_no_failed_tensor():
+    x = torch.ones(2, 3, dtype=torch.long, device="hpu")
+    view = x.t()
+    htcore.mark_step()
+    x.add_(bad_rows()[0, 0].long())
+    with pytest.raises(IndexError):
+        htcore.mark_step()
+    with pytest.raises(RuntimeError, match="was not written"):
+        torch.nonzero(torch.tensor([0, 1, 0, 1], device="hpu"), out=x)
+    for part in (x, view):
+        with pytest.raises(RuntimeError, match="was not written"):
+            part.cpu()
+    x.fill_(5)
+    torch.nonzero(torch.tensor([0, 1, 0], device="hpu"), out=x[:1, :1])
+    assert (x.tolist(), view.tolist()) == ([[1, 5, 5], [5, 5, 5]], [[1, 5], [5, 5], [5, 5]])
+
+
 @pytest.mark.parametrize(
     "draw",
     [

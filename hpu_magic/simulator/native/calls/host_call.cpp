@@ -17,14 +17,12 @@ using torch::jit::Stack;
 
 namespace {
 
-/// Whether an operator writes an argument without reading it.
-bool overwrites(const c10::OperatorHandle& op, size_t argument) {
+bool fills(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::copy_",   "aten::fill_",    "aten::zero_",   "aten::normal_",
       "aten::uniform_", "aten::random_", "aten::cauchy_", "aten::bernoulli_",
       "aten::geometric_", "aten::log_normal_", "aten::exponential_"};
-  return op.schema().arguments()[argument].is_out() ||
-      (argument == 0 && names.count(op.operator_name().name) > 0);
+  return names.count(op.operator_name().name) > 0;
 }
 
 }  // namespace
@@ -62,6 +60,12 @@ void HostCall::run_on_shapes() {
   run();
 }
 
+/// Whether the call writes all of an argument without reading it. Which size the kernel gives an
+/// output is known before it runs only where that was promised.
+bool HostCall::overwrites(size_t i) const {
+  return (promised_ && schema_.arguments()[i].is_out()) || (i == 0 && fills(op_));
+}
+
 c10::IValue& HostCall::argument(size_t i) {
   return (*stack_)[first_ + i];
 }
@@ -82,7 +86,7 @@ at::Tensor HostCall::tensor_to_host(
     return tensor;
   }
   reduced_ = reduced_ || is_reduced(tensor.scalar_type());
-  if (written && !shapes_only_ && failure_of(tensor.storage()) && overwrites(op_, i)) {
+  if (written && !shapes_only_ && failure_of(tensor.storage()) && overwrites(i)) {
     promise_overwritten(as_promised(tensor, i, item));
   }
   operands_.push_back(

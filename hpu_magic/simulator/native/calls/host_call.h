@@ -41,6 +41,7 @@ class HostCall {
   };
 
   c10::IValue& argument(size_t i);
+  bool overwrites(size_t i) const;
   void arguments_to_host();
   void argument_to_host(size_t i);
   at::Tensor tensor_to_host(const at::Tensor& tensor, size_t i, bool written, size_t item = 0);
