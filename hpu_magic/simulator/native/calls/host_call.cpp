@@ -2,6 +2,7 @@
 
 #include "calls/dtypes.h"
 #include "calls/generator.h"
+#include "calls/host_kernel.h"
 #include "calls/kernels_only.h"
 #include "memory/booking.h"
 #include "memory/failure.h"
@@ -29,6 +30,7 @@ bool fills(const c10::OperatorHandle& op) {
 
 HostCall::HostCall(const c10::OperatorHandle& op, Stack* stack)
     : op_(op),
+      kernel_(host_kernel(op)),
       schema_(op.schema()),
       stack_(stack),
       first_(stack->size() - schema_.arguments().size()) {}
@@ -121,7 +123,7 @@ void HostCall::argument_to_host(size_t i) {
 
 void HostCall::check_supported() const {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), op_.operator_name(),
+      kernel_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), op_.operator_name(),
       " is not yet supported on HPU.");
 }
 
@@ -138,10 +140,10 @@ void HostCall::run_kernel() {
 void HostCall::redispatch(int64_t widening) {
   if (promised_) {  // there is room for the results, and no more is needed on the card
     const KeptMemory kept;
-    op_.redispatchBoxed(kHost, stack_);
+    kernel_.redispatchBoxed(kHost, stack_);
   } else {
     const KernelMemory memory(widening);
-    op_.redispatchBoxed(kHost, stack_);
+    kernel_.redispatchBoxed(kHost, stack_);
   }
 }
 

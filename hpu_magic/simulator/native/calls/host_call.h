@@ -65,6 +65,7 @@ class HostCall {
   void place_next(const at::Tensor& result);
 
   const c10::OperatorHandle& op_;
+  const c10::OperatorHandle& kernel_;
   const c10::FunctionSchema& schema_;
   torch::jit::Stack* stack_;
   size_t first_;

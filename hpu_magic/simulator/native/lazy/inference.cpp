@@ -1,6 +1,7 @@
 #include "lazy/inference.h"
 
 #include "calls/host_call.h"
+#include "calls/host_kernel.h"
 #include "calls/kernels_only.h"
 #include "lazy/interruption.h"
 #include "memory/memory_reuse.h"
@@ -239,7 +240,7 @@ Inference infer_by_trial(
   {
     const KernelsOnly kernels_only;
     const KernelMemory memory;  // a trial on the CPU takes what the operation takes
-    op.callBoxed(&stack);
+    (type == c10::kCPU ? host_kernel(op) : op).callBoxed(&stack);
   }
   Inference inference;
   inference.known = true;

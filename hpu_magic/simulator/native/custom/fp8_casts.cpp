@@ -1,0 +1,217 @@
+// Casts to and from the 8-bit floating-point types, E5M2 and E4M3.
+//
+// `cast_to` multiplies by a scale, rounds and saturates; `cast_from` multiplies too, so that it
+// takes the inverse of the scale.
+#include "calls/dtypes.h"
+#include "calls/generator.h"
+#include "custom/define.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+#include <numeric>
+
+namespace hpu::custom {
+namespace {
+
+using at::ScalarType;
+using Scale = std::optional<at::Tensor>;
+using ScaleShape = at::OptionalIntArrayRef;
+
+constexpr ScalarType kE5M2 = ScalarType::Float8_e5m2;
+constexpr ScalarType kE4M3 = ScalarType::Float8_e4m3fn;
+
+bool is_fp8(ScalarType dtype) {
+  return dtype == kE5M2 || dtype == kE4M3;
+}
+
+bool is_float_or_bfloat16(ScalarType dtype) {
+  return dtype == ScalarType::Float || dtype == ScalarType::BFloat16;
+}
+
+double largest(ScalarType fp8) {
+  return fp8 == kE5M2 ? 57344.0 : float8_e4m3fn_limit();
+}
+
+/// Chooses between the two neighbours so that the mean over many choices is the value itself;
+/// below the smallest subnormal one of the neighbours is 0.
+at::Tensor round_stochastically(const at::Tensor& values, ScalarType fp8) {
+  const int64_t mantissa_bits = fp8 == kE5M2 ? 2 : 3;
+  const int64_t smallest_exponent = fp8 == kE5M2 ? -14 : -6;
+  const at::Tensor exponent = std::get<1>(at::frexp(values)) - 1;
+  const auto quantum =
+      at::exp2((exponent.clamp_min(smallest_exponent) - mantissa_bits).to(ScalarType::Float));
+  const auto draw = values.is_meta() ? at::empty_like(values)
+                                     : at::rand(
+                                           values.sizes(), host_generator(at::Generator()),
+                                           values.options());
+  return at::copysign(at::floor(at::abs(values) / quantum + draw) * quantum, values);
+}
+
+at::Tensor to_fp8(const at::Tensor& values, ScalarType fp8, bool stochastic) {
+  const double limit = largest(fp8);
+  at::Tensor bounded = at::clamp(values.to(ScalarType::Float), -limit, limit);
+  if (stochastic) {
+    bounded = at::clamp(round_stochastically(bounded, fp8), -limit, limit);
+  }
+  return bounded.to(fp8);
+}
+
+/// A scale of several elements, one for each channel, in the shape that broadcasts.
+at::Tensor shaped(const at::Tensor& scale, ScaleShape shape) {
+  if (!shape || scale.sym_numel() <= 1) {
+    return scale;
+  }
+  const auto elements =
+      std::accumulate(shape->begin(), shape->end(), int64_t{1}, std::multiplies<>());
+  TORCH_CHECK(
+      scale.sym_numel() == elements, "Number of scale elements (", scale.sym_numel(),
+      ") is not equal to number of scale_shape elements (", elements, ").");
+  return scale.reshape(*shape);
+}
+
+at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape) {
+  if (!scale || !scale->defined()) {
+    return values;
+  }
+  const at::Tensor factor = shaped(scale->to(values.scalar_type()), shape);
+  return values * (factor.sym_numel() == 1 ? factor.reshape({}) : factor);
+}
+
+/// The largest magnitude where it is asked for, else a tensor without elements.
+at::Tensor amax_of(const at::Tensor& input, bool asked) {
+  const auto options = input.options().dtype(ScalarType::Float);
+  if (!asked) {
+    return at::empty({0}, options);
+  }
+  if (input.is_meta()) {
+    return at::empty({}, options);
+  }
+  return input.numel() == 0 ? at::zeros({}, options) : input.abs().max().to(ScalarType::Float);
+}
+
+Scale tensor_of(const at::Tensor& like, at::ArrayRef<double> scales) {
+  return at::tensor(scales, at::dtype(ScalarType::Float)).to(like.device());
+}
+
+std::tuple<at::Tensor, at::Tensor> cast_to_fp8_v2(
+    const at::Tensor& input, const Scale& scale, bool stochastic_rounding, bool is_amax,
+    ScalarType dtype, ScaleShape scale_shape) {
+  TORCH_CHECK(
+      is_fp8(dtype), "CastToFp8V2 dtype must be one of [float8_e5m2, float8_e4m3fn], but is ",
+      toString(dtype), ".");
+  const ScalarType given = input.scalar_type();
+  TORCH_CHECK(
+      is_float_or_bfloat16(given) || is_fp8(given),
+      "CastToFp8V2 input dtype must be one of [float, bfloat16, float8_e5m2, float8_e4m3fn].");
+  if (is_fp8(given)) {
+    TORCH_CHECK(!is_amax, "CastToFp8V2 must have no amax for float8.");
+    TORCH_CHECK(
+        given == dtype,
+        "CastToFp8V2 input and output must have the same dtype for float8, but are ",
+        toString(given), " and ", toString(dtype));
+    return {input.clone(), amax_of(input, false)};
+  }
+  return {
+      to_fp8(scaled(input, scale, scale_shape), dtype, stochastic_rounding),
+      amax_of(input, is_amax)};
+}
+
+std::tuple<at::Tensor, at::Tensor> cast_to_fp8_v2_scalar(
+    const at::Tensor& input, double scale, bool stochastic_rounding, bool is_amax,
+    ScalarType dtype, ScaleShape /*scale_shape*/) {
+  return cast_to_fp8_v2(
+      input, tensor_of(input, scale), stochastic_rounding, is_amax, dtype, std::nullopt);
+}
+
+std::tuple<at::Tensor, at::Tensor> cast_to_fp8_v2_scalar_list(
+    const at::Tensor& input, at::ArrayRef<double> scale, bool stochastic_rounding, bool is_amax,
+    ScalarType dtype, ScaleShape scale_shape) {
+  return cast_to_fp8_v2(
+      input, tensor_of(input, scale), stochastic_rounding, is_amax, dtype, scale_shape);
+}
+
+std::tuple<at::Tensor, at::Tensor> cast_to_fp8(
+    const at::Tensor& input, const Scale& scale, bool stochastic_rounding, at::Tensor out,
+    at::Tensor amax) {
+  TORCH_CHECK(
+      is_float_or_bfloat16(input.scalar_type()),
+      "CastToFp8 input must be of float or bfloat16 dtype.");
+  TORCH_CHECK(
+      is_fp8(out.scalar_type()), "CastToFp8 out must be float8_e5m2 or float8_e4m3fn, but is ",
+      toString(out.scalar_type()), ".");
+  TORCH_CHECK(input.sym_sizes() == out.sym_sizes(), "Input and output must have the same shape");
+  out.copy_(to_fp8(scaled(input, scale, std::nullopt), out.scalar_type(), stochastic_rounding));
+  if (amax.sym_numel() > 0) {
+    amax.copy_(amax_of(input, true));
+  }
+  return {out, amax};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> cast_to_fp8_hybrid(
+    const at::Tensor& input, const Scale& scale_152, const Scale& scale_143,
+    bool stochastic_rounding, bool is_amax) {
+  TORCH_CHECK(
+      is_float_or_bfloat16(input.scalar_type()),
+      "CastToFp8Hybrid input must be of float or bfloat16 dtype.");
+  return {
+      to_fp8(scaled(input, scale_152, std::nullopt), kE5M2, stochastic_rounding),
+      to_fp8(scaled(input, scale_143, std::nullopt), kE4M3, false), amax_of(input, is_amax)};
+}
+
+at::Tensor cast_from_fp8(
+    const at::Tensor& input, const Scale& scale, ScalarType out_dtype, ScaleShape scale_shape) {
+  TORCH_CHECK(
+      is_float_or_bfloat16(out_dtype),
+      "CastFromFp8 output dtype must be equal to float or bfloat16.");
+  return scaled(input.to(out_dtype), scale, scale_shape);
+}
+
+at::Tensor cast_from_fp8_scalar(
+    const at::Tensor& input, double scale, ScalarType out_dtype, ScaleShape /*scale_shape*/) {
+  return cast_from_fp8(input, tensor_of(input, scale), out_dtype, std::nullopt);
+}
+
+at::Tensor cast_from_fp8_scalar_list(
+    const at::Tensor& input, at::ArrayRef<double> scale, ScalarType out_dtype,
+    ScaleShape scale_shape) {
+  return cast_from_fp8(input, tensor_of(input, scale), out_dtype, scale_shape);
+}
+
+const Operators casts([](Operators& define) {
+  define(
+      "cast_to_fp8(Tensor input, Tensor? scale, bool stochastic_rounding, Tensor(a!) out, "
+      "Tensor(b!) amax) -> (Tensor(a!), Tensor(b!))",
+      &cast_to_fp8);
+  define(
+      "cast_to_fp8_v2(Tensor input, Tensor? scale=None, bool stochastic_rounding=False, "
+      "bool is_amax=False, ScalarType dtype=None, int[]? scale_shape=None) -> (Tensor, Tensor)",
+      &cast_to_fp8_v2);
+  define(
+      "cast_to_fp8_v2.scalar(Tensor input, float scale, bool stochastic_rounding=False, "
+      "bool is_amax=False, ScalarType dtype=None, int[]? scale_shape=None) -> (Tensor, Tensor)",
+      &cast_to_fp8_v2_scalar);
+  define(
+      "cast_to_fp8_v2.scalar_list(Tensor input, float[] scale, bool stochastic_rounding=False, "
+      "bool is_amax=False, ScalarType dtype=None, int[]? scale_shape=None) -> (Tensor, Tensor)",
+      &cast_to_fp8_v2_scalar_list);
+  define(
+      "cast_to_fp8_hybrid(Tensor input, Tensor? scale_152=None, Tensor? scale_143=None, "
+      "bool stochastic_rounding=False, bool is_amax=False) -> (Tensor, Tensor, Tensor)",
+      &cast_to_fp8_hybrid);
+  define(
+      "cast_from_fp8(Tensor input, Tensor? scale, ScalarType out_dtype, int[]? scale_shape=None) "
+      "-> Tensor",
+      &cast_from_fp8);
+  define(
+      "cast_from_fp8.scalar(Tensor input, float scale, ScalarType out_dtype, "
+      "int[]? scale_shape=None) -> Tensor",
+      &cast_from_fp8_scalar);
+  define(
+      "cast_from_fp8.scalar_list(Tensor input, float[] scale, ScalarType out_dtype, "
+      "int[]? scale_shape=None) -> Tensor",
+      &cast_from_fp8_scalar_list);
+});
+
+}  // namespace
+}  // namespace hpu::custom
