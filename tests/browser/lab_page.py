@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -65,3 +66,18 @@ def screenshots(folder: Path) -> Path:
 def keep_screenshot(page: Any, panel: Any, name: str, folder: Path) -> None:
     panel.scroll_into_view_if_needed()
     panel.screenshot(path=screenshots(folder) / name)
+
+
+def offered_by_tab(page: Any, cell: int, typed: str) -> set[str]:
+    """Type at the end of a cell, press Tab and return the whole list that appears.
+
+    The cell's own words are left out: the page adds them to any kernel's answer.
+    """
+    editor = page.locator(".jp-Notebook .jp-CodeCell").nth(cell).locator(".cm-content")
+    editor.click()
+    page.keyboard.press("End")
+    own_words = set(re.findall(r"\w+|%+", editor.inner_text()))
+    page.keyboard.type(typed)
+    page.keyboard.press("Tab")
+    page.wait_for_selector(".jp-Completer-item", timeout=30_000)
+    return set(page.locator(".jp-Completer-match").all_inner_texts()) - own_words

@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 from conftest import Lab, run_lab
-from lab_page import busy_prompt, run_all, wait_until
+from lab_page import busy_prompt, offered_by_tab, run_all, wait_until
 
 pytestmark = [
     pytest.mark.browser,
@@ -64,15 +64,9 @@ def test_memory_panel_moves_in_notebook_7(page: Any, notebook: Lab) -> None:
 
 
 def test_tab_offers_the_modes_in_notebook_7(page: Any, notebook: Lab) -> None:
-    open_notebook(page, notebook, "tab.ipynb", "%load_ext hpu_magic", "%hpu_mode ")
+    open_notebook(page, notebook, "tab.ipynb", "%load_ext hpu_magic", "%hpu_mode")
     run_all(page)
     cells = page.locator(CELLS)
     wait_until(page, lambda: "[2]" in cells.nth(1).inner_text(), 60, "the end of the cells")
-    cells.nth(1).locator(".cm-content").click()
-    page.keyboard.press("End")
-    page.keyboard.press("Tab")
-    page.wait_for_selector(".jp-Completer-item", timeout=30_000)
-    offered = set(page.locator(".jp-Completer-match").all_inner_texts())
-    words_of_the_cell = {"%", "hpu_mode"}  # the page offers these by itself, beside the kernel's
-    assert offered - words_of_the_cell == {"eager", "lazy"}
+    assert offered_by_tab(page, 1, " ") == {"eager", "lazy"}
     assert problems_of_ours(page) == []

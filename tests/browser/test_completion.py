@@ -1,0 +1,22 @@
+"""What Tab offers in a real JupyterLab."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import Lab
+from lab_page import offered_by_tab, open_notebook, run_all, wait_until
+
+pytestmark = pytest.mark.browser
+
+
+def test_tab_offers_the_modes_and_the_options(page: Any, lab: Lab) -> None:
+    open_notebook(page, lab, "tab.ipynb", "%load_ext hpu_magic", "%hpu_mode")
+    run_all(page)
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    wait_until(page, lambda: "[2]" in cells.nth(1).inner_text(), 60, "the end of the cells")
+    assert offered_by_tab(page, 1, " ") == {"eager", "lazy"}
+    page.keyboard.press("Escape")
+    assert offered_by_tab(page, 1, "--") == {"--restart", "--no-restart"}
+    assert page.problems == []
