@@ -75,6 +75,7 @@ def step_ratios(
     compared: str,
     pair: Callable[[Callable[[], nn.Module], tuple[int, ...]], list[Callable[[], float]]],
     what: str = "training step",
+    target: float | None = TARGET,
 ) -> Iterator[Figure]:
     """Yield a figure a model; `pair` makes its baseline step and its candidate step."""
     for name, build, batch, rounds in MODELS:
@@ -83,7 +84,7 @@ def step_ratios(
             for step in steps:
                 step()
         value = quiet_ratio(in_turn(*steps, rounds))
-        yield Figure(f"{what}, {name}: {compared}", value, "ratio", TARGET)
+        yield Figure(f"{what}, {name}: {compared}", value, "ratio", target)
 
 
 def figures() -> Iterator[Figure]:
