@@ -78,7 +78,7 @@ lint: $(DEVELOPING) system
 BOTH_MODES := $(addprefix tests/simulator/device/test_,fallback.py out_of_memory.py races.py)
 LAZY := tests/simulator/device tests/simulator/custom tests/lightning $(addprefix --ignore=,$(BOTH_MODES))
 
-SPREAD := -n $(WORKERS) --dist loadgroup
+SPREAD := -n $(WORKERS)
 
 # On other processors ATen and oneDNN take other ways, and results lie elsewhere; this one can do as
 # they do. The operator database has thousands of cases that differ in nothing but values.

@@ -41,12 +41,18 @@ if "HPU_MAGIC_TEST_LAZY" in os.environ:
     os.environ["PT_HPU_LAZY_MODE"] = "1"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a file's tests on one worker, where they share its fixtures, but spread the longest."""
-    for item in items:
-        name = item.path.stem
-        if name not in ("test_operators", "test_compiled_operators"):
-            item.add_marker(pytest.mark.xdist_group(name))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            spread = Path(path).stem in ("test_operators", "test_compiled_operators")
+            return nodeid if spread else path
+
+    return ByFile(config, log)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ SANITIZERS = "address,undefined"
 WORKERS = os.environ.get("WORKERS", "2")
 # A thread that waits for ever in the engine hears no signal: the whole worker ends. What takes
 # its place would wait for ever too, for the tests of its group.
-PYTEST = ("--timeout=900", "--timeout-method=thread", "--dist=loadgroup", "--max-worker-restart=0")
+PYTEST = ("--timeout=900", "--timeout-method=thread", "--max-worker-restart=0")
 
 DEVICE = "tests/simulator/device"
 # Of PyTorch's operator database some families: all of it takes hours with sanitizers.
