@@ -1,0 +1,1 @@
+"""The vendor's extensions: fused kernels, normalizations, optimizers and averages of weights."""

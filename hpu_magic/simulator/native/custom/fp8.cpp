@@ -1,0 +1,80 @@
+#include "custom/fp8.h"
+
+#include "calls/dtypes.h"
+#include "calls/generator.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+#include <numeric>
+
+namespace hpu::custom {
+
+using at::ScalarType;
+
+namespace {
+
+double largest(ScalarType fp8) {
+  return fp8 == kE5M2 ? 57344.0 : float8_e4m3fn_limit();
+}
+
+/// Chooses between the two neighbours so that the mean over many choices is the value itself;
+/// below the smallest subnormal one of the neighbours is 0.
+at::Tensor round_stochastically(const at::Tensor& values, ScalarType fp8) {
+  const int64_t mantissa_bits = fp8 == kE5M2 ? 2 : 3;
+  const int64_t smallest_exponent = fp8 == kE5M2 ? -14 : -6;
+  const at::Tensor exponent = std::get<1>(at::frexp(values)) - 1;
+  const auto quantum =
+      at::exp2((exponent.clamp_min(smallest_exponent) - mantissa_bits).to(ScalarType::Float));
+  const auto draw = values.is_meta() ? at::empty_like(values)
+                                     : at::rand(
+                                           values.sizes(), host_generator(at::Generator()),
+                                           values.options());
+  return at::copysign(at::floor(at::abs(values) / quantum + draw) * quantum, values);
+}
+
+/// A scale of several elements, one for each channel, in the shape that broadcasts.
+at::Tensor shaped(const at::Tensor& scale, ScaleShape shape) {
+  if (!shape || scale.sym_numel() <= 1) {
+    return scale;
+  }
+  const auto elements =
+      std::accumulate(shape->begin(), shape->end(), int64_t{1}, std::multiplies<>());
+  TORCH_CHECK(
+      scale.sym_numel() == elements, "Number of scale elements (", scale.sym_numel(),
+      ") is not equal to number of scale_shape elements (", elements, ").");
+  return scale.reshape(*shape);
+}
+
+}  // namespace
+
+bool is_fp8(ScalarType dtype) {
+  return dtype == kE5M2 || dtype == kE4M3;
+}
+
+bool is_float_or_bfloat16(ScalarType dtype) {
+  return dtype == ScalarType::Float || dtype == ScalarType::BFloat16;
+}
+
+at::Tensor to_fp8(const at::Tensor& values, ScalarType fp8, bool stochastic) {
+  const double limit = largest(fp8);
+  at::Tensor bounded = at::clamp(values.to(ScalarType::Float), -limit, limit);
+  if (stochastic) {
+    bounded = at::clamp(round_stochastically(bounded, fp8), -limit, limit);
+  }
+  return bounded.to(fp8);
+}
+
+at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape) {
+  if (!scale || !scale->defined()) {
+    return values;
+  }
+  const at::Tensor factor = shaped(scale->to(values.scalar_type()), shape);
+  return values * (factor.sym_numel() == 1 ? factor.reshape({}) : factor);
+}
+
+at::Tensor tensor_of(const at::Tensor& like, at::ArrayRef<double> scales) {
+  return at::tensor(scales, at::dtype(ScalarType::Float)).to(like.device());
+}
+
+}  // namespace hpu::custom

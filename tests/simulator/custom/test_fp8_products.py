@@ -1,0 +1,373 @@
+"""Products, sums and softmax of 8-bit floating-point tensors, against float64.
+
+A float32 result may differ from the reference by the rounding of its sum, 1e-5 of the sum of
+magnitudes; a bfloat16 result by half a step more, 2**-8 of itself.
+"""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+
+hpu_ops = torch.ops.hpu
+E5M2, E4M3 = torch.float8_e5m2, torch.float8_e4m3fn
+BOTH_OUTPUTS = pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16], ids=str)
+FORMATS = pytest.mark.parametrize("fp8", [E5M2, E4M3], ids=["E5M2", "E4M3"])
+
+
+def fp8_tensor(*shape, fp8=E4M3, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).mul(4).to(fp8)
+
+
+def assert_near(found, expected, out_dtype):
+    assert (found.dtype, found.device.type, found.shape) == (out_dtype, "hpu", expected.shape)
+    rtol = 2.0**-8 if out_dtype is torch.bfloat16 else 1e-5
+    magnitude = expected.abs().max().item() if expected.numel() else 0.0
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=rtol, atol=1e-5 * magnitude)
+
+
+@FORMATS
+@BOTH_OUTPUTS
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("trans_a", [False, True])
+def test_a_product_is_that_of_the_values_times_both_scales(fp8, out_dtype, trans_a, trans_b):
+    a, b = fp8_tensor(5, 7, fp8=fp8), fp8_tensor(7, 3, fp8=fp8, seed=1)
+    bias, d = torch.randn(3), torch.randn(5, 3)
+    expected = a.double() @ b.double() * 0.5 * 0.3 + bias.double() + d.double()
+    given = (
+        (a.t().contiguous() if trans_a else a).to("hpu"),
+        trans_a,
+        (b.t().contiguous() if trans_b else b).to("hpu"),
+        trans_b,
+        d.to("hpu"),
+        out_dtype,
+    )
+    rest = (bias.to("hpu"), True)
+    scales = torch.tensor(0.5, device="hpu"), torch.tensor([0.3], device="hpu")
+    assert_near(hpu_ops.fp8_gemm_v2(*given, *scales, *rest), expected, out_dtype)
+    assert_near(hpu_ops.fp8_gemm_v2(*given, 0.5, 0.3, *rest), expected, out_dtype)
+    assert_near(hpu_ops.fp8_gemm_v2(*given, [0.5], [0.3], *rest), expected, out_dtype)
+    out = torch.empty(4, 5, 3, dtype=out_dtype, device="hpu")
+    returned = hpu_ops.fp8_gemm(*given, *scales, *rest, out[2])
+    assert returned.data_ptr() == out[2].data_ptr()
+    assert_near(out[2], expected, out_dtype)
+
+
+def test_what_is_accumulated_stays_and_counts_only_where_that_is_asked():
+    a, b, d = fp8_tensor(4, 4).to("hpu"), fp8_tensor(4, 4, seed=1).to("hpu"), torch.ones(4, 4)
+    device_d = d.to("hpu")
+    plain = hpu_ops.fp8_gemm_v2(a, False, b, False, None, torch.float32)
+    ignored = hpu_ops.fp8_gemm_v2(a, False, b, False, device_d, torch.float32)
+    added = hpu_ops.fp8_gemm_v2(a, False, b, False, device_d, torch.float32, accumulate=True)
+    assert torch.equal(ignored.cpu(), plain.cpu())
+    assert torch.equal(added.cpu(), plain.cpu() + 1)
+    assert torch.equal(device_d.cpu(), d)
+    hpu_ops.fp8_gemm(a, False, b, False, device_d, torch.float32, None, None, None, True, device_d)
+    assert torch.equal(device_d.cpu(), plain.cpu() + 1)  # D and out may be one tensor
+
+
+@pytest.mark.parametrize(
+    ("scale", "shape"),
+    [
+        (torch.tensor([1.0, 0.5, 2.0]), None),
+        (torch.tensor([1.0, 0.5, 2.0, 4.0]), [4, 1]),
+        (torch.tensor([[1.0], [0.25], [4.0], [0.5]]), None),
+    ],
+    ids=["columns", "rows by shape", "rows"],
+)
+def test_a_scale_of_several_elements_is_one_for_each_channel_of_the_result(scale, shape):
+    a, b = fp8_tensor(2, 4, 6), fp8_tensor(6, 3, seed=1)
+    factor = scale if shape is None else scale.reshape(shape)
+    expected = a.double() @ b.double() * factor.double()
+    given = a.to("hpu"), False, b.to("hpu"), False, None, torch.float32
+    found = hpu_ops.fp8_gemm_v2(*given, None, scale.to("hpu"), B_scale_shape=shape)
+    assert_near(found, expected, torch.float32)
+    if scale.dim() == 1:
+        listed = hpu_ops.fp8_gemm_v2(*given, [1.0], scale.tolist(), B_scale_shape=shape)
+        assert_near(listed, expected, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b"),
+    [((6,), (6,)), ((2, 6), (6,)), ((6,), (6, 3)), ((2, 1, 4, 6), (3, 6, 5)), ((0, 6), (6, 2))],
+    ids=str,
+)
+def test_shapes_are_those_of_matmul(of_a, of_b):
+    a, b = fp8_tensor(*of_a), fp8_tensor(*of_b, seed=1)
+    found = hpu_ops.fp8_gemm_v2(a.to("hpu"), False, b.to("hpu"), False, None, torch.bfloat16)
+    assert_near(found, torch.matmul(a.double(), b.double()), torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "keywords", "said"),
+    [
+        (
+            fp8_tensor(4, 6),
+            fp8_tensor(5, 3),
+            {},
+            "Common dimension sizes of matmul inputs should be the same. Got 6 and 5",
+        ),
+        (
+            fp8_tensor(2, 4, 6),
+            fp8_tensor(3, 6, 5),
+            {},
+            "Batch dimension 0 of matmul inputs should be the same or at least one of them should "
+            "be equal to 1. Got 2 and 3",
+        ),
+        (
+            fp8_tensor(4, 6),
+            fp8_tensor(6, 3),
+            {"accumulate": True},
+            "Accumulation tensor must be provided at index 4 for Fp8GemmV2, when accumulate is "
+            "true",
+        ),
+        (
+            fp8_tensor(4, 6, fp8=E5M2),
+            fp8_tensor(6, 3),
+            {},
+            "Fp8GemmV2 inputs must have the same dtype on this generation, but are Float8_e5m2 "
+            "and Float8_e4m3fn.",
+        ),
+        (
+            torch.ones(4, 6),
+            fp8_tensor(6, 3),
+            {},
+            "Fp8GemmV2 inputs must be of float8_e5m2 or float8_e4m3fn dtype, but are Float and "
+            "Float8_e4m3fn.",
+        ),
+        (
+            fp8_tensor(4, 6),
+            fp8_tensor(6, 3),
+            {"bias": torch.ones(2, 4, 3)},
+            "must broadcast to the product of shape [4, 3], but give [2, 4, 3].",
+        ),
+        (
+            fp8_tensor(4, 6),
+            fp8_tensor(6, 3),
+            {"B_scale_inv": torch.ones(3), "B_scale_shape": [4, 1]},
+            "Number of scale elements (3) is not equal to number of scale_shape elements (4).",
+        ),
+    ],
+    ids=["common", "batch", "no D", "formats", "float32", "bias", "scale shape"],
+)
+def test_what_a_product_does_not_take_is_refused_in_its_words(a, b, keywords, said):
+    moved = {
+        name: value.to("hpu") if isinstance(value, torch.Tensor) else value
+        for name, value in keywords.items()
+    }
+    with pytest.raises(RuntimeError) as refused:
+        run(
+            hpu_ops.fp8_gemm_v2,
+            *(a.to("hpu"), False, b.to("hpu"), False, None, torch.float32),
+            **moved,
+        )
+    assert said in str(refused.value)
+
+
+def test_a_product_gives_float_or_bfloat16():
+    a = fp8_tensor(2, 2).to("hpu")
+    with pytest.raises(RuntimeError, match="out_dtype must be float or bfloat16, but is Half"):
+        run(hpu_ops.fp8_gemm_v2, a, False, a, False, None, torch.float16)
+    out = torch.empty(3, 2, device="hpu")
+    with pytest.raises(RuntimeError, match=r"out must have the product's shape \[2, 2\]"):
+        run(hpu_ops.fp8_gemm, a, False, a, False, a, torch.float32, None, None, None, False, out)
+
+
+@BOTH_OUTPUTS
+def test_a_convolution_is_that_of_the_values_times_both_scales(out_dtype):
+    image, weight, bias = fp8_tensor(2, 4, 9, 8), fp8_tensor(6, 2, 3, 2, seed=1), torch.randn(6)
+    expected = (
+        torch.nn.functional.conv2d(
+            image.double(), weight.double(), None, (2, 1), (1, 1), (1, 2), groups=2
+        )
+        * 0.5
+        * 0.25
+        + bias.double()[:, None, None]
+    )
+    given = (image.to("hpu"), weight.to("hpu"), bias.to("hpu"), [2, 1], [1], [1, 2], 2, out_dtype)
+    scales = torch.tensor([0.5], device="hpu"), torch.tensor(0.25, device="hpu")
+    assert_near(hpu_ops.conv2d_fp8(*given, *scales), expected, out_dtype)
+    assert_near(hpu_ops.conv2d_fp8.scalar(*given, 0.5, 0.25), expected, out_dtype)
+
+
+def test_a_convolution_gives_bfloat16_unless_told():
+    image, weight = fp8_tensor(1, 2, 4, 4), fp8_tensor(3, 2, 2, 2, seed=1)
+    expected = torch.nn.functional.conv2d(image.double(), weight.double())
+    found = hpu_ops.conv2d_fp8(image.to("hpu"), weight.to("hpu"))
+    assert_near(found, expected, torch.bfloat16)
+
+
+FOUR = fp8_tensor(1, 2, 4, 4), fp8_tensor(3, 2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((fp8_tensor(2, 4, 4), fp8_tensor(3, 2, 2, 2)), "Input and weight must be 4D tensors"),
+        (
+            (*FOUR, torch.ones(2)),
+            "Bias must be 1D tensor with size equal to weight dim0",
+        ),
+        (
+            (*FOUR, None, [1], [0], [1], 1, None, torch.ones(2)),
+            "Multi-element scale tensors are not supported yet.",
+        ),
+    ],
+    ids=["3D", "bias", "scales"],
+)
+def test_what_a_convolution_does_not_take_is_refused_in_its_words(arguments, said):
+    moved = [each.to("hpu") if isinstance(each, torch.Tensor) else each for each in arguments]
+    with pytest.raises(RuntimeError) as refused:
+        run(hpu_ops.conv2d_fp8, *moved)
+    assert said in str(refused.value)
+
+
+@FORMATS
+@pytest.mark.parametrize("dim", [None, 0, [-1], [0, 2]], ids=str)
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_a_sum_in_float_is_exact_and_else_that_of_torch(fp8, dim, keepdim):
+    values = fp8_tensor(3, 4, 5, fp8=fp8)
+    device = values.to("hpu")
+    exact = hpu_ops.sum_fp8(device, dim, keepdim, torch.float32)
+    expected = torch.sum(values.double(), dim, keepdim)
+    assert (exact.dtype, exact.shape) == (torch.float32, expected.shape)
+    assert torch.equal(exact.cpu().double(), expected)
+    found = hpu_ops.sum_fp8(device, dim, keepdim)
+    of_torch = torch.sum(device, dim, keepdim)
+    assert found.dtype == of_torch.dtype == fp8
+    assert torch.equal(found.cpu().view(torch.uint8), of_torch.cpu().view(torch.uint8))
+
+
+def test_a_sum_saturates_as_that_of_torch():
+    values = torch.full((100,), 200.0).to(E4M3).to("hpu")
+    assert hpu_ops.sum_fp8(values).float().item() == torch.sum(values).float().item() == 240.0
+    with pytest.raises(RuntimeError, match="input must be of float8_e5m2 or float8_e4m3fn"):
+        run(hpu_ops.sum_fp8, torch.ones(3, device="hpu"))
+
+
+def softmax_reference(scores, heads=1.0, scale=1.0, add=None):
+    raw = scores.double() * heads * scale + (0.0 if add is None else add.double())
+    return torch.softmax(raw, -1)
+
+
+def test_softmax_without_scales_gives_bfloat16():
+    scores = torch.randn(2, 3, 8).bfloat16()
+    found = hpu_ops.softmax_fp8(scores.to("hpu"), -1)
+    assert_near(found, softmax_reference(scores), torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, E4M3], ids=str)
+def test_softmax_with_scales_gives_e4m3_in_each_form(dtype):
+    scores = torch.randn(2, 3, 4, 8).to(dtype)
+    add = torch.randn(2, 1, 4, 8).bfloat16()
+    result = softmax_reference(scores, 0.125, 2.0, add)
+    expected = (result.bfloat16() * 16).to(E4M3)
+    device = scores.to("hpu")
+    scale, out = torch.tensor(2.0, device="hpu"), torch.tensor([16.0], device="hpu")
+    heads = torch.tensor(0.125, device="hpu")
+    for found in (
+        hpu_ops.softmax_fp8(device, 3, scale, out, heads, add.to("hpu")),
+        hpu_ops.softmax_fp8.Scalar_scales(device, -1, 2.0, 16.0, heads, add.to("hpu")),
+        hpu_ops.softmax_fp8.Scalar(device, -1, 2.0, 16.0, 0.125, add.to("hpu")),
+    ):
+        assert (found.dtype, found.shape) == (E4M3, scores.shape)
+        # A float32 softmax may lie on the other side of a tie: one step, an eighth.
+        torch.testing.assert_close(found.cpu().float(), expected.float(), rtol=0.125, atol=2.0**-9)
+
+
+def bfloat16_ones(*shape):
+    return torch.ones(shape, dtype=torch.bfloat16)
+
+
+ONE = torch.ones(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            (torch.ones(2, 2), -1),
+            "Input tensor must be of torch.bfloat16 or torch.float8_e4m3fn dtype.",
+        ),
+        (
+            (bfloat16_ones(2, 2), -1, ONE),
+            "Output and input scales must be both given or None",
+        ),
+        (
+            (fp8_tensor(2, 2), -1),
+            "If Input is of torch.float8_e4m3fn dtype then input scale must be given.",
+        ),
+        (
+            (bfloat16_ones(2, 2), -1, None, None, None, bfloat16_ones(2, 2)),
+            "FusedAdd available only for Float8 output, but input scale is not given.",
+        ),
+        (
+            (bfloat16_ones(2, 3, 2), -1, ONE, ONE, None, bfloat16_ones(2, 2)),
+            "FusedAdd tensor must have the same rank as the input tensor",
+        ),
+        (
+            (bfloat16_ones(2, 3, 2), -1, ONE, ONE, None, bfloat16_ones(1, 3, 2)),
+            "FusedAdd tensor must have the same first and last dim as the input tensor",
+        ),
+        (
+            (bfloat16_ones(2, 3, 2), -1, ONE, ONE, None, bfloat16_ones(2, 2, 2)),
+            "FusedAdd tensor's dim other than first and last should be equal to 1 or the same as "
+            "the input tensor",
+        ),
+        (
+            (bfloat16_ones(2, 2), -1, ONE.double(), ONE),
+            "Input scale must be of dtype: Float",
+        ),
+        (
+            (bfloat16_ones(2, 2), -1, ONE, ONE, None, torch.ones(2, 2)),
+            "Input fused_add must be of dtype: BFloat16",
+        ),
+        (
+            (bfloat16_ones(2, 2), 0),
+            "SoftmaxFp8 takes the last dimension of its input, but dim is 0 for 2 dimensions.",
+        ),
+    ],
+    ids=[
+        *("float32", "one scale", "fp8 without", "add without", "rank", "first", "middle"),
+        *("scale dtype", "add dtype", "dim"),
+    ],
+)
+def test_what_softmax_does_not_take_is_refused_in_its_words(arguments, said):
+    moved = [each.to("hpu") if isinstance(each, torch.Tensor) else each for each in arguments]
+    with pytest.raises(RuntimeError) as refused:
+        run(hpu_ops.softmax_fp8, *moved)
+    assert said in str(refused.value)
+
+
+def everything(a, b, image, weight):
+    product = hpu_ops.fp8_gemm_v2(a, False, b, True, None, torch.bfloat16, 0.5, 0.25)
+    return (
+        product,
+        hpu_ops.conv2d_fp8(image, weight),
+        hpu_ops.sum_fp8(a, [0], out_dtype=torch.float32),
+        hpu_ops.softmax_fp8.Scalar_scales(product, -1, 1.0, 16.0),
+    )
+
+
+def operands(rows, seed=0):
+    return (
+        fp8_tensor(rows, 6, seed=seed).to("hpu"),
+        fp8_tensor(5, 6, seed=seed + 1).to("hpu"),
+        fp8_tensor(rows, 2, 5, 5, seed=seed + 2).to("hpu"),
+        fp8_tensor(3, 2, 2, 2, seed=seed + 3).to("hpu"),
+    )
+
+
+@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
+def test_compiled_products_are_those_of_eager_mode():
+    assert_compiles(everything, operands(3), operands(5))
+
+
+@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
+def test_a_replay_multiplies_what_lies_in_the_captured_inputs():
+    assert_replays(everything, operands(3), operands(3, seed=9))
