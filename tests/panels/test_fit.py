@@ -143,7 +143,7 @@ def test_stop_ends_the_fit_after_the_current_batch(fits: Callable[[str], Any], s
             def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
                 if trainer.global_step == 5:
                     found = [c for c in trainer.callbacks if isinstance(c, FitMonitorBase)]
-                    found[0]._stop.set()
+                    found[0].stop()
 
         shell.user_ns["press"] = Press()
 
