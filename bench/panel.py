@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from time import monotonic, perf_counter
 
 from jupyter_client.manager import start_new_kernel
 
-from .harness import Figure, in_turn
+from .harness import Figure, in_turn, quiet_ratio
 
 LONGEST = 150.0  # seconds of the fit
-STEPS = 100  # in a turn, a quarter of a second: the machine's pace drifts within a second
+STEPS = 200  # in a turn, half a second: five updates of the panel, give or take half a one
 WARM_UP = 200
+PARTS = 10  # of all rounds, whose spread is the noise
 RATE = 10.0  # updates a second, the panel's own default in a fit
 
 
@@ -100,8 +101,9 @@ class Alternation:
 
     def share(self) -> tuple[float, float]:
         """Percent by which the panel lengthens a step, and the noise of that."""
-        pairs = zip(self.seconds[False], self.seconds[True], strict=False)
-        return mean_and_noise([100 * (shown / plain - 1) for plain, shown in pairs])
+        return share_and_noise(
+            list(zip(self.seconds[False], self.seconds[True], strict=False))
+        )
 
 
 def panel_share() -> tuple[float, float]:
@@ -157,19 +159,22 @@ def sampler_share() -> tuple[float, float]:
     step = training_step(mlp, MLP_BATCH, "hpu")
 
     def steps() -> None:
-        for _ in range(2 * STEPS):
+        for _ in range(STEPS):
             step()
 
     def sampled_steps() -> None:
         with sampler().subscribe(rate=RATE):
             steps()
 
-    shares = [100 * (sampled / plain - 1) for plain, sampled in in_turn(steps, sampled_steps, 60)]
-    return mean_and_noise(shares)
+    return share_and_noise(in_turn(steps, sampled_steps, 60))
 
 
-def mean_and_noise(values: list[float]) -> tuple[float, float]:
-    """Return the mean and three standard errors, without the furthest 5 % on either side."""
-    cut = len(values) // 20
-    kept = sorted(values)[cut : len(values) - cut]
-    return statistics.fmean(kept), 3 * statistics.stdev(kept) / sqrt(len(kept))
+def share_and_noise(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Percent by which the second of each pair takes longer, and three standard errors of it.
+
+    Both are compared in their quiet rounds. So they are in parts of the pairs, whose spread is the
+    noise.
+    """
+    parts = [100 * (quiet_ratio(pairs[start::PARTS]) - 1) for start in range(PARTS)]
+    share = 100 * (quiet_ratio(pairs) - 1)
+    return share, 3 * statistics.stdev(parts) / sqrt(PARTS)
