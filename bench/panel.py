@@ -101,9 +101,7 @@ class Alternation:
 
     def share(self) -> tuple[float, float]:
         """Percent by which the panel lengthens a step, and the noise of that."""
-        return share_and_noise(
-            list(zip(self.seconds[False], self.seconds[True], strict=False))
-        )
+        return share_and_noise(list(zip(self.seconds[False], self.seconds[True], strict=False)))
 
 
 def panel_share() -> tuple[float, float]:
