@@ -25,7 +25,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Virtual environment without activation: the tools that tests start must be found.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab test compiled-operators races fuzz demo bench versions sanitize lint engine labextension system clean
+.PHONY: lab test compiled-operators races fuzz demo bench versions sanitize \
+	lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -67,11 +68,16 @@ labextension: $(EXTENSION)
 system:
 	@sh tools/system_packages.sh compiler headers browser node
 
-lint: $(DEVELOPING) system
+lint: lint-python system
+	$(BIN)/python tools/labextension.py check
+
+lint-python: $(DEVELOPING)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python tools/labextension.py check
+
+front-end: labextension
+	$(BIN)/python tools/labextension.py check test
 
 # What these suites say of eager mode holds in lazy mode; a process has one mode. Tests that start
 # processes of both modes have said it already.
@@ -87,10 +93,11 @@ PROCESSORS := $(addprefix tests/simulator/device/test_,device.py operators.py) \
 	$(addprefix tests/simulator/compile/test_compile,.py _passes.py d_memory_formats.py) \
 	-k "not test_operator_equals_the_cpu or conv or matmul or pool"
 
-# One thread a worker: two teams on two cores wait for each other. The browser's tests wait for
-# servers and kernels half of the time, so that they leave room for each other and no more.
-test: system lint engine labextension
-	$(BIN)/python tools/labextension.py test
+# What needs one core or the network goes on beside the compilation of the engine. One thread a
+# worker: two teams on two cores wait for each other. The browser's tests wait for servers and
+# kernels half of the time, so that they leave room for each other and no more.
+test: system
+	@$(MAKE) --no-print-directory -j2 engine lint-python front-end
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(SPREAD) -m "not browser"
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(SPREAD) $(LAZY)
 	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 \
