@@ -464,6 +464,7 @@ def test_a_loader_tells_its_shapes(torch, utils, capsys):
         "batches  shapes",
         "      2  [4, 5], [4]",
         "      1  [4, 3], [4]",
+        "There is a little dynamicity in input data shapes",
     ]
 
 

@@ -4,7 +4,15 @@ from habana_frameworks.torch import _bridge
 
 _bridge.load()
 
-from habana_frameworks.torch import activity_profiler, core, hpu, profiler, utils  # noqa: E402
+from habana_frameworks.torch import (  # noqa: E402
+    activity_profiler,
+    core,
+    hpu,
+    hw_utilization_metric,
+    profiler,
+    utils,
+)
+from habana_frameworks.torch.distributed import hccl  # noqa: E402
 from habana_frameworks.torch.utils import internal  # noqa: E402
 
 if not internal.is_lazy():  # the mode is read now, once
@@ -14,4 +22,12 @@ if not internal.is_lazy():  # the mode is read now, once
 
 activity_profiler.install()
 
-__all__ = ["core", "hpu", "profiler", "utils"]
+__all__ = [
+    "activity_profiler",
+    "core",
+    "distributed",
+    "hpu",
+    "hw_utilization_metric",
+    "profiler",
+    "utils",
+]

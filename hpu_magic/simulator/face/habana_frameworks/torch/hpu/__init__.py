@@ -24,6 +24,7 @@ from ._typed_tensors import (
     LongTensor,
     ShortTensor,
 )
+from ._utils import _get_device_index
 from .events import Event
 from .graphs import (
     CachedParams,

@@ -1,7 +1,8 @@
-"""Reading device arguments."""
+"""Reading device arguments, and which cards the environment names."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -23,11 +24,37 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
         if allow_cpu and device.type == "cpu":
             return -1
         if device.type != "hpu":
-            raise ValueError(f"Expected a hpu device, but got: {device}")
+            expected = "hpu or cpu" if allow_cpu else "hpu"
+            raise ValueError(f"Expected a {expected} device, but got: {device}")
         if device.index is not None:
             return int(device.index)
     if not optional:
         raise ValueError(
-            f"Expected a torch.device with a specified index or an integer, but got: {device}"
+            f"Expected a torch.device with a specified index or an integer, but got:{device}"
         )
     return 0
+
+
+def _get_module_id_from_environ() -> int:
+    """Return the card that ``HLS_MODULE_ID`` names, -1 when none is named."""
+    return int(os.environ.get("HLS_MODULE_ID", -1))
+
+
+def _get_available_modules_from_environ() -> list[int]:
+    """Return the cards that ``HABANA_VISIBLE_MODULES`` lists, by default 0 to 7.
+
+    Raises
+    ------
+    AssertionError
+        It lists none or more than eight.
+    """
+    listed = os.environ.get("HABANA_VISIBLE_MODULES")
+    if listed is None:
+        return list(range(8))
+    modules = [part.strip() for part in listed.split(",")]
+    if not (1 <= len(modules) <= 8 and all(part.isdigit() for part in modules)):
+        raise AssertionError(
+            "HABANA_VISIBLE_MODULES does not have valid value. "
+            f"Write 1 to 8 numbers with commas between them, instead of {listed!r}."
+        )
+    return [int(part) for part in modules]

@@ -51,9 +51,9 @@ def seed() -> int:
     return default_generators[0].seed()
 
 
-def seed_all() -> int:
+def seed_all() -> None:
     """Seed the generators of all devices of this process with a random number."""
-    return seed()
+    seed()
 
 
 def initial_seed() -> int:

@@ -16,7 +16,7 @@ def _is_set(variable: str) -> bool:
 _dynamic_shape = _is_set("PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES")
 _inference_mode = _is_set("PT_HPU_INFERENCE_MODE")
 _matmul3d_2d_reshape = _is_set("PT_HPU_MATMUL3D_2D_RESHAPE")
-_recompute_sdp = False
+_recompute_sdp = True
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
@@ -119,7 +119,7 @@ def set_mark_non_scale_const(value: bool) -> None:
 
 
 def enable_recompute_sdp(value: bool) -> None:
-    """Choose whether fused attention computes its weights again in backward; off at first."""
+    """Choose whether fused attention computes its weights again in backward; on at first."""
     global _recompute_sdp
     _recompute_sdp = bool(value)
 

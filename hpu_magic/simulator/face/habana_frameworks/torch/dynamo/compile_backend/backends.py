@@ -12,6 +12,7 @@ import torch
 from hpu_magic.simulator import engine
 from torch._dynamo.backends.registry import register_backend
 
+from ...utils.debug.dynamo_utils import note_graph, operators_to_note
 from .config import configuration_flags, patched
 from .passes import DROPOUT, reinplace, use_onednn
 from .program import program_of
@@ -98,10 +99,12 @@ class _Compiler:
     def compile(self, module: torch.fx.GraphModule) -> Any:
         """Return the graph's program, None where none can hold it."""
         started = self._tracing_since or time.perf_counter_ns()
+        operators = operators_to_note(module.graph)
         use_onednn(module.graph)
         if self._flags["reinplace_add"]:
             reinplace(module.graph)
         self.graph, self.program = module.graph, program_of(module.graph)
+        note_graph(operators, self.program is not None)
         elapsed = time.perf_counter_ns() - started
         engine.load().record_compilation(self._name, elapsed, _shapes(module.graph))
         return self.program

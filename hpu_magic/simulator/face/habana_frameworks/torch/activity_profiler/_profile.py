@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from . import hpu
-from .utils.event_dispatcher import EventDispatcher, EventId, Parameters
+from .. import hpu
+from ..utils.event_dispatcher import EventDispatcher, EventId, Parameters
 
 _DEVICE_PROCESS = 0
 _SORT_BEHIND_HOST = 0x1000000

@@ -1,18 +1,11 @@
-"""Looks behind the device: what fell back, what was compiled, where a tensor lives."""
+"""Queries of the bridge: operators that fell back, graphs that it keeps, a tensor's memory."""
 
 from __future__ import annotations
 
-import cProfile
-import itertools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from hpu_magic.simulator import engine
-
-_profiles = itertools.count()
 
 
 def _get_fallback_op_count() -> dict[str, int]:
@@ -41,23 +34,26 @@ def _clear_jit_cache() -> None:
     engine.load().clear_compiled_graphs()
 
 
-def clear_dynamic_bucket_recipe_info() -> None:
-    """Do nothing: simulated recipes serve one shape each, so there are no buckets of shapes."""
+def _get_shape_agnostic_unsupported_ops() -> set[str]:
+    """Return the operators without a recipe for all shapes: none, as none here has recipes."""
+    return set()
 
 
-@contextmanager
-def cprofile(dirname: str) -> Iterator[Path]:
-    """Profile the Python code of the block into a file of the directory, for ``pstats``.
+def _get_eager_compiler_unsupported_op_prefixes() -> set[str]:
+    """Return the operators that the eager compiler refuses: none, as there is no such compiler."""
+    return set()
 
-    The directory is created if need be. The block gets the file's path: the process id, the
-    number of the profile, and ``.prof``.
-    """
-    path = Path(dirname) / f"{os.getpid()}-{next(_profiles)}.prof"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    profile = cProfile.Profile()
-    profile.enable()
-    try:
-        yield path
-    finally:
-        profile.disable()
-        profile.dump_stats(path)
+
+def _is_enabled_lazy_collectives() -> bool:
+    """Tell whether ``PT_HPU_ENABLE_LAZY_COLLECTIVES`` is set."""
+    return os.environ.get("PT_HPU_ENABLE_LAZY_COLLECTIVES", "").strip().lower() in ("1", "true")
+
+
+def _is_enabled_weight_permute_pass() -> bool:
+    """Return False: no weights are permuted."""
+    return False
+
+
+def _is_enabled_synapse_layout_handling() -> bool:
+    """Return True, as the vendor's bridge does: memory formats are not its own concern."""
+    return True

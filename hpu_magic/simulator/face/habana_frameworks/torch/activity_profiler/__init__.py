@@ -1,0 +1,5 @@
+"""PyTorch's profiler with what the bridge did: compilations, fallbacks, synchronisations."""
+
+from ._profile import DebugActivity, install, profile
+
+__all__ = ["DebugActivity", "profile"]

@@ -1,0 +1,1 @@
+"""Several processes: the backend ``hccl`` of `torch.distributed`."""

@@ -1,0 +1,63 @@
+"""Rank and card of this process, by what its launcher put into the environment."""
+
+from __future__ import annotations
+
+import os
+
+from ...hpu import _utils
+
+_FROM_MPI = {
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+}
+
+
+def initialize_distributed_hpu(
+    world_size: int | None = None, rank: int | None = None, local_rank: int | None = None
+) -> tuple[int, int, int]:
+    """Read who this process is, and choose its card where there are several processes.
+
+    What ``mpirun`` says is passed on as ``WORLD_SIZE``, ``RANK`` and ``LOCAL_RANK``, with a
+    ``MASTER_ADDR`` and a ``MASTER_PORT`` if none are set. ``ID``, which names the folder of the
+    logs, becomes the rank. Among several processes ``HLS_MODULE_ID`` becomes the card of
+    ``HABANA_VISIBLE_MODULES`` in the place of the local rank, unless it is set.
+
+    Parameters
+    ----------
+    world_size, rank, local_rank : int, optional
+        Instead of the environment's.
+
+    Returns
+    -------
+    world_size, rank, local_rank : int
+        1, -1 and -1 where nobody says anything else.
+
+    Raises
+    ------
+    AssertionError
+        There are more processes than cards.
+    """
+    if any(variable in os.environ for variable in _FROM_MPI.values()):
+        for name, variable in _FROM_MPI.items():
+            if variable in os.environ:
+                os.environ[name] = os.environ[variable]
+        os.environ.setdefault("MASTER_ADDR", "localhost")
+        os.environ.setdefault("MASTER_PORT", "12345")
+    world_size = _chosen(world_size, "WORLD_SIZE", 1)
+    rank = _chosen(rank, "RANK", -1)
+    local_rank = _chosen(local_rank, "LOCAL_RANK", -1)
+    if rank != -1:
+        os.environ["ID"] = str(rank)
+    if world_size > 1 and local_rank != -1 and "HLS_MODULE_ID" not in os.environ:
+        modules = _utils._get_available_modules_from_environ()
+        assert local_rank < len(modules), (
+            "There is not enough devices available for training: "
+            f"local rank {local_rank} needs one more than the modules {modules}."
+        )
+        os.environ["HLS_MODULE_ID"] = str(modules[local_rank])
+    return world_size, rank, local_rank
+
+
+def _chosen(given: int | None, variable: str, default: int) -> int:
+    return int(os.environ.get(variable) or default) if given is None else given

@@ -1,0 +1,1 @@
+"""A profiler of the host's stages that costs little: `profiler`."""

@@ -1,0 +1,48 @@
+"""Looks behind the device: what fell back, what was compiled, where a tensor lives."""
+
+from ._bridge import (
+    _clear_jit_cache,
+    _get_eager_compiler_unsupported_op_prefixes,
+    _get_fallback_op_count,
+    _get_jit_cache_size,
+    _get_shape_agnostic_unsupported_ops,
+    _is_enabled_lazy_collectives,
+    _is_enabled_synapse_layout_handling,
+    _is_enabled_weight_permute_pass,
+    get_tensor_info,
+)
+from ._compiler_statistics import (
+    _bridge_cleanup,
+    _disable_bucket_refinement,
+    _dump_bucket_memory_stat,
+    _dump_dynamic_shape_memory_stat,
+    _dump_history_memory_stat,
+    _dump_memory_reporter,
+    _dump_recipe_memory_stat,
+    _dump_refined_recipe_stat,
+    _dump_synapse_recipe_memory_stat,
+    _flush_disk_cache,
+    _set_dynamic_mode,
+    _set_module_name,
+    _towl_configure,
+    _towl_print,
+    clear_dynamic_bucket_recipe_info,
+)
+from ._memory_log import (
+    _memstat_devmem_start_collect,
+    _memstat_devmem_stop_collect,
+    _memstat_livealloc,
+)
+from ._messages import _hb_print, _hg_print, _mem_log
+from .cprofile_wrapper import cprofile
+from .logger import Logger, enable_logging
+from .utils import dump_device_state_and_terminate
+
+__all__ = [
+    "Logger",
+    "clear_dynamic_bucket_recipe_info",
+    "cprofile",
+    "dump_device_state_and_terminate",
+    "enable_logging",
+    "get_tensor_info",
+]

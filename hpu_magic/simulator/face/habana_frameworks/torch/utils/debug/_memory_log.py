@@ -1,0 +1,50 @@
+"""The allocator's log: what the device holds at a moment, appended to a file.
+
+The file is ``habana_log.livealloc.log_<rank>``, or what ``PT_HABANA_MEM_LOG_FILENAME`` says in
+the place of ``habana_log.livealloc.log``. Rows about the pool's pieces are left out: there is one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ... import hpu
+
+_ROWS = {
+    "Limit": "Limit",
+    "InUse": "InUse",
+    "MaxInUse": "MaxInUse",
+    "NumAllocs": "NumAllocs",
+    "NumFrees": "NumFrees",
+    "ActiveAllocs": "ActiveAllocs",
+    "MaxAllocSize": "MaxAllocSize",
+    "TotalSystemAllocs": "TotalSystemAllocs",
+    "TotalSystemFrees": "TotalSystemFrees",
+    "TotalActiveAllocs": "TotActiveAllocs",
+}
+
+
+def _memstat_livealloc(msg: str = "") -> None:
+    """Append the memory statistics of this moment, below `msg`."""
+    _append(msg)
+
+
+def _memstat_devmem_start_collect(msg: str = "", show_cs: bool = True) -> None:
+    """Append the memory statistics and begin a new peak; call stacks (`show_cs`) are not noted."""
+    _append(msg)
+    hpu.reset_peak_memory_stats()
+
+
+def _memstat_devmem_stop_collect(msg: str = "") -> None:
+    """Append the memory statistics, with the peak since the collection began."""
+    _append(msg)
+
+
+def _append(message: str) -> None:
+    name = os.environ.get("PT_HABANA_MEM_LOG_FILENAME") or "habana_log.livealloc.log"
+    rank = max(int(os.environ.get("RANK", -1)), 0)
+    stats = hpu.memory_stats()
+    lines = [message, *(f"{label} : {stats[key]}" for key, label in _ROWS.items())]
+    with Path(f"{name}_{rank}").open("a", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")

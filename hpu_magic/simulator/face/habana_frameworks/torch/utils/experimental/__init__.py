@@ -1,0 +1,20 @@
+"""Queries about the hardware, and help against input shapes that change."""
+
+from ._constant_shapes import const_shape_dataloader
+from ._hardware import (
+    _compute_stream,
+    _data_ptr,
+    _get_device_type,
+    _is_fp16_supported,
+    _reset_device_memory,
+    synDeviceType,
+)
+from ._records import _record_param, _record_params
+from .detect_recompilation import data_dynamicity, detect_recompilation_auto_model
+
+__all__ = [
+    "const_shape_dataloader",
+    "data_dynamicity",
+    "detect_recompilation_auto_model",
+    "synDeviceType",
+]

@@ -1,0 +1,115 @@
+"""A loader whose batches all have the same shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ._batches import Path, mapped, samples_of, tensors_of
+
+
+class const_shape_dataloader:
+    """A loader whose batches all have the same shapes, so that each graph compiles once.
+
+    Reads all batches of `dataloader` once to find the largest size of every dimension; from
+    then on tensors are padded behind their data to these sizes, and a last batch with fewer
+    samples is left out, because samples made of padding would change a loss.
+
+    Parameters
+    ----------
+    dataloader : iterable
+        Read again at each iteration. Batches are tensors, or lists, tuples and mappings that
+        hold tensors.
+    maxlen : int, optional
+        Size of every dimension behind the first that is not the same in all batches, instead of
+        the largest one met.
+    pad_value : number or mapping
+        What to pad with; a mapping gives the value for each name in a batch that is a mapping,
+        such as ``{"labels": -100}``, and 0 is used for all others.
+
+    Raises
+    ------
+    TypeError
+        `dataloader` can be read only once.
+    ValueError
+        Another batch than the last has fewer samples, a tensor changes its number of dimensions,
+        there are no batches with tensors, or one is longer than `maxlen`.
+    """
+
+    def __init__(
+        self,
+        dataloader: Iterable[Any],
+        maxlen: int | None = None,
+        *,
+        pad_value: float | Mapping[str, float] = 0,
+    ) -> None:
+        if isinstance(dataloader, Iterator):
+            raise TypeError(
+                f"A {type(dataloader).__name__} can be read only once; pass the loader itself."
+            )
+        self.dataloader = dataloader
+        self._pad_value = pad_value
+        self._sizes: dict[Path, list[int]] = {}
+        self._smallest: dict[Path, list[int]] = {}
+        samples = []
+        for batch in dataloader:
+            self._measure(batch)
+            samples.append(samples_of(batch))
+        if not self._sizes:
+            raise ValueError("The loader gave no batch with tensors.")
+        self._samples = max(samples)
+        for number, count in enumerate(samples[:-1]):
+            if count < self._samples:
+                raise ValueError(
+                    f"Batch {number} has {count} samples where others have {self._samples}; "
+                    "only the last batch may have fewer. Use a fixed batch size."
+                )
+        self._length = samples.count(self._samples)
+        if maxlen is not None:
+            self._widen(maxlen)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.dataloader:
+            if samples_of(batch) >= self._samples:
+                self._measure(batch)  # a shuffled loader may come to larger ones later
+                yield mapped(batch, self._padded)
+
+    def _measure(self, batch: Any) -> None:
+        for path, tensor in tensors_of(batch):
+            sizes = self._sizes.setdefault(path, list(tensor.shape))
+            if len(sizes) != tensor.dim():
+                raise ValueError(
+                    f"A tensor of the batches has {len(sizes)} dimensions in one and "
+                    f"{tensor.dim()} in another; padding cannot make them equal."
+                )
+            sizes[:] = map(max, sizes, tensor.shape)
+            smallest = self._smallest.setdefault(path, list(tensor.shape))
+            smallest[:] = map(min, smallest, tensor.shape)
+
+    def _widen(self, maxlen: int) -> None:
+        for path, sizes in self._sizes.items():
+            for dim in range(1, len(sizes)):
+                if sizes[dim] == self._smallest[path][dim]:
+                    continue
+                if sizes[dim] > maxlen:
+                    raise ValueError(
+                        f"maxlen={maxlen} is too short for a batch with {sizes[dim]} elements in "
+                        f"dimension {dim}; cut it, or give a larger maxlen."
+                    )
+                sizes[dim] = maxlen
+
+    def _padded(self, path: Path, tensor: torch.Tensor) -> torch.Tensor:
+        sizes = self._sizes[path]
+        if list(tensor.shape) == sizes:
+            return tensor
+        value = self._pad_value
+        if isinstance(value, Mapping):
+            value = next((value[key] for key in reversed(path) if key in value), 0)
+        padded = tensor.new_full(sizes, value)
+        padded[tuple(map(slice, tensor.shape))] = tensor
+        return padded

@@ -1,0 +1,47 @@
+"""What the card is, and where a tensor and the computing stream are on it."""
+
+from __future__ import annotations
+
+import warnings
+from enum import IntEnum
+
+import torch
+from hpu_magic.simulator.cards.configuration import DeviceType
+
+from ... import hpu
+
+
+class synDeviceType(IntEnum):
+    """Generations of the card, with the numbers of the vendor's runtime."""
+
+    synDeviceGaudi = DeviceType.GAUDI
+    synDeviceGaudi2 = DeviceType.GAUDI2
+    synDeviceGaudi3 = DeviceType.GAUDI3
+
+
+def _get_device_type() -> synDeviceType:
+    """Acquire the card and return its generation."""
+    return synDeviceType(DeviceType[hpu.get_device_name()])
+
+
+def _is_fp16_supported() -> bool:
+    """Tell whether the card computes in float16: from the second generation on."""
+    return _get_device_type() != synDeviceType.synDeviceGaudi
+
+
+def _data_ptr(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's memory, 0 for what has none."""
+    try:
+        return tensor.data_ptr()
+    except (AttributeError, RuntimeError):  # no tensor, or one without a storage
+        return 0
+
+
+def _compute_stream() -> int:
+    """Return the handle of the stream that computes: the default one."""
+    return hpu.default_stream().hpu_stream
+
+
+def _reset_device_memory() -> None:
+    """Warn, and do nothing: the memory of live tensors is never taken from them here."""
+    warnings.warn("used only to reset the memory in case of testing", stacklevel=2)

@@ -1,0 +1,211 @@
+"""A model whose modules note the shapes of their inputs and the graphs that were compiled."""
+
+from __future__ import annotations
+
+import collections
+import csv
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from hpu_magic.simulator import engine
+
+from ... import hpu
+from ._batches import Shapes, shapes_of
+
+_TAG = "[DETECT_RECOMPILE_AUTO]"
+_BOLD, _PLAIN = "\033[1;36m", "\033[0m"
+_STEPS = ("Step", "Recompiling modules", "New in", "New out", "Class", "Location", "Comment")
+_MODULES = ("Module name", "Recompile count")
+
+
+class CallRecord(NamedTuple):
+    """Calls of a model with inputs of the same shapes, and the graphs compiled from them on."""
+
+    shapes: Shapes
+    calls: int
+    compilations: int
+
+
+class _ModuleCall(NamedTuple):
+    step: int
+    module: str
+    kind: str
+    location: str
+    inputs: Shapes
+    outputs: Shapes
+    new_inputs: bool
+    new_outputs: bool
+    compilations: int
+
+    def line(self) -> str:
+        """Return the call as a line of the log."""
+        return (
+            f"{_TAG} step {self.step} {self.module} ({self.kind}) in {list(self.inputs)} "
+            f"out {list(self.outputs)}: {self.compilations} compilations"
+        )
+
+    def comment(self) -> str:
+        """Say what the compilations have to do with the shapes."""
+        if self.new_inputs:
+            return "inputs of new shapes"
+        if self.new_outputs:
+            return "inputs of known shapes gave outputs of new ones"
+        return "no new shapes: other values, or work of others that waited"
+
+
+def watch(model: torch.nn.Module, name: str, csv_out: str) -> torch.nn.Module:
+    """Replace the ``forward`` of `model` and of each of its modules by one that takes notes."""
+    log = _Log(csv_out)
+    for path, module in model.named_modules():
+        if module is not model:
+            module.forward = _NotingForward(module, f"{name}.{path}", log)
+    model.forward = watched = _WatchedForward(_NotingForward(model, name, log), log)
+    model.report = watched.report  # type: ignore[assignment]
+    model.raw_logs = log.raw_logs  # type: ignore[assignment]
+    model.analyse_dynamicity = log.analyse_dynamicity  # type: ignore[assignment]
+    return model
+
+
+class _Log:
+    def __init__(self, csv_out: str) -> None:
+        self._csv_out = csv_out
+        self.step = 0
+        self.calls: list[_ModuleCall] = []
+        self.within: list[int] = []
+        """Compilations of the modules that each of the running ones called."""
+
+    def raw_logs(self) -> list[str]:
+        """Return a line for each call of each module."""
+        return [call.line() for call in self.calls]
+
+    def analyse_dynamicity(self) -> None:
+        """Print and write which modules compiled at which step, and how often each did."""
+        compiling = [call for call in self.calls if call.compilations]
+        steps = [
+            (
+                call.step,
+                call.module,
+                call.new_inputs,
+                call.new_outputs,
+                call.kind,
+                call.location,
+                call.comment(),
+            )
+            for call in compiling
+        ]
+        counts: collections.Counter[str] = collections.Counter()
+        for call in compiling:
+            counts[call.module] += call.compilations
+        self._show(1, _STEPS, steps)
+        self._show(2, _MODULES, counts.most_common())
+
+    def _show(self, number: int, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        texts = [[str(cell) for cell in row] for row in rows]
+        columns = zip(heads, *texts, strict=True)
+        widths = [max(len(cell) for cell in column) for column in columns]
+        for place, row in enumerate([list(heads), *texts]):
+            line = "  ".join(map(str.ljust, row, widths)).rstrip()
+            print(f"{_BOLD}{line}{_PLAIN}" if place == 0 else line)
+        with Path(f"{self._csv_out}_{number}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([heads, *rows])
+
+
+class _NotingForward:
+    # An object, and not a closure: a copy of the model gets a copy that calls the copy.
+    def __init__(self, module: torch.nn.Module, name: str, log: _Log) -> None:
+        functools.update_wrapper(self, module.forward)
+        self._forward = module.forward
+        self._name = name
+        self._kind = type(module).__name__
+        self._location = _location(type(module))
+        self._log = log
+        self._inputs: set[Shapes] = set()
+        self._outputs: set[Shapes] = set()
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Call the module's own forward, execute it, and note the graphs that it compiled."""
+        log = self._log
+        log.within.append(0)
+        before = _compiled()
+        try:
+            outputs = self._forward(*inputs, **named)
+            hpu.synchronize()
+        finally:
+            of_others = log.within.pop()
+        compilations = _compiled() - before
+        if log.within:
+            log.within[-1] += compilations
+        given, returned = shapes_of((inputs, named)), shapes_of(outputs)
+        log.calls.append(
+            _ModuleCall(
+                log.step,
+                self._name,
+                self._kind,
+                self._location,
+                given,
+                returned,
+                given not in self._inputs,
+                returned not in self._outputs,
+                compilations - of_others,
+            )
+        )
+        self._inputs.add(given)
+        self._outputs.add(returned)
+        return outputs
+
+
+class _WatchedForward:
+    """The model's own forward: its calls are the steps."""
+
+    def __init__(self, forward: Callable[..., Any], log: _Log) -> None:
+        functools.update_wrapper(self, forward)
+        self._forward = forward
+        self._log = log
+        self._calls: collections.Counter[Shapes] = collections.Counter()
+        self._compilations: collections.Counter[Shapes] = collections.Counter()
+        self._last: Shapes | None = None
+        self._compiled_before = 0
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Call the model's own forward and note the shapes of its inputs."""
+        hpu.synchronize()  # what others recorded is no module's
+        self._end_last()
+        self._log.step += 1
+        self._last = shapes_of((inputs, named))
+        self._calls[self._last] += 1
+        return self._forward(*inputs, **named)
+
+    def report(self) -> list[CallRecord]:
+        """Execute what is recorded; print and return calls and compilations by input shapes."""
+        hpu.synchronize()
+        self._end_last()
+        records = [
+            CallRecord(shapes, calls, self._compilations[shapes])
+            for shapes, calls in self._calls.most_common()
+        ]
+        print("calls  compilations  shapes")
+        for record in records:
+            shapes = ", ".join(str(list(shape)) for shape in record.shapes)
+            print(f"{record.calls:>5}  {record.compilations:>12}  {shapes}")
+        return records
+
+    def _end_last(self) -> None:
+        compiled = _compiled()
+        if self._last is not None:
+            self._compilations[self._last] += compiled - self._compiled_before
+        self._compiled_before = compiled
+
+
+def _compiled() -> int:
+    return int(engine.load().counters()["graph_compilation"]["count"])
+
+
+def _location(kind: type) -> str:
+    try:
+        return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
+    except (OSError, TypeError):  # typed into a notebook, or built in
+        return kind.__module__

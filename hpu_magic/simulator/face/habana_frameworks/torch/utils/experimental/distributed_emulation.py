@@ -1,0 +1,44 @@
+"""Pretending on one card to be one of several ranks, by ``PT_HPU_EMULATE_DISTRIBUTED``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+_ENABLED = "PT_HPU_EMULATE_DISTRIBUTED"
+_SINGLE_RANK = "PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK"
+
+
+def is_distributed_emulation_enabled() -> bool:
+    """Tell whether ``PT_HPU_EMULATE_DISTRIBUTED`` is true or 1."""
+    return os.environ.get(_ENABLED, "").strip().lower() in ("1", "true")
+
+
+def distributed_emulation_apply_if_enabled() -> None:
+    """End this process unless its rank is the emulated one, whose barriers then wait for nobody.
+
+    Only with ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK``; without it every rank stays.
+
+    Raises
+    ------
+    KeyError
+        The emulated rank is given and ``RANK`` is not.
+    """
+    emulated = os.environ.get(_SINGLE_RANK)
+    if not is_distributed_emulation_enabled() or not emulated:
+        return
+    if "RANK" not in os.environ:
+        print(f"{_SINGLE_RANK}={emulated} needs RANK, which is not set.")
+    rank = os.environ["RANK"]
+    if int(rank) != int(emulated):
+        print(f"Single rank emulation mode, rank {rank} terminating")
+        sys.stdout.flush()
+        sys.exit(0)
+    import torch.distributed.distributed_c10d as c10d
+
+    c10d._store_based_barrier = _no_barrier
+
+
+def _no_barrier(*arguments: Any, **options: Any) -> None:
+    """Wait for none of the other ranks, which have ended."""

@@ -1,0 +1,160 @@
+"""The backend hccl: one process, and what the launcher says."""
+
+import json
+
+import pytest
+
+COLLECTIVES = """
+import json
+import torch
+import torch.distributed as dist
+import habana_frameworks.torch.core
+
+found = {}
+
+def refused(function, *arguments, **named):
+    try:
+        function(*arguments, **named)
+    except RuntimeError as error:
+        return str(error)
+
+found["two"] = refused(
+    dist.init_process_group, "hccl", rank=0, world_size=2, store=dist.HashStore()
+)
+dist.init_process_group("hccl", rank=0, world_size=1, store=dist.HashStore())
+found["backend"] = dist.get_backend()
+tensor = torch.arange(4.0, device="hpu")
+dist.all_reduce(tensor)
+dist.broadcast(tensor, 0)
+dist.reduce(tensor, 0, op=dist.ReduceOp.MAX)
+found["in place"] = tensor.tolist()
+for name, call in {
+    "all_gather": lambda given, made: dist.all_gather([made], given),
+    "gather": lambda given, made: dist.gather(given, [made], dst=0),
+    "scatter": lambda given, made: dist.scatter(made, [given], src=0),
+    "reduce_scatter": lambda given, made: dist.reduce_scatter(made, [given]),
+    "reduce_scatter_tensor": lambda given, made: dist.reduce_scatter_tensor(made, given),
+    "all_gather_into_tensor": lambda given, made: dist.all_gather_into_tensor(made, given),
+    "all_to_all_single": lambda given, made: dist.all_to_all_single(made, given),
+    "all_to_all": lambda given, made: dist.all_to_all([made], [given]),
+}.items():
+    made = torch.zeros(4, device="hpu")
+    call(tensor, made)
+    tensor.add_(1)
+    found[name] = made.tolist()
+found["average"] = refused(dist.all_reduce, tensor, op=dist.ReduceOp.AVG)
+found["average of bool"] = refused(dist.all_reduce, tensor > 1, op=dist.ReduceOp.AVG)
+found["receive"] = refused(dist.recv, tensor)
+objects = [None]
+dist.all_gather_object(objects, {"a": 1})
+found["objects"] = objects
+dist.barrier()
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2).to("hpu")
+parallel = torch.nn.parallel.DistributedDataParallel(model)
+parallel(torch.ones(3, 4, device="hpu")).sum().backward()
+found["gradient"] = model.weight.grad.tolist()
+dist.destroy_process_group()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("mode", ["0", "1"])
+def test_a_group_of_one_process_exchanges_with_itself(forked_script, mode):
+    out = forked_script(COLLECTIVES, simulated=True, PT_HPU_LAZY_MODE=mode)
+    found = json.loads(out.splitlines()[-1])
+    refusal = "serves groups of one process, and this one has 2: start one process, or pass"
+    assert refusal in found.pop("two")
+    assert found.pop("backend") == "hccl"
+    assert found.pop("in place") == [0, 1, 2, 3]
+    assert found.pop("average").startswith("Unsupported ReduceOp for HCCL process group")
+    assert found.pop("average of bool") == "Cannot use ReduceOp.AVG with boolean inputs"
+    assert found.pop("receive").startswith("HCCL does not receive from any source")
+    assert found.pop("objects") == [{"a": 1}]
+    assert found.pop("gradient") == [[3.0] * 4] * 2
+    first = [0, 1, 2, 3]
+    assert list(found.values()) == [[each + step for each in first] for step in range(8)]
+
+
+LAUNCH = """
+import json, os
+import torch
+from habana_frameworks.torch.distributed.hccl import initialize_distributed_hpu
+names = ("HLS_MODULE_ID", "ID", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+print(json.dumps([initialize_distributed_hpu(), [os.environ.get(name) for name in names]]))
+"""
+NONE = [None] * 6
+
+
+@pytest.mark.parametrize(
+    ("environment", "who", "variables"),
+    [
+        ({}, [1, -1, -1], NONE),
+        (
+            {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"},
+            [4, 3, 1],
+            ["1", "3", None, None, "4", "3"],
+        ),
+        (
+            {
+                "WORLD_SIZE": "4",
+                "RANK": "3",
+                "LOCAL_RANK": "1",
+                "HABANA_VISIBLE_MODULES": "6,7",
+            },
+            [4, 3, 1],
+            ["7", "3", None, None, "4", "3"],
+        ),
+        (
+            {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1", "HLS_MODULE_ID": "5"},
+            [4, 3, 1],
+            ["5", "3", None, None, "4", "3"],
+        ),
+        (
+            {
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+                "MASTER_PORT": "4000",
+            },
+            [2, 1, 0],
+            ["0", "1", "localhost", "4000", "2", "1"],
+        ),
+        ({"RANK": "0"}, [1, 0, -1], [None, "0", None, None, None, "0"]),
+    ],
+)
+def test_a_process_is_who_its_launcher_says(forked_script, environment, who, variables):
+    out = forked_script(LAUNCH, simulated=True, **environment)
+    assert json.loads(out.splitlines()[-1]) == [who, variables]
+
+
+def test_more_processes_than_cards_are_refused(forked_script):
+    code = """
+    import torch
+    from habana_frameworks.torch.distributed.hccl import initialize_distributed_hpu
+    try:
+        initialize_distributed_hpu(3, 2, 2)
+    except AssertionError as error:
+        print(error)
+    print(initialize_distributed_hpu(3, 1, 1))
+    """
+    refusal, who = forked_script(code, simulated=True, HABANA_VISIBLE_MODULES="0,4").splitlines()
+    assert refusal.startswith("There is not enough devices available for training")
+    assert who == "(3, 1, 1)"
+
+
+def test_a_list_of_modules_that_is_none_is_refused(forked_script):
+    code = """
+    import torch
+    from habana_frameworks.torch.hpu import _utils
+    print(_utils._get_module_id_from_environ())
+    try:
+        _utils._get_available_modules_from_environ()
+    except AssertionError as error:
+        print(error)
+    """
+    number, refusal = forked_script(
+        code, simulated=True, HABANA_VISIBLE_MODULES="0,x", HLS_MODULE_ID="3"
+    ).splitlines()
+    assert number == "3"
+    assert refusal.startswith("HABANA_VISIBLE_MODULES does not have valid value.")
