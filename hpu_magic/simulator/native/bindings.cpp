@@ -6,6 +6,7 @@
 #include "device/cuda_build.h"
 #include "device/device.h"
 #include "calls/dtypes.h"
+#include "custom/define.h"
 #include "events/events.h"
 #include "calls/generator.h"
 #include "calls/geometry.h"
@@ -84,6 +85,7 @@ py::tuple take_events(uint64_t since) {
 void bind_execution(py::module_& module) {
   // A flush holds the recorder's lock and may ask for Python's: never the other way round.
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
+  module.def("define_operators_of_mode", &hpu::custom::Operators::define_of_mode, py::arg("lazy"));
   module.def("set_lazy", &hpu::recorder::enable, py::arg("most_operations"));
   module.def(
       "mark_step",

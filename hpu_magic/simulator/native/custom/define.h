@@ -11,7 +11,9 @@
 
 #include <torch/library.h>
 
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace hpu::custom {
 
@@ -33,9 +35,7 @@ inline void run_given(
 class Operators {
  public:
   template <class Definitions>
-  explicit Operators(const Definitions& definitions)
-      : vendors_(torch::Library::FRAGMENT, "hpu", std::nullopt, __FILE__, __LINE__),
-        kernels_(torch::Library::FRAGMENT, kHostKernels, std::nullopt, __FILE__, __LINE__) {
+  explicit Operators(const Definitions& definitions) {
     definitions(*this);
   }
 
@@ -43,19 +43,34 @@ class Operators {
   template <class Function>
   void operator()(const std::string& schema, Function* function) {
     const std::string name = schema.substr(0, schema.find('('));
-    vendors_.def(torch::schema(schema.c_str()));
-    vendors_.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Meta, function));
-    vendors_.impl(
+    torch::Library& vendors = library("hpu");
+    torch::Library& kernels = library(kHostKernels);
+    vendors.def(torch::schema(schema.c_str()));
+    vendors.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Meta, function));
+    vendors.impl(
         name.c_str(),
         torch::dispatch(
             c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_given>()));
-    kernels_.def(torch::schema(schema.c_str()));
-    kernels_.impl(name.c_str(), torch::dispatch(c10::DispatchKey::CPU, function));
+    kernels.def(torch::schema(schema.c_str()));
+    kernels.impl(name.c_str(), torch::dispatch(c10::DispatchKey::CPU, function));
   }
 
+  /// For an operator that only one mode has, or has with this schema.
+  template <class Function>
+  void in_eager_mode(const std::string& schema, Function* function) {
+    of_mode(false).push_back([this, schema, function] { (*this)(schema, function); });
+  }
+  template <class Function>
+  void in_lazy_mode(const std::string& schema, Function* function) {
+    of_mode(true).push_back([this, schema, function] { (*this)(schema, function); });
+  }
+
+  /// Defines what the mode has beside the operators of both.
+  static void define_of_mode(bool lazy);
+
  private:
-  torch::Library vendors_;
-  torch::Library kernels_;
+  static std::vector<std::function<void()>>& of_mode(bool lazy);
+  static torch::Library& library(const char* name);
 };
 
 }  // namespace hpu::custom

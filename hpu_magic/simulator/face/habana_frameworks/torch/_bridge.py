@@ -58,6 +58,7 @@ def load() -> None:
         _operators("promote"),
     )
     native.set_operators(_device_operators(), os.environ.get("PT_HPU_PLACE_ON_CPU", ""))
+    native.define_operators_of_mode(lazy=is_lazy())
     if is_lazy():
         native.set_lazy(min(int(os.environ.get(name, _NO_LIMIT)) for name in _GRAPH_LIMITS))
         _lazy_access.install()

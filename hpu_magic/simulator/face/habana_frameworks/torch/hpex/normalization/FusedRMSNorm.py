@@ -1,0 +1,51 @@
+"""Root mean square normalization with a gradient."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import torch
+
+
+class RmsNormBwdMode(Enum):
+    """How the backward kernel is cut into pieces: without effect on the numbers."""
+
+    DEFAULT = 0
+    STATIC_CASE_WIDTH_PARTITIONING = 1
+
+
+class FusedRMSNorm(torch.autograd.Function):
+    """``FusedRMSNorm.apply(data_in, gamma, eps, use_stages=True, bwd_mode=0, fast_math=False)``.
+
+    The result is ``data_in * gamma / sqrt(mean(data_in**2) + eps)`` over the last dimension, in
+    the type of both or, where they differ, in float32. The last three arguments choose kernels on
+    a card; here they change nothing.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        data_in: torch.Tensor,
+        gamma: torch.Tensor,
+        eps: float,
+        use_stages: bool = True,
+        bwd_mode: int = RmsNormBwdMode.DEFAULT.value,
+        fast_math: bool = False,
+    ) -> torch.Tensor:
+        """Normalize, and keep the inverse of the root mean square."""
+        forward = torch.ops.hpu.rms_norm_fast if fast_math else torch.ops.hpu.rms_norm
+        normalized, inverse_rms = forward(data_in, gamma, eps)
+        ctx.save_for_backward(data_in, gamma, inverse_rms)
+        ctx.kernel = use_stages, bwd_mode
+        ctx.fast_math = fast_math
+        result: torch.Tensor = normalized
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Give the gradients of the data and of gamma."""
+        hpu = torch.ops.hpu
+        backward = hpu.rms_norm_fast_backward if ctx.fast_math else hpu.rms_norm_backward
+        of_data, of_gamma = backward(grads[0], *ctx.saved_tensors, *ctx.kernel)
+        return of_data, of_gamma, None, None, None, None

@@ -1,0 +1,31 @@
+#include "custom/define.h"
+
+#include <map>
+
+namespace hpu::custom {
+
+void Operators::define_of_mode(bool lazy) {
+  for (const auto& definition : of_mode(lazy)) {
+    definition();
+  }
+  of_mode(lazy).clear();
+}
+
+std::vector<std::function<void()>>& Operators::of_mode(bool lazy) {
+  static auto* definitions = new std::vector<std::function<void()>>[2];
+  return definitions[lazy];
+}
+
+// Leaked: a library takes its operators with it.
+torch::Library& Operators::library(const char* name) {
+  static auto* libraries = new std::map<std::string, torch::Library>;
+  const auto found = libraries->find(name);
+  return found != libraries->end()
+      ? found->second
+      : libraries
+            ->try_emplace(
+                name, torch::Library::FRAGMENT, name, std::nullopt, __FILE__, __LINE__)
+            .first->second;
+}
+
+}  // namespace hpu::custom
