@@ -239,17 +239,20 @@ def layers(kind=nn.Sequential):
 
 
 def test_inference_folds_normalizations_into_convolutions(torch, hpu, core):
-    model = layers().eval().to("hpu")
+    model = layers().eval()
     data = torch.rand(2, 1, 5, 5, device="hpu")
     try:
-        fused = core.hpu_set_inference_env(model)
+        fused = core.hpu_set_inference_env(model).to("hpu")
+        model.to("hpu")
         assert hpu.is_inference_mode_enabled()
+        assert hpu.is_matmul3d_2d_reshape_enabled()
         assert not any(isinstance(each, nn.BatchNorm2d) for each in _used(fused))
         assert isinstance(model[1], nn.BatchNorm2d)
         torch.testing.assert_close(fused(data).cpu(), model(data).cpu())
     finally:
         core.hpu_teardown_inference_env()
     assert not hpu.is_inference_mode_enabled()
+    assert not hpu.is_matmul3d_2d_reshape_enabled()
 
 
 def _used(fused):
@@ -258,11 +261,19 @@ def _used(fused):
 
 
 @pytest.mark.parametrize(
-    "model", [layers().train(), layers(Branching).eval(), nn.Linear(2, 2).eval()]
+    ("model", "device", "said"),
+    [
+        (layers().train(), "cpu", "Fusion is only applicable for eval mode\n"),
+        (layers().eval(), "hpu", "This fusion pass is to be run for model on CPU, Skipping!\n"),
+        (layers(Branching).eval(), "cpu", "torch.fx cannot fold them: "),
+        (nn.Linear(2, 2).eval(), "cpu", ""),
+    ],
 )
-def test_a_model_that_cannot_be_folded_stays_as_it_is(hpu, core, model):
+def test_a_model_that_cannot_be_folded_stays_as_it_is(hpu, core, model, device, said, capsys):
     try:
-        assert core.hpu_set_env(model) is model
+        assert core.hpu_set_env(model.to(device)) is model
+        printed = capsys.readouterr().out
+        assert said in printed if said else not printed
         assert hpu.is_inference_mode_enabled()
     finally:
         core.hpu_reset_env()
@@ -276,6 +287,8 @@ def test_initializing_inference_says_which_parameters_are_constant(hpu, core, mo
     assert core.hpu_inference_initialize(nn.Linear(1, 1)) is None
     core.hpu_inference_initialize(nn.Linear(1, 1), mark_scales=False, mark_non_scales=False)
     core.hpu_initialize(nn.Linear(1, 1), True, optimizer=None, args=None)
+    assert hpu.is_inference_mode_enabled()
+    core.hpu_teardown_inference_env()
     assert marked == [True, True, False, False, True, False]
 
 

@@ -5,6 +5,7 @@ from habana_frameworks.torch import _bridge
 _bridge.load()
 
 from habana_frameworks.torch import (  # noqa: E402
+    _optimizers,
     activity_profiler,
     core,
     hpu,
@@ -12,6 +13,7 @@ from habana_frameworks.torch import (  # noqa: E402
     profiler,
     utils,
 )
+from habana_frameworks.torch._optimizers import overwrite_torch_optimizers  # noqa: E402
 from habana_frameworks.torch.distributed import hccl  # noqa: E402
 from habana_frameworks.torch.utils import internal  # noqa: E402
 
@@ -21,6 +23,7 @@ if not internal.is_lazy():  # the mode is read now, once
     _dynamo_registration.install()
 
 activity_profiler.install()
+_optimizers.overwrite_if_asked()
 
 __all__ = [
     "activity_profiler",
@@ -28,6 +31,7 @@ __all__ = [
     "distributed",
     "hpu",
     "hw_utilization_metric",
+    "overwrite_torch_optimizers",
     "profiler",
     "utils",
 ]

@@ -1,10 +1,14 @@
 """Step marks, inference, and the bridge's changes to PyTorch's random number functions."""
 
+import importlib
 import os
+from typing import Any
 
-from . import _random
-from .inference import (
+from .. import hpu
+from . import _random, quantization, step_closure
+from .quantization import (
     hpu_inference_initialize,
+    hpu_inference_set_env,
     hpu_initialize,
     hpu_reset_env,
     hpu_set_env,
@@ -18,7 +22,9 @@ os.environ.setdefault("HABANA_PROFILE", "profile_api_light")
 
 __all__ = [
     "add_step_closure",
+    "hpu",
     "hpu_inference_initialize",
+    "hpu_inference_set_env",
     "hpu_initialize",
     "hpu_reset_env",
     "hpu_set_env",
@@ -26,4 +32,12 @@ __all__ = [
     "hpu_teardown_inference_env",
     "iter_mark_step",
     "mark_step",
+    "quantization",
+    "step_closure",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("observer", "quantize_pt2e", "quantizer"):  # they import much that few scripts need
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from hpu_magic.simulator import engine
 from torch._dynamo.backends.registry import register_backend
 
 from ...utils.debug.dynamo_utils import note_graph, operators_to_note
+from . import experimental
 from .config import configuration_flags, patched
 from .passes import DROPOUT, reinplace, use_onednn
 from .program import program_of
@@ -26,6 +27,7 @@ _numbers = itertools.count()
 def register() -> None:
     """Add ``hpu_backend`` to Dynamo's backends; for one call a process."""
     register_backend(hpu_backend, name=NAME)
+    experimental.enable_if_asked()
 
 
 def hpu_backend(

@@ -1,0 +1,51 @@
+"""Adam and AdamW of PyTorch, whose steps lazy mode executes at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+from .core.step_closure import mark_step
+from .utils.internal import is_lazy
+
+_SWITCH = "PT_HPU_REPLACE_ADAM_ADAMW"
+
+
+def overwrite_torch_optimizers() -> None:
+    """Put optimizers that mark a step after each of theirs in place of ``torch.optim``'s Adams.
+
+    The bridge does it as it loads where ``PT_HPU_REPLACE_ADAM_ADAMW`` is 1, true or yes.
+    """
+    for name in ("Adam", "AdamW"):
+        optimizer = getattr(torch.optim, name)
+        if not hasattr(optimizer, "_marks_steps"):
+            marking = _marking(optimizer)
+            setattr(torch.optim, name, marking)
+            setattr(sys.modules[optimizer.__module__], name, marking)
+
+
+def overwrite_if_asked() -> None:
+    """Overwrite them if the flag says so."""
+    if os.environ.get(_SWITCH, "").strip().lower() in ("1", "true", "yes"):
+        overwrite_torch_optimizers()
+
+
+def _marking(optimizer: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+    class Marking(optimizer):  # type: ignore[valid-type, misc]
+        _marks_steps = True
+
+        def step(self, closure: Any = None) -> Any:
+            """Perform a step, and execute it."""
+            result = super().step(closure)
+            if is_lazy():  # in eager mode a mark would only warn
+                mark_step()
+            return result
+
+    Marking.__name__ = optimizer.__name__
+    Marking.__qualname__ = optimizer.__qualname__
+    Marking.__module__ = optimizer.__module__
+    Marking.__doc__ = optimizer.__doc__
+    return Marking

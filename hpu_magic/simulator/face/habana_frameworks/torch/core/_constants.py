@@ -1,0 +1,88 @@
+"""Marks of parameters as constants, and ranges of quantized ones: notes for a graph compiler.
+
+The simulator's graphs read every tensor when they run, so the notes change no result.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import nn
+
+_ids = itertools.count()
+_marked = 0
+_ranges: dict[str, tuple[float, float]] = {}
+
+
+def _mark_params_as_const(
+    model: nn.Module | None = None, only_scales: bool = False, console_prints: bool = False
+) -> None:
+    """Give the tensors of a model ``is_const_tensor = True`` and a running ``const_id``.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, optional
+    only_scales : bool
+        Only those with "scale" in their names.
+    console_prints : bool
+        Print the names.
+    """
+    global _marked
+    for name, tensor in _named_tensors(model, only_scales):
+        if not getattr(tensor, "is_const_tensor", False):
+            tensor.is_const_tensor = True  # type: ignore[attr-defined]
+            tensor.const_id = next(_ids)  # type: ignore[attr-defined]
+            _marked += 1
+        if console_prints:
+            print(f"{name} is constant {tensor.const_id}")  # type: ignore[attr-defined]
+
+
+def _check_params_as_const(model: nn.Module | None = None, only_scales: bool = False) -> None:
+    """Read the marks back; nothing is returned."""
+    for _, tensor in _named_tensors(model, only_scales):
+        getattr(tensor, "is_const_tensor", False)
+
+
+def _get_marked_const_count() -> int:
+    """Return how many tensors were marked."""
+    return _marked
+
+
+def _record_quant_param(name: str, min: float, max: float) -> None:
+    """Note the range of a quantized tensor."""
+    _ranges[name] = (min, max)
+
+
+def record_ranges(file: str | None) -> None:
+    """Note the ranges of a file, if one is named.
+
+    Raises
+    ------
+    ValueError
+        A line is no name with two numbers.
+    """
+    if not file:
+        return
+    for number, line in enumerate(Path(file).read_text().splitlines(), 1):
+        words = line.split()
+        try:
+            name, low, high = words[0], float(words[1]), float(words[2])
+        except (IndexError, ValueError):
+            raise ValueError(
+                f"{file}, line {number}: {line!r} is no range; write a name, the minimum and the "
+                "maximum with spaces between them."
+            ) from None
+        _record_quant_param(name, low, high)
+
+
+def _named_tensors(
+    model: nn.Module | None, only_scales: bool
+) -> Iterator[tuple[str, torch.Tensor]]:
+    if model is None:
+        return
+    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+        if isinstance(tensor, torch.Tensor) and (not only_scales or "scale" in name):
+            yield name, tensor

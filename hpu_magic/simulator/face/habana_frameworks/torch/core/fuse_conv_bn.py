@@ -1,0 +1,35 @@
+"""Folding batch normalizations into the convolutions before them."""
+
+from __future__ import annotations
+
+import logging
+
+from torch import nn
+
+_NORMALIZATIONS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+def fuse(model: nn.Module) -> nn.Module:
+    """Return a copy of `model` with its normalizations folded, or the same where that cannot be.
+
+    A weight becomes ``w * gamma / sqrt(var + eps)`` for each output channel, a bias
+    ``(b - mean) * gamma / sqrt(var + eps) + beta``.
+    """
+    if model.training:
+        print("Fusion is only applicable for eval mode")
+        return model
+    if any(each.device.type != "cpu" for each in model.parameters()):
+        print("This fusion pass is to be run for model on CPU, Skipping!")
+        return model
+    if not any(isinstance(each, _NORMALIZATIONS) for each in model.modules()):
+        return model
+    from torch.fx.experimental import optimization
+
+    try:
+        return optimization.fuse(model)
+    except Exception as error:  # a model may do anything in forward; unfused it gives the same
+        print(
+            f"{type(model).__name__} keeps its normalizations: torch.fx cannot fold them: {error}"
+        )
+        logging.getLogger("habana_frameworks.torch").info("torch.fx failed", exc_info=True)
+        return model

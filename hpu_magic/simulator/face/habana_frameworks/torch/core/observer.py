@@ -1,0 +1,136 @@
+"""Observers of the largest absolute value, which give a scale that the hardware has for free."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from . import _pt2e
+
+_FLOAT8 = (torch.float8_e5m2, torch.float8_e4m3fn)
+_found = _pt2e.find("observer")
+_ObserverBase: Any = _found.ObserverBase if _found else torch.nn.Module
+
+
+class _AbsMax(_ObserverBase):
+    """What both observers share: the options, and the way from a maximum to a scale."""
+
+    def __init__(
+        self,
+        dtype: torch.dtype = torch.float8_e4m3fn,
+        qscheme: torch.qscheme = torch.per_tensor_symmetric,
+        reduce_range: bool = False,
+        quant_min: float | None = None,
+        quant_max: float | None = None,
+        factory_kwargs: dict[str, Any] | None = None,
+        eps: float = torch.finfo(torch.float32).eps,
+        backoff_margin: int = 0,
+        is_dynamic: bool = False,
+    ) -> None:
+        name = type(self).__name__
+        if dtype not in _FLOAT8:
+            raise NotImplementedError(
+                f"{name}: dtype only supports torch.float8_e5m2 and torch.float8_e4m3fn."
+            )
+        if qscheme != torch.per_tensor_symmetric:
+            raise NotImplementedError(f"{name}: qscheme only supports torch.per_tensor_symmetric.")
+        if reduce_range:
+            raise NotImplementedError(f"{name}: reduce_range only supports False.")
+        if is_dynamic:
+            raise NotImplementedError(f"{name}: is_dynamic only supports False.")
+        super().__init__(**({"dtype": dtype} if _found else {}))
+        finfo = torch.finfo(dtype)
+        self.dtype, self.qscheme, self.reduce_range = dtype, qscheme, reduce_range
+        self.quant_min = finfo.min if quant_min is None else quant_min
+        self.quant_max = finfo.max if quant_max is None else quant_max
+        if self.quant_min != -self.quant_max:
+            raise NotImplementedError(
+                f"{name}: quant_min must be -quant_max, and they are {self.quant_min} and "
+                f"{self.quant_max}."
+            )
+        self.eps, self.backoff_margin, self.is_dynamic = eps, backoff_margin, is_dynamic
+        self._factory = dict(factory_kwargs or {})
+        self._reset()
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return scale and zero point (int64 zeros) for what was seen.
+
+        The scale is the largest absolute value over half the quantized range, times two to the
+        power of `backoff_margin`, at least `eps`, and then the next larger of the four that
+        Gaudi2 has for free (2^-8, 2^-4, 1, 2^4), whatever the card; for float8_e5m2 it is 1.
+        """
+        largest = self._largest()
+        scale = largest / ((self.quant_max - self.quant_min) / 2) * 2.0**self.backoff_margin
+        scale = torch.clamp(scale, min=self.eps)
+        return _aligned(scale, self.dtype), torch.zeros_like(scale, dtype=torch.int64)
+
+    def reset_observer_state(self) -> None:
+        """Forget what was seen."""
+        self._reset()
+
+    def _largest(self) -> torch.Tensor:
+        raise NotImplementedError
+
+    def _reset(self) -> None:
+        raise NotImplementedError
+
+    def _start(self, value: float) -> torch.Tensor:
+        return torch.tensor(value, **self._factory)
+
+
+class AbsMaxObserver(_AbsMax):
+    """Remember the smallest and the largest value seen, in ``min_val`` and ``max_val``.
+
+    Raises
+    ------
+    NotImplementedError
+        Another dtype than float8, another scheme than per tensor and symmetric, a reduced range,
+        or dynamic quantization.
+    """
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Look at a tensor and return it."""
+        if x_orig.numel():
+            low, high = torch.aminmax(x_orig.detach().float())
+            self.min_val = torch.minimum(self.min_val.to(low.device), low)
+            self.max_val = torch.maximum(self.max_val.to(high.device), high)
+        return x_orig
+
+    def _largest(self) -> torch.Tensor:
+        return torch.maximum(self.min_val.abs(), self.max_val.abs())
+
+    def _reset(self) -> None:
+        self.register_buffer("min_val", self._start(math.inf))
+        self.register_buffer("max_val", self._start(-math.inf))
+
+
+class SimpleAbsMaxObserver(_AbsMax):
+    """Remember the largest absolute value seen, in ``abs_max_val``.
+
+    Raises
+    ------
+    NotImplementedError
+        As `AbsMaxObserver`.
+    """
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Look at a tensor and return it."""
+        if x_orig.numel():
+            largest = x_orig.detach().float().abs().max()
+            self.abs_max_val = torch.maximum(self.abs_max_val.to(largest.device), largest)
+        return x_orig
+
+    def _largest(self) -> torch.Tensor:
+        return self.abs_max_val
+
+    def _reset(self) -> None:
+        self.register_buffer("abs_max_val", self._start(-math.inf))
+
+
+def _aligned(scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if dtype == torch.float8_e5m2:
+        return torch.ones_like(scale)
+    exponent = 4 * torch.ceil(torch.log2(scale) / 4)
+    return torch.exp2(torch.clamp(exponent, -8, 4))

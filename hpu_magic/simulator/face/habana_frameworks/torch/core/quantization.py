@@ -1,0 +1,122 @@
+"""Preparing a process and a model for inference, quantized or not."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import hpu
+from .._mode import is_lazy
+from . import _constants, fuse_conv_bn
+from ._constants import (
+    _check_params_as_const,
+    _get_marked_const_count,
+    _mark_params_as_const,
+    _record_quant_param,
+)
+
+__all__ = [
+    "_check_params_as_const",
+    "_get_marked_const_count",
+    "_mark_params_as_const",
+    "_record_quant_param",
+    "check_env_flag",
+    "hpu_inference_initialize",
+    "hpu_inference_set_env",
+    "hpu_initialize",
+    "hpu_reset_env",
+    "hpu_set_env",
+    "hpu_set_inference_env",
+    "hpu_teardown_inference_env",
+]
+
+_RED, _PLAIN = "\033[91m", "\033[0m"
+_WEIGHT_SHARING = ("PT_HPU_WEIGHT_SHARING", "EXPERIMENTAL_WEIGHT_SHARING")
+
+
+def check_env_flag(name: str, default: str = "") -> bool:
+    """Tell whether an environment variable says ON, 1, YES, TRUE or Y."""
+    return os.environ.get(name, default).upper() in ("ON", "1", "YES", "TRUE", "Y")
+
+
+def hpu_set_inference_env(model: nn.Module | None = None) -> nn.Module | None:
+    """Switch inference mode on and fold the batch normalizations of `model`.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, optional
+        In evaluation mode, and on the CPU: move it to the device afterwards.
+
+    Returns
+    -------
+    torch.nn.Module or None
+        A copy of `model` whose convolutions include the normalizations that follow
+        them; `model` itself when it is in training, on the device, has no
+        normalizations, or ``torch.fx`` fails on it. All but the third are printed.
+    """
+    if is_lazy() and all(check_env_flag(name, "1") for name in _WEIGHT_SHARING):
+        print(
+            f"{_RED}Weight sharing is on: set PT_HPU_WEIGHT_SHARING=0 before the first import "
+            f"of habana_frameworks.torch for inference.{_PLAIN}"
+        )
+    hpu.enable_inference_mode()
+    hpu.enable_matmul3d_2d_reshape()
+    return model if model is None else fuse_conv_bn.fuse(model)
+
+
+def hpu_inference_initialize(
+    model: nn.Module | None = None,
+    mark_only_scales_as_const: bool = False,
+    mark_scales: bool = True,
+    mark_non_scales: bool = True,
+    *,
+    optimizer: Any = None,
+    args: Any = None,
+) -> None:
+    """Mark the parameters of `model` as constants for the graph compiler; no result changes.
+
+    Inference mode is switched on if it is not. Ranges of quantized tensors are read from the file
+    that ``PT_INFERENCE_RANGE_FILE`` names, a ``path/name minimum maximum`` in each line.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, optional
+    mark_only_scales_as_const : bool
+        Deprecated: ``mark_scales=True, mark_non_scales=False``.
+    mark_scales, mark_non_scales : bool
+        Which parameters to mark.
+    optimizer, args
+        Of older releases; ignored.
+    """
+    hpu.set_mark_scale_const(mark_scales or mark_only_scales_as_const)
+    hpu.set_mark_non_scale_const(mark_non_scales and not mark_only_scales_as_const)
+    if not hpu.is_inference_mode_enabled():
+        hpu_set_inference_env()
+    if model is None:
+        return
+    if is_lazy():
+        _mark_params_as_const(model, only_scales=mark_only_scales_as_const or not mark_non_scales)
+    _constants.record_ranges(os.environ.get("PT_INFERENCE_RANGE_FILE"))
+    if _is_quantized(model):
+        hpu.enable_quantization()
+
+
+def hpu_teardown_inference_env() -> None:
+    """Switch inference mode off."""
+    hpu.disable_inference_mode()
+    hpu.disable_matmul3d_2d_reshape()
+
+
+hpu_set_env = hpu_inference_set_env = hpu_set_inference_env
+hpu_initialize = hpu_inference_initialize
+hpu_reset_env = hpu_teardown_inference_env
+
+
+def _is_quantized(model: nn.Module) -> bool:
+    marked: Any = model._buffers.get("HB_QUANTIZATION")
+    if marked is None or isinstance(marked, torch.Tensor):
+        return False
+    return bool(marked.get("quantization") is True)

@@ -1,0 +1,81 @@
+"""Quantization of exported graphs: export, prepare, run samples, convert; save and load.
+
+A model is exported as one graph. The vendor's way for models whose graphs break is refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from . import _pt2e
+
+
+def export(
+    f: torch.nn.Module,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> torch.fx.GraphModule:
+    """Return the graph of a model for sample arguments.
+
+    Raises
+    ------
+    NotImplementedError
+        There are no arguments, or ``graph_break_present`` is among `kwargs`: such models would be
+        captured in pieces.
+    """
+    named = dict(kwargs or {})
+    if args is None or named.pop("graph_break_present", False):
+        raise NotImplementedError(
+            "The simulator exports a model as one graph only: pass sample arguments to export(), "
+            "and take what breaks the graph out of the model."
+        )
+    program = torch.export.export(f, tuple(args), named or None, dynamic_shapes=dynamic_shapes)
+    return program.module()
+
+
+def prepare_pt2e(model: torch.fx.GraphModule, quantizer: Any) -> torch.fx.GraphModule:
+    """Insert the quantizer's observers into an exported graph."""
+    return _framework().prepare_pt2e(model, quantizer)
+
+
+def convert_pt2e(
+    model: torch.fx.GraphModule,
+    use_reference_representation: bool = False,
+    fold_quantize: bool = True,
+) -> torch.fx.GraphModule:
+    """Replace the observers of a graph by quantization with the scales that they found."""
+    options = {"use_reference_representation": True} if use_reference_representation else {}
+    return _framework().convert_pt2e(model, fold_quantize=fold_quantize, **options)
+
+
+def save_pt2e(
+    model: Any,
+    f: Any,
+    *,
+    extra_files: dict[str, Any] | None = None,
+    opset_version: dict[str, int] | None = None,
+) -> None:
+    """Write an exported program to a file."""
+    torch.export.save(model, f, extra_files=extra_files, opset_version=opset_version)
+
+
+def load_pt2e(
+    f: Any,
+    *,
+    extra_files: dict[str, Any] | None = None,
+    expected_opset_version: dict[str, int] | None = None,
+) -> Any:
+    """Read an exported program from a file."""
+    return torch.export.load(
+        f, extra_files=extra_files, expected_opset_version=expected_opset_version
+    )
+
+
+def _framework() -> Any:
+    quantizers = _pt2e.need("quantizer").__name__.rpartition(".")[0]
+    return importlib.import_module(f"{quantizers}.quantize_pt2e")

@@ -1,0 +1,123 @@
+"""The quantizer of exported graphs, and its configuration for the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import _pt2e
+from .observer import AbsMaxObserver
+
+QUANTIZER_MIN_MAX = {
+    torch.int8: (-128, 127),
+    torch.float8_e5m2: (-240, 240),
+    torch.float8_e4m3fn: (-240, 240),
+}
+"""Quantized ranges."""
+
+_SMALLEST_SCALE = 2**-12
+_aten = torch.ops.aten
+_INPUTS = {  # what the inputs of an operator are, in order
+    _aten.linear.default: ("activation", "weight", "bias"),
+    _aten.conv2d.default: ("activation", "weight", "bias"),
+    _aten.matmul.default: ("activation", "activation"),
+    _aten.max_pool2d.default: ("activation",),
+}
+_found = _pt2e.find("quantizer")
+_Quantizer: Any = _found.Quantizer if _found else object
+
+
+@dataclass(frozen=True)
+class QuantizationConfig:
+    """How the tensors of an operator are quantized; None leaves them as they are."""
+
+    input_activation: Any
+    output_activation: Any
+    weight: Any
+    bias: Any
+
+
+def habana_quant_config_symmetric(dtype: torch.dtype) -> QuantizationConfig:
+    """Return the symmetric configuration, one scale a tensor, for an 8-bit type.
+
+    Raises
+    ------
+    KeyError
+        `dtype` is none of `QUANTIZER_MIN_MAX`.
+    ImportError
+        PyTorch's quantization of exported graphs is not installed.
+    """
+    low, high = QUANTIZER_MIN_MAX[dtype]
+    spec, observers = _pt2e.need("quantizer").QuantizationSpec, _pt2e.need("observer")
+
+    def observed(margin: int) -> Any:
+        return spec(
+            dtype=dtype,
+            quant_min=low,
+            quant_max=high,
+            qscheme=torch.per_tensor_symmetric,
+            is_dynamic=False,
+            observer_or_fake_quant_ctr=AbsMaxObserver.with_args(
+                eps=_SMALLEST_SCALE, backoff_margin=margin
+            ),
+        )
+
+    activation = observed(2)
+    bias = spec(dtype=torch.float, observer_or_fake_quant_ctr=observers.PlaceholderObserver)
+    return QuantizationConfig(activation, activation, observed(1), bias)
+
+
+class habana_quantizer(_Quantizer):
+    """Annotate linear layers, matrix products, convolutions and max pools of a graph.
+
+    Raises
+    ------
+    ImportError
+        PyTorch's quantization of exported graphs is not installed.
+    """
+
+    def __init__(self) -> None:
+        _pt2e.need("quantizer")
+        super().__init__()
+        self.global_config: QuantizationConfig | None = None
+
+    def set_global(self, quantization_config: QuantizationConfig) -> habana_quantizer:
+        """Use one configuration for all operators, and return the quantizer."""
+        self.global_config = quantization_config
+        return self
+
+    def annotate(self, model: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        """Say at each operator how its inputs and its result are quantized."""
+        config = self.global_config
+        if config is None:
+            return model
+        annotation = _pt2e.need("quantizer").QuantizationAnnotation
+        specs = {
+            "activation": config.input_activation,
+            "weight": config.weight,
+            "bias": config.bias,
+        }
+        for node in model.graph.nodes:
+            kinds = _INPUTS.get(node.target, ())
+            inputs = {
+                given: specs[kind]
+                for given, kind in zip(node.args, kinds, strict=False)
+                if isinstance(given, torch.fx.Node)
+            }
+            if inputs:
+                node.meta["quantization_annotation"] = annotation(
+                    input_qspec_map=inputs,
+                    output_qspec=config.output_activation,
+                    _annotated=True,
+                )
+        return model
+
+    def validate(self, model: torch.fx.GraphModule) -> None:
+        """Accept any annotated graph."""
+
+    @classmethod
+    def get_supported_operators(cls) -> list[Any]:
+        """Return an empty list, as the vendor's quantizer does."""
+        return []

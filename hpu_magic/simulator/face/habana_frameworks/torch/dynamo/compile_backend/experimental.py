@@ -1,0 +1,34 @@
+"""Compiled autograd: the whole backward pass as one graph."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import torch
+
+_SWITCH = "PT_HPU_ENABLE_COMPILED_AUTOGRAD"
+_enabled = contextlib.ExitStack()
+
+
+def enable_compiled_autograd(**kwargs: Any) -> None:
+    """Capture each backward pass as it runs, and compile its graph, from now on in this process.
+
+    Parameters
+    ----------
+    **kwargs
+        Options of `torch.compile` for these graphs; the backend is ``hpu_backend`` by default.
+    """
+    from torch._dynamo import compiled_autograd
+
+    compiler = torch.compile(**{"backend": "hpu_backend", **kwargs})
+    torch._dynamo.config.compiled_autograd = True  # forward graphs leave their backward traceable
+    _enabled.close()
+    _enabled.enter_context(compiled_autograd._enable(compiler))
+
+
+def enable_if_asked() -> None:
+    """Enable it where ``PT_HPU_ENABLE_COMPILED_AUTOGRAD`` is 1 or true."""
+    if os.environ.get(_SWITCH, "").strip().lower() in ("1", "true"):
+        enable_compiled_autograd()

@@ -1,0 +1,1 @@
+"""What the compile backend tells about its work."""

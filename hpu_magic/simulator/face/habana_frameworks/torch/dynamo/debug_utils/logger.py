@@ -1,0 +1,44 @@
+"""The loggers of the compile backend."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ...utils.debug.logger import Logger
+
+
+@functools.cache
+def get_compile_backend_logger() -> Logger:
+    """Return the logger of the backend's work."""
+    return Logger("PT_COMPILE")
+
+
+@functools.cache
+def get_fx_graph_logger() -> Logger:
+    """Return the logger of the graphs."""
+    return Logger("PT_COMPILE FX GRAPH")
+
+
+def dump_fx_graph(fx_module: Any, jit_graph: Any, recipe_id: Any) -> None:
+    """Log a graph as the backend got it and as it runs it, for debugging."""
+    log = get_fx_graph_logger()
+    log.debug("recipe", recipe_id)
+    log.debug("traced graph", getattr(fx_module, "code", fx_module))
+    log.debug("compiled graph", jit_graph)
+
+
+def log_function_start_end(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Have each call of a function logged as it begins and as it ends, for debugging."""
+
+    @functools.wraps(function)
+    def logged(*args: Any, **kwargs: Any) -> Any:
+        log = get_compile_backend_logger()
+        log.debug("{} begins", function.__qualname__)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            log.debug("{} ends", function.__qualname__)
+
+    return logged

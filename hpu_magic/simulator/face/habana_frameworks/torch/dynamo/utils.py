@@ -1,0 +1,25 @@
+"""Functions on nested arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def auto_map(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `f` so that it maps over nested lists and tuples given as its first argument."""
+
+    @functools.wraps(f)
+    def mapped(value: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(value, list | tuple):
+            items = [mapped(item, *args, **kwargs) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return f(value, *args, **kwargs)
+
+    return mapped
+
+
+def str_join(separator: str, values: Iterable[Any]) -> str:
+    """Return the values as text with `separator` between them."""
+    return separator.join(map(str, values))
