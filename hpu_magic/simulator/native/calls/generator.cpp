@@ -12,6 +12,7 @@ namespace hpu {
 namespace {
 
 std::atomic<void (*)()> settle_recorded{nullptr};
+thread_local const at::Generator* in_trial = nullptr;
 
 struct GeneratorImpl final : c10::GeneratorImpl {
   explicit GeneratorImpl(at::Generator generator)
@@ -81,7 +82,18 @@ at::Generator new_generator() {
   return at::make_generator<GeneratorImpl>(at::detail::createCPUGenerator());
 }
 
+DrawsInTrial::DrawsInTrial() : generator_(at::detail::createCPUGenerator()) {
+  in_trial = &generator_;
+}
+
+DrawsInTrial::~DrawsInTrial() {
+  in_trial = nullptr;
+}
+
 at::Generator host_generator(const at::Generator& generator) {
+  if (in_trial) {
+    return *in_trial;
+  }
   const at::Generator& chosen = generator.defined() ? generator : default_generator();
   if (chosen.device().type() != kDevice) {
     TORCH_CHECK(

@@ -16,4 +16,16 @@ void settle_generators_by(void (*settle)());
 /// The CPU generator that draws for `generator`; the default device generator's when undefined.
 at::Generator host_generator(const at::Generator& generator);
 
+/// While it lives, `host_generator` on this thread gives a generator whose numbers nobody misses.
+class DrawsInTrial {
+ public:
+  DrawsInTrial();
+  ~DrawsInTrial();
+  DrawsInTrial(const DrawsInTrial&) = delete;
+  DrawsInTrial& operator=(const DrawsInTrial&) = delete;
+
+ private:
+  at::Generator generator_;
+};
+
 }  // namespace hpu

@@ -1,12 +1,12 @@
 #include "lazy/inference.h"
 
+#include "calls/generator.h"
 #include "calls/host_call.h"
 #include "calls/host_kernel.h"
 #include "calls/kernels_only.h"
 #include "lazy/interruption.h"
 #include "memory/memory_reuse.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/strides.h>
@@ -127,10 +127,11 @@ class SignatureBuilder {
   bool fractions_shape_;
 };
 
-/// Operators whose results' lengths come from fractions: arange(0, 1, 0.1).
+/// Operators whose results' lengths come from fractions: arange(0, 1, 0.1). Attention has a mask
+/// of each score only where it drops some.
 bool fractions_shape(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
-  return name == "aten::arange" || name == "aten::range";
+  return name == "aten::arange" || name == "aten::range" || name == "hpu::sdpa_fwd";
 }
 
 /// Operators whose meta kernels promise other results than the CPU's kernels return.
@@ -229,12 +230,11 @@ Inference infer_by_trial(
   const auto& schema = op.schema();
   Stack stack;
   stack.reserve(arguments.size());
+  const DrawsInTrial draws;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (type == c10::kCPU && takes_generator(schema.arguments()[i])) {
-      stack.emplace_back(at::detail::createCPUGenerator());  // whose numbers nobody misses
-    } else {
-      stack.push_back(stand_in(arguments[i], type));
-    }
+    const bool draws_by = type == c10::kCPU && takes_generator(schema.arguments()[i]);
+    stack.push_back(
+        draws_by ? c10::IValue(host_generator(at::Generator())) : stand_in(arguments[i], type));
   }
   const Stack tried = stack;
   {

@@ -1,5 +1,6 @@
 """Fused kernels as functions and as functions of autograd."""
 
+from .FusedSDPA import FusedSDPA
 from .RotaryPosEmbeddingHelper import (
     RotaryPosEmbeddingHelperV1,
     RotaryPosEmbeddingHelperV2,
@@ -9,6 +10,7 @@ from .RotaryPosEmbeddingHelper import (
 )
 
 __all__ = [
+    "FusedSDPA",
     "RotaryPosEmbeddingHelperV1",
     "RotaryPosEmbeddingHelperV2",
     "RotaryPosEmbeddingHelperV3",

@@ -1,0 +1,137 @@
+"""Scaled dot-product attention with a gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+Results = torch.Tensor | tuple[torch.Tensor, ...]
+
+
+class _Groups:
+    """Query heads in groups that share a head of keys and values, as dimensions that broadcast.
+
+    Without groups the tensors stay as they are.
+    """
+
+    def __init__(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        heads = k.shape[1] if q.dim() == k.dim() == 4 else 0
+        self._heads = heads if heads > 1 and q.shape[1] != heads else 0
+        self._query_heads = q.shape[1] if self._heads else 0
+
+    def queries(self, q: torch.Tensor) -> torch.Tensor:
+        """[batch, query heads, ...] as [batch, heads, group, ...]."""
+        if not self._heads:
+            return q
+        if self._query_heads % self._heads:
+            raise ValueError(
+                f"FusedSDPA needs as many query heads as key heads or a multiple of them, "
+                f"not {self._query_heads} and {self._heads}."
+            )
+        return q.reshape(q.shape[0], self._heads, -1, *q.shape[2:])
+
+    def keys(self, k: torch.Tensor) -> torch.Tensor:
+        """[batch, heads, ...] as [batch, heads, 1, ...]."""
+        return k.unsqueeze(2) if self._heads else k
+
+    def mask(self, mask: torch.Tensor | None) -> torch.Tensor | None:
+        """A mask for each query head in groups; any other is shared by them."""
+        if mask is None or mask.dim() != 4 or not self._heads:
+            return mask
+        return self.queries(mask) if mask.shape[1] == self._query_heads else mask.unsqueeze(2)
+
+    def joined(self, result: torch.Tensor) -> torch.Tensor:
+        """[batch, heads, group, ...] as [batch, query heads, ...]."""
+        return result.flatten(1, 2) if self._heads and result.dim() == 5 else result
+
+
+class FusedSDPA(torch.autograd.Function):
+    """``FusedSDPA.apply(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None)``.
+
+    The further arguments, by position: ``softmax_mode="None"``, ``recompute_mode=None``,
+    ``valid_seq_len=None``, ``seq_padding_type="left"``, ``return_dropout_mask=False`` and
+    ``return_attn_probs=False``. Query, key and value are [batch, heads, length, channels] or
+    [batch, length, channels]; there may be fewer heads of keys than of queries. The result is that
+    of PyTorch's ``scaled_dot_product_attention``, with the causal mask from the upper left corner;
+    training is where one of the three requires a gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        softmax_mode: str = "None",
+        recompute_mode: bool | None = None,
+        valid_seq_len: torch.Tensor | None = None,
+        seq_padding_type: str = "left",
+        return_dropout_mask: bool = False,
+        return_attn_probs: bool = False,
+    ) -> Results:
+        """Attend, and in training keep what the backward needs."""
+        training = q.requires_grad or k.requires_grad or v.requires_grad
+        softmax_mode = softmax_mode.lower()
+        recompute = torch.hpu.recompute_sdp_enabled() if recompute_mode is None else recompute_mode
+        assert not (return_attn_probs and training), (
+            "return_attn_probs is supported only for inference mode"
+        )
+        recompute = recompute and not return_attn_probs
+        assert not (recompute and training and softmax_mode == "fast") or is_causal, (
+            "Optimized softmax mode is supported in recompute training mode only in "
+            "causal(triangular) mask case"
+        )
+        assert valid_seq_len is None or (not training and is_causal and attn_mask is None), (
+            "Valid sequence length is supported only in inference with is_causal(triangular) "
+            "mask case"
+        )
+        assert not (return_dropout_mask and recompute), (
+            "Return_dropout_mask is not supported in recompute mode"
+        )
+        groups = _Groups(q, k)
+        operands = groups.queries(q), groups.keys(k), groups.keys(v)
+        mask = groups.mask(attn_mask)
+        factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+        attend = *operands, mask, dropout_p, factor, is_causal
+        padding = valid_seq_len, seq_padding_type.lower()
+        ctx.options = is_causal, dropout_p, factor
+        ctx.softmax_mode = softmax_mode
+        ctx.recompute = recompute
+        ctx.groups = groups
+        if recompute:
+            out, *of_rows = torch.ops.hpu.sdpa_recomp_fwd(*attend, training, softmax_mode, *padding)
+            ctx.save_for_backward(*operands, mask, *of_rows, out)
+            return groups.joined(out)
+        out, probabilities, kept = torch.ops.hpu.sdpa_fwd(*attend, softmax_mode, *padding)
+        ctx.save_for_backward(*operands, probabilities, kept, out)
+        results = [groups.joined(out)]
+        if return_attn_probs:
+            results.append(groups.joined(probabilities))
+        if return_dropout_mask:
+            results.append(groups.joined(kept))
+            ctx.mark_non_differentiable(results[-1])
+        return tuple(results) if len(results) > 1 else results[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Give the gradients of query, key and value: nothing else has one."""
+        grad = ctx.groups.queries(grads[0])
+        if ctx.recompute:
+            q, k, v, mask, largest, inverse_sum, seed, out = ctx.saved_tensors
+            of_q, of_k, of_v = torch.ops.hpu.sdpa_recomp_bwd(
+                *(grad, q, k, v, mask, largest, inverse_sum, seed),
+                *(*ctx.options, ctx.softmax_mode, out),
+            )
+        else:
+            q, k, v, probabilities, kept, out = ctx.saved_tensors
+            of_q, of_k, of_v = torch.ops.hpu.sdpa_bwd(
+                grad, q, k, v, probabilities, kept, *ctx.options, out
+            )
+        joined = ctx.groups.joined
+        return joined(of_q), joined(of_k), joined(of_v), *[None] * 10

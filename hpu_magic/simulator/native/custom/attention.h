@@ -1,0 +1,45 @@
+// Scaled dot-product attention over query, key and value of [..., length, channels], whose leading
+// dimensions broadcast.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+
+namespace hpu::custom {
+
+/// Which keys a query sees: all that none of these hides.
+struct Masks {
+  std::optional<at::Tensor> attention;     // bool: true is seen; else it is added to the scores
+  bool causal;                             // keys up to the query's own position
+  std::optional<at::Tensor> valid_length;  // of each batch, the leading dimension
+  std::string padding;                     // "left" or "right": where what is not valid lies
+};
+
+/// float32 scores times `scale`, minus infinity where a key is hidden. `q` may be some of the
+/// queries, from `first_query` on.
+at::Tensor masked_scores(
+    const at::Tensor& q, const at::Tensor& k, double scale, const Masks& masks,
+    int64_t first_query = 0);
+
+/// softmax over the keys; a query that sees no key gets zeros.
+at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks);
+
+/// Whether `flash_attention` takes the operands: on the CPU, of one dtype and as many channels.
+bool takes_flash_attention(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks);
+
+/// The result and the logarithm of each query's sum of exponentials, [..., length, 1], without
+/// scores in memory.
+std::tuple<at::Tensor, at::Tensor> flash_attention(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
+    const Masks& masks);
+
+/// Gradients in the shapes of q, k and v.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
+    const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor& out, const at::Tensor& log_sum, double scale, const Masks& masks);
+
+}  // namespace hpu::custom

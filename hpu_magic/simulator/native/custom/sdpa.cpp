@@ -1,0 +1,279 @@
+// The vendor's operators of scaled dot-product attention. One pair keeps the probabilities for the
+// backward; the other keeps for each query the largest score and the inverse of the sum of
+// exponentials, and computes the probabilities again.
+//
+// softmax_mode "fast" is as exact as the others: the approximation is not published.
+#include "calls/generator.h"
+#include "custom/attention.h"
+#include "custom/define.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+#include <algorithm>
+
+namespace hpu::custom {
+namespace {
+
+using at::ScalarType;
+using Optional = std::optional<at::Tensor>;
+using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+Masks masks_of(
+    const Optional& attention, bool is_causal, const Optional& valid = std::nullopt,
+    c10::string_view padding = "left") {
+  const auto given = [](const Optional& tensor) {
+    return tensor && tensor->defined() ? tensor : std::nullopt;
+  };
+  return {given(attention), is_causal, given(valid), std::string(padding)};
+}
+
+void check_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double p) {
+  const ScalarType dtype = q.scalar_type();
+  TORCH_CHECK(
+      (dtype == ScalarType::Float || dtype == ScalarType::BFloat16 || dtype == ScalarType::Half) &&
+          k.scalar_type() == dtype && v.scalar_type() == dtype,
+      "Sdpa q, k and v must all be of float, bfloat16 or half dtype, but are ", toString(dtype),
+      ", ", toString(k.scalar_type()), " and ", toString(v.scalar_type()), ".");
+  TORCH_CHECK(
+      q.dim() >= 3 && k.dim() >= 3 && v.dim() >= 3 && k.sym_size(-1) == q.sym_size(-1) &&
+          v.sym_size(-2) == k.sym_size(-2),
+      "Sdpa q, k and v must be of [..., L, E], [..., S, E] and [..., S, Ev], but have shapes ",
+      q.sym_sizes(), ", ", k.sym_sizes(), " and ", v.sym_sizes(), ".");
+  TORCH_CHECK(p >= 0.0 && p < 1.0, "Sdpa dropout must be in [0, 1), but is ", p, ".");
+}
+
+at::Tensor drawn_seed(const at::Tensor& like) {
+  const auto options = like.options().dtype(ScalarType::Int);
+  return like.is_meta()
+      ? at::empty({1}, options)
+      : at::randint(
+            std::numeric_limits<int32_t>::max(), {1}, host_generator(at::Generator()), options);
+}
+
+/// Which probabilities dropout keeps, 1 of int8, by a seed alone.
+at::Tensor kept_by(const at::Tensor& seed, const at::Tensor& probabilities, double p) {
+  const auto options = probabilities.options();
+  if (seed.is_meta()) {
+    return at::empty_symint(probabilities.sym_sizes(), options.dtype(ScalarType::Char));
+  }
+  const at::Generator generator =
+      at::detail::createCPUGenerator(static_cast<uint64_t>(seed.item<int32_t>()));
+  const at::Tensor draws =
+      at::rand(probabilities.sizes(), generator, options.dtype(ScalarType::Float));
+  return (draws >= p).to(ScalarType::Char);
+}
+
+at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, double p) {
+  return probabilities * kept / (1.0 - p);
+}
+
+Three forward(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
+    double scale, const Optional& given_seed) {
+  check_operands(q, k, v, p);
+  const at::Tensor probabilities = probabilities_of(masked_scores(q, k, scale, masks), masks);
+  at::Tensor kept = at::ones({1}, q.options().dtype(ScalarType::Char));
+  at::Tensor weights = probabilities;
+  if (p > 0.0) {
+    kept = kept_by(given_seed ? *given_seed : drawn_seed(q), probabilities, p);
+    weights = dropped(probabilities, kept, p);
+  }
+  const at::Tensor out = at::matmul(weights, v.to(ScalarType::Float));
+  return {out.to(q.scalar_type()), probabilities.to(q.scalar_type()), kept};
+}
+
+Three sdpa_fwd(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
+    double p, double scale, bool is_causal, c10::string_view /*softmax_mode*/,
+    const Optional& valid_seq_len, c10::string_view seq_padding_type) {
+  const Masks masks = masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type);
+  return forward(q, k, v, masks, p, scale, std::nullopt);
+}
+
+Three sdpa_fwd_dropout_seed(
+    const at::Tensor& seed, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const Optional& attention_mask, double p, double scale, bool is_causal,
+    c10::string_view /*softmax_mode*/, const Optional& valid_seq_len,
+    c10::string_view seq_padding_type) {
+  const Masks masks = masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type);
+  return forward(q, k, v, masks, p, scale, seed);
+}
+
+/// Gradients from the probabilities before dropout.
+Three backward_of(
+    const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor& probabilities, const Optional& kept, double p, double scale) {
+  const at::Tensor upstream = grad.to(ScalarType::Float);
+  const at::Tensor wide = probabilities.to(ScalarType::Float);
+  at::Tensor weights = wide;
+  at::Tensor of_weights =
+      at::matmul(upstream, v.to(ScalarType::Float).transpose(-2, -1));
+  if (p > 0.0) {
+    TORCH_CHECK(
+        kept && kept->defined(), "Sdpa backward needs the dropout mask where p is ", p, ".");
+    weights = dropped(wide, *kept, p);
+    of_weights = dropped(of_weights, *kept, p);
+  }
+  const at::Tensor along = (of_weights * wide).sum(-1, /*keepdim=*/true);
+  const at::Tensor of_scores = (of_weights - along) * wide * scale;
+  const auto like = [](const at::Tensor& gradient, const at::Tensor& of) {
+    return gradient.sum_to_size_symint(of.sym_sizes()).to(of.scalar_type());
+  };
+  return {
+      like(at::matmul(of_scores, k.to(ScalarType::Float)), q),
+      like(at::matmul(of_scores.transpose(-2, -1), q.to(ScalarType::Float)), k),
+      like(at::matmul(weights.transpose(-2, -1), upstream), v)};
+}
+
+Three sdpa_bwd(
+    const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor& P, const Optional& dm, bool /*is_causal*/, double p, double scale,
+    const at::Tensor& /*fwd_out*/) {
+  check_operands(q, k, v, p);
+  return backward_of(grad, q, k, v, P, dm, p, scale);
+}
+
+constexpr int64_t kQueriesAtOnce = 256;
+
+/// Each query's largest score, with the scores of few queries in memory at a time.
+at::Tensor largest_scores(
+    const at::Tensor& q, const at::Tensor& k, double scale, const Masks& masks) {
+  std::vector<at::Tensor> largest;
+  for (int64_t first = 0; first < q.size(-2); first += kQueriesAtOnce) {
+    const int64_t count = std::min(kQueriesAtOnce, q.size(-2) - first);
+    Masks some = masks;
+    if (masks.attention && masks.attention->dim() > 1 && masks.attention->size(-2) > 1) {
+      some.attention = masks.attention->narrow(-2, first, count);
+    }
+    largest.push_back(
+        masked_scores(q.narrow(-2, first, count), k, scale, some, first).amax(-1, true));
+  }
+  return at::cat(largest, -2);
+}
+
+/// m and linv: the largest score in the type of q, and 1 / sum(exp(score - m)). A query that sees
+/// no key has none of either.
+std::tuple<at::Tensor, at::Tensor> statistics(
+    const at::Tensor& largest, const at::Tensor& log_sum, ScalarType dtype, bool fast) {
+  const at::Tensor none = at::isneginf(largest);
+  const at::Tensor m = largest.masked_fill(none, 0.0).to(dtype);
+  const at::Tensor linv = at::exp(m - log_sum).masked_fill(none, 0.0);
+  return {m, linv.to(fast && dtype == ScalarType::BFloat16 ? dtype : ScalarType::Float)};
+}
+
+bool is_fast(c10::string_view softmax_mode) {
+  return softmax_mode == "fast";
+}
+
+Four recomputed_forward(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
+    double scale, bool requires_backward, bool fast, const Optional& given_seed) {
+  check_operands(q, k, v, p);
+  const auto placeholder = [&](ScalarType dtype) {
+    return at::zeros({1}, q.options().dtype(dtype));
+  };
+  at::Tensor seed = placeholder(ScalarType::Int);
+  at::Tensor out;
+  at::Tensor largest;
+  at::Tensor log_sum;
+  if (p == 0.0 && takes_flash_attention(q, k, v, masks)) {
+    std::tie(out, log_sum) = flash_attention(q, k, v, scale, masks);
+    largest = requires_backward ? largest_scores(q, k, scale, masks) : at::Tensor();
+  } else {
+    const at::Tensor scores = masked_scores(q, k, scale, masks);
+    at::Tensor weights = probabilities_of(scores, masks);
+    if (p > 0.0) {
+      seed = given_seed ? given_seed->to(ScalarType::Int).reshape({1}).clone() : drawn_seed(q);
+      weights = dropped(weights, kept_by(seed, weights, p), p);
+    }
+    out = at::matmul(weights, v.to(ScalarType::Float)).to(q.scalar_type());
+    if (requires_backward) {
+      log_sum = at::logsumexp(scores, -1, /*keepdim=*/true);
+      largest = at::amax(scores, -1, /*keepdim=*/true);
+    }
+  }
+  if (!requires_backward) {
+    return {
+        out, placeholder(q.scalar_type()), placeholder(ScalarType::Float),
+        placeholder(ScalarType::Int)};
+  }
+  const auto [m, linv] = statistics(largest, log_sum, q.scalar_type(), fast);
+  return {out, m, linv, seed};
+}
+
+Four sdpa_recomp_fwd(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
+    double p, double scale, bool is_causal, bool requires_backward, c10::string_view softmax_mode,
+    const Optional& valid_seq_len, c10::string_view seq_padding_type) {
+  const Masks masks = masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type);
+  return recomputed_forward(
+      q, k, v, masks, p, scale, requires_backward, is_fast(softmax_mode), std::nullopt);
+}
+
+Four sdpa_recomp_fwd_dropout_seed(
+    const at::Tensor& seed, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const Optional& attention_mask, double p, double scale, bool is_causal,
+    bool requires_backward, c10::string_view softmax_mode, const Optional& valid_seq_len,
+    c10::string_view seq_padding_type) {
+  const Masks masks = masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type);
+  return recomputed_forward(
+      q, k, v, masks, p, scale, requires_backward, is_fast(softmax_mode), seed);
+}
+
+Three sdpa_recomp_bwd(
+    const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const Optional& attention_mask, const at::Tensor& m, const at::Tensor& linv,
+    const Optional& seed, bool is_causal, double p, double scale,
+    c10::string_view /*softmax_mode*/, const at::Tensor& fwd_out) {
+  check_operands(q, k, v, p);
+  const Masks masks = masks_of(attention_mask, is_causal);
+  if (p == 0.0 && takes_flash_attention(q, k, v, masks)) {
+    const at::Tensor log_sum = m.to(ScalarType::Float) - linv.to(ScalarType::Float).log();
+    return flash_attention_backward(
+        grad.to(q.scalar_type()), q, k, v, fwd_out, log_sum, scale, masks);
+  }
+  const at::Tensor probabilities = at::exp(masked_scores(q, k, scale, masks) - m) * linv;
+  Optional kept;
+  if (p > 0.0) {
+    TORCH_CHECK(
+        seed && seed->defined(), "Sdpa backward needs the seed of dropout where p is ", p, ".");
+    kept = kept_by(*seed, probabilities, p);
+  }
+  return backward_of(grad, q, k, v, probabilities, kept, p, scale);
+}
+
+const Operators sdpa([](Operators& define) {
+  const std::string operands =
+      "Tensor q, Tensor k, Tensor v, Tensor? attention_mask, float p, float scale, "
+      "bool is_causal, ";
+  const std::string kept = "(" + operands +
+      "str softmax_mode, Tensor? valid_seq_len, str seq_padding_type) -> (Tensor, Tensor, Tensor)";
+  const std::string recomputed = "(" + operands +
+      "bool requires_backward, str softmax_mode, Tensor? valid_seq_len, str seq_padding_type) -> "
+      "(Tensor, Tensor, Tensor, Tensor)";
+  const auto seeded = [](const std::string& rest) { return "(Tensor seed, " + rest.substr(1); };
+  define("sdpa_fwd" + kept, &sdpa_fwd);
+  define("sdpa_recomp_fwd" + recomputed, &sdpa_recomp_fwd);
+  define(
+      "sdpa_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor P, Tensor? dm, bool is_causal, "
+      "float p, float scale, Tensor fwd_out) -> (Tensor, Tensor, Tensor)",
+      &sdpa_bwd);
+  define(
+      "sdpa_recomp_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? attention_mask, "
+      "Tensor m, Tensor linv, Tensor ? seed, bool is_causal, float p, float scale, str softmax_mode, "
+      "Tensor fwd_out) -> (Tensor, Tensor, Tensor)",
+      &sdpa_recomp_bwd);
+  for (const char* spelling : {"_dropout", "_non_dropout"}) {
+    define.in_eager_mode("sdpa_fwd" + (spelling + kept), &sdpa_fwd);
+    define.in_eager_mode("sdpa_recomp_fwd" + (spelling + recomputed), &sdpa_recomp_fwd);
+  }
+  define.in_eager_mode("sdpa_fwd_dropout_seed" + seeded(kept), &sdpa_fwd_dropout_seed);
+  define.in_eager_mode(
+      "sdpa_recomp_fwd_dropout_seed" + seeded(recomputed), &sdpa_recomp_fwd_dropout_seed);
+});
+
+}  // namespace
+}  // namespace hpu::custom

@@ -1,0 +1,378 @@
+"""Scaled dot-product attention against float64: float32 within 1e-5 (its gradients 1e-4), reduced
+types within 2e-2."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch import hpu  # noqa: E402
+from habana_frameworks.torch.hpex.kernels import FusedSDPA  # noqa: E402
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+
+hpu_ops = torch.ops.hpu
+TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+RECOMPUTE = pytest.mark.parametrize("recompute", [True, False], ids=["recompute", "keep"])
+B, H, L, S, E = 2, 4, 5, 7, 8
+
+
+def samples(*shapes, dtype=torch.float32, seed=0):
+    made = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=made).to(dtype) for shape in shapes]
+
+
+def probabilities(q, k, mask=None, is_causal=False, scale=None):
+    scores = q.double() @ k.double().mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~seen, -torch.inf)
+    if mask is not None:
+        scores = (
+            scores.masked_fill(~mask, -torch.inf)
+            if mask.dtype is torch.bool
+            else scores + mask.double()
+        )
+    none = (scores == -torch.inf).all(-1, keepdim=True)
+    return torch.softmax(scores, -1).masked_fill(none, 0.0)
+
+
+def grouped(k, heads):
+    """A head of keys for each query head."""
+    return k.repeat_interleave(heads // k.shape[1], 1) if k.dim() == 4 else k
+
+
+def reference(q, k, v, *rest, **keywords):
+    heads = q.shape[1]
+    k, v = grouped(k, heads), grouped(v, heads)
+    return probabilities(q, k, *rest, **keywords) @ v.double()
+
+
+def assert_near(found, expected, dtype, tolerance=1e-5):
+    assert (found.dtype, found.shape, found.device.type) == (dtype, expected.shape, "hpu")
+    tolerance = tolerance if dtype is torch.float32 else 2e-2
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def on_device(*tensors):
+    return [each.to("hpu") if isinstance(each, torch.Tensor) else each for each in tensors]
+
+
+MASKS = {
+    "none": (None, False),
+    "causal": (None, True),
+    "padding": (torch.arange(S).lt(torch.tensor([4, 7])[:, None])[:, None, None], False),
+    "bool": (torch.rand(B, 1, L, S, generator=torch.Generator().manual_seed(3)) > 0.3, False),
+    "per head": (samples((B, H, L, S), seed=4)[0], False),
+    "two-dimensional": (samples((L, S), seed=5)[0], False),
+    "both": (samples((B, 1, 1, S), seed=6)[0], True),
+    "a query that sees nothing": (torch.arange(L).ne(2)[:, None].expand(B, 1, L, S), False),
+}
+
+
+@RECOMPUTE
+@TYPES
+@pytest.mark.parametrize("name", MASKS)
+def test_inference_attends_to_what_the_masks_leave(name, dtype, recompute):
+    mask, is_causal = MASKS[name]
+    q, k, v = samples((B, H, L, E), (B, H, S, E), (B, H, S, E), dtype=dtype)
+    given = on_device(q, k, v, mask, 0.0, is_causal, 0.3, "None", recompute)
+    found = FusedSDPA.apply(*given)
+    assert_near(found, reference(q, k, v, mask, is_causal, 0.3), dtype)
+
+
+@RECOMPUTE
+@pytest.mark.parametrize(
+    ("of_q", "of_k", "of_v", "mask"),
+    [
+        ((3, L, E), (3, S, E), (3, S, E), (3, 1, S)),
+        ((3, L, E), (3, S, E), (3, S, 3), (3, L, S)),
+        ((B, H, L, E), (B, H, S, E), (B, H, S, 3), None),
+        ((B, 6, L, E), (B, 2, S, E), (B, 2, S, E), (B, 1, L, S)),
+        ((B, 6, L, E), (B, 2, S, E), (B, 2, S, E), (B, 6, L, S)),
+        ((B, 6, L, E), (B, 1, S, E), (B, 1, S, E), (B, 1, 1, S)),
+        ((B, 0, L, E), (B, 0, S, E), (B, 0, S, E), None),
+    ],
+    ids=["3D", "3D Ev", "Ev", "groups", "mask in groups", "one head", "empty"],
+)
+@pytest.mark.parametrize("mode", ["none", "fast", "fp32"])
+def test_shapes_broadcast_and_query_heads_share_keys(of_q, of_k, of_v, mask, recompute, mode):
+    q, k, v = samples(of_q, of_k, of_v)
+    mask = None if mask is None else samples(mask, seed=2)[0]
+    found = FusedSDPA.apply(*on_device(q, k, v, mask, 0.0, False, None, mode, recompute))
+    expected = reference(q, k, v, mask) if q.numel() else torch.empty(*of_q[:-1], of_v[-1]).double()
+    assert_near(found, expected, torch.float32)
+
+
+@RECOMPUTE
+@pytest.mark.parametrize(
+    ("name", "of_k", "dtype"),
+    [
+        ("none", (B, H, S, E), torch.float32),
+        ("causal", (B, H, S, E), torch.bfloat16),
+        ("bool", (B, 2, S, E), torch.float32),
+        ("per head", (B, 2, S, E), torch.float32),
+        ("padding", (B, 1, S, E), torch.bfloat16),
+        ("a query that sees nothing", (B, H, S, E), torch.float32),
+        ("none", (B, H, S, 3), torch.float32),
+    ],
+)
+def test_training_has_the_gradients_of_autograd(name, of_k, dtype, recompute):
+    mask, is_causal = MASKS[name]
+    of_v, of_k = of_k, (*of_k[:-1], E)
+    host = samples((B, H, L, E), of_k, of_v, dtype=dtype)
+    exact = [each.double().requires_grad_() for each in host]
+    leaves = [each.to("hpu").requires_grad_() for each in host]
+    rest = on_device(mask, 0.0, is_causal, 0.3, "None", recompute)
+    found = FusedSDPA.apply(*leaves, *rest)
+    expected = reference(*exact, mask, is_causal, 0.3)
+    grad = torch.randn_like(expected)
+    found.backward(grad.to(dtype).to("hpu"))
+    expected.backward(grad.to(dtype).double())
+    assert_near(found.detach(), expected.detach(), dtype)
+    for leaf, one in zip(leaves, exact, strict=True):
+        assert_near(leaf.grad, one.grad, dtype, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("padding", ["left", "right"])
+@RECOMPUTE
+def test_keys_outside_the_valid_length_are_not_seen(padding, recompute):
+    q, k, v = samples((B, 4, S, E), (B, 2, S, E), (B, 2, S, E))
+    lengths = torch.tensor([3, 7], dtype=torch.int32)
+    key = torch.arange(S)
+    seen = key < lengths[:, None] if padding == "right" else key >= S - lengths[:, None]
+    expected = reference(q, k, v, seen[:, None, None], True)
+    rest = on_device(None, 0.0, True, None, "fast", recompute, lengths, padding.upper())
+    found = FusedSDPA.apply(*on_device(q, k, v), *rest)
+    assert_near(found, expected, torch.float32)
+
+
+def test_probabilities_and_the_dropout_mask_come_back_where_they_are_asked_for():
+    q, k, v = samples((B, 4, L, E), (B, 2, S, E), (B, 2, S, E))
+    before = probabilities(q, grouped(k, 4))
+    device = on_device(q, k, v)
+    out, probs = FusedSDPA.apply(
+        *device, *(None, 0.0, False), *[None, "None", True], None, "left", False, True
+    )
+    assert_near(out, reference(q, k, v), torch.float32)
+    assert_near(probs, before, torch.float32)
+    rest = (None, 0.25, False, None, "None", False, None, "left", True)
+    out, kept = FusedSDPA.apply(*device, *rest)
+    assert (kept.dtype, kept.shape) == (torch.int8, before.shape)
+    assert set(kept.cpu().unique().tolist()) == {0, 1}
+    dropped = before * kept.cpu() / 0.75
+    assert_near(out, dropped @ grouped(v, 4).double(), torch.float32)
+    out, probs, kept = FusedSDPA.apply(*device, *rest, True)
+    assert_near(probs, before, torch.float32)
+    assert_near(out, (before * kept.cpu() / 0.75) @ grouped(v, 4).double(), torch.float32)
+    without = FusedSDPA.apply(*device, None, 0.0, *rest[2:])[1]
+    assert (without.dtype, without.cpu().tolist()) == (torch.int8, [1])
+
+
+def test_dropout_keeps_its_share_and_follows_the_devices_seed():
+    q, k, v = on_device(*samples((2, 4, 64, E), (2, 4, 64, E), (2, 4, 64, E)))
+
+    def draw(seed):
+        hpu.manual_seed(seed)
+        return FusedSDPA.apply(q, k, v, None, 0.25, False, None, "None", False, None, "left", True)
+
+    out, kept = draw(1)
+    assert abs(kept.float().mean().item() - 0.75) < 5 * (0.25 * 0.75 / kept.numel()) ** 0.5
+    again, same = draw(1)
+    assert torch.equal(again.cpu(), out.cpu())
+    assert torch.equal(same.cpu(), kept.cpu())
+    assert not torch.equal(draw(2)[1].cpu(), kept.cpu())
+
+
+def test_an_operand_of_another_memory_order_draws_as_often_as_any():
+    q = torch.randn(L, B, H, E, device="hpu").permute(1, 2, 0, 3)
+    k = torch.randn(B, H, S, E, device="hpu")
+
+    def draw():
+        hpu.manual_seed(1)
+        return FusedSDPA.apply(q, k, k, None, 0.5, False, None, "None", False).cpu()
+
+    assert torch.equal(draw(), draw())
+
+
+@RECOMPUTE
+def test_the_backward_drops_what_the_forward_dropped(recompute):
+    host = samples((B, H, L, E), (B, H, S, E), (B, H, S, E))
+    leaves = [each.to("hpu").requires_grad_() for each in host]
+    FusedSDPA.apply(*leaves, None, 0.5, False, None, "None", recompute).sum().backward()
+    gradients = [leaf.grad for leaf in leaves]
+    # A key's value has a gradient of all its kept weights: they are those of the output.
+    hpu.manual_seed(7)
+    out = FusedSDPA.apply(*leaves, None, 0.5, False, None, "None", recompute)
+    of_v = torch.autograd.grad(out.sum(), leaves[2])[0]
+    # out is linear in v: sum(out) = sum(v * gradient of v) only if both dropped the same.
+    torch.testing.assert_close(
+        (of_v * leaves[2]).sum().item(), out.sum().item(), rtol=1e-4, atol=1e-4
+    )
+    assert all(gradient.isfinite().all().item() for gradient in gradients)
+
+
+def test_dropout_has_the_gradients_of_its_mask():
+    host = samples((B, H, L, E), (B, H, S, E), (B, H, S, E))
+    leaves = [each.to("hpu").requires_grad_() for each in host]
+    exact = [each.double().requires_grad_() for each in host]
+    out, kept = FusedSDPA.apply(*leaves, None, 0.25, True, None, "None", False, None, "left", True)
+    assert not kept.requires_grad
+    weights = probabilities(*exact[:2], None, True) * kept.cpu() / 0.75
+    grad = torch.randn(out.shape)
+    out.backward(grad.to("hpu"))
+    (weights @ exact[2]).backward(grad.double())
+    for leaf, one in zip(leaves, exact, strict=True):
+        assert_near(leaf.grad, one.grad, torch.float32, tolerance=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("requires_grad", "arguments", "said"),
+    [
+        (
+            True,
+            (None, 0.0, True, None, "None", False, None, "left", False, True),
+            "return_attn_probs is supported only for inference mode",
+        ),
+        (
+            True,
+            (None, 0.0, False, None, "FAST", True),
+            "Optimized softmax mode is supported in recompute training mode only in "
+            "causal(triangular) mask case",
+        ),
+        (
+            False,
+            (None, 0.0, False, None, "None", True, torch.ones(B).int()),
+            "Valid sequence length is supported only in inference with is_causal(triangular) mask "
+            "case",
+        ),
+        (
+            False,
+            (None, 0.0, False, None, "None", True, None, "left", True),
+            "Return_dropout_mask is not supported in recompute mode",
+        ),
+    ],
+    ids=["probabilities", "fast", "valid length", "dropout mask"],
+)
+def test_what_the_class_does_not_take_is_refused_in_its_words(requires_grad, arguments, said):
+    q, k, v = on_device(*samples((B, H, L, E), (B, H, S, E), (B, H, S, E)))
+    with pytest.raises(AssertionError) as refused:
+        FusedSDPA.apply(q.requires_grad_(requires_grad), k, v, *on_device(*arguments))
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "p", "said"),
+    [
+        (torch.ones(1, 2, 4), torch.ones(1, 2, 4).bfloat16(), 0.0, "but are Float, BFloat16 and"),
+        (torch.ones(1, 2, 4), torch.ones(1, 2, 3), 0.0, "but have shapes [1, 2, 4], [1, 2, 3]"),
+        (torch.ones(1, 2, 4), torch.ones(1, 2, 4), 1.5, "dropout must be in [0, 1), but is 1.5."),
+    ],
+    ids=["types", "shapes", "dropout"],
+)
+def test_what_the_operators_do_not_take_is_refused(q, k, p, said):
+    q, k = on_device(q, k)
+    with pytest.raises(RuntimeError) as refused:
+        run(hpu_ops.sdpa_fwd, q, k, k, None, p, 1.0, False, "none", None, "left")
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mode", "of_sum"),
+    [
+        (torch.float32, "fast", torch.float32),
+        (torch.bfloat16, "none", torch.float32),
+        (torch.bfloat16, "fast", torch.bfloat16),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("of_v", [E, 3])
+def test_what_is_kept_for_recomputing_is_the_largest_score_and_the_inverse_sum(
+    dtype, mode, of_sum, of_v
+):
+    q, k, v = samples((B, H, 300, E), (B, H, S, E), (B, H, S, of_v), dtype=dtype)
+    scores = q.double() @ k.double().mT * 0.5
+    given = on_device(q, k, v, None, 0.0, 0.5, False)
+    out, m, linv, seed = hpu_ops.sdpa_recomp_fwd(*given, True, mode, None, "left")
+    assert_near(out, torch.softmax(scores, -1) @ v.double(), dtype)
+    assert_near(m, scores.amax(-1, keepdim=True), dtype)
+    expected = 1 / (scores - m.cpu().double()).exp().sum(-1, keepdim=True)
+    assert linv.dtype == of_sum
+    torch.testing.assert_close(
+        linv.cpu().double(), expected, rtol=1e-2 if dtype is torch.bfloat16 else 1e-5, atol=0
+    )
+    assert (seed.dtype, seed.shape) == (torch.int32, (1,))
+    inference = hpu_ops.sdpa_recomp_fwd(*given, False, mode, None, "left")
+    assert [(each.shape, each.dtype) for each in inference[1:]] == [
+        ((1,), dtype),
+        ((1,), torch.float32),
+        ((1,), torch.int32),
+    ]
+
+
+@pytest.mark.skipif(is_lazy(), reason="operators of eager mode")
+def test_the_spellings_of_compiled_graphs_are_the_same_operators():
+    q, k, v = on_device(*samples((B, H, L, E), (B, H, S, E), (B, H, S, E)))
+    seed = torch.tensor([5], dtype=torch.int32).to("hpu")
+    plain = (q, k, v, None, 0.0, 0.5, True)
+    padding = "none", None, "left"
+    expected = hpu_ops.sdpa_fwd(*plain, *padding)
+    for found, one in zip(hpu_ops.sdpa_fwd_non_dropout(*plain, *padding), expected, strict=True):
+        assert torch.equal(found.cpu(), one.cpu())
+    dropping = (q, k, v, None, 0.5, 0.5, True)
+    out, _, kept = hpu_ops.sdpa_fwd_dropout_seed(seed, *dropping, *padding)
+    again, _, _, used = hpu_ops.sdpa_recomp_fwd_dropout_seed(seed, *dropping, True, *padding)
+    torch.testing.assert_close(again.cpu(), out.cpu())  # one seed, one mask
+    assert used.tolist() == [5]
+    drawn = hpu_ops.sdpa_recomp_fwd_dropout(*dropping, True, *padding)
+    same = hpu_ops.sdpa_recomp_fwd_dropout_seed(drawn[3], *dropping, True, *padding)
+    assert torch.equal(drawn[0].cpu(), same[0].cpu())
+    assert set(kept.cpu().unique().tolist()) == {0, 1}
+
+
+def everything(q, k, v, mask):
+    attend = (q, k, v, mask, 0.0, 0.5, False)
+    out, p, kept = hpu_ops.sdpa_fwd(*attend, "none", None, "left")
+    again, m, linv, seed = hpu_ops.sdpa_recomp_fwd(*attend, True, "none", None, "left")
+    return (
+        *(out, p, kept, again, m, linv),
+        *hpu_ops.sdpa_bwd(out, q, k, v, p, None, False, 0.0, 0.5, out),
+        *hpu_ops.sdpa_recomp_bwd(
+            again, q, k, v, mask, m, linv, seed, False, 0.0, 0.5, "none", again
+        ),
+        FusedSDPA.apply(q, k[:, :1], v[:, :1], None, 0.0, True, None, "None", True),
+    )
+
+
+def operands(length, seed=0):
+    shapes = (B, H, length, E), (B, H, S, E), (B, H, S, E), (B, 1, length, S)
+    return on_device(*samples(*shapes, seed=seed))
+
+
+@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
+def test_compiled_attention_is_that_of_eager_mode():
+    assert_compiles(everything, operands(3), operands(5))
+
+
+@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
+def test_compiled_training_is_that_of_eager_mode():
+    def attend(q, k, v):
+        return FusedSDPA.apply(q, k, v, None, 0.0, True, None, "None", True)
+
+    compiled = torch.compile(attend, backend="hpu_backend", fullgraph=True)
+    for length in (3, 6):
+        grads = []
+        for function in (compiled, attend):
+            shapes = (B, H, length, E), (B, 2, length, E), (B, 2, length, E)
+            leaves = [each.to("hpu").requires_grad_() for each in samples(*shapes)]
+            function(*leaves).square().sum().backward()
+            grads.append([leaf.grad.cpu() for leaf in leaves])
+        for found, expected in zip(*grads, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
+def test_a_replay_attends_to_what_lies_in_the_captured_inputs():
+    assert_replays(everything, operands(3), operands(3, seed=1))
