@@ -7,6 +7,7 @@
 #                KEEP=folder for environments that stay, QUICK=1 without the tables of operators)
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
 # make races  run random programs of several threads, forks and interrupts
+# make docs  write docs/vendor_api.md from its tables
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
 #
 # PYTHON chooses the interpreter (3.10 to 3.13) and TORCH the torch that is
@@ -151,6 +152,9 @@ bench: $(DEVELOPING) engine labextension
 # The environments are made there; the newest one's browser shows the sidebar that is built here.
 versions: $(RUNNING) system labextension
 	@$(BIN)/python tools/versions.py $(if $(KEEP),--keep $(KEEP)) $(if $(QUICK),--quick) $(ONLY)
+
+docs: $(RUNNING)
+	@$(BIN)/python tools/vendor_api.py
 
 # The engine with sanitizers is another one than the one that everything else uses.
 sanitize: $(DEVELOPING)

@@ -1,0 +1,5 @@
+"""The vendor's public names and operators, and what the simulator does with each."""
+
+from .table import Name, Operator, State, names, operators
+
+__all__ = ["Name", "Operator", "State", "names", "operators"]

@@ -1,0 +1,125 @@
+"""The tables of the vendor's names against what the simulator defines."""
+
+import importlib.util
+import inspect
+from pathlib import Path
+
+import pytest
+
+from hpu_magic.simulator.vendor_names import Name, State, names, operators
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def torch(_session_shell):
+    return importlib.import_module("torch")
+
+
+@pytest.fixture(scope="module")
+def generator():
+    spec = importlib.util.spec_from_file_location("vendor_api", ROOT / "tools" / "vendor_api.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_tables_say(generator):
+    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(), "run make docs"
+
+
+# Names of rows whose state is not what importing them gives; runs in both modes.
+WRONG_STATES = """
+import warnings
+from hpu_magic.simulator.vendor_names import State, names
+
+warnings.simplefilter("ignore")  # some names are deprecated
+
+def is_there(name):
+    try:
+        name.find()
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+wrong = [each.name for each in names() if is_there(each) is (each.state is State.ABSENT)]
+"""
+
+
+def test_a_name_is_there_exactly_if_the_table_says_so(torch):
+    found = {}
+    exec(WRONG_STATES, found)
+    assert found["wrong"] == []
+
+
+def test_the_same_names_are_there_in_lazy_mode(lazy_process):
+    assert lazy_process(WRONG_STATES + "\nprint(wrong)") == ["[]"]
+
+
+def documented(torch, signature):
+    made = {"torch": torch}
+    exec(f"def function{signature}: ...", made)
+    return [
+        (each.name, each.default)
+        for each in inspect.signature(made["function"]).parameters.values()
+    ]
+
+
+def defined(function):
+    """Parameters that can be given by place; any other must have a default."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if parameters and parameters[0].name == "self":
+        parameters = parameters[1:]
+    by_name = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+    assert all(each.default is not each.empty for each in by_name)
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    return [(each.name, each.default) for each in parameters if each.kind not in kinds]
+
+
+def test_signatures_are_the_documented_ones(torch):
+    rows = [each for each in names() if each.signature and each.state is not State.ABSENT]
+    differing = {
+        each.name: defined(each.find())
+        for each in rows
+        if defined(each.find()) != documented(torch, each.signature)
+    }
+    assert differing == {}
+    assert len(rows) > 150
+
+
+def test_another_name_order_or_default_is_another_signature(torch):
+    def function(a, b=1, *, c=2, **others): ...
+
+    assert defined(function) == documented(torch, "(a, b=1)")
+    for other in ("(b=1, a=0)", "(a, b=2)", "(a, x=1)", "(a)", "(a, b=1, c=2)", "(a, b)"):
+        assert defined(function) != documented(torch, other)
+
+
+def test_operators_are_declared_as_the_vendor_declares_them(torch):
+    parse = torch._C.parse_schema
+    complete = [each for each in operators() if each.state is State.COMPLETE]
+    ours = [str(each) for each in torch._C._jit_get_all_schemas() if each.name.startswith("hpu::")]
+    assert sorted(str(parse(each.schema)) for each in complete) == sorted(ours), (
+        "make the operator's line in vendor_names/operators.tsv complete, and run make docs"
+    )
+    for each in complete:
+        packet = each.name.partition("::")[2].partition(".")
+        overload = getattr(getattr(torch.ops.hpu, packet[0]), packet[2] or "default")
+        assert str(overload._schema) == str(parse(each.schema))
+
+
+def test_each_row_is_there_once_and_says_why_it_is_not_complete():
+    rows = [*names(), *operators()]
+    assert len({each.name for each in names()}) == len(names())
+    assert len({each.schema for each in operators()}) == len(operators())
+    assert [each for each in rows if each.state is not State.COMPLETE and not each.note] == []
+    assert all(each.is_own for each in operators() if each.state is State.COMPLETE)
+
+
+def test_a_name_that_is_nowhere_is_not_found(torch):
+    for missing in ("hpu.no_such_name", "no_such_module.name", "hpu.HPUGraph.no_such_method"):
+        with pytest.raises((ImportError, AttributeError)):
+            Name("", missing, "", State.COMPLETE, "").find()
+    assert (
+        Name("", "hpu.HPUGraph.replay", "", State.COMPLETE, "").find() is torch.hpu.HPUGraph.replay
+    )

@@ -1,0 +1,68 @@
+"""Writes docs/vendor_api.md from the tables of the vendor's names: ``make docs``."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+
+from hpu_magic.simulator.vendor_names import Name, Operator, State, names, operators
+
+PAGE = Path(__file__).parent.parent / "docs" / "vendor_api.md"
+
+_HEAD = """\
+# The vendor's names
+
+Written by `make docs` from the tables in `hpu_magic/simulator/vendor_names/`; a test compares both
+with what the simulator defines, signatures and schemas word for word.
+
+**complete** does what is documented; **accepted** takes the call and has no effect, for the reason
+given; **absent** is not there, for the reason given. The names are those of the bridge's release
+1.19, with what its documentation up to release 1.23 adds, and of no proprietary package.
+"""
+
+
+def page() -> str:
+    """Return the page's text."""
+    parts = [_HEAD, _counts(), "## Python names\n"]
+    parts += [
+        f"### {group}\n\n{_rows(list(rows))}"
+        for group, rows in itertools.groupby(names(), lambda name: name.group)
+    ]
+    parts += ["## Operators: `torch.ops`\n", _operators(operators())]
+    return "\n".join(parts)
+
+
+def _counts() -> str:
+    lines = ["| | complete | accepted | absent |", "|---|---|---|---|"]
+    kinds: dict[str, list[Name] | list[Operator]] = {
+        "Python names": names(),
+        "operators": operators(),
+    }
+    for kind, entries in kinds.items():
+        count = Counter(entry.state for entry in entries)
+        lines.append(f"| {kind} | " + " | ".join(str(count[state]) for state in State) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _rows(group: list[Name]) -> str:
+    lines = ["| name | state | why, or what is particular |", "|---|---|---|"]
+    lines += [f"| `{name.name}` | {name.state.value} | {name.note} |" for name in group]
+    return "\n".join(lines) + "\n"
+
+
+def _operators(all_operators: list[Operator]) -> str:
+    complete = [each for each in all_operators if each.state is not State.ABSENT]
+    lines = ["Complete, by their declarations:", "", "```"]
+    lines += [each.schema for each in complete]
+    lines += ["```", ""]
+    absent = [each for each in all_operators if each.state is State.ABSENT]
+    for reason in dict.fromkeys(each.note for each in absent):
+        found = dict.fromkeys(f"`{each.name}`" for each in absent if each.note == reason)
+        lines += [f"Absent. {reason}", "", ", ".join(found) + ".", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{PAGE} is written.")
