@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from test_restart import PATIENCE, Server, run, wait_for
+from running_server import PATIENCE, Server, run, wait_for
 
 
 def ask_status(client: Any) -> dict[str, Any]:

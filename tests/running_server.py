@@ -1,0 +1,95 @@
+"""A Jupyter server on the loopback interface, and what a user does with its kernels."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+
+PATIENCE = 90.0
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """Return the first true value of `condition`."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.1)
+    raise AssertionError("It did not come about in time.")
+
+
+class Server:
+    """A Jupyter server on the loopback interface."""
+
+    def __init__(self, folder: Path) -> None:
+        self.token = secrets.token_hex(16)
+        self.runtime = folder / "runtime"
+        self.runtime.mkdir()
+        settings = {**os.environ, "JUPYTER_RUNTIME_DIR": str(self.runtime)}
+        settings.pop("JPY_PARENT_PID", None)
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root"),
+                *("--ip=127.0.0.1", "--port=0", f"--IdentityProvider.token={self.token}"),
+                f"--ServerApp.root_dir={folder}",
+            ],
+            env=settings,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.info = wait_for(self._started)
+        wait_for(self._answers)  # the file is there a moment earlier
+
+    def _started(self) -> Any:
+        assert self.process.poll() is None
+        try:
+            return json.loads((self.runtime / f"jpserver-{self.process.pid}.json").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def _answers(self) -> Any:
+        try:
+            return self.ask("status")
+        except urllib.error.URLError:
+            return None
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.info['url']}api/{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"token {self.token}"},
+        )
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+            return json.loads(answer.read())
+
+    def connect(self, kernel_id: str) -> BlockingKernelClient:
+        client = BlockingKernelClient()
+        client.load_connection_file(str(self.runtime / f"kernel-{kernel_id}.json"))
+        client.start_channels()
+        client.wait_for_ready(timeout=PATIENCE)
+        return client
+
+
+def run(client: BlockingKernelClient, source: str) -> str:
+    """Run a cell and return all text that it sent."""
+    texts: list[str] = []
+
+    def collect(message: dict[str, Any]) -> None:
+        content = message["content"]
+        texts.append(content.get("text", "") or content.get("data", {}).get("text/plain", ""))
+        texts.append(content.get("evalue", ""))
+
+    client.execute_interactive(source, output_hook=collect, timeout=PATIENCE)
+    return "".join(texts)
