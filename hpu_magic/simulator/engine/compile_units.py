@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import signal
@@ -45,13 +46,19 @@ def language_standard() -> str:
 
 
 def _write_units(place: Path) -> list[str]:
-    """Write one source for each translation unit, the longest first, so that none comes last."""
+    """Write one source for each translation unit, the longest first, so that none comes last.
+
+    A unit's name tells its content: builds of two sources at once share what they have in common
+    and nothing else, and compiler caches meet the same paths again.
+    """
     written: list[tuple[int, str]] = []
     for unit, sources in units().items():
-        path = place / f"{unit}.cpp"
         names = [source.relative_to(SOURCES).as_posix() for source in sources]
-        private = place / f"{unit}.cpp.{os.getpid()}"
-        private.write_text("".join(f"#include <{name}>\n" for name in names))
+        content = "".join(f"#include <{name}>\n" for name in names)
+        digest = hashlib.sha256(content.encode()).hexdigest()[:8]
+        path = place / f"{unit}-{digest}.cpp"
+        private = place / f"{path.name}.{os.getpid()}"
+        private.write_text(content)
         os.replace(private, path)  # another process may be compiling what stands there
         written.append((sum(source.stat().st_size for source in sources), str(path)))
     return [path for _, path in sorted(written, reverse=True)]

@@ -37,10 +37,10 @@ def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """
     check_tools()
     place = cache.temporary_directory()
-    units = place / "units"  # the same from build to build, as compiler caches want it
+    units = place / "units"
     units.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place, prefix="build-") as scratch:
-        log = place / "build.log"
+        log = place / f"{cache.entry().parent.name}.log"  # others may be building from other sources
         _compile(Path(scratch), units, log, alive)
         yield Path(scratch) / f"{sources.NAME}.so"
 
