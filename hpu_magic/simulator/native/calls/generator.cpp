@@ -90,17 +90,29 @@ DrawsInTrial::~DrawsInTrial() {
   in_trial = nullptr;
 }
 
+at::Generator device_generator(const at::Generator& generator) {
+  if (generator.defined() && generator.device().is_cpu()) {
+    uint32_t drawn = 0;
+    {
+      auto* cpu = at::check_generator<at::CPUGeneratorImpl>(generator);
+      std::lock_guard lock(cpu->mutex_);
+      drawn = cpu->random();
+    }
+    return at::make_generator<GeneratorImpl>(at::detail::createCPUGenerator(drawn));
+  }
+  const at::Generator& chosen = generator.defined() ? generator : default_generator();
+  TORCH_CHECK(
+      chosen.device().type() == kDevice,
+      "Expected a 'hpu' or 'cpu' device type for generator but found '", chosen.device().type(),
+      "'");
+  return chosen;
+}
+
 at::Generator host_generator(const at::Generator& generator) {
   if (in_trial) {
     return *in_trial;
   }
-  const at::Generator& chosen = generator.defined() ? generator : default_generator();
-  if (chosen.device().type() != kDevice) {
-    TORCH_CHECK(
-        false, "Expected a 'hpu' device type for generator but found '", chosen.device().type(),
-        "'");
-  }
-  return static_cast<GeneratorImpl*>(chosen.unsafeGetGeneratorImpl())->host;
+  return static_cast<GeneratorImpl*>(device_generator(generator).unsafeGetGeneratorImpl())->host;
 }
 
 }  // namespace hpu

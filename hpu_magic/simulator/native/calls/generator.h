@@ -13,7 +13,11 @@ at::Generator new_generator();
 /// they run. Set once, by lazy mode.
 void settle_generators_by(void (*settle)());
 
-/// The CPU generator that draws for `generator`; the default device generator's when undefined.
+/// The generator that draws on the device where a program hands over `generator`: the default
+/// one's when undefined; for one of the CPU a new one, with a number that it draws for seed.
+at::Generator device_generator(const at::Generator& generator);
+
+/// The CPU generator that draws for it in a kernel.
 at::Generator host_generator(const at::Generator& generator);
 
 /// While it lives, `host_generator` on this thread gives a generator whose numbers nobody misses.

@@ -8,22 +8,19 @@
 namespace hpu {
 namespace {
 
-constexpr std::string_view kVendors = "hpu::";
 auto* kernels = new std::unordered_map<const c10::FunctionSchema*, c10::OperatorHandle>;
 
 c10::OperatorHandle find(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
-  const auto found = c10::Dispatcher::singleton().findSchema(
-      {std::string(kHostKernels) + "::" + name.name.substr(kVendors.size()), name.overload_name});
-  return found.value_or(op);
+  const std::string base = name.name.substr(name.name.find("::"));
+  return c10::Dispatcher::singleton()
+      .findSchema({kHostKernels + base, name.overload_name})
+      .value_or(op);
 }
 
 }  // namespace
 
 const c10::OperatorHandle& host_kernel(const c10::OperatorHandle& op) {
-  if (op.operator_name().name.compare(0, kVendors.size(), kVendors) != 0) {
-    return op;
-  }
   const std::lock_guard lock(locks::operators);
   const auto known = kernels->find(&op.schema());
   return known != kernels->end() ? known->second

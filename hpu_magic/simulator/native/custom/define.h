@@ -44,15 +44,28 @@ class Operators {
   void operator()(const std::string& schema, Function* function) {
     const std::string name = schema.substr(0, schema.find('('));
     torch::Library& vendors = library("hpu");
-    torch::Library& kernels = library(kHostKernels);
     vendors.def(torch::schema(schema.c_str()));
     vendors.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Meta, function));
     vendors.impl(
         name.c_str(),
         torch::dispatch(
             c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_given>()));
-    kernels.def(torch::schema(schema.c_str()));
-    kernels.impl(name.c_str(), torch::dispatch(c10::DispatchKey::CPU, function));
+    library(kHostKernels).def(torch::schema(schema.c_str()));
+    compute(name, function);
+  }
+
+  /// Lets the function compute an operator of PyTorch, "name.overload", in place of the CPU's
+  /// kernel.
+  template <class Function>
+  void in_place_of(const std::string& name, Function* function) {
+    const size_t dot = name.find('.');
+    const std::string base = name.substr(0, dot);
+    const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
+        ("aten::" + base).c_str(), overload.c_str());
+    library(kHostKernels)
+        .def(op.schema().cloneWithName(std::string(kHostKernels) + "::" + base, overload));
+    compute(name, function);
   }
 
   /// For an operator that only one mode has, or has with this schema.
@@ -69,6 +82,13 @@ class Operators {
   static void define_of_mode(bool lazy);
 
  private:
+  template <class Function>
+  static void compute(const std::string& name, Function* function) {
+    for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::Meta}) {
+      library(kHostKernels).impl(name.c_str(), torch::dispatch(key, function));
+    }
+  }
+
   static std::vector<std::function<void()>>& of_mode(bool lazy);
   static torch::Library& library(const char* name);
 };

@@ -1,6 +1,7 @@
 #include "graphs/replay.h"
 
 #include "calls/generator.h"
+#include "calls/host_kernel.h"
 #include "calls/kernels_only.h"
 #include "memory/failure.h"
 #include "memory/memory_reuse.h"
@@ -57,7 +58,7 @@ Step::Way Step::prepare() {
   arguments_.clear();
   views_.clear();
   const auto& schema = node_->op.schema();
-  if (!node_->resized.empty()) {
+  if (!node_->resized.empty() || !(host_kernel(node_->op) == node_->op)) {
     return Way::as_recorded;
   }
   if (!node_->outputs.empty()) {

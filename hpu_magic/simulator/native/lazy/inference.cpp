@@ -240,7 +240,7 @@ Inference infer_by_trial(
   {
     const KernelsOnly kernels_only;
     const KernelMemory memory;  // a trial on the CPU takes what the operation takes
-    (type == c10::kCPU ? host_kernel(op) : op).callBoxed(&stack);
+    host_kernel(op).callBoxed(&stack);
   }
   Inference inference;
   inference.known = true;

@@ -119,7 +119,7 @@ c10::IValue RecordedGraph::held(const c10::IValue& value, bool written) {
     return c10::List<at::Tensor>(std::move(list));
   }
   if (value.isGenerator()) {
-    host_generator(value.toGenerator());  // raises now, at the user's line, if it is another's
+    return device_generator(value.toGenerator());  // raises now, at the user's line, if it cannot
   }
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> list;

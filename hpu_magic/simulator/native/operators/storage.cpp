@@ -158,6 +158,11 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_tensor(self, empty({0}, self.scalar_type(), {}, {}, {}, {}));
 }
 
+/// The bytes of a bool tensor, of which the CPU's own copies keep only whether they are 0.
+at::Tensor raw(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBool ? tensor.view(at::kByte) : tensor;
+}
+
 /// Copies between devices and within the device; the caller has broadcast `source`.
 void copy_values(const at::Tensor& source, at::Tensor destination) {
   const at::Tensor from = on_device(source) ? host_view(source) : source;
@@ -168,6 +173,8 @@ void copy_values(const at::Tensor& source, at::Tensor destination) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (to.scalar_type() == at::kFloat8_e4m3fn && on_device(destination)) {
     at::_ops::copy_::call(const_cast<at::Tensor&>(to), narrow(from, to.scalar_type()), false);
+  } else if (from.scalar_type() == at::kBool && to.scalar_type() == at::kBool) {
+    raw(to).copy_(raw(from));
   } else {
     at::_ops::copy_::call(const_cast<at::Tensor&>(to), from, false);
   }
@@ -248,8 +255,20 @@ std::tuple<at::Tensor, at::Tensor> fused_dropout(
   return {at::mul(at::mul(self, mask), p == 0 ? 0.0 : 1.0 / p), mask};
 }
 
+/// As the device computes it, which is not as CUDA does: there the product takes `scale` itself.
 at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
-  return at::mul(at::mul(self, mask), scale);
+  return at::div(at::mul(self, mask), 1.0 - 1.0 / scale).to(self.scalar_type());
+}
+
+const at::Tensor& resize_output(
+    const at::Tensor& self, c10::SymIntArrayRef size, at::Device where) {
+  TORCH_CHECK(
+      self.device() == where, "The output is on ", self.device(), ", but has to be on ", where,
+      ".");
+  if (self.sym_sizes() != size) {
+    self.resize__symint(size);
+  }
+  return self;
 }
 
 }  // namespace
@@ -263,6 +282,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
   library.impl("_reshape_alias", &at::native::_reshape_alias);
   library.impl("unfold", &at::native::unfold);
   library.impl("resize_", &resize);
+  library.impl("_resize_output_", &resize_output);
   library.impl("set_", &set_empty);
   library.impl("set_.source_Storage", &set_storage);
   library.impl("set_.source_Storage_storage_offset", &set_storage_and_geometry);

@@ -1,0 +1,109 @@
+// PyTorch's own operators for types that a card computes and the CPU's kernels refuse.
+#include "custom/define.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+namespace hpu::custom {
+namespace {
+
+using at::ScalarType;
+
+at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
+  return at::take(self, index.scalar_type() == ScalarType::Int ? index.to(ScalarType::Long) : index);
+}
+
+at::Tensor add_relu(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+  return at::relu(at::add(self, other, alpha)).to(self.scalar_type());
+}
+
+at::Tensor& add_relu_(at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+  return self.copy_(add_relu(self, other, alpha));
+}
+
+at::Tensor& add_relu_out(
+    const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha, at::Tensor& out) {
+  const at::Tensor result = add_relu(self, other, alpha);
+  out.resize_(result.sizes());
+  return out.copy_(result);
+}
+
+at::Tensor add_relu_scalar(
+    const at::Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
+  return at::relu(at::add(self, other, alpha)).to(self.scalar_type());
+}
+
+at::Tensor& add_relu_scalar_(
+    at::Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
+  return self.copy_(add_relu_scalar(self, other, alpha));
+}
+
+bool is_whole(const at::Tensor& tensor) {
+  return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+}
+
+/// `start + (end - start) * weight` in whole numbers.
+at::Tensor lerp_whole(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight) {
+  const at::Tensor start = self.to(ScalarType::Long);
+  return (start + (end.to(ScalarType::Long) - start) * weight.to(ScalarType::Long))
+      .to(self.scalar_type());
+}
+
+bool is_lerp_of_whole(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight) {
+  return is_whole(self) && is_whole(weight) && self.scalar_type() == end.scalar_type();
+}
+
+at::Tensor whole(const at::Scalar& weight, const at::Tensor& like) {
+  return at::scalar_tensor(weight, like.options().dtype(ScalarType::Long));
+}
+
+bool is_lerp_of_whole(const at::Tensor& self, const at::Tensor& end, const at::Scalar& weight) {
+  return is_whole(self) && weight.isIntegral(/*includeBool=*/true) &&
+      self.scalar_type() == end.scalar_type();
+}
+
+at::Tensor lerp_tensor(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight) {
+  return is_lerp_of_whole(self, end, weight) ? lerp_whole(self, end, weight)
+                                             : at::lerp(self, end, weight);
+}
+
+at::Tensor& lerp_tensor_(at::Tensor& self, const at::Tensor& end, const at::Tensor& weight) {
+  return is_lerp_of_whole(self, end, weight) ? self.copy_(lerp_whole(self, end, weight))
+                                             : self.lerp_(end, weight);
+}
+
+at::Tensor lerp_scalar(const at::Tensor& self, const at::Tensor& end, const at::Scalar& weight) {
+  return is_lerp_of_whole(self, end, weight) ? lerp_whole(self, end, whole(weight, self))
+                                             : at::lerp(self, end, weight);
+}
+
+at::Tensor& lerp_scalar_(at::Tensor& self, const at::Tensor& end, const at::Scalar& weight) {
+  return is_lerp_of_whole(self, end, weight)
+      ? self.copy_(lerp_whole(self, end, whole(weight, self)))
+      : self.lerp_(end, weight);
+}
+
+/// Whole numbers lie between the bounds without their fractions, both included.
+at::Tensor& uniform_(
+    at::Tensor& self, double from, double to, std::optional<at::Generator> generator) {
+  return is_whole(self)
+      ? self.random_(static_cast<int64_t>(from), static_cast<int64_t>(to) + 1, std::move(generator))
+      : self.uniform_(from, to, std::move(generator));
+}
+
+const Operators wider_dtypes([](Operators& define) {
+  define.in_place_of("take", &take);
+  define.in_place_of("_add_relu.Tensor", &add_relu);
+  define.in_place_of("_add_relu_.Tensor", &add_relu_);
+  define.in_place_of("_add_relu.out", &add_relu_out);
+  define.in_place_of("_add_relu.Scalar", &add_relu_scalar);
+  define.in_place_of("_add_relu_.Scalar", &add_relu_scalar_);
+  define.in_place_of("lerp.Tensor", &lerp_tensor);
+  define.in_place_of("lerp_.Tensor", &lerp_tensor_);
+  define.in_place_of("lerp.Scalar", &lerp_scalar);
+  define.in_place_of("lerp_.Scalar", &lerp_scalar_);
+  define.in_place_of("uniform_", &uniform_);
+});
+
+}  // namespace
+}  // namespace hpu::custom

@@ -1,0 +1,161 @@
+"""Types that a card computes and the CPU's kernels refuse."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch import core as htcore  # noqa: E402
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from in_modes import assert_replays, run  # noqa: E402
+
+FLOAT8 = pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+
+
+@FLOAT8
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: x.min(),
+        lambda x: x.max(1)[0],
+        lambda x: x.amax(1),
+        lambda x: x.clamp(-2, 2),
+        lambda x: x + x,
+        lambda x: torch.nn.functional.pad(x, (1, 2)),
+        lambda x: x[x.new_tensor([1], dtype=torch.long)],
+        lambda x: x.index_select(1, x.new_tensor([2, 0], dtype=torch.long)),
+        lambda x: x > 0,
+        lambda x: x == x.flip(0),
+    ],
+    ids=["min", "max", "amax", "clamp", "add", "pad", "index", "select", "greater", "equal"],
+)
+def test_float8_in_ordinary_operators(fp8, operation):
+    numbers = torch.tensor([[1.0, -2.0, 3.5], [0.0, 5.0, -6.0]])
+    found, expected = operation(numbers.to(fp8).to("hpu")), operation(numbers)
+    assert found.dtype == (expected.dtype if expected.dtype == torch.bool else fp8)
+    assert torch.equal(found.cpu().float(), expected.float())
+
+
+def test_take_by_int32():
+    numbers, index = torch.randn(3, 4), torch.tensor([[0, -1], [5, 7]], dtype=torch.int32)
+    found = torch.take(numbers.to("hpu"), index.to("hpu"))
+    assert torch.equal(found.cpu(), torch.take(numbers, index.long()))
+    with pytest.raises(RuntimeError, match="Expected a long tensor for index, but got Short"):
+        run(torch.take, numbers.to("hpu"), index.short().to("hpu"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_add_relu_in_every_type(dtype):
+    left, right = torch.randn(2, 3).to(dtype), torch.randn(3).to(dtype)
+    expected = torch.relu(torch.add(left, right, alpha=2))
+    ours, theirs = left.to("hpu"), right.to("hpu")
+    out = torch.empty(0, dtype=dtype, device="hpu")
+    assert torch.equal(torch._add_relu(ours, theirs, alpha=2).cpu(), expected)
+    assert torch.equal(torch._add_relu(ours, theirs, alpha=2, out=out).cpu(), expected)
+    assert torch.equal(torch._add_relu_(ours, theirs, alpha=2).cpu(), expected)
+    assert torch.equal(ours.cpu(), expected)
+    assert torch.equal(torch._add_relu(ours, 1.5).cpu(), torch.relu(expected + 1.5))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8], ids=str)
+def test_lerp_of_whole_numbers_is_whole(dtype):
+    start, end = torch.tensor([1, 2, 3], dtype=dtype), torch.tensor([5, 9, 4], dtype=dtype)
+    weight = torch.tensor([0, 1, 2], dtype=dtype)
+    device = [each.to("hpu") for each in (start, end, weight)]
+    assert torch.lerp(*device).cpu().tolist() == [1, 9, 5]
+    assert torch.lerp(device[0], device[1], 2).cpu().tolist() == [9, 16, 5]
+    assert device[0].lerp_(device[1], device[2]).cpu().tolist() == [1, 9, 5]
+    assert device[0].dtype == dtype
+    with pytest.raises(NotImplementedError):
+        run(torch.lerp, device[0], device[1], 0.5)
+
+
+def test_uniform_whole_numbers_lie_between_the_bounds_both_included():
+    for dtype, low, high in ((torch.int32, -3.7, 2.9), (torch.int8, 0, 4), (torch.bool, 0, 1)):
+        drawn = torch.empty(500, dtype=dtype, device="hpu").uniform_(low, high)
+        assert sorted({int(each) for each in drawn.cpu()}) == list(range(int(low), int(high) + 1))
+    numbers = torch.empty(500, device="hpu").uniform_(2, 3).cpu()
+    assert ((numbers >= 2) & (numbers < 3)).all()
+    assert not torch.equal(numbers, numbers.round())
+
+
+def test_masked_scale_divides_by_what_is_left_of_its_scale():
+    mask = torch.tensor([1, 0, 1], dtype=torch.uint8, device="hpu")
+    for dtype in (torch.float32, torch.int32):
+        numbers = torch.tensor([3, 4, 6], dtype=dtype, device="hpu")
+        found = torch._masked_scale(numbers, mask, 4.0)
+        assert (found.dtype, found.tolist()) == (dtype, [4, 0, 8])
+
+
+def test_an_output_is_resized():
+    out = torch.arange(4.0, device="hpu")
+    assert torch._resize_output_(out, [2, 3], torch.device("hpu", 0)) is out
+    assert (out.shape, out.flatten()[:4].tolist()) == ((2, 3), [0.0, 1.0, 2.0, 3.0])
+    with pytest.raises(RuntimeError, match="The output is on hpu:0, but has to be on cpu"):
+        torch._resize_output_(out, [2], torch.device("cpu"))
+
+
+def test_a_bool_keeps_its_raw_byte_on_its_way():
+    raw = torch.tensor([[0, 1, 2], [255, 0, 7]], dtype=torch.uint8)
+    given = raw.view(torch.bool)
+    there = given.to("hpu")
+    assert torch.equal(there.view(torch.uint8).cpu(), raw)
+    column = torch.zeros(2, 3, dtype=torch.bool, device="hpu")
+    column[:, 1:].copy_(given[:, 1:])
+    htcore.mark_step()
+    assert torch.equal(column.view(torch.uint8).cpu()[:, 1:], raw[:, 1:])
+    assert torch.equal(there.cpu().view(torch.uint8), raw)
+
+
+@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
+def test_a_compiled_function_sees_the_raw_byte_of_a_bool():
+    compiled = torch.compile(lambda x: x.view(torch.uint8) + 1, backend="hpu_backend")
+    raw = torch.tensor([0, 1, 2, 7], dtype=torch.uint8)
+    assert compiled(raw.view(torch.bool).to("hpu")).tolist() == [1, 2, 3, 8]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x, g: x.uniform_(-1, 1, generator=g),
+        lambda x, g: x.normal_(generator=g),
+        lambda x, g: x.bernoulli_(0.5, generator=g),
+        lambda x, g: x.random_(generator=g),
+        lambda x, g: torch.randn(x.shape, generator=g, device="hpu"),
+    ],
+    ids=["uniform", "normal", "bernoulli", "random", "randn"],
+)
+def test_a_generator_of_the_cpu_draws_for_the_device(draw):
+    def twice(seed):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.zeros(64, device="hpu")
+        drawn = draw(x, generator).cpu(), draw(x, generator).cpu()
+        return drawn, generator.get_state()
+
+    device_state = torch.hpu.get_rng_state()
+    (first, second), state = twice(1)
+    (again, again_second), same_state = twice(1)
+    other, _ = twice(2)
+    assert torch.equal(first, again)
+    assert torch.equal(second, again_second)
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, other[0])
+    assert torch.equal(state, same_state)
+    assert torch.equal(torch.hpu.get_rng_state(), device_state)
+    drawn_by_hand = torch.Generator().manual_seed(1)  # one number for each call
+    torch.empty(2, dtype=torch.int32).random_(generator=drawn_by_hand)
+    assert torch.equal(drawn_by_hand.get_state(), state)
+
+
+@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
+def test_a_replay_computes_the_wider_types():
+    def compute(numbers, index, whole):
+        return torch.take(numbers, index), torch.lerp(whole, whole * 2, 3), numbers.view(-1)
+
+    def sample(n):
+        index = torch.tensor([n, 1], dtype=torch.int32)
+        return torch.randn(4).to("hpu"), index.to("hpu"), torch.arange(n, n + 2).int().to("hpu")
+
+    assert_replays(compute, sample(0), sample(3))
