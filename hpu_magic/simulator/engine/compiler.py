@@ -40,7 +40,7 @@ def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
     units = place / "units"
     units.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place, prefix="build-") as scratch:
-        log = place / f"{cache.entry().parent.name}.log"  # others may be building from other sources
+        log = place / f"{cache.entry().parent.name}.log"  # others may be building, too
         _compile(Path(scratch), units, log, alive)
         yield Path(scratch) / f"{sources.NAME}.so"
 
