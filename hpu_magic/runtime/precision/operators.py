@@ -20,6 +20,8 @@ from hpu_magic.runtime.start import first_import, restart
 
 LOWER_VARIABLE = "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST"
 FP32_VARIABLE = "PT_HPU_AUTOCAST_FP32_OPS_LIST"
+# Names of the same from earlier releases, which count where the others are not set.
+_OLDER = {LOWER_VARIABLE: "LOWER_LIST", FP32_VARIABLE: "FP32_LIST"}
 
 _DATA = Path(__file__).with_name("autocast_operators.txt")
 
@@ -69,10 +71,10 @@ class OperatorLists:
 def in_force() -> OperatorLists:
     """Return the lists that this process's library has read, or will read when it loads."""
     environment = first_import.environment_at_import() if device.bridge_loaded() else os.environ
-    return OperatorLists(
-        _from_file(environment.get(LOWER_VARIABLE), LOWER),
-        _from_file(environment.get(FP32_VARIABLE), FP32),
+    lower, fp32 = (
+        environment.get(name) or environment.get(older) for name, older in _OLDER.items()
     )
+    return OperatorLists(_from_file(lower, LOWER), _from_file(fp32, FP32))
 
 
 def _from_file(path: str | None, default: frozenset[str]) -> frozenset[str]:
@@ -168,8 +170,8 @@ def ensure(lists: OperatorLists) -> None:
     if lists == in_force():
         return
     environment = {
-        LOWER_VARIABLE: _file(lists.lower, LOWER),
-        FP32_VARIABLE: _file(lists.fp32, FP32),
+        LOWER_VARIABLE: _file(LOWER_VARIABLE, lists.lower, LOWER),
+        FP32_VARIABLE: _file(FP32_VARIABLE, lists.fp32, FP32),
     }
     if not device.bridge_loaded():
         for name, value in environment.items():
@@ -191,9 +193,9 @@ def ensure(lists: OperatorLists) -> None:
     )
 
 
-def _file(names: frozenset[str], default: frozenset[str]) -> str | None:
-    """Write the names where the library will read them; None for the default list."""
-    if names == default:
+def _file(variable: str, names: frozenset[str], default: frozenset[str]) -> str | None:
+    """Write the names where the library will read them; None where it needs no file for them."""
+    if names == default and not os.environ.get(_OLDER[variable]):
         return None
     from jupyter_core.paths import jupyter_data_dir
 

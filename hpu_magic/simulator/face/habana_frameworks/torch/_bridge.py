@@ -14,7 +14,7 @@ from hpu_magic.simulator.activation import GpuPresent, TooLate
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
-from . import _banner, _flags, _float16, _lazy_access, _limits
+from . import _banner, _flags, _float16, _lazy_access, _limits, _operator_lists
 from ._mode import is_lazy
 
 _FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
@@ -28,6 +28,8 @@ _CPU_NAMES = [
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
 ]
+# Names of the lists from before autocast, and PyTorch's for the same.
+_AUTOCAST_NAMES = {"cross_entropy": "cross_entropy_loss"}
 _loaded = False
 # Taken once and never released: threads that need their first tensor at once all get here.
 _shown = threading.Lock()
@@ -42,6 +44,8 @@ def load() -> None:
         PyTorch uses a GPU of this machine.
     TooLate
         PyTorch settled earlier that this process has no such device.
+    OperatorListError
+        A list for autocast holds something else than names of operators.
     """
     global _loaded
     if _loaded:
@@ -53,8 +57,8 @@ def load() -> None:
         raise TooLate
     native.set_driver(_acquire)
     native.set_autocast_operators(
-        _operators("lower_precision", "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST"),
-        _operators("fp32", "PT_HPU_AUTOCAST_FP32_OPS_LIST"),
+        _operators("lower_precision", "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", "LOWER_LIST"),
+        _operators("fp32", "PT_HPU_AUTOCAST_FP32_OPS_LIST", "FP32_LIST"),
         _operators("promote"),
     )
     native.set_operators(_device_operators(), os.environ.get("PT_HPU_PLACE_ON_CPU", ""))
@@ -88,12 +92,15 @@ def _acquire() -> tuple[object, int, int, float]:
     return card.page, COUNTERS_OFFSET, pool, _FLOAT8_E4M3FN_LIMIT[card.generation]
 
 
-def _operators(kind: str, variable: str | None = None) -> list[str]:
-    """Operator names, one a line, of the file that `variable` names; else the vendor's own."""
-    own = Path(__file__).parent / "autocast_operators" / f"{kind}.txt"
-    chosen = os.environ.get(variable) if variable else None
-    try:
-        return Path(chosen or own).read_text().split()
-    except OSError as unreadable:
-        warnings.warn(f"{variable}: {unreadable}; the default list stays in force.", stacklevel=2)
-        return own.read_text().split()
+def _operators(kind: str, *variables: str) -> list[str]:
+    """Operator names of the file that the first of the variables names; else the vendor's own."""
+    for variable in variables:
+        if path := os.environ.get(variable):
+            try:
+                return [_AUTOCAST_NAMES.get(name, name) for name in _operator_lists.read(path)]
+            except OSError as unreadable:
+                warnings.warn(
+                    f"{variable}: {unreadable}; the default list stays in force.", stacklevel=2
+                )
+                break
+    return _operator_lists.defaults(kind)

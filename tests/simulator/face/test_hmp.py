@@ -1,0 +1,237 @@
+"""Habana mixed precision: which type an operator computes in, and the files that say so."""
+
+import importlib
+import json
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def torch(_session_shell):
+    return importlib.import_module("torch")
+
+
+@pytest.fixture(scope="module")
+def rules(torch):
+    return importlib.import_module("habana_frameworks.torch.hpex.hmp._rules")
+
+
+@pytest.fixture(scope="module")
+def requested(torch):
+    return importlib.import_module("habana_frameworks.torch.hpex.hmp._convert")._requested
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "in_place", "dtype"),
+    [
+        ("mm", "ff", False, "b"),
+        ("softmax", "b", False, "f"),
+        ("relu", "b", False, "b"),
+        ("relu", "f", False, "f"),
+        ("dist", "bf", False, "b"),
+        ("dist", "fb", False, "f"),
+        ("add", "bf", False, "f"),
+        ("add", "bb", False, "b"),
+        ("radd", "bf", False, "f"),
+        ("cat", "bbf", False, "f"),
+        ("truediv", "bf", False, "f"),
+        ("linear", "fff", False, "b"),
+        ("matmul", "ff", False, "b"),
+        ("iadd", "bf", True, "b"),
+        ("mm", "ff", True, "f"),
+        ("softmax", "b", True, "b"),
+    ],
+)
+def test_an_operator_computes_in_the_type_of_its_rule(torch, rules, name, inputs, in_place, dtype):
+    types = {"f": torch.float32, "b": torch.bfloat16}
+    chosen, why = rules.Rules().dtype(name, [types[each] for each in inputs], in_place)
+    assert chosen == types[dtype]
+    assert why
+
+
+def test_a_list_wins_over_widening_and_over_what_a_product_is_computed_by(torch, rules):
+    lists = rules.Rules(frozenset({"add", "addmm"}), frozenset({"linear"}))
+    both = [torch.bfloat16, torch.float32]
+    assert lists.dtype("add", both, False) == (torch.bfloat16, "bf16 list")
+    assert lists.dtype("linear", both, False) == (torch.float32, "fp32 list")
+
+
+def test_level_o2_computes_products_in_bf16_and_all_else_in_fp32(torch, requested):
+    o2 = requested("O2", "no such file", "")
+    for name in ("mm", "linear", "matmul", "baddbmm", "conv2d", "conv_transpose3d"):
+        assert o2.dtype(name, [torch.float32], False)[0] == torch.bfloat16
+    for name in ("relu", "add", "layer_norm", "softmax"):
+        assert o2.dtype(name, [torch.bfloat16], False)[0] == torch.float32
+    assert o2.dtype("add", [torch.bfloat16], True)[0] == torch.bfloat16
+    assert requested("02", "", "") == o2
+
+
+def test_files_replace_the_lists_of_o1(requested, rules, tmp_path):
+    bf16, fp32 = tmp_path / "bf16.txt", tmp_path / "fp32.txt"
+    bf16.write_text("linear\n\n  softmax \nt\n")
+    fp32.write_text("nll_loss\n")
+    assert requested("O1", str(bf16), str(fp32)) == rules.Rules(
+        frozenset({"linear", "softmax", "t"}), frozenset({"nll_loss"})
+    )
+    alone = requested("O1", str(bf16), "")
+    assert alone.fp32 == rules.FP32 - {"softmax"}
+    assert requested("O1", "", str(fp32)).bf16 == rules.BF16
+
+
+@pytest.mark.parametrize(
+    ("bf16", "fp32", "said"),
+    [
+        ("mm\nmm bmm\n", "", "{bf16}, line 2: 'mm bmm' is not the name of one operator; write one"),
+        ("mm,bmm", "", "{bf16}, line 1: 'mm,bmm' is not the name of one operator; write one"),
+        ("# products\n", "", "{bf16}, line 1: '# products' is not the name of one operator"),
+        (
+            "mm\n\nsofmax",
+            "",
+            "{bf16}, line 3: there is no operator 'sofmax'; did you mean 'softmax",
+        ),
+        (
+            "",
+            "zzzzzz",
+            "{fp32}, line 1: there is no operator 'zzzzzz'; use names such as linear",
+        ),
+        ("mm\n\xff", "", "{bf16}, line 2: this is not text; write the names in plain text"),
+        ("mm\nbmm\n", "mm\n", "mm cannot be in both lists, {bf16} and {fp32}; leave it in one"),
+    ],
+)
+def test_a_malformed_list_is_refused_by_file_line_and_mend(requested, tmp_path, bf16, fp32, said):
+    files = {"bf16": tmp_path / "bf16.txt", "fp32": tmp_path / "fp32.txt"}
+    files["bf16"].write_text(bf16, encoding="latin-1")
+    files["fp32"].write_text(fp32)
+    with pytest.raises(ValueError, match="; ") as refused:
+        requested("O1", str(files["bf16"]), str(files["fp32"]))
+    assert str(refused.value).startswith(said.format(**files))
+
+
+def test_a_list_that_is_not_there_and_a_wrong_level_are_refused(requested, tmp_path):
+    with pytest.raises(ValueError, match=r"bf16_file_path='.*missing' cannot be read \(No such"):
+        requested("O1", str(tmp_path / "missing"), "")
+    with pytest.raises(ValueError, match="There is no opt_level 'O3'; use 'O1'"):
+        requested("O3", "", "")
+
+
+CONVERTED = """
+import json, logging, threading
+import torch
+from torch import nn
+from torch.nn import functional as F
+from habana_frameworks.torch.hpex import hmp
+
+found = {}
+
+def types(**calls):
+    for name, call in calls.items():
+        found[name] = str(call().dtype).removeprefix("torch.")
+
+hmp.convert()
+torch.manual_seed(0)
+a = torch.rand(4, 4, device="hpu")
+b = a.bfloat16()
+written = torch.empty(4, 4, device="hpu")
+types(
+    operator=lambda: a @ a,
+    function=lambda: torch.mm(a, a),
+    method=lambda: a.mm(a),
+    layer=lambda: nn.Linear(4, 4).to("hpu")(a),
+    softmax=lambda: b.softmax(0),
+    reflected=lambda: 2 - b,
+    widened=lambda: b + a,
+    stacked=lambda: torch.stack([b, a]),
+    first=lambda: torch.dist(b, a),
+    view=lambda: b.t(),
+    made=lambda: torch.zeros_like(b),
+    host=lambda: a.cpu() @ a.cpu(),
+    double=lambda: (a.double() @ a.double()),
+    out=lambda: torch.add(b, a, out=written),
+)
+found["written"] = bool((written > 0).all())
+c = b.clone()
+c += a
+types(added=lambda: c)
+with hmp.disable_casts(), hmp.disable_casts():
+    types(disabled=lambda: a @ a)
+    thread = threading.Thread(target=lambda: types(thread=lambda: a @ a))
+    thread.start()
+    thread.join()
+types(enabled=lambda: a @ a)
+
+plain = nn.Sequential(
+    nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(8, 3)
+).to("hpu")
+loss = F.cross_entropy(plain(a[None, None]), torch.tensor([1], device="hpu"))
+loss.backward()
+types(loss=lambda: loss, gradient=lambda: plain[0].weight.grad)
+found["statistics"] = bool((plain[1].running_mean != 0).all())
+
+hmp.convert("O2")
+d = b.clone()
+F.relu(d.neg_(), inplace=True)
+found["in place"] = d.abs().sum().item()
+half = nn.BatchNorm1d(4).to("hpu").bfloat16()
+half(b + 1)
+found["half statistics"] = bool((half.running_mean != 0).all())
+types(o2=lambda: torch.relu(b), o2_function=lambda: F.silu(b), o2_product=lambda: F.linear(a, a))
+print(json.dumps(found))
+"""
+TYPES = {
+    "operator": "bfloat16",
+    "function": "bfloat16",
+    "method": "bfloat16",
+    "layer": "bfloat16",
+    "softmax": "float32",
+    "reflected": "bfloat16",
+    "widened": "float32",
+    "stacked": "float32",
+    "first": "bfloat16",
+    "view": "bfloat16",
+    "made": "bfloat16",
+    "host": "float32",
+    "double": "float64",
+    "out": "float32",
+    "written": True,
+    "added": "bfloat16",
+    "disabled": "float32",
+    "thread": "bfloat16",
+    "enabled": "bfloat16",
+    "loss": "float32",
+    "gradient": "float32",
+    "statistics": True,
+    "in place": 0.0,
+    "half statistics": True,
+    "o2": "float32",
+    "o2_function": "float32",
+    "o2_product": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("mode", ["0", "1"])
+def test_functions_methods_and_operators_cast_by_the_lists(forked_script, mode):
+    out = forked_script(CONVERTED, simulated=True, PT_HPU_LAZY_MODE=mode)
+    assert json.loads(out.splitlines()[-1]) == TYPES
+
+
+VERBOSE = """
+import logging, sys
+import torch
+from habana_frameworks.torch.hpex import hmp
+logging.getLogger("habana_frameworks.torch.hpex.hmp").addHandler(logging.StreamHandler(sys.stdout))
+a = torch.ones(2, 2, device="hpu")
+hmp.convert(isVerbose=True)
+a.mm(a).bfloat16() + a
+hmp.convert({lists})
+print(torch.nn.functional.silu(a).dtype)
+"""
+
+
+def test_a_verbose_log_names_the_type_and_the_rule_of_each_call(forked_script, tmp_path):
+    (tmp_path / "list").write_text("silu\n")
+    lists = f"bf16_file_path={str(tmp_path / 'list')!r}"
+    assert forked_script(VERBOSE.format(lists=lists), simulated=True).splitlines() == [
+        "mm computes in torch.bfloat16 (bf16 list)",
+        "add computes in torch.float32 (several tensors: the widest type)",
+        "torch.bfloat16",
+    ]

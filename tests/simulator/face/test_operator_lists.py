@@ -1,0 +1,108 @@
+"""Files with the operators of autocast, by the variables that name them."""
+
+import json
+
+import pytest
+
+COMPUTED = """
+import json, warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import habana_frameworks.torch
+import torch
+from torch.nn import functional as F
+a = torch.rand(4, 4, device="hpu")
+target = torch.tensor([1, 2, 0, 3], device="hpu")
+with torch.autocast("hpu", dtype=torch.bfloat16):
+    found = [(a @ a).dtype, a.exp().dtype, F.linear(a, a).dtype, F.cross_entropy(a, target).dtype]
+print(json.dumps([[str(each)[6:] for each in found], [str(each.message) for each in caught]]))
+"""
+DEFAULT = ["bfloat16", "float32", "bfloat16", "float32"]
+EXP = ["float32", "bfloat16", "float32", "float32"]
+LINEAR = ["float32", "float32", "bfloat16", "float32"]
+BOTH = ["float32", "bfloat16", "bfloat16", "float32"]
+LOSS = ["float32", "float32", "float32", "bfloat16"]
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ({}, DEFAULT),
+        ({"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "linear\n"}, LINEAR),
+        ({"LOWER_LIST": "exp\n"}, EXP),
+        ({"LOWER_LIST": "cross_entropy\n"}, LOSS),
+        (
+            {"LOWER_LIST": "exp", "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "\n linear \n"},
+            LINEAR,
+        ),
+        (
+            {"LOWER_LIST": "exp\nlinear", "FP32_LIST": "matmul"},
+            ["float32", "bfloat16", *LINEAR[2:]],
+        ),
+        ({"FP32_LIST": "softmax"}, DEFAULT),
+    ],
+)
+@pytest.mark.parametrize("mode", ["0", "1"])
+def test_the_lists_are_those_that_the_variables_name(
+    forked_script, tmp_path, lists, expected, mode
+):
+    environment = {"PT_HPU_LAZY_MODE": mode}
+    for name, text in lists.items():
+        (tmp_path / name).write_text(text)
+        environment[name] = str(tmp_path / name)
+    out = forked_script(COMPUTED, simulated=True, **environment)
+    assert json.loads(out.splitlines()[-1]) == [expected, []]
+
+
+REFUSED = """
+import importlib
+from hpu_magic.simulator.finder import install_finder
+install_finder()
+try:
+    importlib.import_module("habana_frameworks.torch")
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("variable", ["PT_HPU_AUTOCAST_FP32_OPS_LIST", "FP32_LIST", "LOWER_LIST"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("exp\nlineer\n", "{}, line 2: there is no operator 'lineer'; did you mean 'linear'"),
+        ("exp, log", "{}, line 1: 'exp, log' is not the name of one operator; write one name a"),
+    ],
+)
+def test_a_malformed_list_is_refused_as_the_bridge_loads(
+    forked_script, tmp_path, variable, text, said
+):
+    (tmp_path / "list").write_text(text)
+    out = forked_script(REFUSED, **{variable: str(tmp_path / "list")})
+    assert out.startswith(said.format(tmp_path / "list"))
+
+
+def test_a_list_that_cannot_be_read_leaves_the_default(forked_script, tmp_path):
+    code = COMPUTED.replace(
+        "import json, warnings", REFUSED.partition("try:")[0] + "import json, warnings"
+    )
+    out = forked_script(code, LOWER_LIST=str(tmp_path / "missing"))
+    types, (warning,) = json.loads(out.splitlines()[-1])
+    assert types == DEFAULT
+    assert warning.startswith("LOWER_LIST: [Errno 2] No such file or directory")
+    assert warning.endswith("the default list stays in force.")
+
+
+IN_FORCE = """
+import os
+from hpu_magic.runtime.precision import operators
+print(sorted(operators.in_force().lower), operators.in_force().fp32 == operators.FP32)
+operators.ensure(operators.OperatorLists())
+print(operators.in_force() == operators.OperatorLists())
+print(operators.LOWER_VARIABLE in os.environ, operators.FP32_VARIABLE in os.environ)
+"""
+
+
+def test_the_notebook_side_knows_the_older_names(script, tmp_path):
+    (tmp_path / "list").write_text("exp\nlinear\n")
+    out = script(IN_FORCE, LOWER_LIST=str(tmp_path / "list"))
+    assert out.splitlines() == ["['exp', 'linear'] True", "True", "True False"]
