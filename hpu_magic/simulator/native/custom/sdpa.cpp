@@ -263,8 +263,8 @@ const Operators sdpa([](Operators& define) {
       &sdpa_bwd);
   define(
       "sdpa_recomp_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor? attention_mask, "
-      "Tensor m, Tensor linv, Tensor ? seed, bool is_causal, float p, float scale, str softmax_mode, "
-      "Tensor fwd_out) -> (Tensor, Tensor, Tensor)",
+      "Tensor m, Tensor linv, Tensor ? seed, bool is_causal, float p, float scale, "
+      "str softmax_mode, Tensor fwd_out) -> (Tensor, Tensor, Tensor)",
       &sdpa_recomp_bwd);
   for (const char* spelling : {"_dropout", "_non_dropout"}) {
     define.in_eager_mode("sdpa_fwd" + (spelling + kept), &sdpa_fwd);

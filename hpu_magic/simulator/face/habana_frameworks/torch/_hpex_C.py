@@ -48,3 +48,74 @@ def fused_norm(
     """
     norm: torch.Tensor = torch.ops.hpu.fused_norm_lazy(gradients, max_norm, norm_type)
     return norm
+
+
+@_of_lazy_mode("optimizer_sgd_hpu_wrap")
+def optimizer_sgd(
+    gradients: list[torch.Tensor],
+    weights: list[torch.Tensor],
+    learning_rate: torch.Tensor,
+    wd: float,
+    mom: float,
+    damp: float,
+    nesterov: bool,
+) -> None:
+    """Step down the gradients; momentum, dampening and Nesterov's form have no effect."""
+    torch.ops.hpu.habanaOptimizerSgd(gradients, weights, learning_rate, wd, mom, damp, nesterov)
+
+
+@_of_lazy_mode("optimizer_sgd_momentum_hpu_wrap")
+def optimizer_sgd_momentum(
+    gradients: list[torch.Tensor],
+    weights: list[torch.Tensor],
+    momentum: list[torch.Tensor],
+    epoch_num: torch.Tensor,
+    learning_rate: torch.Tensor,
+    mom: torch.Tensor,
+    wd: float,
+    damp: float,
+    nesterov: bool,
+) -> None:
+    """Step down a moving sum of the gradients."""
+    torch.ops.hpu.habanaOptimizerSgdMomentum(
+        gradients, weights, momentum, epoch_num, learning_rate, mom, wd, damp, nesterov
+    )
+
+
+@_of_lazy_mode("optimizer_ema_hpu_wrap")
+def fused_ema(
+    model_inputs: list[torch.Tensor], updated_ema: list[torch.Tensor], decay: torch.Tensor
+) -> None:
+    """Move averages towards the model's values."""
+    torch.ops.hpu.habanaOptimizerFusedEMA(model_inputs, updated_ema, decay)
+
+
+@_of_lazy_mode("optimizer_lars_hpu_wrap")
+def fused_lars(
+    params: list[torch.Tensor],
+    grads: list[torch.Tensor],
+    skip_masks: list[int],
+    eeta: float,
+    weight_decay: float,
+    eps: float,
+    lr: torch.Tensor,
+) -> None:
+    """Multiply gradients by the learning rate, and where masked in by a ratio of norms."""
+    torch.ops.hpu.habanaOptimizerLars(params, grads, lr, skip_masks, eeta, weight_decay, eps)
+
+
+@_of_lazy_mode("optimizer_adagrad_hpu_wrap")
+def fused_adagrad(
+    gradients: list[torch.Tensor],
+    weights: list[torch.Tensor],
+    variances: list[torch.Tensor],
+    epoch_num: torch.Tensor,
+    learning_rate: torch.Tensor,
+    wd: float,
+    lrd: float,
+    eps: float,
+) -> None:
+    """Step down the gradients, each divided by the root of the sum of its squares so far."""
+    torch.ops.hpu.habanaOptimizerFusedAdagrad(
+        gradients, weights, variances, epoch_num, learning_rate, wd, lrd, eps
+    )

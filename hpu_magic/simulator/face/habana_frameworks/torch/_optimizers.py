@@ -21,10 +21,9 @@ def overwrite_torch_optimizers() -> None:
     """
     for name in ("Adam", "AdamW"):
         optimizer = getattr(torch.optim, name)
-        if not hasattr(optimizer, "_marks_steps"):
-            marking = _marking(optimizer)
-            setattr(torch.optim, name, marking)
-            setattr(sys.modules[optimizer.__module__], name, marking)
+        marking = marking_steps(optimizer)
+        setattr(torch.optim, name, marking)
+        setattr(sys.modules[optimizer.__module__], name, marking)
 
 
 def overwrite_if_asked() -> None:
@@ -33,7 +32,11 @@ def overwrite_if_asked() -> None:
         overwrite_torch_optimizers()
 
 
-def _marking(optimizer: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+def marking_steps(optimizer: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+    """Derive an optimizer whose steps lazy mode executes at once; one that is derived stays."""
+    if hasattr(optimizer, "_marks_steps"):
+        return optimizer
+
     class Marking(optimizer):  # type: ignore[valid-type, misc]
         _marks_steps = True
 

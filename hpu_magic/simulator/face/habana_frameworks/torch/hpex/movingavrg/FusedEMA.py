@@ -1,0 +1,66 @@
+"""The exponential moving average of a model, in one operator."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Collection
+
+import torch
+
+from ... import _hpex_C
+from ...utils.internal import is_lazy
+
+_UPDATES_TO_FULL_DECAY = 2000
+
+
+def _bare(model: torch.nn.Module) -> torch.nn.Module:
+    """The model in PyTorch's wrappers of data parallelism."""
+    wrappers = torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel
+    return model.module if isinstance(model, wrappers) else model  # type: ignore[return-value]
+
+
+class FusedEMA:
+    """Keeps in `ema` a copy of a model whose values follow it slowly.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model.
+    decay : float
+        What the average keeps of itself in an update, after many: it grows with their number.
+    updates : int
+        How many updates there were.
+    """
+
+    def __init__(self, model: torch.nn.Module, decay: float = 0.9999, updates: int = 0) -> None:
+        if not 0.0 <= decay <= 1.0:
+            raise ValueError(f"Invalid decay value: {decay}")
+        self.ema = copy.deepcopy(_bare(model)).eval()
+        self.updates = updates
+        self.decay = decay
+        for parameter in self.ema.parameters():
+            parameter.requires_grad_(False)
+
+    def update(self, model: torch.nn.Module) -> None:
+        """Move the average towards the model; whole numbers, such as counts, stay."""
+        self.updates += 1
+        decay = self.decay * (1.0 - math.exp(-self.updates / _UPDATES_TO_FULL_DECAY))
+        with torch.no_grad():
+            of_model = list(_bare(model).state_dict().values())
+            of_ema = list(self.ema.state_dict().values())
+            decay_t = torch.tensor([decay]).to(of_ema[0].device)
+            move = _hpex_C.fused_ema if is_lazy() else torch.ops.hpu.optimizer_ema
+            move(of_model, of_ema, decay_t)
+
+    def update_attr(
+        self,
+        model: torch.nn.Module,
+        include: Collection[str] = (),
+        exclude: Collection[str] = ("process_group", "reducer"),
+    ) -> None:
+        """Copy the model's own public attributes: those of `include`, or all but `exclude`."""
+        for name, value in model.__dict__.items():
+            private = name.startswith("_") or name in exclude
+            if not (private or (include and name not in include)):
+                setattr(self.ema, name, value)

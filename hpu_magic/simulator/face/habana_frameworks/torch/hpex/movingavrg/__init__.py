@@ -1,0 +1,5 @@
+"""Moving averages of a model's values."""
+
+from .FusedEMA import FusedEMA
+
+__all__ = ["FusedEMA"]

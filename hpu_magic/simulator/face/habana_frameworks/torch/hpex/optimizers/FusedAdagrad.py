@@ -1,0 +1,79 @@
+"""Adagrad in one operator, for lazy mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ... import _hpex_C
+from ._steps import loss_of, marked, with_gradients
+
+
+class FusedAdagrad(torch.optim.Optimizer):
+    """``torch.optim.Adagrad``; the learning rate is that of the constructor for all steps.
+
+    Parameters
+    ----------
+    params : iterable of torch.Tensor or dict
+        Parameters or groups of them.
+    lr, lr_decay, weight_decay, initial_accumulator_value, eps
+        As those of ``torch.optim.Adagrad``.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+    ) -> None:
+        values = {
+            "learning rate": lr,
+            "lr_decay value": lr_decay,
+            "weight_decay value": weight_decay,
+            "initial_accumulator_value value": initial_accumulator_value,
+            "epsilon value": eps,
+        }
+        for name, value in values.items():
+            if value < 0.0:
+                raise ValueError(f"Invalid {name}: {value}")
+        defaults = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "weight_decay": weight_decay,
+            "eps": eps,
+            "initial_accumulator_value": initial_accumulator_value,
+        }
+        super().__init__(params, defaults)
+        for group in self.param_groups:
+            device = group["params"][0].device
+            group["lr_t"] = torch.tensor([group["lr"]], dtype=torch.float32).to(device)
+            group["step_t"] = torch.zeros(1, dtype=torch.int32).to(device)
+            for parameter in group["params"]:
+                self.state[parameter]["sum"] = torch.full_like(
+                    parameter, group["initial_accumulator_value"], requires_grad=False
+                )
+
+    @marked
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Make a step in each group."""
+        loss_of(closure)
+        for group in self.param_groups:
+            parameters = with_gradients(
+                group, "Adagrad does not support sparse gradients, please consider SparseAdagrad"
+            )
+            if not parameters:
+                continue
+            group["step_t"] += 1
+            _hpex_C.fused_adagrad(
+                [parameter.grad for parameter in parameters],  # type: ignore[misc]
+                list(parameters),
+                [self.state[parameter]["sum"] for parameter in parameters],
+                *(group["step_t"], group["lr_t"], group["weight_decay"], group["lr_decay"]),
+                group["eps"],
+            )

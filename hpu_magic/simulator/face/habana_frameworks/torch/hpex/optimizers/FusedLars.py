@@ -1,0 +1,102 @@
+"""Layer-wise adaptive rates in one operator, around another optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ... import _hpex_C
+from ...utils.internal import is_lazy
+from ._steps import loss_of, marked
+
+
+class FusedLars(torch.optim.Optimizer):
+    """Multiplies gradients by the learning rate and a ratio of norms, then has another step.
+
+    The learning rate is in the gradients then, as ``FusedResourceApplyMomentum`` wants them.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Whose parameters these are; its weight decay is applied here.
+    skip_mask : sequence of int
+        For each parameter of a group whether the ratio of norms is used: where not, the
+        gradient is multiplied by the learning rate alone.
+    eeta : float
+        Factor of the ratio.
+    eps : float
+        Added to the ratio's denominator.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        skip_mask: Any,
+        eeta: float = 0.001,
+        eps: float = 1e-8,
+    ) -> None:
+        self.optim = optimizer
+        self.skip_mask = skip_mask
+        self.eeta = eeta
+        self.eps = eps
+        self.defaults = optimizer.defaults
+        self.state = optimizer.state
+        self.param_groups = optimizer.param_groups
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.optim.__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.optim.__setstate__(state)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.optim!r})"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the optimizer that it wraps."""
+        return self.optim.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of the optimizer that it wraps."""
+        self.optim.load_state_dict(state_dict)
+        self.state, self.param_groups = self.optim.state, self.optim.param_groups
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients."""
+        self.optim.zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to the optimizer that it wraps."""
+        self.optim.add_param_group(param_group)
+
+    @marked
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Change the gradients, have the wrapped optimizer step, and return the closure's loss."""
+        loss = loss_of(closure)
+        decays = [group.get("weight_decay", 0) for group in self.param_groups]
+        for group, decay in zip(self.param_groups, decays, strict=True):
+            self._scale(group, decay)
+            group["weight_decay"] = 0
+        try:
+            self.optim.step()
+        finally:
+            for group, decay in zip(self.param_groups, decays, strict=True):
+                group["weight_decay"] = decay
+        return loss
+
+    def _scale(self, group: dict[str, Any], decay: float) -> None:
+        masked = [
+            (parameter, int(bool(mask)))
+            for parameter, mask in zip(group["params"], self.skip_mask, strict=False)
+            if parameter.grad is not None
+        ]
+        if not masked:
+            return
+        parameters = [parameter for parameter, _ in masked]
+        lr = torch.tensor([group["lr"]], dtype=torch.float32).to(parameters[0].device)
+        scale = _hpex_C.fused_lars if is_lazy() else torch.ops.hpu.optimizer_lars
+        grads = [parameter.grad for parameter in parameters]
+        scale(parameters, grads, [mask for _, mask in masked], self.eeta, decay, self.eps, lr)

@@ -1,0 +1,56 @@
+"""What the steps of all fused optimizers share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from ...core.step_closure import mark_step
+from ...utils.internal import is_lazy
+
+_Step = TypeVar("_Step", bound=Callable[..., Any])
+
+
+def marked(step: _Step) -> _Step:
+    """In lazy mode, execute what is recorded before a step, and then the step."""
+
+    @functools.wraps(step)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not is_lazy():
+            return step(*args, **kwargs)
+        mark_step()
+        result = step(*args, **kwargs)
+        mark_step()
+        return result
+
+    return wrapper  # type: ignore[return-value]
+
+
+def loss_of(closure: Callable[[], Any] | None) -> Any:
+    """Evaluate a closure with gradients, as ``torch.optim`` does."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
+def with_gradients(group: dict[str, Any], sparse: str) -> list[torch.nn.Parameter]:
+    """Parameters of a group that have a gradient; refuses sparse ones, by `sparse`."""
+    parameters = [each for each in group["params"] if each.grad is not None]
+    if any(each.grad.is_sparse for each in parameters):
+        raise RuntimeError(sparse)
+    return parameters
+
+
+def check_betas_and_epsilon(lr: float, betas: tuple[float, float], eps: float) -> None:
+    """Refuse what Adam's family does not take, in the vendor's words."""
+    if lr < 0.0:
+        raise ValueError(f"Invalid learning rate: {lr} - should be >= 0.0")
+    for beta in betas:
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter: {beta} - should be in [0.0, 1.0[")
+    if eps < 0.0:
+        raise ValueError(f"Invalid epsilon value: {eps} - should be >= 0.0")

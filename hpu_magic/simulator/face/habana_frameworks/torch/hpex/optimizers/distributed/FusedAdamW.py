@@ -1,0 +1,79 @@
+"""AdamW in one operator, for gradients that are handed over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import _adamw_step
+from .._steps import check_betas_and_epsilon, marked
+
+
+class FusedAdamW:
+    """AdamW over a list of parameters whose gradients `step` is given.
+
+    Parameters
+    ----------
+    params : list of torch.Tensor
+        The parameters.
+    lr, betas, eps, weight_decay, moments_dtype
+        As those of ``hpex.optimizers.FusedAdamW``; the bias is always corrected.
+    _allow_empty_param_list : bool
+        Take a list without parameters.
+    """
+
+    def __init__(
+        self,
+        params: list[torch.Tensor],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        _allow_empty_param_list: bool = False,
+        moments_dtype: _adamw_step.MomentsDtype = None,
+    ) -> None:
+        check_betas_and_epsilon(lr, betas, eps)
+        if not params and not _allow_empty_param_list:
+            raise ValueError("optimizer got an empty parameter list")
+        self.defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        self.moments_dtype = moments_dtype
+        self.state: dict[torch.Tensor, dict[str, Any]] = {}
+        self.param_group = {"params": list(params)}
+
+    def step_param(self, param: torch.Tensor, grad: torch.Tensor | None) -> None:
+        """Refuse: parameters are stepped together."""
+        raise RuntimeError("This AdamW optimizer does not support step_param() as of now")
+
+    @marked
+    @torch.no_grad()
+    def step(self, gradients: list[torch.Tensor | None]) -> None:
+        """Make a step with a gradient, or none, for each parameter."""
+        parameters = self.param_group["params"]
+        if len(parameters) != len(gradients):
+            raise ValueError(
+                "the gradients passed in does not equal to the size of the parameters!"
+                f"Params length: {len(parameters)}. Gradients length: {len(gradients)}"
+            )
+        given = [
+            (parameter, gradient)
+            for parameter, gradient in zip(parameters, gradients, strict=True)
+            if gradient is not None
+        ]
+        if not given:
+            return
+        states = []
+        for parameter, _ in given:
+            state = self.state.setdefault(parameter, {})
+            if not state:
+                _adamw_step.fill_state(state, parameter, self.moments_dtype)
+            state["step"] += 1
+            states.append(state)
+        lr, betas = self.defaults["lr"], self.defaults["betas"]
+        _adamw_step.update(
+            [parameter for parameter, _ in given],
+            [gradient for _, gradient in given],
+            states,
+            _adamw_step.corrected(lr, betas, states[0]["step"], True),  # type: ignore[arg-type]
+            **self.defaults,  # type: ignore[arg-type]
+        )

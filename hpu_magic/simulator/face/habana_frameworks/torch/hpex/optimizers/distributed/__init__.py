@@ -1,0 +1,5 @@
+"""Optimizers that are given their gradients, as PyTorch's distributed ones are."""
+
+from .FusedAdamW import FusedAdamW
+
+__all__ = ["FusedAdamW"]
