@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from .. import hpu
+from .._mode import is_lazy
 from . import _random, quantization, step_closure
 from .quantization import (
     hpu_inference_initialize,
@@ -30,6 +31,7 @@ __all__ = [
     "hpu_set_env",
     "hpu_set_inference_env",
     "hpu_teardown_inference_env",
+    "is_lazy",
     "iter_mark_step",
     "mark_step",
     "quantization",

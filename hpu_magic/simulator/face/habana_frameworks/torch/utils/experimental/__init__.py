@@ -1,5 +1,6 @@
 """Queries about the hardware, and help against input shapes that change."""
 
+from ... import hpu
 from ._constant_shapes import const_shape_dataloader
 from ._hardware import (
     _compute_stream,
@@ -16,5 +17,6 @@ __all__ = [
     "const_shape_dataloader",
     "data_dynamicity",
     "detect_recompilation_auto_model",
+    "hpu",
     "synDeviceType",
 ]
