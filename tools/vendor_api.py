@@ -53,9 +53,11 @@ def _rows(group: list[Name]) -> str:
 
 def _operators(all_operators: list[Operator]) -> str:
     complete = [each for each in all_operators if each.state is not State.ABSENT]
-    lines = ["Complete, by their declarations:", "", "```"]
-    lines += [each.schema for each in complete]
-    lines += ["```", ""]
+    lines = []
+    for note in sorted({each.note for each in complete}):
+        lines += [f"Complete. {note}".strip(), "", "```"]
+        lines += [each.schema for each in complete if each.note == note]
+        lines += ["```", ""]
     absent = [each for each in all_operators if each.state is State.ABSENT]
     for reason in dict.fromkeys(each.note for each in absent):
         found = dict.fromkeys(f"`{each.name}`" for each in absent if each.note == reason)

@@ -19,6 +19,8 @@ _REASONS = {
     "graphs": "It steers the vendor's graph compiler; the value is kept, and no result changes.",
     "named": "The sources give its name and nothing else.",
     "proprietary": "It lies in a package of its own, which is not open.",
+    "eager": "In eager mode, and in what is compiled, as on the card.",
+    "lazy": "In lazy mode, as on the card.",
     "kernel": "Users call it, and the simulator has no kernel for it.",
     "hpex": "Users call it, and the simulator does not have it.",
     "closed": "What it computes lies in a closed kernel.",
@@ -99,12 +101,17 @@ class Operator:
         As the vendor declares it, with its namespace.
     state : State
     note : str
-        Why it is absent.
+        Why it is absent, or the one mode that has it.
     """
 
     schema: str
     state: State
     note: str
+
+    def is_defined(self, lazy: bool) -> bool:
+        """Tell whether the engine defines it in this mode; a process has one."""
+        elsewhere = _REASONS["eager" if lazy else "lazy"]
+        return self.state is State.COMPLETE and self.note != elsewhere
 
     @property
     def name(self) -> str:
