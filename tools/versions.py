@@ -24,7 +24,7 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[1]
 TABLE = PROJECT / "docs" / "versions.md"
 SUITES = (
-    *(f"tests/simulator/{suite}" for suite in ("device", "graphs", "compile")),
+    *(f"tests/simulator/{suite}" for suite in ("device", "custom", "graphs", "compile")),
     "tests/lightning",
     "tests/panels/test_fit.py",
     "tests/test_quickstart.py",
