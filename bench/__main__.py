@@ -28,7 +28,7 @@ FAMILIES = (
     "frontend",
     "building",
 )
-ROW = "{:<53} {:>10} {:<6} {:>9}  {}"
+ROW = "{:<57} {:>10} {:<6} {:>9}  {}"
 
 
 def row(figure: Figure) -> str:

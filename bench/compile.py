@@ -56,7 +56,7 @@ def inference(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: s
 def figures() -> Iterator[Figure]:
     for what, step, baseline, compared, target in (
         ("training step", training_step, None, "hpu_backend / eager", TARGET),
-        ("inference", inference, "eager", "hpu_backend / TorchDynamo alone", TARGET),
+        ("inference", inference, "eager", "hpu_backend / Dynamo alone", TARGET),
         ("inference", inference, None, "hpu_backend / eager", None),
     ):
 
