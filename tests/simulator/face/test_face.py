@@ -69,6 +69,29 @@ def test_set_device_refuses_a_place_that_is_not_listed(lines):
     assert "idx=2 when only [3, 5]" in refusal
 
 
+def test_the_index_of_a_device_is_the_named_one_or_the_acquired_cards(lines):
+    code = """
+index = hpu._get_device_index
+print(index(3), index("hpu:1"), index(torch.device("hpu", 2)), index("cpu", allow_cpu=True))
+for arguments in (("cpu",), ("cuda", False, True), ("hpu",), (None,)):
+    try:
+        index(*arguments)
+    except ValueError as error:
+        print(error)
+print(hpu.is_initialized())
+print(index("hpu", optional=True), hpu.is_initialized(), index(None, True))
+"""
+    assert lines(code) == [
+        "3 1 2 -1",
+        "Expected a hpu device, but got: cpu",
+        "Expected a hpu or cpu device, but got: cuda",
+        "Expected a torch.device with a specified index or an integer, but got:hpu",
+        "Expected a torch.device with a specified index or an integer, but got:None",
+        "False",
+        "0 True 0",
+    ]
+
+
 def test_device_takes_0_and_the_chosen_module(lines):
     code = """
 with hpu.device(0), hpu.device("hpu"), hpu.device(3):

@@ -155,7 +155,7 @@ def set_device(device: Any) -> None:
     AssertionError
         There is no such card, or this process uses another one already.
     """
-    index = _utils._get_device_index(device, optional=True)
+    index = _utils.named_index(device) or 0
     listed = os.environ.get("HABANA_VISIBLE_MODULES")
     modules = (
         [int(module) for module in listed.split(",")] if listed else list(range(device_count()))
@@ -186,7 +186,7 @@ class device:
     """
 
     def __init__(self, device: Any) -> None:
-        index = _utils._get_device_index(device, optional=True)
+        index = _utils.named_index(device) or 0
         if index not in (-1, 0) and str(index) != os.environ.get("HLS_MODULE_ID"):
             raise AssertionError(
                 f"Invalid device id {index}: a process owns one card and sees it as hpu:0."
@@ -316,9 +316,7 @@ def get_autocast_hpu_dtype() -> torch.dtype:
 
 
 def _check_device(device: Any) -> None:
-    if device is not None and _utils._get_device_index(device, optional=True) not in range(
-        device_count()
-    ):
+    if device is not None and (_utils.named_index(device) or 0) not in range(device_count()):
         raise AssertionError("Invalid device id")
 
 

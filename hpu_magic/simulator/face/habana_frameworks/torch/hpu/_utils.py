@@ -6,32 +6,61 @@ import os
 from typing import Any
 
 import torch
+from hpu_magic.simulator import engine
+
+
+def named_index(device: Any, allow_cpu: bool = False) -> int | None:
+    """Return the index of ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``; None without any.
+
+    Parameters
+    ----------
+    device : object
+    allow_cpu : bool
+        Take the CPU, too, as -1.
+
+    Raises
+    ------
+    ValueError
+        `device` is of another type.
+    """
+    if isinstance(device, int):
+        return device
+    if isinstance(device, str):
+        device = torch.device(device)
+    if not isinstance(device, torch.device):
+        return None
+    if allow_cpu and device.type == "cpu":
+        return -1
+    if device.type != "hpu":
+        expected = "hpu or cpu" if allow_cpu else "hpu"
+        raise ValueError(f"Expected a {expected} device, but got: {device}")
+    return device.index
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
-    """Return the index of ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``; 0 when none is named.
+    """Return the index that `device` names.
+
+    Parameters
+    ----------
+    device : object
+    optional : bool
+        Where none is named, acquire the card and return its index.
+    allow_cpu : bool
+        Take the CPU, too, as -1.
 
     Raises
     ------
     ValueError
         `device` is of another type, or names no index where one is needed.
     """
-    if isinstance(device, int):
-        return device
-    if isinstance(device, str):
-        device = torch.device(device)
-    if isinstance(device, torch.device):
-        if allow_cpu and device.type == "cpu":
-            return -1
-        if device.type != "hpu":
-            expected = "hpu or cpu" if allow_cpu else "hpu"
-            raise ValueError(f"Expected a {expected} device, but got: {device}")
-        if device.index is not None:
-            return int(device.index)
+    index = named_index(device, allow_cpu)
+    if index is not None:
+        return index
     if not optional:
         raise ValueError(
             f"Expected a torch.device with a specified index or an integer, but got:{device}"
         )
+    engine.load().acquire()
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from hpu_magic.simulator import engine
 
-from ._utils import _get_device_index
+from ._utils import named_index
 
 default_generators: tuple[torch.Generator, ...] = (engine.load().default_generator(),)
 
@@ -62,5 +62,5 @@ def initial_seed() -> int:
 
 
 def _check_first(device: Any, message: str) -> None:
-    if _get_device_index(device, optional=True) != 0:
+    if (named_index(device) or 0) != 0:
         raise RuntimeError(message)
