@@ -115,6 +115,9 @@ def test_lazy_collectives_are_what_their_flag_says(debug, monkeypatch):
 
 def test_the_memory_log_has_the_statistics_below_each_message(torch, debug, tmp_path, monkeypatch):
     monkeypatch.setenv("PT_HABANA_MEM_LOG_FILENAME", str(tmp_path / "log"))
+    monkeypatch.setenv("RANK", "")
+    debug._memstat_livealloc("alone")
+    assert (tmp_path / "log_0").read_text().startswith("alone\nLimit : ")
     monkeypatch.setenv("RANK", "2")
     debug._memstat_devmem_start_collect("before")
     kept = torch.ones(1 << 16, device="hpu")
@@ -323,6 +326,28 @@ def test_a_low_overhead_profile_holds_the_compilations(lazy_process, tmp_path):
     assert (event["ph"], event["pid"]) == ("X", process)
     metrics = json.loads((tmp_path / f"metrics_pid{process}.json").read_text())
     assert metrics == {"compile": {"count": 1, "duration_us": event["dur"]}}
+
+
+def test_a_forked_process_has_a_low_overhead_profile_of_its_own(forked_script, tmp_path):
+    code = """
+    import os
+    import torch
+    from habana_frameworks.torch.low_overhead_profiler import profiler
+    profiler.start()
+    torch.ones(3, device="hpu").mul(2)
+    torch.hpu.synchronize()
+    child = os.fork()
+    if not child:
+        os.chdir(os.environ["CHILD"])
+        profiler.flush()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), child)
+    """
+    out = forked_script(code, simulated=True, PT_HPU_LAZY_MODE="1", CHILD=str(tmp_path))
+    status, child = out.splitlines()[-1].split()
+    assert status == "0"
+    assert json.loads((tmp_path / f"events_pid{child}.json").read_text())["traceEvents"] == []
+    assert json.loads((tmp_path / f"metrics_pid{child}.json").read_text()) == {}
 
 
 def test_the_use_of_a_simulated_card_is_not_invented(torch, capsys):

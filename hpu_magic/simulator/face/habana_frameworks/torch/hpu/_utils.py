@@ -66,7 +66,7 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 
 def _get_module_id_from_environ() -> int:
     """Return the card that ``HLS_MODULE_ID`` names, -1 when none is named."""
-    return int(os.environ.get("HLS_MODULE_ID", -1))
+    return int(os.environ.get("HLS_MODULE_ID") or -1)
 
 
 def _get_available_modules_from_environ() -> list[int]:

@@ -69,3 +69,12 @@ def _event(process: int, timestamp: int, details: dict[str, str]) -> dict[str, o
 
 def _write(name: str, content: object) -> None:
     Path(name).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def _forget_parent() -> None:
+    global _handle
+    _handle = None
+    _noted.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parent)

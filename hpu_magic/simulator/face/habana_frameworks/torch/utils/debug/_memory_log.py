@@ -43,7 +43,7 @@ def _memstat_devmem_stop_collect(msg: str = "") -> None:
 
 def _append(message: str) -> None:
     name = os.environ.get("PT_HABANA_MEM_LOG_FILENAME") or "habana_log.livealloc.log"
-    rank = max(int(os.environ.get("RANK", -1)), 0)
+    rank = max(int(os.environ.get("RANK") or -1), 0)
     stats = hpu.memory_stats()
     lines = [message, *(f"{label} : {stats[key]}" for key, label in _ROWS.items())]
     with Path(f"{name}_{rank}").open("a", encoding="utf-8") as file:
