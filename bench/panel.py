@@ -15,7 +15,7 @@ from .harness import Figure, in_turn, quiet_ratio
 LONGEST = 150.0  # seconds of the fit
 STEPS = 200  # in a turn, half a second: five updates of the panel, give or take half a one
 WARM_UP = 200
-PARTS = 10  # of all rounds, whose spread is the noise
+PARTS = 10  # of all rounds, at most
 RATE = 10.0  # updates a second, the panel's own default in a fit
 
 
@@ -171,8 +171,8 @@ def share_and_noise(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]
     """Percent by which the second of each pair takes longer, and three standard errors of it.
 
     Both are compared in their quiet rounds. So they are in parts of the pairs, whose spread is the
-    noise.
+    noise. A busy machine has fewer pairs, down to eight.
     """
-    parts = [100 * (quiet_ratio(pairs[start::PARTS]) - 1) for start in range(PARTS)]
-    share = 100 * (quiet_ratio(pairs) - 1)
-    return share, 3 * statistics.stdev(parts) / sqrt(PARTS)
+    count = min(PARTS, len(pairs) // 4)
+    parts = [100 * (quiet_ratio(pairs[start::count]) - 1) for start in range(count)]
+    return 100 * (quiet_ratio(pairs) - 1), 3 * statistics.stdev(parts) / sqrt(count)
