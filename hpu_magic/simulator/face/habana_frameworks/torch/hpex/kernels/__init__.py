@@ -1,5 +1,6 @@
 """Fused kernels as functions and as functions of autograd."""
 
+from .CustomSoftmax import CustomSoftmax
 from .FusedSDPA import FusedSDPA
 from .RotaryPosEmbeddingHelper import (
     RotaryPosEmbeddingHelperV1,
@@ -10,6 +11,7 @@ from .RotaryPosEmbeddingHelper import (
 )
 
 __all__ = [
+    "CustomSoftmax",
     "FusedSDPA",
     "RotaryPosEmbeddingHelperV1",
     "RotaryPosEmbeddingHelperV2",

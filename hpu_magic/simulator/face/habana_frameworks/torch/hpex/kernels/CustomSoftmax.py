@@ -1,0 +1,24 @@
+"""Softmax over the last dimension with a gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class CustomSoftmax(torch.autograd.Function):
+    """``CustomSoftmax.apply(inp, flavor)``: flavors 1 and 2 are less exact on a card."""
+
+    @staticmethod
+    def forward(ctx: Any, inp: torch.Tensor, flavor: int) -> torch.Tensor:
+        """Normalize, and keep the result."""
+        result: torch.Tensor = torch.ops.hpu.custom_softmax(inp, flavor)
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Give the gradient of the input."""
+        (result,) = ctx.saved_tensors
+        return torch._softmax_backward_data(grads[0], result, -1, result.dtype), None

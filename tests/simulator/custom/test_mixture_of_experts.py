@@ -1,0 +1,161 @@
+"""Mixture of experts against float64: float32 within 1e-4, reduced types within 3e-2."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+
+mixture = torch.ops.hpu.mixture_of_experts
+T, H, F, E, K = 6, 8, 5, 4, 2
+ACTIVATIONS = {
+    "gelu": torch.nn.functional.gelu,
+    "relu": torch.relu,
+    "silu": torch.nn.functional.silu,
+}
+
+
+def samples(dtype=torch.float32, seed=0, tokens=T):
+    made = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(tokens, H, generator=made).to(dtype)
+    table = torch.randint(0, E, (tokens, K), generator=made)
+    weights = torch.rand(tokens, K, generator=made).to(dtype)
+    shapes = [(H, F), (H, F), (F, H)]
+    lists = [[torch.randn(shape, generator=made).to(dtype) for _ in range(E)] for shape in shapes]
+    return hidden, table, weights, lists
+
+
+def reference(hidden, table, weights, lists, act, first=0):
+    out = torch.zeros(hidden.shape, dtype=torch.float64)
+    for t, row in enumerate(table.tolist()):
+        for k, expert in enumerate(row):
+            if first <= expert < first + len(lists[0]):
+                gate, up, down = (each[expert - first].double() for each in lists)
+                x = hidden[t].double()
+                out[t] += weights[t, k].double() * ((act(x @ gate) * (x @ up)) @ down)
+    return out
+
+
+def assert_near(found, expected, dtype):
+    assert (found.dtype, found.shape, found.device.type) == (dtype, expected.shape, "hpu")
+    tolerance = 1e-4 if dtype is torch.float32 else 3e-2
+    magnitude = expected.abs().max().item()
+    torch.testing.assert_close(
+        found.cpu().double(), expected, rtol=tolerance, atol=tolerance * magnitude
+    )
+
+
+def on_device(values):
+    return [each.to("hpu") for each in values]
+
+
+def fused(lists):
+    return [torch.cat(pair, 1) for pair in zip(*lists[:2], strict=True)]
+
+
+def transposed(weights):
+    return [each.t().contiguous() for each in weights]
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_a_token_is_the_weighted_sum_of_its_experts(dtype, activation, permuted):
+    hidden, table, weights, lists = samples(dtype)
+    expected = reference(hidden, table, weights, lists, ACTIVATIONS[activation])
+    routed = on_device((hidden, table, weights))
+    separate, joined = lists, [fused(lists), lists[2]]
+    if permuted:
+        separate, joined = ([transposed(each) for each in form] for form in (separate, joined))
+    rest = permuted, activation, 0, E - 1
+    assert_near(mixture(*routed, *map(on_device, separate), *rest), expected, dtype)
+    assert_near(mixture.fused_weights(*routed, *map(on_device, joined), *rest), expected, dtype)
+
+
+def test_experts_held_elsewhere_contribute_nothing():
+    hidden, table, weights, lists = samples()
+    held = [each[1:3] for each in lists]
+    expected = reference(hidden, table, weights, held, torch.relu, first=1)
+    found = mixture(
+        *on_device((hidden, table, weights)), *map(on_device, held), False, "relu", 1, 2
+    )
+    assert_near(found, expected, torch.float32)
+
+
+def test_an_expert_named_twice_counts_twice():
+    hidden, _, weights, lists = samples()
+    table = torch.full((T, K), 2)
+    expected = reference(hidden, table, weights, lists, torch.relu)
+    found = mixture(
+        *on_device((hidden, table, weights)), *map(on_device, lists), False, "relu", 0, E - 1
+    )
+    assert_near(found, expected, torch.float32)
+
+
+@pytest.mark.skipif(is_lazy(), reason="operators of eager mode")
+def test_a_measurement_gives_each_experts_largest_inner_value_over_all_tokens():
+    hidden, table, weights, lists = samples()
+    routed, rest = on_device((hidden, table, weights)), (False, "silu", 0, E - 1, True)
+    x = hidden.double()
+    largest = torch.stack(
+        [
+            (torch.nn.functional.silu(x @ gate.double()) * (x @ up.double())).max()
+            for gate, up in zip(*lists[:2], strict=True)
+        ]
+    )
+    for out, amax in (
+        mixture.fp8_measurement(*routed, *map(on_device, lists), *rest),
+        mixture.fp8_measurement_fused_weights(
+            *routed, *map(on_device, (fused(lists), lists[2])), *rest
+        ),
+    ):
+        assert_near(
+            out, reference(*(hidden, table, weights, lists), ACTIVATIONS["silu"]), out.dtype
+        )
+        assert_near(amax, largest, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"activation": "tanh"},
+            'Activation "tanh" not found among MoeActivationMode_t enum values.',
+        ),
+        ({"last": E}, "weights of experts 0 to 4, 5 tensors in each list, but one has 4."),
+        ({"weights": torch.ones(T, K).half()}, "but they are 2D of Float and Half."),
+        ({"table": torch.zeros(T + 1, K).long()}, "each of 6 tokens, but have shapes [7, 2]"),
+    ],
+    ids=["activation", "experts", "router", "table"],
+)
+def test_what_a_mixture_does_not_take_is_refused(change, said):
+    hidden, table, weights, lists = samples()
+    routed = hidden, change.get("table", table), change.get("weights", weights)
+    rest = False, change.get("activation", "silu"), 0, change.get("last", E - 1)
+    with pytest.raises(RuntimeError) as refused:
+        run(mixture, *on_device(routed), *map(on_device, lists), *rest)
+    assert said in str(refused.value)
+
+
+def operands(tokens, seed=0):
+    hidden, table, weights, lists = samples(torch.bfloat16, seed, tokens)
+    return on_device([hidden, table, weights, *lists[0], *lists[1], *lists[2]])
+
+
+def everything(hidden, table, weights, *experts):
+    lists = experts[:E], experts[E : 2 * E], experts[2 * E :]
+    return mixture(hidden, table, weights, *map(list, lists), False, "silu", 0, E - 1)
+
+
+@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
+def test_a_compiled_mixture_is_that_of_eager_mode():
+    assert_compiles(everything, operands(3), operands(5))
+
+
+@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
+def test_a_replay_routes_what_lies_in_the_captured_inputs():
+    assert_replays(everything, operands(3), operands(3, seed=1))
