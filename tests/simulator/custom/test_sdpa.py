@@ -312,6 +312,19 @@ def test_what_is_kept_for_recomputing_is_the_largest_score_and_the_inverse_sum(
     ]
 
 
+@pytest.mark.parametrize("of_mask", [(B, 1, 300, 280), (280,), (300, 1)], ids=str)
+def test_the_largest_scores_of_many_queries_are_those_that_the_masks_leave(of_mask):
+    q, k, mask = samples((B, H, 300, E), (B, H, 280, E), of_mask)
+    seen = torch.ones(300, 280, dtype=torch.bool).tril()
+    scores = (q.double() @ k.double().mT * 0.5 + mask).masked_fill(~seen, -torch.inf)
+    given = on_device(q, k, k, mask, 0.0, 0.5, True)
+    out, m, linv, _ = hpu_ops.sdpa_recomp_fwd(*given, True, "none", None, "left")
+    assert_near(out, torch.softmax(scores, -1) @ k.double(), torch.float32)
+    assert_near(m, scores.amax(-1, keepdim=True), torch.float32)
+    sums = (scores - scores.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True)
+    assert_near(linv, 1 / sums, torch.float32)
+
+
 @pytest.mark.skipif(is_lazy(), reason="operators of eager mode")
 def test_the_spellings_of_compiled_graphs_are_the_same_operators():
     q, k, v = on_device(*samples((B, H, L, E), (B, H, S, E), (B, H, S, E)))

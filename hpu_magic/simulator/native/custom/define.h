@@ -78,6 +78,10 @@ class Operators {
     of_mode(true).push_back([this, schema, function] { (*this)(schema, function); });
   }
 
+  /// For "name_", which writes its first argument: torch.compile calls "name", which writes none,
+  /// and has its result written.
+  static void compiled_out_of_place(const std::string& name);
+
   /// Defines what the mode has beside the operators of both.
   static void define_of_mode(bool lazy);
 

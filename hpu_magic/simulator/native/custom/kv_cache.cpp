@@ -117,6 +117,8 @@ const Operators kv_cache([](Operators& define) {
   define.in_eager_mode("kv_reorder(Tensor self, " + reorder + "Tensor", &kv_reorder);
   define("in_place_interleave_(Tensor(a!) self) -> (Tensor(a!))", &in_place_interleave_);
   define.in_eager_mode("in_place_interleave(Tensor self) -> Tensor", &in_place_interleave);
+  define.compiled_out_of_place("kv_reorder_");
+  define.compiled_out_of_place("in_place_interleave_");
   define(
       "masked_batch_gemm(Tensor a, Tensor b, Tensor mask_a, Tensor mask_b, bool trans_a, "
       "bool trans_b) -> Tensor",

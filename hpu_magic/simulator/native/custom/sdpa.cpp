@@ -138,18 +138,27 @@ Three sdpa_bwd(
 
 constexpr int64_t kQueriesAtOnce = 256;
 
+/// Some of a mask's dimension, unless that broadcasts.
+at::Tensor part_of(const at::Tensor& mask, int64_t dim, int64_t first, int64_t count) {
+  const bool broadcasts = mask.dim() < -dim || mask.size(dim) == 1;
+  return broadcasts ? mask : mask.narrow(dim, first, count);
+}
+
 /// Each query's largest score, with the scores of few queries in memory at a time.
 at::Tensor largest_scores(
     const at::Tensor& q, const at::Tensor& k, double scale, const Masks& masks) {
   std::vector<at::Tensor> largest;
   for (int64_t first = 0; first < q.size(-2); first += kQueriesAtOnce) {
     const int64_t count = std::min(kQueriesAtOnce, q.size(-2) - first);
+    const int64_t seen = masks.causal ? std::min(k.size(-2), first + count) : k.size(-2);
     Masks some = masks;
-    if (masks.attention && masks.attention->dim() > 1 && masks.attention->size(-2) > 1) {
-      some.attention = masks.attention->narrow(-2, first, count);
+    if (masks.attention) {
+      const at::Tensor rows = part_of(*masks.attention, -2, first, count);
+      some.attention = part_of(rows, -1, 0, seen);
     }
-    largest.push_back(
-        masked_scores(q.narrow(-2, first, count), k, scale, some, first).amax(-1, true));
+    const at::Tensor scores = masked_scores(
+        q.narrow(-2, first, count), k.narrow(-2, 0, seen), scale, some, first);
+    largest.push_back(scores.amax(-1, /*keepdim=*/true));
   }
   return at::cat(largest, -2);
 }
