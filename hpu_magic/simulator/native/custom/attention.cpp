@@ -78,6 +78,9 @@ FourDimensional four_dimensional(
     } else if (mask.scalar_type() != q.scalar_type()) {
       mask = mask.to(ScalarType::Float);
     }
+    while (mask.dim() < 2) {
+      mask = mask.unsqueeze(0);
+    }
     four.mask = as_four(mask.expand(with_last(leading(mask), q.size(-2), k.size(-2))), four.batch);
   }
   return four;
