@@ -1,5 +1,8 @@
 #include "custom/attention.h"
 
+#include "calls/generator.h"
+
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -95,6 +98,15 @@ at::Tensor like(const at::Tensor& grad, const std::vector<int64_t>& batch, const
 
 }  // namespace
 
+Masks masks_of(
+    const std::optional<at::Tensor>& attention, bool causal,
+    const std::optional<at::Tensor>& valid_length, c10::string_view padding) {
+  const auto given = [](const std::optional<at::Tensor>& tensor) {
+    return tensor && tensor->defined() ? tensor : std::nullopt;
+  };
+  return {given(attention), causal, given(valid_length), std::string(padding)};
+}
+
 at::Tensor masked_scores(
     const at::Tensor& q, const at::Tensor& k, double scale, const Masks& masks,
     int64_t first_query) {
@@ -126,6 +138,38 @@ at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks) {
   }
   const at::Tensor none = (scores == -kInfinity).all(-1, /*keepdim=*/true);
   return at::softmax(scores, -1).masked_fill(none, 0.0);
+}
+
+at::Tensor drawn_seed(const at::Tensor& like) {
+  const auto options = like.options().dtype(ScalarType::Int);
+  return like.is_meta()
+      ? at::empty({1}, options)
+      : at::randint(
+            std::numeric_limits<int32_t>::max(), {1}, host_generator(at::Generator()), options);
+}
+
+at::Tensor kept_by(const at::Tensor& seed, const at::Tensor& probabilities, double p) {
+  const auto options = probabilities.options();
+  if (seed.is_meta()) {
+    return at::empty_symint(probabilities.sym_sizes(), options.dtype(ScalarType::Char));
+  }
+  const at::Generator generator =
+      at::detail::createCPUGenerator(static_cast<uint64_t>(seed.item<int32_t>()));
+  const at::Tensor draws =
+      at::rand(probabilities.sizes(), generator, options.dtype(ScalarType::Float));
+  return (draws >= p).to(ScalarType::Char);
+}
+
+at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, double p) {
+  return probabilities * kept / (1.0 - p);
+}
+
+std::tuple<at::Tensor, at::Tensor> statistics(
+    const at::Tensor& largest, const at::Tensor& log_sum, ScalarType dtype, bool fast) {
+  const at::Tensor none = at::isneginf(largest);
+  const at::Tensor m = largest.masked_fill(none, 0.0).to(dtype);
+  const at::Tensor linv = at::exp(m - log_sum).masked_fill(none, 0.0);
+  return {m, linv.to(fast && dtype == ScalarType::BFloat16 ? dtype : ScalarType::Float)};
 }
 
 bool takes_flash_attention(

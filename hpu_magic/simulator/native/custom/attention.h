@@ -18,6 +18,11 @@ struct Masks {
   std::string padding;                     // "left" or "right": where what is not valid lies
 };
 
+/// From an operator's arguments: an undefined tensor is none.
+Masks masks_of(
+    const std::optional<at::Tensor>& attention, bool causal,
+    const std::optional<at::Tensor>& valid_length, c10::string_view padding);
+
 /// float32 scores times `scale`, minus infinity where a key is hidden. `q` may be some of the
 /// queries, from `first_query` on.
 at::Tensor masked_scores(
@@ -26,6 +31,20 @@ at::Tensor masked_scores(
 
 /// softmax over the keys; a query that sees no key gets zeros.
 at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks);
+
+/// A seed of the device's generator, int32 of one element.
+at::Tensor drawn_seed(const at::Tensor& like);
+
+/// Which probabilities dropout keeps, 1 of int8, by a seed alone.
+at::Tensor kept_by(const at::Tensor& seed, const at::Tensor& probabilities, double p);
+
+/// Probabilities after dropout.
+at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, double p);
+
+/// m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). A query that sees no key
+/// has none of either.
+std::tuple<at::Tensor, at::Tensor> statistics(
+    const at::Tensor& largest, const at::Tensor& log_sum, at::ScalarType dtype, bool fast);
 
 /// Whether `flash_attention` takes the operands: on the CPU, of one dtype and as many channels.
 bool takes_flash_attention(

@@ -3,11 +3,9 @@
 // exponentials, and computes the probabilities again.
 //
 // softmax_mode "fast" is as exact as the others: the approximation is not published.
-#include "calls/generator.h"
 #include "custom/attention.h"
 #include "custom/define.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
@@ -20,15 +18,6 @@ using at::ScalarType;
 using Optional = std::optional<at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-
-Masks masks_of(
-    const Optional& attention, bool is_causal, const Optional& valid = std::nullopt,
-    c10::string_view padding = "left") {
-  const auto given = [](const Optional& tensor) {
-    return tensor && tensor->defined() ? tensor : std::nullopt;
-  };
-  return {given(attention), is_causal, given(valid), std::string(padding)};
-}
 
 void check_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double p) {
   const ScalarType dtype = q.scalar_type();
@@ -43,31 +32,6 @@ void check_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
       "Sdpa q, k and v must be of [..., L, E], [..., S, E] and [..., S, Ev], but have shapes ",
       q.sym_sizes(), ", ", k.sym_sizes(), " and ", v.sym_sizes(), ".");
   TORCH_CHECK(p >= 0.0 && p < 1.0, "Sdpa dropout must be in [0, 1), but is ", p, ".");
-}
-
-at::Tensor drawn_seed(const at::Tensor& like) {
-  const auto options = like.options().dtype(ScalarType::Int);
-  return like.is_meta()
-      ? at::empty({1}, options)
-      : at::randint(
-            std::numeric_limits<int32_t>::max(), {1}, host_generator(at::Generator()), options);
-}
-
-/// Which probabilities dropout keeps, 1 of int8, by a seed alone.
-at::Tensor kept_by(const at::Tensor& seed, const at::Tensor& probabilities, double p) {
-  const auto options = probabilities.options();
-  if (seed.is_meta()) {
-    return at::empty_symint(probabilities.sym_sizes(), options.dtype(ScalarType::Char));
-  }
-  const at::Generator generator =
-      at::detail::createCPUGenerator(static_cast<uint64_t>(seed.item<int32_t>()));
-  const at::Tensor draws =
-      at::rand(probabilities.sizes(), generator, options.dtype(ScalarType::Float));
-  return (draws >= p).to(ScalarType::Char);
-}
-
-at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, double p) {
-  return probabilities * kept / (1.0 - p);
 }
 
 Three forward(
@@ -163,16 +127,6 @@ at::Tensor largest_scores(
   return at::cat(largest, -2);
 }
 
-/// m and linv: the largest score in the type of q, and 1 / sum(exp(score - m)). A query that sees
-/// no key has none of either.
-std::tuple<at::Tensor, at::Tensor> statistics(
-    const at::Tensor& largest, const at::Tensor& log_sum, ScalarType dtype, bool fast) {
-  const at::Tensor none = at::isneginf(largest);
-  const at::Tensor m = largest.masked_fill(none, 0.0).to(dtype);
-  const at::Tensor linv = at::exp(m - log_sum).masked_fill(none, 0.0);
-  return {m, linv.to(fast && dtype == ScalarType::BFloat16 ? dtype : ScalarType::Float)};
-}
-
 bool is_fast(c10::string_view softmax_mode) {
   return softmax_mode == "fast";
 }
@@ -238,7 +192,7 @@ Three sdpa_recomp_bwd(
     const Optional& seed, bool is_causal, double p, double scale,
     c10::string_view /*softmax_mode*/, const at::Tensor& fwd_out) {
   check_operands(q, k, v, p);
-  const Masks masks = masks_of(attention_mask, is_causal);
+  const Masks masks = masks_of(attention_mask, is_causal, std::nullopt, "left");
   if (p == 0.0 && takes_flash_attention(q, k, v, masks)) {
     const at::Tensor log_sum = m.to(ScalarType::Float) - linv.to(ScalarType::Float).log();
     return flash_attention_backward(

@@ -127,11 +127,13 @@ class SignatureBuilder {
   bool fractions_shape_;
 };
 
-/// Operators whose results' lengths come from fractions: arange(0, 1, 0.1). Attention has a mask
-/// of each score only where it drops some.
+/// Operators whose results depend on fractions: the length of arange(0, 1, 0.1). Attention has a
+/// mask of each score only where it drops some, and 8 bits only by a factor that is not 0.
 bool fractions_shape(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  return name == "aten::arange" || name == "aten::range" || name == "hpu::sdpa_fwd";
+  static const std::unordered_set<std::string> names{
+      "aten::arange", "aten::range", "hpu::sdpa_fwd", "hpu::fp8_sdpa_fwd",
+      "hpu::fp8_sdpa_recomp_fwd"};
+  return names.count(op.operator_name().name) > 0;
 }
 
 /// Operators whose meta kernels promise other results than the CPU's kernels return.

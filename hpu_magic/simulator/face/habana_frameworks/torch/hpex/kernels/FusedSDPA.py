@@ -10,7 +10,7 @@ import torch
 Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
-class _Groups:
+class Groups:
     """Query heads in groups that share a head of keys and values, as dimensions that broadcast.
 
     Without groups the tensors stay as they are.
@@ -94,7 +94,7 @@ class FusedSDPA(torch.autograd.Function):
         assert not (return_dropout_mask and recompute), (
             "Return_dropout_mask is not supported in recompute mode"
         )
-        groups = _Groups(q, k)
+        groups = Groups(q, k)
         operands = groups.queries(q), groups.keys(k), groups.keys(v)
         mask = groups.mask(attn_mask)
         factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale

@@ -1,6 +1,7 @@
 """Fused kernels as functions and as functions of autograd."""
 
 from .CustomSoftmax import CustomSoftmax
+from .Fp8FusedSDPA import fp8_fused_sdpa
 from .FusedSDPA import FusedSDPA
 from .RotaryPosEmbeddingHelper import (
     RotaryPosEmbeddingHelperV1,
@@ -18,4 +19,5 @@ __all__ = [
     "RotaryPosEmbeddingHelperV3",
     "RotaryPosEmbeddingMode",
     "apply_rotary_pos_emb",
+    "fp8_fused_sdpa",
 ]

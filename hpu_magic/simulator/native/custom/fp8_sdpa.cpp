@@ -1,0 +1,177 @@
+// Attention over 8-bit floating-point operands, whose factors take them back to what they stand
+// for; the probabilities pass through 8 bits where they have a scale. Other operands are measured.
+#include "custom/attention.h"
+#include "custom/define.h"
+#include "custom/fp8.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+namespace hpu::custom {
+namespace {
+
+using at::ScalarType;
+using Optional = std::optional<at::Tensor>;
+
+struct Fp8Scales {
+  Scale d_q;
+  Scale d_k;
+  Scale d_v;
+  Scale q_s;
+  Scale q_o;
+  Scale d_s;
+};
+
+/// What both forms compute.
+struct Attended {
+  at::Tensor out;
+  at::Tensor scores;
+  at::Tensor probabilities;  // as the product with the values took them, before dropout
+  at::Tensor kept;
+  at::Tensor seed;
+  at::Tensor amax_s;
+  at::Tensor amax_o;
+};
+
+bool given(const Scale& scale) {
+  return scale && scale->defined();
+}
+
+at::Tensor amax_where_asked(const at::Tensor& values, bool asked) {
+  const auto options = values.options().dtype(ScalarType::Float);
+  return asked && !values.is_meta() && values.numel() > 0 ? values.abs().max().reshape({1})
+                                                          : at::zeros({1}, options);
+}
+
+at::Tensor restored(const at::Tensor& values, const Scale& factor) {
+  return scaled(values.to(ScalarType::Float), factor);
+}
+
+Attended attend(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
+    double scale, const Fp8Scales& scales, bool is_amax_s, bool is_amax_o) {
+  const ScalarType dtype = q.scalar_type();
+  TORCH_CHECK(
+      at::isFloatingType(dtype) && k.scalar_type() == dtype && v.scalar_type() == dtype,
+      "Fp8Sdpa q, k and v must be of one floating-point dtype, but are ", toString(dtype), ", ",
+      toString(k.scalar_type()), " and ", toString(v.scalar_type()), ".");
+  TORCH_CHECK(
+      q.dim() >= 3 && k.dim() >= 3 && v.dim() >= 3, "Fp8Sdpa q, k and v must have 3 dimensions at "
+      "least, but have ", q.dim(), ", ", k.dim(), " and ", v.dim(), ".");
+  TORCH_CHECK(p >= 0.0 && p < 1.0, "Fp8Sdpa dropout must be in [0, 1), but is ", p, ".");
+  Attended made;
+  made.scores = masked_scores(restored(q, scales.d_q), restored(k, scales.d_k), scale, masks);
+  const at::Tensor exact = probabilities_of(made.scores, masks);
+  made.amax_s = amax_where_asked(exact, is_amax_s);
+  made.probabilities =
+      given(scales.q_s) ? to_fp8(scaled(exact, scales.q_s), is_fp8(dtype) ? dtype : kE4M3) : exact;
+  made.seed = at::zeros({1}, q.options().dtype(ScalarType::Int));
+  made.kept = at::ones({1}, q.options().dtype(ScalarType::Char));
+  at::Tensor weights = made.probabilities.to(ScalarType::Float);
+  if (p > 0.0) {
+    made.seed = drawn_seed(q);
+    made.kept = kept_by(made.seed, weights, p);
+    weights = dropped(weights, made.kept, p);
+  }
+  const Scale back = given(scales.d_s) || !given(scales.q_s)
+      ? scales.d_s
+      : Scale(scales.q_s->to(ScalarType::Float).reciprocal());
+  made.out = scaled(at::matmul(weights, restored(v, scales.d_v)), back);
+  made.amax_o = amax_where_asked(made.out, is_amax_o);
+  if (is_fp8(dtype) && given(scales.q_o)) {
+    made.out = to_fp8(scaled(made.out, scales.q_o), dtype);
+  } else {
+    made.out = made.out.to(is_fp8(dtype) ? ScalarType::BFloat16 : dtype);
+  }
+  return made;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> fp8_sdpa_fwd(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
+    double p, double scale, bool is_causal, c10::string_view /*softmax_mode*/,
+    const Scale& d_scale_q, const Scale& d_scale_k, const Scale& d_scale_v, const Scale& q_scale_s,
+    const Scale& /*q_scale_o*/, const Scale& d_scale_s, bool is_amax_s,
+    const Optional& valid_seq_len, c10::string_view seq_padding_type) {
+  const Attended made = attend(
+      q, k, v, masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type), p, scale,
+      {d_scale_q, d_scale_k, d_scale_v, q_scale_s, std::nullopt, d_scale_s}, is_amax_s, false);
+  const ScalarType dtype = q.scalar_type();
+  const at::Tensor probabilities =
+      is_fp8(dtype) ? to_fp8(made.probabilities, dtype) : made.probabilities.to(dtype);
+  return {made.out, probabilities, made.kept, made.amax_s};
+}
+
+using Six =
+    std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+Six fp8_sdpa_recomp_fwd(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
+    double p, double scale, bool is_causal, bool requires_backward,
+    c10::string_view softmax_mode, const Scale& d_scale_q, const Scale& d_scale_k,
+    const Scale& d_scale_v, const Scale& q_scale_s, const Scale& q_scale_o, const Scale& d_scale_s,
+    bool is_amax_s, bool is_amax_0, const Optional& valid_seq_len,
+    c10::string_view seq_padding_type) {
+  const Attended made = attend(
+      q, k, v, masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type), p, scale,
+      {d_scale_q, d_scale_k, d_scale_v, q_scale_s, q_scale_o, d_scale_s}, is_amax_s, is_amax_0);
+  const bool fp8 = is_fp8(q.scalar_type());
+  const ScalarType dtype = fp8 ? ScalarType::BFloat16 : q.scalar_type();
+  if (!requires_backward) {
+    const auto placeholder = [&](ScalarType type) {
+      return at::zeros({1}, q.options().dtype(type));
+    };
+    return {
+        made.out, placeholder(dtype), placeholder(fp8 ? dtype : ScalarType::Float),
+        placeholder(ScalarType::Int), made.amax_s, made.amax_o};
+  }
+  const auto [m, linv] = statistics(
+      at::amax(made.scores, -1, /*keepdim=*/true),
+      at::logsumexp(made.scores, -1, /*keepdim=*/true), dtype, fp8 || softmax_mode == "fast");
+  return {made.out, m, linv, made.seed, made.amax_s, made.amax_o};
+}
+
+/// A factor given as a number: 0 stands for none.
+Scale number(const at::Tensor& like, double factor) {
+  return factor == 0.0 ? Scale() : Scale(tensor_of(like, factor));
+}
+
+Six fp8_sdpa_recomp_fwd_scalar(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
+    double p, double scale, bool is_causal, bool requires_backward,
+    c10::string_view softmax_mode, double d_scale_q, double d_scale_k, double d_scale_v,
+    double q_scale_s, double q_scale_o, double d_scale_s, bool is_amax_s, bool is_amax_0,
+    const Optional& valid_seq_len, c10::string_view seq_padding_type) {
+  return fp8_sdpa_recomp_fwd(
+      q, k, v, attention_mask, p, scale, is_causal, requires_backward, softmax_mode,
+      number(q, d_scale_q), number(q, d_scale_k), number(q, d_scale_v), number(q, q_scale_s),
+      number(q, q_scale_o), number(q, d_scale_s), is_amax_s, is_amax_0, valid_seq_len,
+      seq_padding_type);
+}
+
+const Operators fp8_sdpa([](Operators& define) {
+  const std::string operands =
+      "(Tensor q, Tensor k, Tensor v, Tensor? attention_mask, float p, float scale, "
+      "bool is_causal, ";
+  const std::string tensors =
+      "str softmax_mode, Tensor? d_scale_q, Tensor? d_scale_k, Tensor? d_scale_v, "
+      "Tensor? q_scale_s, Tensor? q_scale_o, Tensor? d_scale_s, bool is_amax_s, ";
+  const std::string numbers =
+      "str softmax_mode, float d_scale_q, float d_scale_k, float d_scale_v, float q_scale_s, "
+      "float q_scale_o, float d_scale_s, bool is_amax_s, ";
+  const std::string padding = "Tensor? valid_seq_len, str seq_padding_type) -> ";
+  const std::string six = "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)";
+  define(
+      "fp8_sdpa_fwd" + operands + tensors + padding + "(Tensor, Tensor, Tensor, Tensor)",
+      &fp8_sdpa_fwd);
+  define(
+      "fp8_sdpa_recomp_fwd" + operands + "bool requires_backward, " + tensors +
+          "bool is_amax_0, " + padding + six,
+      &fp8_sdpa_recomp_fwd);
+  define(
+      "fp8_sdpa_recomp_fwd.scalar" + operands + "bool requires_backward, " + numbers +
+          "bool is_amax_0, " + padding + six,
+      &fp8_sdpa_recomp_fwd_scalar);
+});
+
+}  // namespace
+}  // namespace hpu::custom

@@ -1,0 +1,145 @@
+"""Attention over 8-bit operands against float64, with the vendor's order of casts: a result of
+bfloat16 within 2e-2, one of fp8 within a step of it, an eighth."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch.hpex.kernels import fp8_fused_sdpa  # noqa: E402
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+
+hpu_ops = torch.ops.hpu
+E4M3 = torch.float8_e4m3fn
+B, H, L, E = 2, 4, 6, 8
+RECOMPUTE = pytest.mark.parametrize("recompute", [True, False], ids=["recompute", "keep"])
+
+
+def samples(*shapes, dtype=torch.bfloat16, seed=0):
+    made = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=made).to(dtype) for shape in shapes]
+
+
+def reference(q, k, v, *, d_q=1.0, d_k=1.0, d_v=1.0, q_s=None, d_s=None, causal=False):
+    heads = q.shape[1] // k.shape[1]
+    k, v = (each.double().repeat_interleave(heads, 1) for each in (k, v))
+    scores = (q.double() * d_q) @ (k * d_k).mT * E**-0.5
+    if causal:
+        scores = scores.masked_fill(~torch.ones(L, L, dtype=torch.bool).tril(), -torch.inf)
+    exact = torch.softmax(scores, -1)
+    weights = exact
+    if q_s is not None:
+        weights = (exact * q_s).float().to(E4M3).double()
+        d_s = 1 / q_s if d_s is None else d_s
+    return weights @ v * d_v * (1.0 if d_s is None else d_s), exact
+
+
+def number(value):
+    return torch.tensor([value]).to("hpu")
+
+
+@RECOMPUTE
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_measurement_attends_and_gives_the_largest_magnitudes(dtype, recompute):
+    q, k, v = samples((B, H, L, E), (B, 2, L, E), (B, 2, L, E), dtype=dtype)
+    expected, exact = reference(q, k, v)
+    out, amax_s, amax_o = fp8_fused_sdpa(
+        *(each.to("hpu") for each in (q, k, v)),
+        is_amax_s=True,
+        is_amax_o=True,
+        recompute=recompute,
+    )
+    assert (out.dtype, out.shape) == (dtype, q.shape)
+    torch.testing.assert_close(out.cpu().double(), expected, rtol=2e-2, atol=2e-2)
+    assert (amax_s.dtype, amax_s.shape) == (torch.float32, (1,))
+    assert amax_s.item() == pytest.approx(exact.max().item(), rel=1e-5)
+    if recompute:
+        assert amax_o.item() == pytest.approx(expected.abs().max().item(), rel=1e-5)
+    else:
+        assert amax_o is None
+
+
+@RECOMPUTE
+@pytest.mark.parametrize("d_s", [None, 1 / 64])
+def test_operands_and_probabilities_pass_through_fp8(recompute, d_s):
+    q, k, v = samples((B, H, L, E), (B, H, L, E), (B, H, L, E), dtype=E4M3)
+    factors = {"d_q": 0.5, "d_k": 0.25, "d_v": 2.0, "q_s": 64.0, "d_s": d_s, "causal": True}
+    expected, _ = reference(q, k, v, **factors)
+    names = {"d_q": "d_scale_q", "d_k": "d_scale_k", "d_v": "d_scale_v", "q_s": "q_scale_s"}
+    scales = {name: number(factors[short]) for short, name in names.items()}
+    if d_s is not None:
+        scales["d_scale_s"] = number(d_s)
+    given = [each.to("hpu") for each in (q, k, v)]
+    out, _, _ = fp8_fused_sdpa(*given, is_causal=True, recompute=recompute, **scales)
+    assert (out.dtype, out.shape) == (torch.bfloat16, q.shape)
+    torch.testing.assert_close(out.cpu().double(), expected, rtol=2e-2, atol=2e-2)
+    if recompute:
+        small, _, _ = fp8_fused_sdpa(
+            *given, is_causal=True, recompute=True, q_scale_o=number(4.0), **scales
+        )
+        assert small.dtype == E4M3
+        torch.testing.assert_close(small.cpu().double(), expected * 4, rtol=0.125, atol=0.1)
+
+
+def test_a_number_of_zero_is_no_scale():
+    q, k, v = (each.to("hpu") for each in samples(*[(B, H, L, E)] * 3, dtype=E4M3))
+    attend = (q, k, v, None, 0.0, 0.5, False, True, "fast")
+    ends = False, False, None, "left"
+    numbers = hpu_ops.fp8_sdpa_recomp_fwd.scalar(*attend, 0.5, 0.0, 2.0, 64.0, 0.0, 0.0, *ends)
+    tensors = hpu_ops.fp8_sdpa_recomp_fwd(
+        *attend, number(0.5), None, number(2.0), number(64.0), None, None, *ends
+    )
+    small = hpu_ops.fp8_sdpa_recomp_fwd.scalar(*attend, 0.5, 0.0, 2.0, 64.0, 4.0, 0.0, *ends)
+    for one, other in zip(numbers, tensors, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one.cpu().float(), other.cpu().float())
+    assert [each.dtype for each in numbers[:4]] == [torch.bfloat16] * 3 + [torch.int32]
+    assert small[0].dtype == E4M3
+
+
+def test_kept_probabilities_have_the_type_of_the_query():
+    for dtype in (E4M3, torch.bfloat16):
+        q, k, v = (each.to("hpu") for each in samples(*[(B, H, L, E)] * 3, dtype=dtype))
+        rest = "none", None, None, None, number(16.0), None, None, False, None, "left"
+        _, probabilities, kept, _ = hpu_ops.fp8_sdpa_fwd(q, k, v, None, 0.0, 0.5, False, *rest)
+        assert (probabilities.dtype, probabilities.shape) == (dtype, (B, H, L, L))
+        assert (kept.dtype, kept.shape) == (torch.int8, (1,))
+        dropped = hpu_ops.fp8_sdpa_fwd(q, k, v, None, 0.5, 0.5, False, *rest)[2]
+        assert dropped.shape == (B, H, L, L)
+
+
+def test_what_the_function_does_not_take_is_refused_in_its_words():
+    q = samples((B, H, L, E))[0].to("hpu")
+    with pytest.raises(AssertionError) as refused:
+        fp8_fused_sdpa(q.clone().requires_grad_(), q, q)
+    assert str(refused.value) == "Fp8 FusedSDPA in trining only supports Triangular mask"
+    with pytest.raises(
+        AssertionError, match="Valid sequence length is supported only in inference"
+    ):
+        fp8_fused_sdpa(q, q, q, valid_seq_len=torch.ones(B).int().to("hpu"))
+    with pytest.raises(RuntimeError, match="must be of one floating-point dtype, but are BFloat16"):
+        run(fp8_fused_sdpa, q, q.float(), q)
+
+
+def everything(q, k, v, d_q, q_s, q_o):
+    measured = fp8_fused_sdpa(q, k, v, d_scale_q=d_q, q_scale_s=q_s, is_amax_s=True, recompute=True)
+    small = fp8_fused_sdpa(q, k, v, q_scale_s=q_s, q_scale_o=q_o, recompute=True)[0]
+    return measured[0], measured[1], small.float()
+
+
+def operands(length, seed=0):
+    made = samples(*[(B, H, length, E)] * 3, dtype=E4M3, seed=seed)
+    return [*(each.to("hpu") for each in made), number(0.5), number(64.0), number(8.0)]
+
+
+@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
+def test_compiled_attention_is_that_of_eager_mode():
+    assert_compiles(everything, operands(3), operands(5))
+
+
+@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
+def test_a_replay_attends_to_what_lies_in_the_captured_inputs():
+    assert_replays(everything, operands(3), operands(3, seed=1))
