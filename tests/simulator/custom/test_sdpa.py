@@ -9,7 +9,7 @@ from hpu_magic.simulator import activate
 activate(announce=False)
 
 from habana_frameworks.torch import hpu  # noqa: E402
-from habana_frameworks.torch.hpex.kernels import FusedSDPA  # noqa: E402
+from habana_frameworks.torch.hpex.kernels import FusedSDPA, PySDPA, PySDPAHinted  # noqa: E402
 from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 from in_modes import assert_compiles, assert_replays, run  # noqa: E402
 
@@ -343,6 +343,31 @@ def test_the_spellings_of_compiled_graphs_are_the_same_operators():
     same = hpu_ops.sdpa_recomp_fwd_dropout_seed(drawn[3], *dropping, True, *padding)
     assert torch.equal(drawn[0].cpu(), same[0].cpu())
     assert set(kept.cpu().unique().tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("kind", [PySDPA, PySDPAHinted])
+@pytest.mark.parametrize("slices", [(), (False,), (True,)], ids=str)
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_composed_attention_is_the_fused_one(kind, slices, is_causal, dtype):
+    host = samples((B, H, L, E), (B, H, L, E), (B, H, L, 3), dtype=dtype)
+    exact = [each.double().requires_grad_() for each in host]
+    leaves = [each.to("hpu").requires_grad_() for each in host]
+    found = kind.apply(*leaves, is_causal, *slices)
+    expected = reference(*exact, None, is_causal)
+    grad = torch.randn_like(expected).to(dtype)
+    found.backward(grad.to("hpu"))
+    expected.backward(grad.double())
+    assert_near(found.detach(), expected.detach(), dtype)
+    within = 1e-4 if dtype is torch.float32 else 4e-2  # each operator rounds
+    for leaf, one in zip(leaves, exact, strict=True):
+        torch.testing.assert_close(leaf.grad.cpu().double(), one.grad, rtol=within, atol=within)
+
+
+def test_the_composed_attention_differentiates_four_dimensions():
+    leaf = torch.ones(2, 3, 4, device="hpu", requires_grad=True)
+    with pytest.raises(AssertionError, match=r"^ Currently support only 4D$"):
+        PySDPA.apply(leaf, leaf, leaf).sum().backward()
 
 
 def everything(q, k, v, mask):

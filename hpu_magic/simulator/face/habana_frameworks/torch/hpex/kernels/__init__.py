@@ -3,6 +3,7 @@
 from .CustomSoftmax import CustomSoftmax
 from .Fp8FusedSDPA import fp8_fused_sdpa
 from .FusedSDPA import FusedSDPA
+from .PySDPA import PySDPA, PySDPAHinted
 from .RotaryPosEmbeddingHelper import (
     RotaryPosEmbeddingHelperV1,
     RotaryPosEmbeddingHelperV2,
@@ -14,6 +15,8 @@ from .RotaryPosEmbeddingHelper import (
 __all__ = [
     "CustomSoftmax",
     "FusedSDPA",
+    "PySDPA",
+    "PySDPAHinted",
     "RotaryPosEmbeddingHelperV1",
     "RotaryPosEmbeddingHelperV2",
     "RotaryPosEmbeddingHelperV3",
