@@ -1,4 +1,4 @@
-// PyTorch's own operators for types that a card computes and the CPU's kernels refuse.
+// PyTorch's own operators for what a card computes and the CPU's kernels refuse, or compute wrongly.
 #include "custom/define.h"
 
 #include <ATen/Functions.h>
@@ -91,7 +91,29 @@ at::Tensor& uniform_(
       : self.uniform_(from, to, std::move(generator));
 }
 
-const Operators wider_dtypes([](Operators& define) {
+using Median = std::tuple<at::Tensor, at::Tensor>;
+using MedianOut = std::tuple<at::Tensor&, at::Tensor&>;
+
+// The CPU's kernels read past the end of an expanded tensor.
+Median median(const at::Tensor& self, int64_t dim, bool keepdim) {
+  return at::median(self.contiguous(), dim, keepdim);
+}
+
+MedianOut median_out(
+    const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values, at::Tensor& indices) {
+  return at::median_out(values, indices, self.contiguous(), dim, keepdim);
+}
+
+Median nanmedian(const at::Tensor& self, int64_t dim, bool keepdim) {
+  return at::nanmedian(self.contiguous(), dim, keepdim);
+}
+
+MedianOut nanmedian_out(
+    const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values, at::Tensor& indices) {
+  return at::nanmedian_out(values, indices, self.contiguous(), dim, keepdim);
+}
+
+const Operators corrections([](Operators& define) {
   define.in_place_of("take", &take);
   define.in_place_of("_add_relu.Tensor", &add_relu);
   define.in_place_of("_add_relu_.Tensor", &add_relu_);
@@ -103,6 +125,10 @@ const Operators wider_dtypes([](Operators& define) {
   define.in_place_of("lerp.Scalar", &lerp_scalar);
   define.in_place_of("lerp_.Scalar", &lerp_scalar_);
   define.in_place_of("uniform_", &uniform_);
+  define.in_place_of("median.dim", &median);
+  define.in_place_of("median.dim_values", &median_out);
+  define.in_place_of("nanmedian.dim", &nanmedian);
+  define.in_place_of("nanmedian.dim_values", &nanmedian_out);
 });
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Types that a card computes and the CPU's kernels refuse."""
+"""What a card computes and the CPU's kernels refuse, or compute wrongly."""
 
 import pytest
 import torch
@@ -147,6 +147,19 @@ def test_a_generator_of_the_cpu_draws_for_the_device(draw):
     drawn_by_hand = torch.Generator().manual_seed(1)  # one number for each call
     torch.empty(2, dtype=torch.int32).random_(generator=drawn_by_hand)
     assert torch.equal(drawn_by_hand.get_state(), state)
+
+
+@pytest.mark.parametrize("median", [torch.median, torch.nanmedian])
+def test_a_median_of_an_expanded_tensor_reads_nothing_past_it(median):
+    row = torch.arange(64.0)  # the CPU's kernel reads past it, so that the tensor has to be copied
+    for _ in range(20):
+        expanded = row.to("hpu").expand(4, 64)
+        values, places = median(expanded, 0)
+        assert torch.equal(values.cpu(), row)
+        assert ((places.cpu() >= 0) & (places.cpu() < 4)).all()
+        out = torch.empty(0, device="hpu"), torch.empty(0, dtype=torch.long, device="hpu")
+        median(expanded, 0, out=out)
+        assert torch.equal(out[0].cpu(), row)
 
 
 @pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
