@@ -44,8 +44,9 @@ def test_interrupted_work_stays_recorded_and_runs_at_the_next_read(lazily):
         """
 random.seed(0)
 slow = torch.randn(256, 256, device="hpu")
-interrupted = 0
-for attempt in range(12):
+interrupted = attempts = 0
+while interrupted < 2 and attempts < 200:
+    attempts += 1
     sums = torch.zeros(8, device="hpu")
     other = torch.zeros(8, device="hpu")
     heavy = slow
@@ -54,7 +55,7 @@ for attempt in range(12):
         sums.add_(1)
         heavy = torch.tanh(heavy @ slow)
         other.sub_(2)
-    sender = interrupt(random.uniform(0.0, 0.25))
+    sender = interrupt(random.uniform(0.0, 0.1))
     try:
         htcore.mark_step()
         sender.join()
@@ -67,10 +68,10 @@ for attempt in range(12):
         except KeyboardInterrupt:
             pass
     assert engine.load().pending_operations() == 0
-print("interrupted in the middle", interrupted > 0)
+print("interrupted in the middle", interrupted)
 """
     )
-    assert said == "interrupted in the middle True\n"
+    assert said == "interrupted in the middle 2\n"
 
 
 def test_an_interrupted_backward_and_step_are_those_of_an_undisturbed_run(lazily):
