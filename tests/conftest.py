@@ -41,6 +41,9 @@ if "HPU_MAGIC_TEST_LAZY" in os.environ:
     os.environ["PT_HPU_LAZY_MODE"] = "1"
 
 
+SPREAD = ("test_operators", "test_compiled_operators", "test_compiled_memory_formats")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a file's tests on one worker, where they share its fixtures, but spread the longest."""
@@ -49,7 +52,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            spread = Path(path).stem in ("test_operators", "test_compiled_operators")
+            spread = Path(path).stem in SPREAD
             return nodeid if spread else path
 
     return ByFile(config, log)
