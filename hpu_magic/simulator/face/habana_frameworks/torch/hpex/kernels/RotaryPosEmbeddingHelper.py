@@ -6,6 +6,7 @@ channel.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -34,6 +35,7 @@ def _matched(
 
 
 def _rotate(
+    rotary: Callable[..., torch.Tensor],
     p: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
@@ -41,11 +43,9 @@ def _rotate(
     offset: int = 0,
     mode: RotaryPosEmbeddingMode = _BLOCKWISE,
 ) -> torch.Tensor:
+    """Turn by one of the two operators, forward or backward."""
     p, cos, sin = _matched(p, cos, sin)
-    turned: torch.Tensor = torch.ops.hpu.rotary_pos_embedding(
-        p, sin, cos, position_ids, offset, mode.value
-    )
-    return turned
+    return rotary(p, sin, cos, position_ids, offset, mode.value)
 
 
 def parse_rope_cache(
@@ -97,7 +97,7 @@ def apply_rotary_pos_emb(*args: Any) -> torch.Tensor:
     """
     if len(args) == 2:
         return _rotate_first(*args)
-    return _rotate(*args)
+    return _rotate(torch.ops.hpu.rotary_pos_embedding, *args)
 
 
 def apply_rotary_pos_emb_bwd(
@@ -109,11 +109,8 @@ def apply_rotary_pos_emb_bwd(
     mode: RotaryPosEmbeddingMode = _BLOCKWISE,
 ) -> torch.Tensor:
     """Give the gradient of ``p`` from that of what `apply_rotary_pos_emb` returned."""
-    p_grad_in, cos, sin = _matched(p_grad_in, cos, sin)
-    of_p: torch.Tensor = torch.ops.hpu.rotary_pos_embedding_backward(
-        p_grad_in, sin, cos, position_ids, offset, mode.value
-    )
-    return of_p
+    backward = torch.ops.hpu.rotary_pos_embedding_backward
+    return _rotate(backward, p_grad_in, cos, sin, position_ids, offset, mode)
 
 
 class RotaryPosEmbeddingHelperV1(torch.autograd.Function):
@@ -126,7 +123,7 @@ class RotaryPosEmbeddingHelperV1(torch.autograd.Function):
         """Turn, and keep the angles."""
         ctx.save_for_backward(cos, sin)
         ctx.offset = offset
-        return _rotate(p, cos, sin, None, offset)
+        return _rotate(torch.ops.hpu.rotary_pos_embedding, p, cos, sin, None, offset)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
@@ -144,7 +141,7 @@ class RotaryPosEmbeddingHelperV2(torch.autograd.Function):
     ) -> torch.Tensor:
         """Turn, and keep the angles and positions."""
         ctx.save_for_backward(cos, sin, position_ids)
-        return _rotate(p, cos, sin, position_ids)
+        return _rotate(torch.ops.hpu.rotary_pos_embedding, p, cos, sin, position_ids)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
