@@ -31,6 +31,17 @@ inline void run_given(
   run_boxed(op, keys, stack);
 }
 
+/// What an operator of the vendor's is called with, for a call past Python.
+template <class Signature>
+c10::TypedOperatorHandle<Signature> vendors_operator(const char* name, const char* overload = "") {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow((std::string("hpu::") + name).c_str(), overload)
+      .typed<Signature>();
+}
+
+/// Gives a tensor that torch.compile traces its next value, and returns it.
+at::Tensor written(const at::Tensor& traced, const at::Tensor& value);
+
 /// Defines operators in a family's file: `const Operators family([](Operators& define) { ... });`.
 class Operators {
  public:
@@ -78,9 +89,29 @@ class Operators {
     of_mode(true).push_back([this, schema, function] { (*this)(schema, function); });
   }
 
-  /// For "name_", which writes its first argument: torch.compile calls "name", which writes none,
-  /// and has its result written.
-  static void compiled_out_of_place(const std::string& name);
+  /// Lets torch.compile trace a function in place of an operator that returns what it writes, which
+  /// PyTorch does not functionalize. It takes the operator's arguments, calls operators that write
+  /// none, and has their results `written`.
+  template <class Function>
+  void compiled_as(const std::string& name, Function* function) {
+    of_mode(false).push_back([name, function] {
+      library("hpu").impl(
+          name.c_str(), torch::dispatch(c10::DispatchKey::Functionalize, function));
+    });
+  }
+
+  /// Computes what a library of Python's declares, in a namespace of its own, when it is imported.
+  template <class Function>
+  void declared_by(const std::string& its_namespace, const std::string& schema, Function* function) {
+    const std::string name = schema.substr(0, schema.find('('));
+    library(its_namespace.c_str())
+        .impl(
+            name.c_str(),
+            torch::dispatch(
+                c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_given>()));
+    library(kHostKernels).def(torch::schema(schema.c_str()));
+    compute(name, function);
+  }
 
   /// Defines what the mode has beside the operators of both.
   static void define_of_mode(bool lazy);

@@ -79,6 +79,20 @@ std::tuple<at::Tensor, at::Tensor> cast_to_fp8(
   return {out, amax};
 }
 
+std::tuple<at::Tensor, at::Tensor> traced_cast_to_fp8(
+    const at::Tensor& input, const Scale& scale, bool stochastic_rounding, at::Tensor out,
+    at::Tensor amax) {
+  static const auto cast = vendors_operator<decltype(cast_to_fp8_v2)>("cast_to_fp8_v2");
+  TORCH_CHECK(input.sym_sizes() == out.sym_sizes(), "Input and output must have the same shape");
+  const bool is_amax = amax.sym_numel() > 0;
+  const auto [values, largest] =
+      cast.call(input, scale, stochastic_rounding, is_amax, out.scalar_type(), std::nullopt);
+  return {
+      written(out, values),
+      is_amax ? written(amax, largest.to(amax.scalar_type()).reshape_symint(amax.sym_sizes()))
+              : amax};
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> cast_to_fp8_hybrid(
     const at::Tensor& input, const Scale& scale_152, const Scale& scale_143,
     bool stochastic_rounding, bool is_amax) {
@@ -114,6 +128,7 @@ const Operators casts([](Operators& define) {
       "cast_to_fp8(Tensor input, Tensor? scale, bool stochastic_rounding, Tensor(a!) out, "
       "Tensor(b!) amax) -> (Tensor(a!), Tensor(b!))",
       &cast_to_fp8);
+  define.compiled_as("cast_to_fp8", &traced_cast_to_fp8);
   define(
       "cast_to_fp8_v2(Tensor input, Tensor? scale=None, bool stochastic_rounding=False, "
       "bool is_amax=False, ScalarType dtype=None, int[]? scale_shape=None) -> (Tensor, Tensor)",

@@ -114,6 +114,15 @@ at::Tensor fp8_gemm_v2_scalar_list(
       bias, accumulate, B_scale_shape);
 }
 
+void check_out(const at::Tensor& out, const at::Tensor& result) {
+  TORCH_CHECK(
+      out.scalar_type() == result.scalar_type(), "Fp8Gemm out must be of out_dtype ",
+      toString(result.scalar_type()), ", but is ", toString(out.scalar_type()), ".");
+  TORCH_CHECK(
+      out.sym_sizes() == result.sym_sizes(), "Fp8Gemm out must have the product's shape ",
+      result.sym_sizes(), ", but has ", out.sym_sizes(), ".");
+}
+
 at::Tensor fp8_gemm(
     const at::Tensor& A, bool trans_A, const at::Tensor& B, bool trans_B, const at::Tensor& D,
     ScalarType out_dtype, const Scale& A_scale_inv, const Scale& B_scale_inv,
@@ -121,13 +130,20 @@ at::Tensor fp8_gemm(
   const at::Tensor result = fp8_gemm_v2(
       A, trans_A, B, trans_B, D, out_dtype, A_scale_inv, B_scale_inv, bias, accumulate,
       std::nullopt);
-  TORCH_CHECK(
-      out.scalar_type() == out_dtype, "Fp8Gemm out must be of out_dtype ", toString(out_dtype),
-      ", but is ", toString(out.scalar_type()), ".");
-  TORCH_CHECK(
-      out.sym_sizes() == result.sym_sizes(), "Fp8Gemm out must have the product's shape ",
-      result.sym_sizes(), ", but has ", out.sym_sizes(), ".");
+  check_out(out, result);
   return out.copy_(result);
+}
+
+at::Tensor traced_fp8_gemm(
+    const at::Tensor& A, bool trans_A, const at::Tensor& B, bool trans_B, const at::Tensor& D,
+    ScalarType out_dtype, const Scale& A_scale_inv, const Scale& B_scale_inv,
+    const std::optional<at::Tensor>& bias, bool accumulate, at::Tensor out) {
+  static const auto gemm = vendors_operator<decltype(fp8_gemm_v2)>("fp8_gemm_v2");
+  const at::Tensor result = gemm.call(
+      A, trans_A, B, trans_B, D, out_dtype, A_scale_inv, B_scale_inv, bias, accumulate,
+      std::nullopt);
+  check_out(out, result);
+  return written(out, result);
 }
 
 at::Tensor conv2d_fp8(
@@ -253,6 +269,7 @@ const Operators products([](Operators& define) {
       "Tensor? A_scale_inv, Tensor? B_scale_inv, Tensor? bias, bool accumulate, Tensor(a!) out) "
       "-> Tensor(a!)",
       &fp8_gemm);
+  define.compiled_as("fp8_gemm", &traced_fp8_gemm);
   define(
       "fp8_gemm_v2(Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor? D, "
       "ScalarType out_dtype, Tensor? A_scale_inv=None, Tensor? B_scale_inv=None, "

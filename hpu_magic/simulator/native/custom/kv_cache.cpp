@@ -67,6 +67,12 @@ at::Tensor kv_reorder(
   return kv_reorder_(self.clone(), start, end, beam_idx);
 }
 
+at::Tensor traced_kv_reorder_(
+    at::Tensor self, const at::Tensor& start, const at::Tensor& end, const at::Tensor& beam_idx) {
+  static const auto reorder = vendors_operator<decltype(kv_reorder)>("kv_reorder");
+  return written(self, reorder.call(self, start, end, beam_idx));
+}
+
 at::Tensor in_place_interleave(const at::Tensor& self) {
   TORCH_CHECK(self.dim() == 4, "Input has to be a 4D tensor.");
   const c10::SymInt batch = self.sym_size(0);
@@ -81,6 +87,12 @@ at::Tensor in_place_interleave(const at::Tensor& self) {
 
 at::Tensor in_place_interleave_(at::Tensor self) {
   return self.copy_(in_place_interleave(self));
+}
+
+at::Tensor traced_in_place_interleave_(at::Tensor self) {
+  static const auto interleave =
+      vendors_operator<decltype(in_place_interleave)>("in_place_interleave");
+  return written(self, interleave.call(self));
 }
 
 at::Tensor masked_batch_gemm(
@@ -117,8 +129,8 @@ const Operators kv_cache([](Operators& define) {
   define.in_eager_mode("kv_reorder(Tensor self, " + reorder + "Tensor", &kv_reorder);
   define("in_place_interleave_(Tensor(a!) self) -> (Tensor(a!))", &in_place_interleave_);
   define.in_eager_mode("in_place_interleave(Tensor self) -> Tensor", &in_place_interleave);
-  define.compiled_out_of_place("kv_reorder_");
-  define.compiled_out_of_place("in_place_interleave_");
+  define.compiled_as("kv_reorder_", &traced_kv_reorder_);
+  define.compiled_as("in_place_interleave_", &traced_in_place_interleave_);
   define(
       "masked_batch_gemm(Tensor a, Tensor b, Tensor mask_a, Tensor mask_b, bool trans_a, "
       "bool trans_b) -> Tensor",
