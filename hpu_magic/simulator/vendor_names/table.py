@@ -28,6 +28,7 @@ _REASONS = {
     "spelling": "What the vendor's torch.compile writes for another operator; here that one runs.",
     "collective": "A collective inside the vendor's graphs.",
     "flag": "The card has it with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER only; the simulator never.",
+    "declared": "PyTorch declares it, some arguments by other names; computed as on the card.",
     "pytorch": "The bridge's own form of what PyTorch or torchvision defines; theirs runs here.",
 }
 

@@ -44,9 +44,7 @@ def test_a_compiled_cast_fills_the_tensors_that_it_is_given(dtype, of_amax):
 def accumulate_into(a, b, out):
     """The tensor that is added is the one that is written, a view of what the caller holds."""
     rows = out[1:]
-    product = hpu_ops.fp8_gemm(
-        a, False, b, True, rows, torch.float32, None, None, None, True, rows
-    )
+    product = hpu_ops.fp8_gemm(a, False, b, True, rows, torch.float32, None, None, None, True, rows)
     return product * 2
 
 
