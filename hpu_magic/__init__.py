@@ -26,6 +26,7 @@ _FUNCTIONS = {
     "to": "hpu_magic.runtime.device.move",
     "mode": "hpu_magic.runtime.execution.mode",
     "autocast": "hpu_magic.runtime.precision.autocast",
+    "explain_autocast": "hpu_magic.runtime.precision.explain",
     "memory": "hpu_magic.runtime.measure.memory",
     "time": "hpu_magic.runtime.measure.timing",
     "status": "hpu_magic.runtime.execution.status",

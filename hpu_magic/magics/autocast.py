@@ -1,9 +1,10 @@
-"""``%%hpu_autocast`` for a cell and ``%hpu_autocast on|off`` for all later ones."""
+"""``%%hpu_autocast`` for a cell, ``%hpu_autocast on|off`` for all later ones, ``explain``."""
 
 from __future__ import annotations
 
 import argparse
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -11,11 +12,13 @@ from IPython.core.magic import line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from hpu_magic.magics import cell as cells
+from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import RESTART, Configured, HPUMagics
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.precision.autocast import AutocastReport, AutocastState, autocast
+    from hpu_magic.runtime.precision.explain import AutocastExplanation
 
 
 @magics_class
@@ -40,7 +43,17 @@ class AutocastMagics(CommandMagics):
     @line_cell_magic
     @magic_arguments()
     @argument(
-        "switch", nargs="?", choices=["on", "off"], help="for all later cells (line form only)"
+        "switch",
+        nargs="?",
+        choices=["on", "off", "explain"],
+        help="on, off: for all later cells; explain: the types of a model (line form only)",
+    )
+    @argument("model", nargs="?", metavar="MODEL", help="explain: a module on the device")
+    @argument(
+        "sample",
+        nargs="*",
+        metavar="SAMPLE",
+        help="explain: what the model takes: tensors, or a tuple or dict of them",
     )
     @argument(
         "--dtype",
@@ -74,11 +87,14 @@ class AutocastMagics(CommandMagics):
         help="show which operators computed in which type, and the lists in force",
     )
     @RESTART
-    def hpu_autocast(self, line: str, cell: str | None = None) -> AutocastState | None:
+    def hpu_autocast(
+        self, line: str, cell: str | None = None
+    ) -> AutocastState | AutocastExplanation | None:
         """Run a cell, or all later cells, under autocast.
 
         Operator lists are read once, when torch is imported: other lists are remembered for
-        this notebook and take effect at the next start. Examples::
+        this notebook and take effect at the next start. explain runs the model once and shows,
+        per module, the type each operation runs in, and why. Examples::
 
             %%hpu_autocast
             loss = model(batch).mean()
@@ -89,6 +105,8 @@ class AutocastMagics(CommandMagics):
             %hpu_autocast on
             %hpu_autocast off
             %hpu_autocast on --lower linear,matmul --restart
+
+            %hpu_autocast explain model batch
         """
         if cell is not None:
             cells.run(self.shell, "hpu_autocast", line, cell)
@@ -97,6 +115,10 @@ class AutocastMagics(CommandMagics):
         from hpu_magic.runtime.precision.autocast import AutocastState
 
         options = self.parse(self.hpu_autocast, line)
+        if options.switch == "explain":
+            return self._explain(options)
+        if options.model is not None:
+            raise UsageError(f"%hpu_autocast {options.switch} takes no {options.model!r}.")
         if options.off and options.switch == "on":
             raise UsageError("%hpu_autocast on --off says both: leave out one of them.")
         if options.switch == "off" or options.off:
@@ -111,11 +133,40 @@ class AutocastMagics(CommandMagics):
         standing = self._standing
         return AutocastState(standing.dtype if standing else None, self.call(operators.in_force))
 
+    def fits(self, argument: str, position: int, value: Any) -> bool:
+        """Tell whether a variable is a model or what it may take."""
+        fitting = {"model": kinds.module, "sample": kinds.of_tensors}
+        return argument in fitting and fitting[argument](value)
+
+    def follows(self, argument: str, words: Sequence[str]) -> bool:
+        """Tell whether a model may be named: only to explain it."""
+        return argument == "switch" or "explain" in words
+
     def close(self) -> None:
         """Leave autocast when the extension is unloaded."""
         self._switch_off()
         if self._after in self.shell.events.callbacks["post_run_cell"]:
             self.shell.events.unregister("post_run_cell", self._after)
+
+    def _explain(self, options: argparse.Namespace) -> AutocastExplanation:
+        from hpu_magic.runtime.precision.explain import explain_autocast
+
+        if options.model is None or not options.sample:
+            raise UsageError(
+                "%hpu_autocast explain needs a model and what it takes: type "
+                "%hpu_autocast explain model batch."
+            )
+        sample: list[Any] = []
+        named: dict[str, Any] = {}
+        for name in options.sample:
+            value = self.find(name)
+            if isinstance(value, dict):
+                named.update(value)
+            else:
+                sample.extend(value if isinstance(value, tuple) else [value])
+        model = self.find(options.model)
+        self._autocast(options)
+        return self.call(explain_autocast, model, *sample, dtype=options.dtype, **named)
 
     def _context(self, line: str) -> autocast:
         options = self.parse(self.hpu_autocast, line, cell=True)

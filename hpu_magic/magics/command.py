@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import keyword
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from IPython.core.error import UsageError
@@ -137,6 +137,18 @@ class CommandMagics(Magics):
             The variable's value.
         """
         return False
+
+    def follows(self, argument: str, words: Sequence[str]) -> bool:
+        """Tell whether an argument without an option's name may come after these words.
+
+        Parameters
+        ----------
+        argument : str
+            Its name, as the parser stores it.
+        words : sequence of str
+            The complete words before it.
+        """
+        return True
 
     def close(self) -> None:
         """Undo what outlives a command, when the extension is unloaded."""

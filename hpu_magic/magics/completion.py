@@ -70,6 +70,8 @@ def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] |
     call = understood(parser, words)
     if cell and shell.find_line_magic(parser.prog) is not None:
         call.positional = None  # what the line form takes, the cell form has in the cell
+    if call.positional is not None and not owner.follows(call.positional.dest, words):
+        call.positional = None
     if call.verbatim or _begins_code(call, word):
         return None
     later = understood(parser, split(line[context.cursor_position :])[0]).given

@@ -68,6 +68,34 @@ class OperatorLists:
         return "; ".join(parts)
 
 
+# Names in the lists that are Python's for operators with names of their own, or an older spelling.
+_SPELLED = {
+    "true_divide": ("truediv",),
+    "div": ("truediv",),
+    "divide": ("div",),
+    "add_": ("iadd",),
+    "multiply": ("mul",),
+    "subtract": ("sub",),
+}
+
+
+def list_of(operator: str, lists: OperatorLists) -> str | None:
+    """Return the list that an operator follows: "lower", "fp32" or "promote"; None for none.
+
+    Parameters
+    ----------
+    operator : str
+        As PyTorch's dispatcher names it, without its library: "linear", "add_".
+    lists : OperatorLists
+        The lists in force.
+    """
+    names = {operator, *_SPELLED.get(operator, ())}
+    for kind, chosen in (("lower", lists.lower), ("fp32", lists.fp32), ("promote", PROMOTE)):
+        if not chosen.isdisjoint(names):
+            return kind
+    return None
+
+
 def in_force() -> OperatorLists:
     """Return the lists that this process's library has read, or will read when it loads."""
     environment = first_import.environment_at_import() if device.bridge_loaded() else os.environ

@@ -1,0 +1,191 @@
+"""%hpu_autocast explain and hpu_magic.explain_autocast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+
+import hpu_magic
+from hpu_magic.errors import RefusedError
+
+NET = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.inner, self.outer = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+    def forward(self, x):
+        return x + self.outer(nn.functional.gelu(self.inner(self.norm(x))))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(10, 8)
+        self.blocks = nn.Sequential(*[Block() for _ in range(3)])
+        self.norm, self.drop = nn.BatchNorm1d(8), nn.Dropout(0.5)
+    def forward(self, words, scale):
+        x = self.drop(self.norm(self.blocks(self.words(words))))
+        x = torch.einsum("ij,kj->ik", x, x).mul_(scale)
+        with torch.autocast("hpu", enabled=False):
+            return torch.exp(x.float()).sum()
+
+model = Net().to("hpu")
+sample = torch.arange(4, device="hpu"), torch.ones(4, device="hpu")
+"""
+
+EXPLAINED = """\
+Net under autocast bfloat16 on hpu:0 (simulated GAUDI2)
+  module                       operation   type      why
+  words (Embedding)            embedding   float32   fp32 list
+  blocks.0-2.norm (LayerNorm)  layer_norm  bfloat16  lower-precision list; parameters stay float32
+  blocks.0-2.inner (Linear)    linear      bfloat16  lower-precision list
+  blocks.0-2 (Block)           gelu        bfloat16  in no list: the type of its input
+                               add         float32   promote list: the widest of bfloat16 and \
+float32
+  blocks.0-2.outer (Linear)    linear      bfloat16  lower-precision list
+  norm (BatchNorm1d)           batch_norm  bfloat16  lower-precision list; parameters stay float32
+  drop (Dropout)               dropout     bfloat16  lower-precision list
+  Net                          bmm         bfloat16  lower-precision list
+                               mul_        bfloat16  in place: the type of what it changes
+                               exp         float32   autocast is off around it
+                               sum         float32   in no list: the type of its input
+  Conversions in one forward pass: 19.
+  layer_norm runs in bfloat16 here; CUDA's autocast keeps it in float32.
+"""
+
+
+@pytest.fixture
+def net(run: Any, torch: Any) -> None:
+    """Put a model and what it takes into the user's namespace."""
+    assert run(NET).error is None
+
+
+def test_each_operation_is_shown_with_its_type_and_the_reason(run: Any, net: None) -> None:
+    explained = run("explained = %hpu_autocast explain model sample\nexplained").result
+    assert repr(explained) + "\n" == EXPLAINED
+    assert sum(explained.operations.values()) == 1 + 3 * 5 + 6
+    assert explained.conversions == 19
+
+
+def test_lazy_mode_explains_the_same(script: Any) -> None:
+    said = script(
+        NET + "import hpu_magic; print(hpu_magic.explain_autocast(model, *sample))",
+        simulated=True,
+        PT_HPU_LAZY_MODE="1",
+    )
+    assert said == EXPLAINED
+
+
+def test_lists_in_force_are_what_counts(script: Any, tmp_path: Any) -> None:
+    lower, fp32 = tmp_path / "lower.txt", tmp_path / "fp32.txt"
+    lower.write_text("gelu\n")
+    fp32.write_text("linear\n")
+    said = script(
+        """
+        import hpu_magic, torch
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Softmax(-1))
+        model.to("hpu")
+        print(hpu_magic.explain_autocast(model, torch.ones(2, 4, device="hpu"), dtype="fp16"))
+        """,
+        simulated=True,
+        PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST=str(lower),
+        PT_HPU_AUTOCAST_FP32_OPS_LIST=str(fp32),
+    )
+    assert said.splitlines() == [
+        "Sequential under autocast float16 on hpu:0 (simulated GAUDI2)",
+        "  module       operation  type     why",
+        "  0 (Linear)   linear     float32  fp32 list",
+        "  1 (GELU)     gelu       float16  lower-precision list",
+        "  2 (Softmax)  softmax    float16  in no list: the type of its input",
+        "  Conversions in one forward pass: 1.",
+        "  Operator lists: lower precision: gelu; fp32: linear.",
+        "  softmax runs in float16 here; CUDA's autocast keeps it in float32.",
+    ]
+
+
+def test_model_and_random_numbers_stay_as_they_were(run: Any, net: None, torch: Any) -> None:
+    before = run("{name: value.clone() for name, value in model.state_dict().items()}").result
+    torch.manual_seed(0)
+    expected = torch.rand(3, device="hpu").tolist()
+    torch.manual_seed(0)
+    run("%hpu_autocast explain model sample")
+    assert torch.rand(3, device="hpu").tolist() == expected
+    after = run("model.state_dict()").result
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert run("model.training").result
+    assert run("any(module._forward_hooks for module in model.modules())").result is False
+    assert not torch.is_autocast_enabled("hpu")
+
+
+def test_modules_share_a_line_only_where_they_do_the_same(run: Any, torch: Any) -> None:
+    run(
+        """
+        import torch
+        from torch import nn
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.pair = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+                self.gap = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+                self.twice = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+            def forward(self, x):
+                for layer in (*self.pair, self.gap, *self.twice, self.twice[1]):
+                    x = layer(x)
+                return x + x
+        model, x = Net().to("hpu"), torch.ones(2, 4, device="hpu")
+        """
+    )
+    explained = run("%hpu_autocast explain model x").result
+    assert [line[:2] for line in explained.lines()] == [
+        ("pair.0-1 (Linear)", "linear"),
+        ("gap.0 (Linear)", "linear"),
+        ("gap.1 (ReLU)", "relu"),
+        ("gap.2 (Linear)", "linear"),
+        ("twice.0 (Linear)", "linear"),
+        ("twice.1 (Linear)", "linear x2"),
+        ("Net", "add"),
+    ]
+
+
+def test_named_arguments_come_from_a_dict(run: Any, net: None) -> None:
+    run("words, rest = sample[0], {'scale': sample[1]}")
+    assert repr(run("%hpu_autocast explain model words rest").result) + "\n" == EXPLAINED
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("explain", "%hpu_autocast explain needs a model and what it takes"),
+        ("explain model", "%hpu_autocast explain needs a model and what it takes"),
+        ("explain modle sample", "There is no variable 'modle': did you mean 'model'?"),
+        ("explain sample sample", "tuple is no module: give a torch.nn.Module."),
+        ("explain host sample", "The model is on cpu: move it to the device first, with %hpu_to"),
+        ("explain bare there", "No operation of the model ran on floating-point tensors of the"),
+        ("on model", "%hpu_autocast on takes no 'model'."),
+        ("off model sample", "%hpu_autocast off takes no 'model'."),
+    ],
+)
+def test_wrong_lines_are_refused_in_a_sentence(
+    run: Any, net: None, line: str, sentence: str
+) -> None:
+    run("host, bare, there = nn.Linear(2, 2), nn.ReLU(), torch.ones(2)")
+    error = run(f"%hpu_autocast {line}").error
+    assert isinstance(error, UsageError)
+    assert str(error).startswith(sentence)
+
+
+def test_an_error_of_the_model_leaves_no_hook_and_no_profile_behind(run: Any, net: None) -> None:
+    assert isinstance(run("%hpu_autocast explain model words").error, UsageError)
+    wrong = run("wrong = torch.ones(3, 3, device='hpu')\n%hpu_autocast explain model wrong wrong")
+    assert not isinstance(wrong.error, UsageError | type(None))
+    assert repr(run("%hpu_autocast explain model sample").result) + "\n" == EXPLAINED
+
+
+def test_a_type_that_is_none_of_autocasts_is_refused(net: None, shell: Any) -> None:
+    with pytest.raises(RefusedError, match="Autocast cannot compute in float32"):
+        hpu_magic.explain_autocast(shell.user_ns["model"], dtype="fp32")
