@@ -10,6 +10,7 @@ from ._hardware import (
     _reset_device_memory,
     synDeviceType,
 )
+from ._quantization import _set_is_dynamic_quantization, _set_scale_attributes
 from ._records import _record_param, _record_params
 from .detect_recompilation import data_dynamicity, detect_recompilation_auto_model
 

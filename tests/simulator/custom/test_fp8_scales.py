@@ -1,0 +1,102 @@
+"""Scales that are calculated from what is to be cast, against float64."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+
+calculate = torch.ops.hpu.calculate_scale_for_cast
+NO_MAX, OF_TENSOR, OF_CHANNELS = range(3)
+AS_IT_IS, TO_POWER_OF_TWO = range(2)
+SMALLEST = torch.finfo(torch.float32).tiny
+
+
+def samples(dtype):
+    torch.manual_seed(0)
+    return (torch.randn(3, 4, 5) * torch.tensor([1e-3, 1.0, 300.0]).reshape(3, 1, 1)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_scale_maps_the_largest_magnitude_to_the_largest_value(dtype):
+    values = samples(dtype)
+    scale = run(calculate, values.to("hpu"), OF_TENSOR, AS_IT_IS, fullscale=240.0, backoff=0.5)
+    assert (scale.shape, scale.dtype, scale.device.type) == ((), torch.float32, "hpu")
+    torch.testing.assert_close(scale.cpu().double(), values.double().abs().max() / 120)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("kept", [True, False])
+def test_each_channel_has_a_scale_of_its_own(axis, kept):
+    values = samples(torch.bfloat16)
+    scale = run(
+        *(calculate, values.to("hpu"), OF_CHANNELS, AS_IT_IS),
+        reduceAxis=axis,
+        reduceKeepdim=kept,
+        fullscale=240.0,
+    )
+    expected = values.double().abs().amax(axis, keepdim=kept) / 240
+    assert scale.shape == expected.shape
+    torch.testing.assert_close(scale.cpu().double(), expected)
+
+
+@pytest.mark.parametrize("mode", [OF_TENSOR, OF_CHANNELS])
+def test_zeros_have_a_scale_with_an_inverse(mode):
+    scale = run(calculate, torch.zeros(2, 3, device="hpu"), mode, AS_IT_IS, fullscale=240.0)
+    assert scale.cpu().unique().tolist() == [SMALLEST]
+    assert (1 / scale).isfinite().all()
+
+
+def test_a_power_of_two_is_never_smaller_than_the_scale():
+    exponents = torch.arange(-126, 128)
+    powers = torch.exp2(exponents.double()).float()
+    above = torch.nextafter(powers, torch.tensor(torch.inf))[:-1]
+    assert torch.equal(run(calculate, powers.to("hpu"), NO_MAX, TO_POWER_OF_TWO).cpu(), powers)
+    assert torch.equal(run(calculate, above.to("hpu"), NO_MAX, TO_POWER_OF_TWO).cpu(), powers[1:])
+    between = torch.tensor([0.75, 1.0078125, 3.0], dtype=torch.bfloat16)
+    rounded = run(calculate, between.to("hpu"), NO_MAX, TO_POWER_OF_TWO)
+    assert (rounded.dtype, rounded.tolist()) == (torch.bfloat16, [1, 2, 4])
+    both = run(calculate, between.to("hpu"), OF_TENSOR, TO_POWER_OF_TWO, fullscale=240.0)
+    assert both.item() == 2.0**-6
+
+
+def test_a_scale_is_no_view_of_what_was_given():
+    given = torch.ones(3, device="hpu")
+    scale = run(calculate, given, NO_MAX, AS_IT_IS)
+    given.zero_()
+    assert scale.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"maxMode": 3}, "maxMode must be .* but is 3"),
+        ({"scaleMode": 2}, "scaleMode must be .* but is 2"),
+        ({"fullscale": 0.0}, "fullscale and backoff must be positive, but are 0 and 1"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(options, sentence):
+    with pytest.raises(RuntimeError, match=sentence):
+        run(calculate, torch.ones(2, device="hpu"), **{"maxMode": 1, "scaleMode": 0, **options})
+
+
+def both(values):
+    whole = calculate(values, OF_TENSOR, TO_POWER_OF_TWO, fullscale=240.0)
+    return whole, calculate(values, OF_CHANNELS, TO_POWER_OF_TWO, -1, True, 240.0, 0.5)
+
+
+SHAPES = [(torch.randn(shape, generator=torch.Generator().manual_seed(1)),) for shape in (7, 9)]
+
+
+@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
+def test_compiled_scales_are_those_of_eager_mode():
+    assert_compiles(both, *[(one.reshape(1, -1).to("hpu"),) for (one,) in SHAPES])
+
+
+@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
+def test_a_replay_calculates_anew():
+    assert_replays(both, *[(one.reshape(1, 7).to("hpu"),) for one in torch.randn(2, 7)])
