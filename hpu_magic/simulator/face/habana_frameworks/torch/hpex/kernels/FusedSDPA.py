@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ._window import share_beside_sink, windowed
+
 Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
@@ -47,15 +49,28 @@ class Groups:
         return result.flatten(1, 2) if self._heads and result.dim() == 5 else result
 
 
+def _check_training(training: bool, probabilities: bool, fast: bool, is_causal: bool) -> None:
+    assert not (probabilities and training), (
+        "return_attn_probs is supported only for inference mode"
+    )
+    assert not (training and fast) or is_causal, (
+        "Optimized softmax mode is supported in recompute training mode only in "
+        "causal(triangular) mask case"
+    )
+
+
 class FusedSDPA(torch.autograd.Function):
     """``FusedSDPA.apply(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None)``.
 
     The further arguments, by position: ``softmax_mode="None"``, ``recompute_mode=None``,
-    ``valid_seq_len=None``, ``seq_padding_type="left"``, ``return_dropout_mask=False`` and
-    ``return_attn_probs=False``. Query, key and value are [batch, heads, length, channels] or
-    [batch, length, channels]; there may be fewer heads of keys than of queries. The result is that
-    of PyTorch's ``scaled_dot_product_attention``, with the causal mask from the upper left corner;
-    training is where one of the three requires a gradient.
+    ``valid_seq_len=None``, ``seq_padding_type="left"``, ``return_dropout_mask=False``,
+    ``return_attn_probs=False``, ``window_size=(-1, -1)`` and ``sink=None``. Query, key and value
+    are [batch, heads, length, channels] or [batch, length, channels]; there may be fewer heads of
+    keys than of queries. The result is that of PyTorch's ``scaled_dot_product_attention``, with
+    the causal mask from the upper left corner; training is where one of the three requires a
+    gradient. In inference a query may see only the keys of a window, so many before and behind its
+    own position (-1 for all), and each query head may have a sink, a score beside those of the keys
+    that draws attention to nothing.
     """
 
     @staticmethod
@@ -74,18 +89,24 @@ class FusedSDPA(torch.autograd.Function):
         seq_padding_type: str = "left",
         return_dropout_mask: bool = False,
         return_attn_probs: bool = False,
+        window_size: tuple[int, int] = (-1, -1),
+        sink: torch.Tensor | None = None,
     ) -> Results:
-        """Attend, and in training keep what the backward needs."""
+        """Attend, and in training keep what the backward needs.
+
+        Raises
+        ------
+        AssertionError
+            Options that exclude each other, in the vendor's words.
+        ValueError
+            A window or a sink in training, or not one sink for each query head.
+        """
         training = q.requires_grad or k.requires_grad or v.requires_grad
         softmax_mode = softmax_mode.lower()
         recompute = torch.hpu.recompute_sdp_enabled() if recompute_mode is None else recompute_mode
-        assert not (return_attn_probs and training), (
-            "return_attn_probs is supported only for inference mode"
-        )
         recompute = recompute and not return_attn_probs
-        assert not (recompute and training and softmax_mode == "fast") or is_causal, (
-            "Optimized softmax mode is supported in recompute training mode only in "
-            "causal(triangular) mask case"
+        _check_training(
+            training, return_attn_probs, recompute and softmax_mode == "fast", is_causal
         )
         assert valid_seq_len is None or (not training and is_causal and attn_mask is None), (
             "Valid sequence length is supported only in inference with is_causal(triangular) "
@@ -94,21 +115,39 @@ class FusedSDPA(torch.autograd.Function):
         assert not (return_dropout_mask and recompute), (
             "Return_dropout_mask is not supported in recompute mode"
         )
+        if training and (sink is not None or max(window_size) >= 0):
+            raise ValueError(
+                "FusedSDPA takes window_size and sink in inference alone, but a gradient is "
+                "required of q, k or v: call it under torch.no_grad() with tensors that need none."
+            )
         groups = Groups(q, k)
         operands = groups.queries(q), groups.keys(k), groups.keys(v)
-        mask = groups.mask(attn_mask)
+        mask = groups.mask(windowed(attn_mask, q, k, window_size))
         factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-        attend = *operands, mask, dropout_p, factor, is_causal
         padding = valid_seq_len, seq_padding_type.lower()
         ctx.options = is_causal, dropout_p, factor
         ctx.softmax_mode = softmax_mode
         ctx.recompute = recompute
         ctx.groups = groups
+
+        def recomputed(p: float, with_sums: bool) -> tuple[torch.Tensor, ...]:
+            results: tuple[torch.Tensor, ...] = torch.ops.hpu.sdpa_recomp_fwd(
+                *operands, mask, p, factor, is_causal, with_sums, softmax_mode, *padding
+            )
+            return results
+
         if recompute:
-            out, *of_rows = torch.ops.hpu.sdpa_recomp_fwd(*attend, training, softmax_mode, *padding)
+            out, *of_rows = recomputed(dropout_p, training or sink is not None)
+            if sink is not None:
+                out = (out * share_beside_sink(sink, *of_rows[:2])).to(out.dtype)
             ctx.save_for_backward(*operands, mask, *of_rows, out)
             return groups.joined(out)
-        out, probabilities, kept = torch.ops.hpu.sdpa_fwd(*attend, softmax_mode, *padding)
+        out, probabilities, kept = torch.ops.hpu.sdpa_fwd(
+            *operands, mask, dropout_p, factor, is_causal, softmax_mode, *padding
+        )
+        if sink is not None:
+            share = share_beside_sink(sink, *recomputed(0.0, True)[1:3])
+            out, probabilities = ((each * share).to(each.dtype) for each in (out, probabilities))
         ctx.save_for_backward(*operands, probabilities, kept, out)
         results = [groups.joined(out)]
         if return_attn_probs:
@@ -134,4 +173,4 @@ class FusedSDPA(torch.autograd.Function):
                 grad, q, k, v, probabilities, kept, *ctx.options, out
             )
         joined = ctx.groups.joined
-        return joined(of_q), joined(of_k), joined(of_v), *[None] * 10
+        return joined(of_q), joined(of_k), joined(of_v), *[None] * 12
