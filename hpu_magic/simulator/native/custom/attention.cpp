@@ -140,7 +140,13 @@ at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks) {
   return at::softmax(scores, -1).masked_fill(none, 0.0);
 }
 
-at::Tensor drawn_seed(const at::Tensor& like) {
+at::Tensor seed_of_dropout(const at::Tensor& given, const at::Tensor& like) {
+  if (given.defined()) {
+    TORCH_CHECK(
+        given.sym_numel() == 1, "The seed of dropout must be one number, but has shape ",
+        given.sym_sizes(), ".");
+    return given.to(ScalarType::Int).reshape({1}).clone();
+  }
   const auto options = like.options().dtype(ScalarType::Int);
   return like.is_meta()
       ? at::empty({1}, options)

@@ -32,8 +32,20 @@ at::Tensor masked_scores(
 /// softmax over the keys; a query that sees no key gets zeros.
 at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks);
 
-/// A seed of the device's generator, int32 of one element.
-at::Tensor drawn_seed(const at::Tensor& like);
+/// The seed that is given, else one of the device's generator: int32 of one element.
+at::Tensor seed_of_dropout(const at::Tensor& given, const at::Tensor& like);
+
+/// An operator that draws the seed of its dropout, from the form whose first argument is the seed;
+/// that one draws it where it is undefined.
+template <auto seeded>
+struct Drawing;
+
+template <class Results, class... Arguments, Results (*seeded)(const at::Tensor&, Arguments...)>
+struct Drawing<seeded> {
+  static Results run(Arguments... arguments) {
+    return seeded(at::Tensor(), arguments...);
+  }
+};
 
 /// Which probabilities dropout keeps, 1 of int8, by a seed alone.
 at::Tensor kept_by(const at::Tensor& seed, const at::Tensor& probabilities, double p);

@@ -47,9 +47,13 @@ at::Tensor restored(const at::Tensor& values, const Scale& factor) {
   return scaled(values.to(ScalarType::Float), factor);
 }
 
-Attended attend(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
-    double scale, const Fp8Scales& scales, bool is_amax_s, bool is_amax_o) {
+/// What takes values back from 8 bits: the inverse of what took them there, where none is given.
+Scale factor_back(const Scale& back, const Scale& there) {
+  return given(back) || !given(there) ? back : Scale(there->to(ScalarType::Float).reciprocal());
+}
+
+void check_fp8_operands(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double p) {
   const ScalarType dtype = q.scalar_type();
   TORCH_CHECK(
       at::isFloatingType(dtype) && k.scalar_type() == dtype && v.scalar_type() == dtype,
@@ -59,6 +63,14 @@ Attended attend(
       q.dim() >= 3 && k.dim() >= 3 && v.dim() >= 3, "Fp8Sdpa q, k and v must have 3 dimensions at "
       "least, but have ", q.dim(), ", ", k.dim(), " and ", v.dim(), ".");
   TORCH_CHECK(p >= 0.0 && p < 1.0, "Fp8Sdpa dropout must be in [0, 1), but is ", p, ".");
+}
+
+Attended attend(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
+    double scale, const Fp8Scales& scales, bool is_amax_s, bool is_amax_o,
+    const at::Tensor& seed) {
+  check_fp8_operands(q, k, v, p);
+  const ScalarType dtype = q.scalar_type();
   Attended made;
   made.scores = masked_scores(restored(q, scales.d_q), restored(k, scales.d_k), scale, masks);
   const at::Tensor exact = probabilities_of(made.scores, masks);
@@ -69,13 +81,11 @@ Attended attend(
   made.kept = at::ones({1}, q.options().dtype(ScalarType::Char));
   at::Tensor weights = made.probabilities.to(ScalarType::Float);
   if (p > 0.0) {
-    made.seed = drawn_seed(q);
+    made.seed = seed_of_dropout(seed, q);
     made.kept = kept_by(made.seed, weights, p);
     weights = dropped(weights, made.kept, p);
   }
-  const Scale back = given(scales.d_s) || !given(scales.q_s)
-      ? scales.d_s
-      : Scale(scales.q_s->to(ScalarType::Float).reciprocal());
+  const Scale back = factor_back(scales.d_s, scales.q_s);
   made.out = scaled(at::matmul(weights, restored(v, scales.d_v)), back);
   made.amax_o = amax_where_asked(made.out, is_amax_o);
   if (is_fp8(dtype) && given(scales.q_o)) {
@@ -86,15 +96,18 @@ Attended attend(
   return made;
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> fp8_sdpa_fwd(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
+using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+FourTensors fp8_sdpa_fwd_dropout_seed(
+    const at::Tensor& seed, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
     double p, double scale, bool is_causal, c10::string_view /*softmax_mode*/,
     const Scale& d_scale_q, const Scale& d_scale_k, const Scale& d_scale_v, const Scale& q_scale_s,
     const Scale& /*q_scale_o*/, const Scale& d_scale_s, bool is_amax_s,
     const Optional& valid_seq_len, c10::string_view seq_padding_type) {
   const Attended made = attend(
       q, k, v, masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type), p, scale,
-      {d_scale_q, d_scale_k, d_scale_v, q_scale_s, std::nullopt, d_scale_s}, is_amax_s, false);
+      {d_scale_q, d_scale_k, d_scale_v, q_scale_s, std::nullopt, d_scale_s}, is_amax_s, false,
+      seed);
   const ScalarType dtype = q.scalar_type();
   const at::Tensor probabilities =
       is_fp8(dtype) ? to_fp8(made.probabilities, dtype) : made.probabilities.to(dtype);
@@ -104,8 +117,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> fp8_sdpa_fwd(
 using Six =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-Six fp8_sdpa_recomp_fwd(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
+Six fp8_sdpa_recomp_fwd_dropout_seed(
+    const at::Tensor& seed, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
     double p, double scale, bool is_causal, bool requires_backward,
     c10::string_view softmax_mode, const Scale& d_scale_q, const Scale& d_scale_k,
     const Scale& d_scale_v, const Scale& q_scale_s, const Scale& q_scale_o, const Scale& d_scale_s,
@@ -113,7 +126,8 @@ Six fp8_sdpa_recomp_fwd(
     c10::string_view seq_padding_type) {
   const Attended made = attend(
       q, k, v, masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type), p, scale,
-      {d_scale_q, d_scale_k, d_scale_v, q_scale_s, q_scale_o, d_scale_s}, is_amax_s, is_amax_0);
+      {d_scale_q, d_scale_k, d_scale_v, q_scale_s, q_scale_o, d_scale_s}, is_amax_s, is_amax_0,
+      seed);
   const bool fp8 = is_fp8(q.scalar_type());
   const ScalarType dtype = fp8 ? ScalarType::BFloat16 : q.scalar_type();
   if (!requires_backward) {
@@ -135,23 +149,63 @@ Scale number(const at::Tensor& like, double factor) {
   return factor == 0.0 ? Scale() : Scale(tensor_of(like, factor));
 }
 
-Six fp8_sdpa_recomp_fwd_scalar(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
+Six fp8_sdpa_recomp_fwd_dropout_seed_scalar(
+    const at::Tensor& seed, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
     double p, double scale, bool is_causal, bool requires_backward,
     c10::string_view softmax_mode, double d_scale_q, double d_scale_k, double d_scale_v,
     double q_scale_s, double q_scale_o, double d_scale_s, bool is_amax_s, bool is_amax_0,
     const Optional& valid_seq_len, c10::string_view seq_padding_type) {
-  return fp8_sdpa_recomp_fwd(
-      q, k, v, attention_mask, p, scale, is_causal, requires_backward, softmax_mode,
+  return fp8_sdpa_recomp_fwd_dropout_seed(
+      seed, q, k, v, attention_mask, p, scale, is_causal, requires_backward, softmax_mode,
       number(q, d_scale_q), number(q, d_scale_k), number(q, d_scale_v), number(q, q_scale_s),
       number(q, q_scale_o), number(q, d_scale_s), is_amax_s, is_amax_0, valid_seq_len,
       seq_padding_type);
 }
 
+/// The gradients of bfloat16 for operands of 8 bits, else of the operands' dtype. `P` is what
+/// fp8_sdpa_fwd returned.
+FourTensors fp8_sdpa_bwd(
+    const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor& P, const Optional& dm, bool /*is_causal*/, double p, double scale,
+    const Scale& d_scale_q, const Scale& d_scale_k, const Scale& d_scale_v,
+    const Scale& d_scale_s, const Scale& d_scale_do, const Scale& d_scale_ds,
+    const Scale& q_scale_s, const Scale& q_scale_ds, bool is_amax_ds,
+    const at::Tensor& /*fwd_out*/) {
+  check_fp8_operands(q, k, v, p);
+  const at::Tensor upstream = restored(grad, d_scale_do);
+  const at::Tensor probabilities = restored(P, factor_back(d_scale_s, q_scale_s));
+  at::Tensor weights = probabilities;
+  at::Tensor of_weights = at::matmul(upstream, restored(v, d_scale_v).transpose(-2, -1));
+  if (p > 0.0) {
+    TORCH_CHECK(
+        dm && dm->defined(), "Fp8Sdpa backward needs the dropout mask where p is ", p, ".");
+    weights = dropped(weights, *dm, p);
+    of_weights = dropped(of_weights, *dm, p);
+  }
+  const at::Tensor along = (of_weights * probabilities).sum(-1, /*keepdim=*/true);
+  at::Tensor of_scores = (of_weights - along) * probabilities;
+  const at::Tensor amax_ds = amax_where_asked(of_scores, is_amax_ds);
+  if (given(q_scale_ds)) {
+    const ScalarType narrow = is_fp8(grad.scalar_type()) ? grad.scalar_type() : kE5M2;
+    of_scores = restored(
+        to_fp8(scaled(of_scores, q_scale_ds), narrow), factor_back(d_scale_ds, q_scale_ds));
+  }
+  const auto like = [](const at::Tensor& gradient, const at::Tensor& of) {
+    const ScalarType dtype = of.scalar_type();
+    return gradient.sum_to_size_symint(of.sym_sizes())
+        .to(is_fp8(dtype) ? ScalarType::BFloat16 : dtype);
+  };
+  return {
+      like(at::matmul(of_scores, restored(k, d_scale_k)) * scale, q),
+      like(at::matmul(of_scores.transpose(-2, -1), restored(q, d_scale_q)) * scale, k),
+      like(at::matmul(weights.transpose(-2, -1), upstream), v), amax_ds};
+}
+
 const Operators fp8_sdpa([](Operators& define) {
   const std::string operands =
-      "(Tensor q, Tensor k, Tensor v, Tensor? attention_mask, float p, float scale, "
+      "Tensor q, Tensor k, Tensor v, Tensor? attention_mask, float p, float scale, "
       "bool is_causal, ";
+  const std::string recomputed = operands + "bool requires_backward, ";
   const std::string tensors =
       "str softmax_mode, Tensor? d_scale_q, Tensor? d_scale_k, Tensor? d_scale_v, "
       "Tensor? q_scale_s, Tensor? q_scale_o, Tensor? d_scale_s, bool is_amax_s, ";
@@ -159,18 +213,39 @@ const Operators fp8_sdpa([](Operators& define) {
       "str softmax_mode, float d_scale_q, float d_scale_k, float d_scale_v, float q_scale_s, "
       "float q_scale_o, float d_scale_s, bool is_amax_s, ";
   const std::string padding = "Tensor? valid_seq_len, str seq_padding_type) -> ";
-  const std::string six = "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)";
+  const std::string four = padding + "(Tensor, Tensor, Tensor, Tensor)";
+  const std::string six = padding + "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)";
+  const std::string amax = "bool is_amax_0, ";
+  const auto kept = &Drawing<&fp8_sdpa_fwd_dropout_seed>::run;
+  const auto by_tensors = &Drawing<&fp8_sdpa_recomp_fwd_dropout_seed>::run;
+  const auto by_numbers = &Drawing<&fp8_sdpa_recomp_fwd_dropout_seed_scalar>::run;
+  define("fp8_sdpa_fwd(" + operands + tensors + four, kept);
+  define("fp8_sdpa_recomp_fwd(" + recomputed + tensors + amax + six, by_tensors);
+  define("fp8_sdpa_recomp_fwd.scalar(" + recomputed + numbers + amax + six, by_numbers);
+  for (const std::string spelling : {"_dropout", "_non_dropout"}) {
+    const std::string name = "fp8_sdpa_recomp_fwd" + spelling;
+    define.in_eager_mode("fp8_sdpa_fwd" + spelling + "(" + operands + tensors + four, kept);
+    define.in_eager_mode(name + "(" + recomputed + tensors + amax + six, by_tensors);
+    define.in_eager_mode(name + ".scalar(" + recomputed + numbers + amax + six, by_numbers);
+  }
+  const std::string seed = "(Tensor seed, ";
+  const std::string amax_of_seeded = "bool is_amax_o, ";
+  define.in_eager_mode(
+      "fp8_sdpa_fwd_dropout_seed" + seed + operands + tensors + four, &fp8_sdpa_fwd_dropout_seed);
+  define.in_eager_mode(
+      "fp8_sdpa_recomp_fwd_dropout_seed" + seed + recomputed + tensors + amax_of_seeded + six,
+      &fp8_sdpa_recomp_fwd_dropout_seed);
+  define.in_eager_mode(
+      "fp8_sdpa_recomp_fwd_dropout_seed.scalar" + seed + recomputed + numbers + amax_of_seeded +
+          six,
+      &fp8_sdpa_recomp_fwd_dropout_seed_scalar);
   define(
-      "fp8_sdpa_fwd" + operands + tensors + padding + "(Tensor, Tensor, Tensor, Tensor)",
-      &fp8_sdpa_fwd);
-  define(
-      "fp8_sdpa_recomp_fwd" + operands + "bool requires_backward, " + tensors +
-          "bool is_amax_0, " + padding + six,
-      &fp8_sdpa_recomp_fwd);
-  define(
-      "fp8_sdpa_recomp_fwd.scalar" + operands + "bool requires_backward, " + numbers +
-          "bool is_amax_0, " + padding + six,
-      &fp8_sdpa_recomp_fwd_scalar);
+      "fp8_sdpa_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor P, Tensor? dm, "
+      "bool is_causal, float p, float scale, Tensor? d_scale_q, Tensor? d_scale_k, "
+      "Tensor? d_scale_v, Tensor? d_scale_s, Tensor? d_scale_do, Tensor? d_scale_ds, "
+      "Tensor? q_scale_s, Tensor? q_scale_ds, bool is_amax_ds, Tensor fwd_out) -> "
+      "(Tensor, Tensor, Tensor, Tensor)",
+      &fp8_sdpa_bwd);
 });
 
 }  // namespace

@@ -36,25 +36,17 @@ void check_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 
 Three forward(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
-    double scale, const Optional& given_seed) {
+    double scale, const at::Tensor& seed) {
   check_operands(q, k, v, p);
   const at::Tensor probabilities = probabilities_of(masked_scores(q, k, scale, masks), masks);
   at::Tensor kept = at::ones({1}, q.options().dtype(ScalarType::Char));
   at::Tensor weights = probabilities;
   if (p > 0.0) {
-    kept = kept_by(given_seed ? *given_seed : drawn_seed(q), probabilities, p);
+    kept = kept_by(seed_of_dropout(seed, q), probabilities, p);
     weights = dropped(probabilities, kept, p);
   }
   const at::Tensor out = at::matmul(weights, v.to(ScalarType::Float));
   return {out.to(q.scalar_type()), probabilities.to(q.scalar_type()), kept};
-}
-
-Three sdpa_fwd(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
-    double p, double scale, bool is_causal, c10::string_view /*softmax_mode*/,
-    const Optional& valid_seq_len, c10::string_view seq_padding_type) {
-  const Masks masks = masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type);
-  return forward(q, k, v, masks, p, scale, std::nullopt);
 }
 
 Three sdpa_fwd_dropout_seed(
@@ -133,7 +125,7 @@ bool is_fast(c10::string_view softmax_mode) {
 
 Four recomputed_forward(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
-    double scale, bool requires_backward, bool fast, const Optional& given_seed) {
+    double scale, bool requires_backward, bool fast, const at::Tensor& given_seed) {
   check_operands(q, k, v, p);
   const auto placeholder = [&](ScalarType dtype) {
     return at::zeros({1}, q.options().dtype(dtype));
@@ -149,7 +141,7 @@ Four recomputed_forward(
     const at::Tensor scores = masked_scores(q, k, scale, masks);
     at::Tensor weights = probabilities_of(scores, masks);
     if (p > 0.0) {
-      seed = given_seed ? given_seed->to(ScalarType::Int).reshape({1}).clone() : drawn_seed(q);
+      seed = seed_of_dropout(given_seed, q);
       weights = dropped(weights, kept_by(seed, weights, p), p);
     }
     out = at::matmul(weights, v.to(ScalarType::Float)).to(q.scalar_type());
@@ -165,15 +157,6 @@ Four recomputed_forward(
   }
   const auto [m, linv] = statistics(largest, log_sum, q.scalar_type(), fast);
   return {out, m, linv, seed};
-}
-
-Four sdpa_recomp_fwd(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& attention_mask,
-    double p, double scale, bool is_causal, bool requires_backward, c10::string_view softmax_mode,
-    const Optional& valid_seq_len, c10::string_view seq_padding_type) {
-  const Masks masks = masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type);
-  return recomputed_forward(
-      q, k, v, masks, p, scale, requires_backward, is_fast(softmax_mode), std::nullopt);
 }
 
 Four sdpa_recomp_fwd_dropout_seed(
@@ -218,8 +201,10 @@ const Operators sdpa([](Operators& define) {
       "bool requires_backward, str softmax_mode, Tensor? valid_seq_len, str seq_padding_type) -> "
       "(Tensor, Tensor, Tensor, Tensor)";
   const auto seeded = [](const std::string& rest) { return "(Tensor seed, " + rest.substr(1); };
-  define("sdpa_fwd" + kept, &sdpa_fwd);
-  define("sdpa_recomp_fwd" + recomputed, &sdpa_recomp_fwd);
+  const auto sdpa_fwd = &Drawing<&sdpa_fwd_dropout_seed>::run;
+  const auto sdpa_recomp_fwd = &Drawing<&sdpa_recomp_fwd_dropout_seed>::run;
+  define("sdpa_fwd" + kept, sdpa_fwd);
+  define("sdpa_recomp_fwd" + recomputed, sdpa_recomp_fwd);
   define(
       "sdpa_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor P, Tensor? dm, bool is_causal, "
       "float p, float scale, Tensor fwd_out) -> (Tensor, Tensor, Tensor)",
@@ -230,8 +215,8 @@ const Operators sdpa([](Operators& define) {
       "str softmax_mode, Tensor fwd_out) -> (Tensor, Tensor, Tensor)",
       &sdpa_recomp_bwd);
   for (const char* spelling : {"_dropout", "_non_dropout"}) {
-    define.in_eager_mode("sdpa_fwd" + (spelling + kept), &sdpa_fwd);
-    define.in_eager_mode("sdpa_recomp_fwd" + (spelling + recomputed), &sdpa_recomp_fwd);
+    define.in_eager_mode("sdpa_fwd" + (spelling + kept), sdpa_fwd);
+    define.in_eager_mode("sdpa_recomp_fwd" + (spelling + recomputed), sdpa_recomp_fwd);
   }
   define.in_eager_mode("sdpa_fwd_dropout_seed" + seeded(kept), &sdpa_fwd_dropout_seed);
   define.in_eager_mode(
