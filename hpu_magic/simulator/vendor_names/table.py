@@ -25,7 +25,6 @@ _REASONS = {
     "hpex": "Users call it, and the simulator does not have it.",
     "closed": "What it computes lies in a closed kernel.",
     "internal": "A word of the vendor's own graphs: on the card, too, it has no kernel to call.",
-    "spelling": "What the vendor's torch.compile writes for another operator; here that one runs.",
     "collective": "A collective inside the vendor's graphs.",
     "flag": "The card has it with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER only; the simulator never.",
     "declared": "PyTorch declares it, some arguments by other names; computed as on the card.",

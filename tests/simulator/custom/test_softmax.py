@@ -8,6 +8,11 @@ from hpu_magic.simulator import activate
 activate(announce=False)
 
 from habana_frameworks.torch.hpex.kernels import CustomSoftmax  # noqa: E402
+from habana_frameworks.torch.hpex.kernels.Softmax import (  # noqa: E402
+    RaggedSoftmax,
+    triu_masked_softmax,
+    valid_counts,
+)
 from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 from in_modes import assert_compiles, assert_replays, run  # noqa: E402
 
@@ -142,7 +147,42 @@ def test_the_custom_softmax_has_a_gradient(flavor):
         run(hpu_ops.custom_softmax, leaf.detach(), 3)
 
 
-def everything(x, mask, pairs):
+@TYPES
+@pytest.mark.parametrize(("shape", "dim"), [((4, 6), -1), ((2, 6, 3), 1)], ids=str)
+def test_the_ragged_softmax_normalizes_the_first_entries_of_each_row(dtype, shape, dim):
+    x, weights = samples(*shape, dtype=dtype), samples(*shape, dtype=dtype, seed=1)
+    rows = x.movedim(dim, -1)
+    counts = torch.arange(rows[..., 0].numel(), dtype=torch.int32).reshape(rows.shape[:-1])
+    seen = (torch.arange(shape[dim]) < counts.unsqueeze(-1)).movedim(-1, dim)
+    leaf, exact = x.to("hpu").requires_grad_(), x.double().requires_grad_()
+    found = RaggedSoftmax.apply(leaf, dim, False, counts.to("hpu"))
+    scores = exact.masked_fill(~seen, -torch.inf)
+    expected = torch.softmax(scores, dim).nan_to_num(0.0).masked_fill(~seen, 0.0)
+    assert_near(found.detach(), expected.detach(), dtype)
+    found.backward(weights.to("hpu"))
+    plain = expected.detach()
+    of_x = plain * (weights.double() - (plain * weights.double()).sum(dim, keepdim=True))
+    assert_near(leaf.grad, of_x, dtype)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (3, 4, 4), (2, 3, 4, 6)], ids=str)
+def test_the_triangular_form_counts_one_entry_more_in_each_row(shape):
+    x = samples(*shape)
+    expected = masked(x.double(), torch.ones(shape, dtype=torch.bool).tril())
+    assert_near(triu_masked_softmax(x.to("hpu")), expected, torch.float32)
+    assert valid_counts(2, 3, "hpu").tolist() == [1, 2, 3, 1, 2, 3]
+
+
+def test_what_the_ragged_softmax_does_not_take_is_refused():
+    x, counts = torch.ones(2, 3, device="hpu"), torch.ones(2).int().to("hpu")
+    with pytest.raises(RuntimeError) as refused:
+        run(hpu_ops.ragged_softmax, x, 1, True, counts)
+    assert str(refused.value).startswith("softmax with half to float conversion is not supported")
+    with pytest.raises(RuntimeError, match="must be a whole number for each row of"):
+        run(hpu_ops.ragged_softmax, x, 0, False, counts)
+
+
+def everything(x, mask, pairs, counts):
     out, inverse, largest = hpu_ops.scaled_triangular_softmax_retain(x, 0.5)
     return (
         hpu_ops.scaled_masked_softmax(x, mask, 0.5),
@@ -150,12 +190,14 @@ def everything(x, mask, pairs):
         *(out, inverse, largest),
         hpu_ops.scaled_masked_triangular_softmax(x, pairs, 0.5, 1, True, 0),
         hpu_ops.custom_softmax(x, 1),
+        hpu_ops.ragged_softmax(x, -1, False, counts),
     )
 
 
 def operands(length, seed=0):
     pairs = torch.tensor([[0, length], [1 + seed, length]]).int()
     made = samples(2, length, length, seed=seed), samples(2, 1, length, seed=seed + 1), pairs
+    made = *made, torch.arange(2 * length) % length + seed
     return [each.to("hpu") for each in made]
 
 

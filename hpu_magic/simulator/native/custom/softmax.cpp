@@ -1,4 +1,4 @@
-// Softmax over the last dimension with what attention puts around it. Arithmetic is in float32,
+// Softmax with what attention puts around it, nearly always over the last dimension. Arithmetic is in float32,
 // whatever approximation is asked for: the vendor's are not published.
 #include "custom/define.h"
 #include "custom/fp8.h"
@@ -115,6 +115,30 @@ at::Tensor custom_softmax(const at::Tensor& input, int64_t flavor) {
   return at::softmax(input.to(ScalarType::Float), -1).to(input.scalar_type());
 }
 
+/// Normalizes the first entries of each row, as many as its count says; the others become zeros.
+at::Tensor ragged_softmax(
+    const at::Tensor& self, int64_t dim, bool half_to_float, const at::Tensor& valid_count) {
+  TORCH_CHECK(!half_to_float, "softmax with half to float conversion is not supported on HPU");
+  TORCH_CHECK(self.dim() > 0, "RaggedSoftmax input must have a dimension at least.");
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  std::vector<c10::SymInt> rows = self.sym_sizes().vec();
+  rows[static_cast<size_t>(dim)] = 1;
+  TORCH_CHECK(
+      at::isIntegralType(valid_count.scalar_type(), /*includeBool=*/false) &&
+          valid_count.sym_numel() == c10::multiply_integers(rows),
+      "RaggedSoftmax valid_count must be a whole number for each row of ", self.sym_sizes(),
+      " along dimension ", dim, ", but is ", toString(valid_count.scalar_type()), " of ",
+      valid_count.sym_sizes(), ".");
+  std::vector<c10::SymInt> along(static_cast<size_t>(self.dim()), 1);
+  along[static_cast<size_t>(dim)] = self.sym_size(dim);
+  const at::Tensor position =
+      at::arange(self.sym_size(dim), self.options().dtype(ScalarType::Long)).reshape_symint(along);
+  const at::Tensor unseen = position >= valid_count.reshape_symint(rows);
+  return at::softmax(self.to(ScalarType::Float).masked_fill(unseen, kMinusInfinity), dim)
+      .masked_fill(unseen, 0.0)
+      .to(self.scalar_type());
+}
+
 const Operators softmaxes([](Operators& define) {
   define(
       "scaled_masked_softmax(Tensor input, Tensor mask, float scale) -> Tensor",
@@ -131,6 +155,9 @@ const Operators softmaxes([](Operators& define) {
       "scaled_masked_triangular_softmax(Tensor self, Tensor start_end, float inv_scale_attn, "
       "int grouped_batch_size, bool use_max, int mode, ScalarType? out_dtype=None) -> Tensor",
       &scaled_masked_triangular_softmax);
+  define(
+      "ragged_softmax(Tensor self, int dim, bool half_to_float, Tensor valid_count) -> Tensor",
+      &ragged_softmax);
   define("custom_softmax(Tensor input, int flavor) -> Tensor", &custom_softmax);
 });
 

@@ -1,5 +1,6 @@
 """Fused kernels as functions and as functions of autograd."""
 
+from .CTCLoss import CTCLoss
 from .CustomSoftmax import CustomSoftmax
 from .Fp8FusedSDPA import fp8_fused_sdpa
 from .FusedSDPA import FusedSDPA
@@ -13,6 +14,7 @@ from .RotaryPosEmbeddingHelper import (
 )
 
 __all__ = [
+    "CTCLoss",
     "CustomSoftmax",
     "FusedSDPA",
     "PySDPA",
