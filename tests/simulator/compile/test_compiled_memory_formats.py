@@ -36,14 +36,6 @@ def _models(torch):
     }
 
 
-def _seen(torch, run, x, parameters):
-    """Results of a function and gradients, and their strides."""
-    torch.manual_seed(0)
-    results = run(x)
-    gradients = torch.autograd.grad(results[0].float().sin().sum(), [x, *parameters])
-    return [*results, *gradients]
-
-
 def _input(torch, shape, layout, dtype, dim):
     x = torch.randn(shape, device="hpu").to(dtype)
     if layout == "permuted":  # NHWC, as images come from files
@@ -53,56 +45,79 @@ def _input(torch, shape, layout, dtype, dim):
     return x.detach().requires_grad_()
 
 
-def _check(torch, compile_on_hpu, name, layout, dtype, dynamic=None):
+def _check(torch, compile_on_hpu, names, layout="last", dtype="float32", dynamic=None):
+    """Compare models that are compiled together with what they do in eager mode."""
     torch.manual_seed(0)
-    dim, layers = _models(torch)[name]
-    model = torch.nn.Sequential(*layers()).to("hpu", dtype)
-    if layout == "last" and LAST[dim]:
-        model.to(memory_format=getattr(torch, LAST[dim]))
+    dtype = getattr(torch, dtype)
+    dims, models = {}, {}
+    for name in names:
+        dims[name], layers = _models(torch)[name]
+        models[name] = torch.nn.Sequential(*layers()).to("hpu", dtype)
+        if layout == "last" and LAST[dims[name]]:
+            models[name].to(memory_format=getattr(torch, LAST[dims[name]]))
 
-    def run(x):
-        y = model(x)
-        return y.flatten(1), y.movedim(1, -1).reshape(y.shape[0], -1, y.shape[1]), y
+    def run(inputs):
+        results = {name: model(inputs[name]) for name, model in models.items()}
+        return {
+            name: (y.flatten(1), y.movedim(1, -1).reshape(y.shape[0], -1, y.shape[1]), y)
+            for name, y in results.items()
+        }
+
+    def seen(run, inputs):
+        """Results and gradients of each model."""
+        torch.manual_seed(0)
+        results = run(inputs)
+        loss = sum(flat.float().sin().sum() for flat, *_ in results.values())
+        wanted = [(name, one) for name in models for one in models[name].parameters()]
+        wanted += inputs.items()
+        gradients = torch.autograd.grad(loss, [one for _, one in wanted])
+        given = {name: [] for name in models}
+        for (name, _), gradient in zip(wanted, gradients, strict=True):
+            given[name].append(gradient)
+        return {name: [*results[name], *given[name]] for name in models}
 
     compiled = compile_on_hpu(run, dynamic=dynamic)
+    close = 0.02 if dtype == torch.bfloat16 else 1e-3
     for n, size in ((2, 9), (3, 10), (2, 11)):
-        x = _input(torch, (n, 4, *[size] * dim), layout, dtype, dim)
-        actual = _seen(torch, compiled, x, list(model.parameters()))
-        expected = _seen(torch, run, x, list(model.parameters()))
-        assert [each.stride() for each in actual] == [each.stride() for each in expected]
-        close = 0.02 if dtype == torch.bfloat16 else 1e-3
+        inputs = {
+            name: _input(torch, (n, 4, *[size] * dim), layout, dtype, dim)
+            for name, dim in dims.items()
+        }
+        actual, expected = seen(compiled, inputs), seen(run, inputs)
+        assert {name: [one.stride() for one in tensors] for name, tensors in actual.items()} == {
+            name: [one.stride() for one in tensors] for name, tensors in expected.items()
+        }
         torch.testing.assert_close(actual, expected, rtol=close, atol=close)
 
 
 KINDS = ("conv", "grouped", "depthwise", "strided", "transposed")
-OTHERS = (
-    *("pointwise", "one_channel", "batch_norm", "batch_norm3d", "group_norm", "max_pool"),
-    *("average_pool", "adaptive_pool", "upsample", "pad", "dropout"),
-)
+# Compiled together: most of the time goes to what a graph takes, however small it is.
+TOGETHER = {
+    **{f"{dim}d": [f"{kind}{dim}d" for kind in KINDS] for dim in (1, 2, 3)},
+    "pointwise": ["pointwise", "one_channel", "pad", "upsample"],
+    "norm": ["batch_norm", "batch_norm3d", "group_norm"],
+    "pool": ["max_pool", "average_pool", "adaptive_pool", "dropout"],
+}
+FEW = ["conv2d", "conv3d", "batch_norm", "transposed2d"]
 
 
-@pytest.mark.parametrize(
-    "name", [*(f"{kind}{dim}d" for dim in (1, 2, 3) for kind in KINDS), *OTHERS]
-)
-def test_images_keep_their_memory_format(torch, compile_on_hpu, name):
-    _check(torch, compile_on_hpu, name, "last", torch.float32)
+@pytest.mark.parametrize("names", TOGETHER.values(), ids=TOGETHER)
+def test_images_keep_their_memory_format(torch, compile_on_hpu, names):
+    _check(torch, compile_on_hpu, names)
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "permuted"])
-@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d", "transposed2d", "batch_norm"])
-def test_images_of_other_layouts_than_the_models(torch, compile_on_hpu, name, layout):
-    _check(torch, compile_on_hpu, name, layout, torch.float32)
+def test_images_of_other_layouts_than_the_models(torch, compile_on_hpu, layout):
+    _check(torch, compile_on_hpu, ["conv1d", *FEW], layout)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
-@pytest.mark.parametrize("name", ["conv2d", "transposed2d", "batch_norm", "max_pool", "conv3d"])
-def test_memory_formats_of_other_types(torch, compile_on_hpu, name, dtype):
-    _check(torch, compile_on_hpu, name, "last", getattr(torch, dtype))
+def test_memory_formats_of_other_types(torch, compile_on_hpu, dtype):
+    _check(torch, compile_on_hpu, [*FEW, "max_pool"], dtype=dtype)
 
 
-@pytest.mark.parametrize("name", ["conv2d", "conv3d", "batch_norm", "transposed2d"])
-def test_memory_formats_where_shapes_are_dynamic_from_the_start(torch, compile_on_hpu, name):
-    _check(torch, compile_on_hpu, name, "last", torch.float32, dynamic=True)
+def test_memory_formats_where_shapes_are_dynamic_from_the_start(torch, compile_on_hpu):
+    _check(torch, compile_on_hpu, FEW, dynamic=True)
 
 
 def test_a_kernel_that_gives_other_strides_than_were_promised(torch, compile_on_hpu):
