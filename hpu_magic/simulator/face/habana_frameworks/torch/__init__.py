@@ -1,6 +1,8 @@
 """The simulator's form of the vendor's PyTorch bridge: importing it loads the device."""
 
-from habana_frameworks.torch import _bridge
+import importlib
+
+from habana_frameworks.torch import _bridge, _flags
 
 _bridge.load()
 
@@ -24,6 +26,8 @@ if not internal.is_lazy():  # the mode is read now, once
 
 activity_profiler.install()
 _optimizers.overwrite_if_asked()
+if _flags.is_on("PT_HPU_GPU_MIGRATION"):
+    importlib.import_module("habana_frameworks.torch.gpu_migration")
 
 __all__ = [
     "activity_profiler",

@@ -40,3 +40,8 @@ def pool_percentage() -> int:
             "write a whole number from 1 to 100."
         )
     return int(text)
+
+
+def is_on(name: str) -> bool:
+    """Tell whether a switch is set in the environment."""
+    return os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on")

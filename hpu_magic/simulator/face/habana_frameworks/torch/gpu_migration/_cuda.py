@@ -1,0 +1,120 @@
+"""Puts what the table says in the place of torch.cuda's names."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.cuda.comm
+
+from .. import hpu
+from . import _log, emulated
+from ._devices import module_of
+from ._table import Entry, entries
+from ._wrapping import stand_in
+
+_CUDA = "torch.cuda"
+
+
+def install() -> None:
+    """Replace the names of torch.cuda."""
+    hpu.Stream.cuda_stream = property(lambda stream: stream.stream_id)
+    for entry in entries():
+        owner, name = _owner(entry.name)
+        original = getattr(owner, name, None)
+        if original is None or entry.counterpart == "as it is":
+            continue
+        replacement = _replacement(entry, original)
+        if replacement is not None:
+            _replace_everywhere(name, original, replacement)
+
+
+def _owner(name: str) -> tuple[Any, str]:
+    module, _, last = name.rpartition(".")
+    if not module:
+        return torch.cuda, last
+    try:
+        return importlib.import_module(f"{_CUDA}.{module}"), last
+    except ModuleNotFoundError:  # another release's
+        return None, last
+
+
+def _replace_everywhere(name: str, original: Any, replacement: Any) -> None:
+    """Set the name in every module of torch.cuda, and in those that make it up."""
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith((_CUDA, "torch.nn.parallel.comm")) and (
+            getattr(module, name, None) is original
+        ):
+            setattr(module, name, replacement)
+
+
+def _replacement(entry: Entry, original: Any) -> Any:
+    full = f"{_CUDA}.{entry.name}"
+    if entry.kind == _log.MISMATCH:
+        return _without_counterpart(entry, full, original)
+    if entry.kind == _log.MODIFIED:
+        counterpart = getattr(emulated, entry.name.replace(".", "_"))
+        became = entry.why
+    else:
+        counterpart = _find(entry.counterpart)
+        became = entry.counterpart
+        if entry.counterpart.startswith("torch.amp."):
+            return _of_the_card(full, counterpart, became)
+    if isinstance(counterpart, type):
+        if counterpart.__module__ == "torch.hpu" or issubclass(counterpart, BaseException):
+            return counterpart  # typed tensors and exceptions have nothing to map
+        construct = _logged(entry.kind, full, became, counterpart)
+        return stand_in(counterpart, construct)
+    return functools.wraps(counterpart)(_logged(entry.kind, full, became, counterpart))
+
+
+def _find(path: str) -> Any:
+    found: Any = torch
+    for part in path.split(".")[1:]:
+        found = getattr(found, part)
+    return found
+
+
+def _logged(kind: str, name: str, became: str, function: Callable[..., Any]) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _log.note(kind, name, args, kwargs, became)
+        mapped = [module_of(value) for value in args]
+        return function(*mapped, **{key: module_of(value) for key, value in kwargs.items()})
+
+    return call
+
+
+def _of_the_card(name: str, counterpart: Any, became: str) -> Any:
+    """Bind ``torch.amp``'s functions to the card."""
+    if isinstance(counterpart, type):
+        bound = functools.partial(counterpart, "hpu")
+        return stand_in(counterpart, _logged(_log.MATCH, name, became, bound))
+    bound = functools.partial(counterpart, device_type="hpu")
+    return functools.wraps(counterpart)(_logged(_log.MATCH, name, became, bound))
+
+
+def _without_counterpart(entry: Entry, name: str, original: Any) -> Any:
+    if entry.counterpart == "raises":
+        became = "RuntimeError"
+
+        def act() -> Any:
+            raise RuntimeError(f"{name} has no counterpart on the card. {entry.why}")
+    elif entry.counterpart == "range":
+        became, act = "no effect", emulated.nothing
+    else:
+        became = "no effect" if entry.value is None else f"dummy value {entry.counterpart}"
+
+        def act() -> Any:
+            return entry.value  # a new one each time: it may be changed
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _log.note(_log.MISMATCH, name, args, kwargs, f"{became}. {entry.why}")
+        return act()
+
+    if isinstance(original, type):
+        return stand_in(original, call)
+    return functools.wraps(original)(call)

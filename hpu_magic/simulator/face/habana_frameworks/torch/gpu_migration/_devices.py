@@ -1,0 +1,58 @@
+"""Device arguments: what names CUDA comes to name the card."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+_CUDA = re.compile(r"cuda(:\d+)?")
+_REAL = torch.device
+_PARAMETERS = ("device", "device_type", "map_location", "pin_memory_device")
+
+
+def place(value: Any) -> Any:
+    """Return the card for what names a GPU, of whatever index: a process has one card.
+
+    Other values are returned as they are.
+    """
+    if isinstance(value, str):
+        found = _CUDA.fullmatch(value)
+        if found is not None:
+            return "hpu:0" if found[1] else "hpu"
+    elif isinstance(value, _REAL) and value.type == "cuda":
+        return _REAL("hpu") if value.index is None else _REAL("hpu", 0)
+    return value
+
+
+def numbered(value: Any) -> Any:
+    """Return the card for a GPU's number too, where a number can mean nothing else."""
+    return "hpu:0" if type(value) is int else place(value)
+
+
+def module_of(value: Any) -> Any:
+    """Return ``hpu:1`` for ``cuda:1``: among the cards of the machine, indices have a meaning."""
+    if isinstance(value, _REAL):
+        value = str(value) if value.type == "cuda" else value
+    if isinstance(value, str) and _CUDA.fullmatch(value):
+        return value.replace("cuda", "hpu")
+    return value
+
+
+def places(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a call's arguments with the card in place of GPUs; the same objects if none is named.
+
+    A number means a GPU only as the argument `device`.
+    """
+    for index, value in enumerate(args):
+        mapped = place(value)
+        if mapped is not value:
+            args = (*args[:index], mapped, *args[index + 1 :])
+    for name in _PARAMETERS:
+        value = kwargs.get(name)
+        if value is not None:
+            mapped = numbered(value) if name == "device" else place(value)
+            if mapped is not value:
+                kwargs = {**kwargs, name: mapped}
+    return args, kwargs

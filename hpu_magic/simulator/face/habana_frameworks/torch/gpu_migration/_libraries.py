@@ -1,0 +1,82 @@
+"""Checkpoints of GPUs, compilation, and what the profiler records."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import _log
+from ._devices import place, places
+from ._wrapping import on_the_card, replace
+
+_BEFORE_CUDA = 19  # PyTorch asks its own deserializer for CUDA at 20
+_CUDA_COMPILER = "inductor"
+_COMPILER = "hpu_backend"
+
+
+def install() -> None:
+    """Let `torch.load`, `torch.compile` and `torch.profiler` mean the card."""
+    torch.serialization.register_package(_BEFORE_CUDA, lambda storage: None, _from_gpu)
+    for owner, name in (
+        (torch, "torch"),
+        (torch.serialization, "torch.serialization"),
+        (torch.jit, "torch.jit"),
+    ):
+        replace(owner, "load", on_the_card(f"{name}.load", _mapped_locations))
+    replace(torch, "compile", _compile)
+    replace(torch.profiler.profile, "__init__", _profile)
+
+
+def _from_gpu(storage: Any, location: Any) -> Any:
+    """Bring a storage to the card that was saved from a GPU."""
+    card = place(location)
+    return None if card is location else storage.to(device=torch.device(card))
+
+
+def _mapped_locations(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args, kwargs = places(args, kwargs)
+    if len(args) > 1 and isinstance(args[1], dict):
+        args = (args[0], _mapped(args[1]), *args[2:])
+    if isinstance(kwargs.get("map_location"), dict):
+        kwargs = {**kwargs, "map_location": _mapped(kwargs["map_location"])}
+    return args, kwargs
+
+
+def _mapped(locations: dict[Any, Any]) -> dict[Any, Any]:
+    return {saved: place(wanted) for saved, wanted in locations.items()}
+
+
+def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def compile(model: Any = None, *, backend: Any = _CUDA_COMPILER, **options: Any) -> Any:
+        if backend != _CUDA_COMPILER:
+            return original(model, backend=backend, **options)
+        kept = {
+            name: value for name, value in options.items() if name not in ("mode", "options")
+        }  # these are the other compiler's own
+        became = f"torch.compile(backend={_COMPILER!r})"
+        _log.note(_log.MODIFIED, "torch.compile", (model,), options, became)
+        return original(model, backend=_COMPILER, **kept)
+
+    return compile
+
+
+def _profile(original: Callable[..., None]) -> Callable[..., None]:
+    activities = torch.profiler.ProfilerActivity
+
+    @functools.wraps(original)
+    def __init__(self: Any, **options: Any) -> None:
+        if activities.CUDA in (options.get("activities") or ()):
+            _log.note(_log.MATCH, "torch.profiler.profile", (), options, "ProfilerActivity.HPU")
+            options["activities"] = [
+                activities.HPU if each == activities.CUDA else each
+                for each in options["activities"]
+            ]
+        original(self, **options)
+
+    return __init__

@@ -1,0 +1,185 @@
+"""Device arguments of torch's own functions, and what tensors and modules have for CUDA."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import torch
+import torch.utils._device
+from torch.nn.utils.rnn import PackedSequence
+
+from .. import hpu
+from . import _log
+from ._devices import numbered, place, places
+from ._wrapping import on_the_card, replace, stand_in
+
+# Functions in Python that take a device or its type, by their modules.
+_FUNCTIONS = {
+    "torch": (
+        "asarray",
+        "set_default_device",
+        "get_device_module",
+        "is_autocast_enabled",
+        "set_autocast_enabled",
+        "get_autocast_dtype",
+        "set_autocast_dtype",
+        "is_autocast_available",
+    ),
+    "torch.amp": ("custom_fwd", "custom_bwd", "is_autocast_available"),
+    "torch.amp.autocast_mode": ("custom_fwd", "custom_bwd", "is_autocast_available"),
+    "torch.random": ("fork_rng",),
+}
+_METHODS = (
+    (torch.amp.autocast_mode.autocast, "__init__", "torch.autocast"),
+    (torch.utils.data.DataLoader, "__init__", "torch.utils.data.DataLoader"),
+    (torch.nn.Module, "to_empty", "torch.nn.Module.to_empty"),
+    (torch.Tensor, "new_tensor", "torch.Tensor.new_tensor"),
+)
+_DEVICE_TYPES = ("Device", "Optional[Device]")
+_OTHERWISE = ("eq", "ne", "to")  # TorchScript compares devices; `to` takes numbers as well
+
+
+def install() -> None:
+    """Map the device arguments."""
+    # PyTorch keeps which functions take the default device; they are to be its own.
+    torch.utils._device._device_constructors()
+    torch.device = stand_in(torch.device, _device)
+    torch.Generator = stand_in(torch.Generator, _generator)
+    for operator in sorted(_operators_with_device()):
+        if operator.startswith("fft_"):
+            _map(torch.fft, "torch.fft", operator.removeprefix("fft_"))
+        else:
+            _map(torch, "torch", operator)
+            _map(torch.Tensor, "torch.Tensor", operator)
+    for module, names in _FUNCTIONS.items():
+        for name in names:
+            _map(sys.modules[module], module, name)
+    for owner, name, shown in _METHODS:
+        replace(owner, name, on_the_card(shown, method=True))
+    _install_tensor_methods()
+    _install_autocast_of_gpus()
+    replace(torch, "set_default_tensor_type", _default_type)
+    replace(torch.amp.GradScaler, "__init__", _scaler)
+
+
+def _operators_with_device() -> set[str]:
+    """Return the names of PyTorch's operators with an argument that is a device."""
+    return {
+        schema.name.removeprefix("aten::")
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("aten::")
+        and not schema.name.startswith("aten::_")
+        and any(str(each.type) in _DEVICE_TYPES for each in schema.arguments)
+    }.difference(_OTHERWISE)
+
+
+def _map(owner: Any, owner_name: str, name: str) -> None:
+    if isinstance(getattr(owner, name, None), type):
+        return  # such as torch.Generator, whose constructor TorchScript knows as an operator
+    method = owner is torch.Tensor
+    replace(owner, name, on_the_card(f"{owner_name}.{name}", method=method))
+
+
+def _device(*args: Any, **kwargs: Any) -> torch.device:
+    """Make a device; a GPU's name makes the card."""
+    original = torch.device.__wrapped__  # type: ignore[attr-defined]
+    made = original(*args, **kwargs)
+    if made.type != "cuda":
+        return made
+    card = place(made)
+    _log.note(_log.MATCH, "torch.device", args, kwargs, repr(card), argument=True)
+    return card
+
+
+def _generator(device: Any = "cpu") -> torch.Generator:
+    original = torch.Generator.__wrapped__  # type: ignore[attr-defined]
+    card = numbered(device)
+    if card is not device:
+        _log.note(_log.MATCH, "torch.Generator", (device,), {}, f"device={card!r}", argument=True)
+    return original(device=card)
+
+
+def _install_tensor_methods() -> None:
+    for owner, name in (
+        (torch.Tensor, "torch.Tensor"),
+        (torch.nn.Module, "torch.nn.Module"),
+        (PackedSequence, "torch.nn.utils.rnn.PackedSequence"),
+    ):
+        replace(owner, "to", on_the_card(f"{name}.to", _first_numbered, method=True))
+    torch.Tensor.cuda = _to_card("torch.Tensor.cuda")
+    torch.nn.Module.cuda = _to_card("torch.nn.Module.cuda", ())
+    torch.Tensor.is_cuda = property(_is_on_card, doc="Whether the tensor is on the card.")
+    torch.UntypedStorage.is_cuda = property(_is_on_card)
+    replace(torch.Tensor, "type", _typed)
+
+
+def _first_numbered(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Take a number behind the object for a GPU: ``tensor.to(0)``."""
+    if len(args) > 1 and type(args[1]) is int:
+        args = (args[0], numbered(args[1]), *args[2:])
+    return places(args, kwargs)
+
+
+def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_format")) -> Any:
+    def cuda(self: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Return what this is, on the card, whichever GPU is named."""
+        given = () if device is None else (device,)
+        _log.note(_log.MATCH, name, given, kwargs, "to('hpu')", argument=True)
+        kwargs = {**dict(zip(options, args, strict=False)), **kwargs}
+        if "async" in kwargs:
+            kwargs["non_blocking"] = kwargs.pop("async")
+        return self.to("hpu", **kwargs)
+
+    return cuda
+
+
+def _is_on_card(self: Any) -> bool:
+    return self.device.type == "hpu"
+
+
+def _typed(original: Any) -> Any:
+    """Let ``tensor.type`` take the types of CUDA tensors, as classes and by name."""
+
+    def type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Return the type's name, or the tensor as that type."""
+        if isinstance(dtype, str) and dtype.startswith(("torch.cuda.", "torch.hpu.")):
+            dtype = getattr(hpu, dtype.rpartition(".")[2])
+        if getattr(dtype, "__module__", None) == "torch.hpu":
+            return self.to("hpu", dtype.dtype, *args, **kwargs)
+        return original(self, dtype, *args, **kwargs)
+
+    return type
+
+
+def _default_type(original: Any) -> Any:
+    def set_default_tensor_type(t: Any) -> None:
+        """Make `t` the type of new tensors; a CUDA type makes the card their device too."""
+        if isinstance(t, str) and t.startswith("torch.cuda."):
+            t = getattr(hpu, t.rpartition(".")[2])
+        if getattr(t, "__module__", None) == "torch.hpu":
+            torch.set_default_dtype(t.dtype)
+            torch.set_default_device("hpu")
+        else:
+            original(t)
+
+    return set_default_tensor_type
+
+
+def _scaler(original: Any) -> Any:
+    @functools.wraps(original)
+    def __init__(self: Any, device: str = "hpu", *args: Any, **kwargs: Any) -> None:
+        original(self, place(device), *args, **kwargs)
+
+    return __init__
+
+
+def _install_autocast_of_gpus() -> None:
+    for name, act in {
+        "set_autocast_gpu_dtype": lambda dtype: torch.set_autocast_dtype("hpu", dtype),
+        "get_autocast_gpu_dtype": lambda: torch.get_autocast_dtype("hpu"),
+    }.items():
+        setattr(torch, name, act)

@@ -1,0 +1,105 @@
+"""Functions and types that stand in the place of PyTorch's."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from torch.jit import _builtins
+
+from . import _log
+from ._devices import places
+
+
+def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Put ``make(original)`` in the place of an attribute, where `owner` has it."""
+    original = getattr(owner, name, None)
+    if original is not None:
+        setattr(owner, name, make(original))
+
+
+def on_the_card(
+    name: str, translate: Any = places, *, method: bool = False
+) -> Callable[[Any], Any]:
+    """Return what wraps a function so that arguments that name CUDA come to name the card.
+
+    Parameters
+    ----------
+    name : str
+        The function's name in the log.
+    translate : callable
+        Takes args and kwargs and returns those that the function gets; the same objects where
+        nothing changes.
+    method : bool
+        The first argument is the object, which the log leaves out.
+    """
+    first = int(method)
+
+    def wrap(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            new_args, new_kwargs = translate(args, kwargs)
+            if _log.LEVEL and (new_args is not args or new_kwargs is not kwargs):
+                became = f"{name}({_log.shown(new_args[first:], new_kwargs)})"
+                _log.note(_log.MATCH, name, args[first:], kwargs, became, argument=True)
+            return function(*new_args, **new_kwargs)
+
+        operator = _builtins._find_builtin(function)
+        if operator is not None:  # TorchScript knows operators by their functions in Python
+            _builtins._register_builtin(call, operator)
+        return call
+
+    return wrap
+
+
+class _StandIn(type):
+    """Metaclass of what stands for a type whose constructor is mapped.
+
+    To everybody but the constructor's callers it is the type itself: by isinstance and issubclass,
+    as a base class, as a key and by its attributes.
+    """
+
+    __wrapped__: type
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> Any:
+        if not any(isinstance(base, _StandIn) for base in bases):
+            return super().__new__(mcls, name, bases, namespace)
+        real = tuple(base.__wrapped__ if isinstance(base, _StandIn) else base for base in bases)
+        return types.new_class(name, real, options, lambda body: body.update(namespace))
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls._construct(*args, **kwargs)  # type: ignore[attr-defined]
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.__wrapped__)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(getattr(subclass, "__wrapped__", subclass), cls.__wrapped__)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.__wrapped__, name)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cls.__wrapped__
+
+    def __hash__(cls) -> int:
+        return hash(cls.__wrapped__)
+
+    def __dir__(cls) -> list[str]:
+        return dir(cls.__wrapped__)
+
+
+def stand_in(original: type, construct: Callable[..., Any]) -> Any:
+    """Return a type that is `original` but for its constructor."""
+    described = {
+        "__module__": original.__module__,
+        "__qualname__": original.__qualname__,
+        "__doc__": original.__doc__,
+        "__wrapped__": original,
+        "_construct": staticmethod(construct),
+    }
+    return _StandIn(original.__name__, (), described)

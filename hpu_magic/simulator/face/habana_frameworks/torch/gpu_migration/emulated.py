@@ -1,0 +1,211 @@
+"""What torch.cuda gives and the card has by other means: the functions of class hpu_modified.
+
+Each bears the name of the one that it stands for; dots of submodules are underscores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .. import hpu
+from ._devices import module_of
+
+_COUNTERS = {
+    "allocated_bytes": ("InUse", "MaxInUse"),
+    "active_bytes": ("InUse", "MaxInUse"),
+    "reserved_bytes": ("Limit", "Limit"),
+}
+
+
+class device(hpu.device):
+    """Context manager that selects a device; whichever it is, a process has one card."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__(0)
+
+
+class graph(hpu.graph):
+    """Capture of a graph; the card chooses the memory, and the stream where none is given."""
+
+    def __init__(
+        self,
+        cuda_graph: Any,
+        pool: Any = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+        **options: Any,
+    ) -> None:
+        super().__init__(cuda_graph, stream=stream)
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What scripts read of a GPU's properties.
+
+    Attributes
+    ----------
+    name : str
+        The card's generation.
+    major, minor : int
+        The driver's version, as `get_device_capability` gives it.
+    total_memory : int
+        Bytes of the card.
+    multi_processor_count : int
+        Number of its tensor processor cores.
+    """
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+
+
+def get_device_properties(device: Any = None) -> Properties:
+    """Return what the card has of a GPU's properties; acquires it."""
+    described = hpu.get_device_properties(module_of(device))
+    cores = int(re.search(r"tpcEnabledMask=(\d+)", described)[1])  # type: ignore[index]
+    return Properties(
+        hpu.get_device_name(),
+        *get_device_capability(),
+        total_memory=hpu.mem_get_info()[1],
+        multi_processor_count=bin(cores).count("1"),
+    )
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """Return the driver's version as two numbers."""
+    major, minor = re.findall(r"\d+", hpu.get_device_capability(module_of(device)))[:2]
+    return int(major), int(minor)
+
+
+def get_arch_list() -> list[str]:
+    """Return an empty list: nothing of CUDA can be compiled for the card."""
+    return []
+
+
+def memory_stats(device: Any = None) -> OrderedDict[str, int]:
+    """Return the card's statistics under PyTorch's keys, and under the card's own."""
+    stats = hpu.memory_stats()
+    flat = OrderedDict(
+        (f"{counter}.all.{moment}", stats[key])
+        for counter, keys in _COUNTERS.items()
+        for moment, key in zip(("current", "peak"), keys, strict=True)
+    )
+    flat["allocation.all.current"] = stats["ActiveAllocs"]
+    flat["allocation.all.allocated"] = stats["NumAllocs"]
+    flat["allocation.all.freed"] = stats["NumFrees"]
+    flat.update(stats)
+    return flat
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """Return the statistics as dicts within dicts."""
+    nested: dict[str, Any] = {}
+    for key, value in memory_stats().items():
+        *path, last = key.split(".")
+        place = nested
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """Return the statistics as a table."""
+    return hpu.memory_summary()
+
+
+def get_rng_state(device: Any = "cuda") -> torch.Tensor:
+    """Return the state of the card's generator."""
+    return hpu.get_rng_state()
+
+
+def set_rng_state(new_state: torch.Tensor, device: Any = "cuda") -> None:
+    """Set the state of the card's generator."""
+    hpu.set_rng_state(new_state)
+
+
+def comm_scatter(
+    tensor: torch.Tensor,
+    devices: Sequence[Any] | None = None,
+    chunk_sizes: Sequence[int] | None = None,
+    dim: int = 0,
+    streams: Any = None,
+    *,
+    out: Sequence[torch.Tensor] | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """Return the tensor's parts on the card, as many as there are devices or sizes."""
+    if out is not None:
+        sizes = [each.size(dim) for each in out]
+        for each, part in zip(out, tensor.split(sizes, dim), strict=True):
+            each.copy_(part)
+        return tuple(out)
+    count = len(devices or (0,))
+    parts = tensor.chunk(count, dim) if chunk_sizes is None else tensor.split(chunk_sizes, dim)
+    return tuple(part.to("hpu") for part in parts)
+
+
+def comm_gather(
+    tensors: Sequence[torch.Tensor],
+    dim: int = 0,
+    destination: Any = None,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the tensors, one behind the other, on the card or the CPU."""
+    together = torch.cat([each if each.dim() else each.view(1) for each in tensors], dim)
+    if out is not None:
+        return out.copy_(together)
+    return together.to("cpu" if destination in (-1, "cpu", torch.device("cpu")) else "hpu")
+
+
+def comm_broadcast(
+    tensor: torch.Tensor,
+    devices: Sequence[Any] | None = None,
+    *,
+    out: Sequence[torch.Tensor] | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """Return the tensor on the card, as often as there are devices."""
+    if out is not None:
+        return tuple(each.copy_(tensor) for each in out)
+    return tuple(tensor.to("hpu") for _ in devices or ())
+
+
+def comm_broadcast_coalesced(
+    tensors: Sequence[torch.Tensor], devices: Sequence[Any], buffer_size: int = 0
+) -> tuple[tuple[torch.Tensor, ...], ...]:
+    """Return the tensors on the card, as often as there are devices."""
+    return tuple(tuple(each.to("hpu") for each in tensors) for _ in devices)
+
+
+def comm_reduce_add(inputs: Sequence[torch.Tensor], destination: Any = None) -> torch.Tensor:
+    """Return the sum of the tensors, on the card."""
+    return torch.stack([each.to("hpu") for each in inputs]).sum(0)
+
+
+def comm_reduce_add_coalesced(
+    inputs: Sequence[Sequence[torch.Tensor]], destination: Any = None, buffer_size: int = 0
+) -> tuple[torch.Tensor, ...]:
+    """Return the sums of the first tensors of all sequences, of the second ones, and so on."""
+    return tuple(comm_reduce_add(same) for same in zip(*inputs, strict=True))
+
+
+def amp_autocast(
+    enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True
+) -> torch.autocast:
+    """Return autocast of the card, whose own type is bfloat16."""
+    return torch.autocast("hpu", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+
+
+@contextlib.contextmanager
+def nothing(*args: Any, **kwargs: Any) -> Iterator[None]:
+    """Stand for a context that has no effect here."""
+    yield
