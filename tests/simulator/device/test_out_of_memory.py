@@ -2,12 +2,12 @@
 
 import pytest
 
-# Fits exactly: 96 + 172,960 + 96 * 172,960 floats are 64 MiB.
+# Fits exactly: 396 + 10,564 + 396 * 10,564 floats are 16 MiB.
 EXACT = """
     import torch
     from habana_frameworks.torch.core import mark_step
-    x = torch.ones(96, 1, device="hpu")
-    y = torch.ones(1, 172_960, device="hpu")
+    x = torch.ones(396, 1, device="hpu")
+    y = torch.ones(1, 10_564, device="hpu")
     mark_step()
     for _ in range(2):
         for work in (lambda: x + y, lambda: torch.hypot(x, y), lambda: torch.cdist(x, y.T, 1.0)):
@@ -30,13 +30,13 @@ EXACT = """
 @pytest.mark.parametrize("lazy", ["0", "1"])
 def test_a_result_that_fits_exactly_is_accepted_and_no_byte_more(forked_script, lazy):
     *fitting, refused = forked_script(
-        EXACT, simulated=True, HPU_MAGIC_MEMORY="64MiB", PT_HPU_LAZY_MODE=lazy
+        EXACT, simulated=True, HPU_MAGIC_MEMORY="16MiB", PT_HPU_LAZY_MODE=lazy
     ).splitlines()
-    operands = 4 * (96 + 172_960)
-    assert fitting == [f"{64 << 20} {operands} torch.Size([96, 172960]) 1"] * 6
+    operands = 4 * (396 + 10_564)
+    assert fitting == [f"{16 << 20} {operands} torch.Size([396, 10564]) 1"] * 6
     assert refused == (
         "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::"
-        f"{4 * 96 * 172_960} ({4 * 96 * 172_960 / (1 << 20):.6g})MB"
+        f"{4 * 396 * 10_564} ({4 * 396 * 10_564 / (1 << 20):.6g})MB"
     )
 
 
@@ -110,7 +110,7 @@ def test_what_a_card_refuses_never_fills_the_machine(forked_script, lazy):
 WIDENED = """
     import torch
     from habana_frameworks.torch.core import mark_step
-    x = torch.full((24 << 20,), 0.5, device="cpu").to(torch.float8_e5m2).to("hpu")
+    x = torch.full((6 << 20,), 0.5, device="cpu").to(torch.float8_e5m2).to("hpu")
     y = torch.maximum(x, x)
     mark_step()
     print(torch.hpu.memory_allocated(), y[:3].float().tolist(), x.amax().item())
@@ -120,9 +120,9 @@ WIDENED = """
 @pytest.mark.parametrize("lazy", ["0", "1"])
 def test_types_that_the_cpu_computes_in_wider_ones_take_no_more_of_the_card(forked_script, lazy):
     printed = forked_script(
-        WIDENED, simulated=True, HPU_MAGIC_MEMORY="64MiB", PT_HPU_LAZY_MODE=lazy
+        WIDENED, simulated=True, HPU_MAGIC_MEMORY="16MiB", PT_HPU_LAZY_MODE=lazy
     )
-    assert printed == f"{48 << 20} [0.5, 0.5, 0.5] 0.5\n"
+    assert printed == f"{12 << 20} [0.5, 0.5, 0.5] 0.5\n"
 
 
 REPLAYED = """

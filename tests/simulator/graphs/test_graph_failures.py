@@ -169,8 +169,8 @@ print(before[0].item() - {replays})
     ]
 
 
-def test_a_first_replay_that_finds_no_memory_leaves_later_ones_whole(script):
-    said = script(
+def test_a_first_replay_that_finds_no_memory_leaves_later_ones_whole(forked_script):
+    said = forked_script(
         """
 import torch
 
