@@ -83,7 +83,9 @@ front-end: labextension
 # What these suites say of eager mode holds in lazy mode; a process has one mode. Tests that start
 # processes of both modes have said it already.
 BOTH_MODES := $(addprefix tests/simulator/device/test_,fallback.py out_of_memory.py races.py)
-LAZY := tests/simulator/device tests/simulator/custom tests/lightning $(addprefix --ignore=,$(BOTH_MODES))
+LAZY := tests/simulator/device tests/simulator/custom tests/lightning \
+	$(addprefix tests/simulator/face/test_transformer_engine,.py _state.py) \
+	$(addprefix --ignore=,$(BOTH_MODES))
 
 SPREAD := -n $(WORKERS)
 

@@ -18,7 +18,8 @@ with what the simulator defines, signatures and schemas word for word.
 
 **complete** does what is documented; **accepted** takes the call and has no effect, for the reason
 given; **absent** is not there, for the reason given. The names are those of the bridge's release
-1.19, with what its documentation up to release 1.23 adds, and of no proprietary package.
+1.19, with what its documentation up to release 1.23 adds; of packages that are not open, what that
+documentation names.
 """
 
 

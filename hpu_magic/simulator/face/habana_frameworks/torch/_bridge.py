@@ -17,7 +17,7 @@ from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 from . import _banner, _flags, _float16, _lazy_access, _limits, _operator_lists
 from ._mode import is_lazy
 
-_FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
+FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
 # Most operations that are recorded before they run.
 _GRAPH_LIMITS = ("PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE")
 _NO_LIMIT = 2**63 - 1
@@ -89,7 +89,7 @@ def _acquire() -> tuple[object, int, int, float]:
     pool = card.capacity * percentage // 100
     if _shown.acquire(blocking=False):
         _banner.show()
-    return card.page, COUNTERS_OFFSET, pool, _FLOAT8_E4M3FN_LIMIT[card.generation]
+    return card.page, COUNTERS_OFFSET, pool, FLOAT8_E4M3FN_LIMIT[card.generation]
 
 
 def _operators(kind: str, *variables: str) -> list[str]:

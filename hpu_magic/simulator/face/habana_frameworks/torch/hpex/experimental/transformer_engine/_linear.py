@@ -1,0 +1,245 @@
+"""A linear layer whose three products are of 8-bit tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from . import _scales
+from ._module import Fp8Module, Use
+from .utils import FP8BwdTensors, FP8FwdTensors
+
+_INPUT, _WEIGHT = FP8FwdTensors.GEMM1_INPUT, FP8FwdTensors.GEMM1_WEIGHT
+_GRADIENT = FP8BwdTensors.GRAD_OUTPUT1
+
+
+@dataclass(frozen=True)
+class _Cast:
+    """A tensor in 8 bits, and the inverse of the scale that it was multiplied by."""
+
+    values: torch.Tensor
+    inverse: torch.Tensor
+
+
+def _factor(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a scale in the type in which casts multiply, and exactly what undoes it."""
+    factor = scale.to(dtype)
+    return factor, factor.float().reciprocal()
+
+
+def _cast(
+    tensor: torch.Tensor, scale: torch.Tensor, use: Use, measured: bool, for_backward: bool
+) -> tuple[_Cast, _Cast, torch.Tensor]:
+    """Cast an input or a weight for the forward and the backward pass.
+
+    Where both factors of a product must be of one type, and the gradients are of another than the
+    inputs, it is cast twice. Both types reach as far then: their scales differ by the ratio of
+    their largest values.
+
+    Returns
+    -------
+    forward, backward : _Cast
+        The same where one serves both, or `for_backward` is false.
+    amax : torch.Tensor
+        The largest magnitude, if it is `measured`.
+    """
+    hpu, dtypes = torch.ops.hpu, use.recipe.fp8_format
+    factor, inverse = _factor(scale, tensor.dtype)
+    one_type = dtypes.forward == dtypes.backward or _scales.products_take_two_formats()
+    if one_type or not for_backward:
+        values, amax = hpu.cast_to_fp8_v2(tensor, factor, False, measured, dtypes.forward)
+        return _Cast(values, inverse), _Cast(values, inverse), amax
+    ratio = _scales.largest(dtypes.backward) / _scales.largest(dtypes.forward)
+    wide_factor, wide_inverse = _factor(scale * ratio, tensor.dtype)
+    wide, values, amax = hpu.cast_to_fp8_hybrid(tensor, wide_factor, factor, False, measured)
+    return _Cast(values, inverse), _Cast(wide, wide_inverse), amax
+
+
+class _Product(torch.autograd.Function):
+    """``inp @ weight.T + bias`` of 8-bit tensors, and its gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inp: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        module: Fp8Module,
+        use: Use,
+        minimize_memory: bool,
+    ) -> torch.Tensor:
+        """Cast, multiply, and keep what the gradients need, in 8 bits."""
+        of_input, of_weight, _ = ctx.needs_input_grad[:3]
+        measured, scale = use.measures_forward, use.scale
+        cast_weight = not minimize_memory and of_input
+        rows = inp.reshape(-1, inp.shape[-1])
+        left, kept_left, amax = _cast(rows, scale[_INPUT], use, measured, of_weight)
+        right, kept_right, weight_amax = _cast(weight, scale[_WEIGHT], use, measured, cast_weight)
+        if measured:
+            module.note_forward(_INPUT, amax)
+            module.note_forward(_WEIGHT, weight_amax)
+        out = torch.ops.hpu.fp8_gemm_v2(
+            *(left.values, False, right.values, True, None, use.out_dtype),
+            *(left.inverse, right.inverse, bias),
+        )
+        ctx.save_for_backward(
+            *((kept_left.values, kept_left.inverse) if of_weight else (None, None)),
+            *((kept_right.values, kept_right.inverse) if cast_weight else (None, None)),
+            weight if of_input and minimize_memory else None,
+        )
+        ctx.module, ctx.use = module, use
+        ctx.shape, ctx.dtypes = (
+            inp.shape,
+            [getattr(each, "dtype", None) for each in (inp, weight, bias)],
+        )
+        return out.reshape(*inp.shape[:-1], weight.shape[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Give the gradients of input, weight and bias."""
+        module, use, saved = ctx.module, ctx.use, ctx.saved_tensors
+        input_dtype, weight_dtype, bias_dtype = ctx.dtypes
+        grad = grads[0].reshape(-1, grads[0].shape[-1])
+        scale = module.fp8_meta["scaling_bwd"].scale[_GRADIENT]
+        factor, inverse = _factor(scale, grad.dtype)
+        hpu, dtype = torch.ops.hpu, use.recipe.fp8_format.backward
+        cast, amax = hpu.cast_to_fp8_v2(grad, factor, False, use.measures, dtype)
+        if use.measures:
+            module.note_backward(_GRADIENT, amax)
+        of_input = of_weight = of_bias = None
+        if ctx.needs_input_grad[0]:
+            weight, weight_inverse = saved[2:4]
+            if weight is None:
+                _, again, _ = _cast(saved[4], use.scale[_WEIGHT], use, False, True)
+                weight, weight_inverse = again.values, again.inverse
+            of_input = hpu.fp8_gemm_v2(
+                *(cast, False, weight, False, None, input_dtype, inverse, weight_inverse)
+            ).reshape(ctx.shape)
+        if ctx.needs_input_grad[1]:
+            inp, inp_inverse = saved[:2]
+            of_weight = hpu.fp8_gemm_v2(
+                *(cast, True, inp, False, None, weight_dtype, inverse, inp_inverse)
+            )
+        if ctx.needs_input_grad[2]:
+            of_bias = grad.sum(0, dtype=torch.float32).to(bias_dtype)
+        return of_input, of_weight, of_bias, None, None, None
+
+
+def linear(
+    module: Fp8Module,
+    inp: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    minimize_memory: bool,
+) -> torch.Tensor:
+    """Return ``inp @ weight.T + bias``, in 8 bits where the region says so, else in inp's type.
+
+    Raises
+    ------
+    ValueError
+        The input has another number of features than the weight.
+    """
+    if inp.dim() == 0 or inp.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"{type(module).__name__} takes {weight.shape[1]} features in the last dimension, but "
+            f"its input has shape {tuple(inp.shape)}."
+        )
+    use = module.begin_forward(inp)
+    if use is not None:
+        return _Product.apply(inp, weight, bias, module, use, minimize_memory)
+    if not torch.is_autocast_enabled(inp.device.type):
+        weight = weight.to(inp.dtype)
+        bias = None if bias is None else bias.to(inp.dtype)
+    return functional.linear(inp, weight, bias)
+
+
+class Linear(Fp8Module):
+    """A linear layer that computes in 8 bits within `fp8_autocast`, and else as PyTorch's does.
+
+    In 8 bits, inputs, weights and gradients are multiplied by their scales, rounded to the recipe's
+    format and multiplied with each other; the result is of autocast's type where that is on, else
+    of `params_dtype` or, where none is given, bfloat16.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+    bias : bool
+    params_dtype : torch.dtype, optional
+        Type of the parameters, by default PyTorch's.
+    skip_weight_param_allocation : bool
+        Make no parameters: weight and bias are assigned to the module, or given to `forward`.
+    minimize_memory : bool
+        Cast the weight again for the backward pass in place of keeping it in 8 bits.
+    device : torch.device or str
+        Where the parameters are made.
+
+    Raises
+    ------
+    ValueError
+        For features and types that it does not take.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        params_dtype: torch.dtype | None = None,
+        skip_weight_param_allocation: bool = False,
+        minimize_memory: bool = False,
+        *,
+        device: torch.device | str = "hpu",
+    ) -> None:
+        super().__init__(params_dtype)
+        for name, features in (("in_features", in_features), ("out_features", out_features)):
+            if features < 1:
+                raise ValueError(f"{name}={features} is too small: write 1 or more.")
+        self.in_features = in_features
+        self.out_features = out_features
+        self.use_bias = bias
+        self.minimize_memory = minimize_memory
+        self.register_parameter("weight", None)
+        self.register_parameter("bias", None)
+        if not skip_weight_param_allocation:
+            like = nn.Linear(in_features, out_features, bias, device=device, dtype=params_dtype)
+            self.weight, self.bias = like.weight, like.bias
+
+    def forward(
+        self,
+        inp: torch.Tensor,
+        weight: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Apply the layer to [..., in_features].
+
+        Parameters
+        ----------
+        inp : torch.Tensor
+        weight, bias : torch.Tensor, optional
+            In place of the module's own.
+
+        Raises
+        ------
+        ValueError
+            There is no weight, or the input has another number of features.
+        TypeError
+            Within `fp8_autocast`: the input is of a type, or on a device, without casts to 8 bits.
+        """
+        weight = self.weight if weight is None else weight
+        if weight is None:
+            raise ValueError(
+                "This Linear was made with skip_weight_param_allocation=True and has no weight "
+                "yet: assign one to its weight, or give it to the call."
+            )
+        return linear(self, inp, weight, self.bias if bias is None else bias, self.minimize_memory)
+
+    def extra_repr(self) -> str:
+        """Return the layer's sizes."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.use_bias}"
+        )

@@ -1,0 +1,185 @@
+"""What modules that compute in 8 bits have in common: scales, steps, and their state."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import _scales
+from .fp8 import FP8GlobalStateManager, Region, Step
+from .recipe import DelayedScaling, Format
+from .utils import FP8BwdTensors, FP8FwdTensors, FP8TensorMeta
+
+_INPUT_TYPES = (torch.float32, torch.bfloat16)
+_METAS = {"scaling_fwd": len(FP8FwdTensors), "scaling_bwd": len(FP8BwdTensors)}
+
+
+@dataclass(frozen=True)
+class Use:
+    """How one forward pass of a module computes, and the backward pass that belongs to it.
+
+    Attributes
+    ----------
+    recipe : DelayedScaling
+    scale : torch.Tensor
+        Scales of the forward pass; the module's own go on where its region ends.
+    measures : bool
+        Whether the gradients are measured.
+    measures_forward : bool
+        Whether inputs and weights are: not where a checkpointed forward pass runs again.
+    out_dtype : torch.dtype
+    """
+
+    recipe: DelayedScaling
+    scale: torch.Tensor
+    measures: bool
+    measures_forward: bool
+    out_dtype: torch.dtype
+
+
+class Fp8Module(nn.Module):
+    """A module that computes in 8 bits within `fp8_autocast`.
+
+    Attributes
+    ----------
+    fp8_meta : dict
+        Once the module ran in 8 bits: "scaling_fwd" and "scaling_bwd", each a `FP8TensorMeta`, and
+        the "recipe". They are part of the module's ``state_dict``.
+    """
+
+    def __init__(self, params_dtype: torch.dtype | None) -> None:
+        super().__init__()
+        if params_dtype not in (None, *_INPUT_TYPES, torch.float16):
+            raise ValueError(
+                f"params_dtype={params_dtype!r} cannot be had: write torch.bfloat16 or "
+                "torch.float32."
+            )
+        self.fp8_meta: dict[str, Any] = {}
+        self._params_dtype = params_dtype
+        self._steps = 0  # those that could measure
+        self._step: Step | None = None  # the last
+        self._measures = False  # in that step
+        self._last_use: Use | None = None
+        self._gradients_measured = False
+
+    def begin_forward(self, inp: torch.Tensor) -> Use | None:
+        """Return how to compute; None for the type of the input, without 8 bits.
+
+        Raises
+        ------
+        TypeError
+            The input's type, or its device, cannot be cast to 8 bits.
+        """
+        if torch._C._current_graph_task_id() != -1:
+            # A checkpointed forward pass, again: as it was, with the scales that it had.
+            return self._last_use and replace(self._last_use, measures_forward=False)
+        self._last_use = None
+        region = FP8GlobalStateManager.region()
+        if region is None or not region.enabled:
+            return None
+        if inp.device.type != "hpu":
+            raise TypeError(
+                f"{type(self).__name__} computes in 8 bits on hpu, but its input is on "
+                f"{inp.device.type}: move it with .to('hpu')."
+            )
+        if inp.dtype not in _INPUT_TYPES:
+            raise TypeError(
+                f"{type(self).__name__} casts float32 and bfloat16 to 8 bits, but its input is "
+                f"{inp.dtype}: convert it with .to(torch.bfloat16)."
+            )
+        self._prepare_meta(region.recipe, inp.device)
+        self._begin_step(region)
+        self._last_use = Use(
+            recipe=region.recipe,
+            scale=self.fp8_meta["scaling_fwd"].scale.clone(),
+            measures=self._measures,
+            measures_forward=self._measures,
+            out_dtype=self._out_dtype(),
+        )
+        return self._last_use
+
+    def note_forward(self, tensor: FP8FwdTensors, amax: torch.Tensor) -> None:
+        """Enter the largest magnitude of an input or a weight."""
+        _scales.note_amax(self.fp8_meta["scaling_fwd"], tensor, amax)
+
+    def note_backward(self, tensor: FP8BwdTensors, amax: torch.Tensor) -> None:
+        """Enter the largest magnitude of a gradient; its scale follows where backward ends."""
+        _scales.note_amax(self.fp8_meta["scaling_bwd"], tensor, amax)
+        self._gradients_measured = True
+        torch.autograd.Variable._execution_engine.queue_callback(self._update_backward_scales)
+
+    def update_forward_scales(self) -> None:
+        """Compute the scales of inputs and weights for the next step."""
+        recipe = self.fp8_meta["recipe"]
+        _scales.end_step(self.fp8_meta["scaling_fwd"], recipe.fp8_format.forward, recipe)
+
+    def _update_backward_scales(self) -> None:
+        # Each use of the module in a backward pass asks for this; the first call does it.
+        if self._gradients_measured:
+            self._gradients_measured = False
+            recipe = self.fp8_meta["recipe"]
+            with torch.no_grad():
+                _scales.end_step(self.fp8_meta["scaling_bwd"], recipe.fp8_format.backward, recipe)
+
+    def _begin_step(self, region: Region) -> None:
+        if self._step is not region.step:
+            self._step = region.step
+            self._measures = False
+            if self.training:
+                due = self._steps % region.recipe.interval == 0
+                forced = region.force_measurement
+                self._measures = due if forced is None else forced
+                self._steps += 1
+        if self._measures:
+            region.step.measured[self] = None
+
+    def _prepare_meta(self, recipe: DelayedScaling, device: torch.device) -> None:
+        before = self.fp8_meta.get("recipe")
+        self.fp8_meta["recipe"] = recipe
+        for name, tensors in _METAS.items():
+            meta = self.fp8_meta.get(name)
+            if meta is None or before.fp8_format != recipe.fp8_format:
+                meta = _scales.new_meta(tensors, recipe.amax_history_len, device)
+            elif meta.scale.device != device:
+                meta = FP8TensorMeta(**{key: each.to(device) for key, each in vars(meta).items()})
+            self.fp8_meta[name] = _scales.with_history_of(meta, recipe.amax_history_len)
+
+    def _out_dtype(self) -> torch.dtype:
+        if torch.is_autocast_enabled("hpu"):
+            return torch.get_autocast_dtype("hpu")
+        return self._params_dtype or torch.bfloat16
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return the scales, on the CPU, as part of the ``state_dict``."""
+        if "recipe" not in self.fp8_meta:
+            return {}
+        recipe = asdict(self.fp8_meta["recipe"])
+        state: dict[str, Any] = {
+            "recipe": recipe | {"fp8_format": recipe["fp8_format"].name},
+            "steps": self._steps,
+        }
+        for name in _METAS:
+            state[name] = {key: each.cpu() for key, each in vars(self.fp8_meta[name]).items()}
+        return state
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take scales from a ``state_dict``; from an empty state, those of a new module."""
+        self.fp8_meta = {}
+        self._step = self._last_use = None
+        self._steps = state.get("steps", 0)
+        if "recipe" in state:
+            recipe = state["recipe"]
+            self.fp8_meta["recipe"] = DelayedScaling(
+                **recipe | {"fp8_format": Format[recipe["fp8_format"]]}
+            )
+            for name in _METAS:
+                tensors = {key: each.clone() for key, each in state[name].items()}
+                self.fp8_meta[name] = FP8TensorMeta(**tensors)
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        # Weights of an ordinary layer have no scales: they begin anew.
+        state.setdefault(f"{prefix}_extra_state", {})
+        super()._load_from_state_dict(state, prefix, *rest)

@@ -1,0 +1,67 @@
+"""The arithmetic of delayed scaling."""
+
+from __future__ import annotations
+
+import torch
+
+from .... import hpu
+from ...._bridge import FLOAT8_E4M3FN_LIMIT
+from .recipe import DelayedScaling
+from .utils import FP8TensorMeta
+
+# Its inverse is a normal number, and bfloat16 has both.
+_LARGEST_SCALE = 2.0**126
+
+
+def largest(dtype: torch.dtype) -> float:
+    """Return the largest value of an 8-bit type on this card."""
+    if dtype == torch.float8_e5m2:
+        return 57344.0
+    return FLOAT8_E4M3FN_LIMIT[hpu.get_device_name()]
+
+
+def products_take_two_formats() -> bool:
+    """Tell whether the two factors of a product may be of different 8-bit types."""
+    return hpu.get_device_name() not in ("GAUDI", "GAUDI2")
+
+
+def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
+    """Return scales of one and an empty history."""
+    return FP8TensorMeta(
+        torch.ones(tensors, device=device),
+        torch.ones(tensors, device=device),
+        torch.zeros(history, tensors, device=device),
+    )
+
+
+def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
+    """Enter the largest magnitude of a tensor, which may be there several times in a step."""
+    running = meta.amax_history[0, tensor]
+    running.copy_(torch.maximum(running, amax))
+
+
+def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) -> None:
+    """Compute the scales of the next step, and make room for its measurements.
+
+    Everything is written in place, so that a captured step goes on at each replay.
+    """
+    history = meta.amax_history
+    amax = history.amax(0) if recipe.amax_compute_algo == "max" else history[0]
+    scale = (largest(dtype) / amax / 2.0**recipe.margin).clamp_max(_LARGEST_SCALE)
+    meta.scale.copy_(torch.where((amax > 0) & amax.isfinite(), scale, meta.scale))
+    meta.scale_inv.copy_(meta.scale.reciprocal())
+    history.copy_(history.roll(-1, 0))
+    history[0].zero_()
+
+
+def with_history_of(meta: FP8TensorMeta, length: int) -> FP8TensorMeta:
+    """Return `meta` with room for `length` measurements, the most recent of those that it has."""
+    history = meta.amax_history
+    if len(history) != length:
+        kept = history.new_zeros(length, history.shape[1])
+        kept[0] = history[0]
+        recent = min(len(history), length) - 1
+        if recent:
+            kept[-recent:] = history[-recent:]
+        meta.amax_history = kept
+    return meta

@@ -1,0 +1,80 @@
+"""Casts by the scales of a module's tensors."""
+
+from __future__ import annotations
+
+import torch
+
+from ._scales import note_amax
+from .utils import FP8BwdTensors, FP8FwdTensors, FP8TensorMeta
+
+Place = FP8FwdTensors | FP8BwdTensors | int
+_FORMATS = (torch.float8_e5m2, torch.float8_e4m3fn)
+
+
+def cast_to_fp8(
+    inp: torch.Tensor,
+    fp8_meta_tensor: FP8TensorMeta,
+    fp8_tensor: Place,
+    otype: torch.dtype,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Multiply by the scale of a tensor and round to 8 bits.
+
+    The largest magnitude is entered in the history, and the inverse of the scale beside it.
+
+    Parameters
+    ----------
+    inp : torch.Tensor
+        float32 or bfloat16.
+    fp8_meta_tensor : FP8TensorMeta
+    fp8_tensor : FP8FwdTensors, FP8BwdTensors or int
+        The tensor's place there.
+    otype : torch.dtype
+        ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``.
+    out : torch.Tensor, optional
+        Where to write the result.
+
+    Raises
+    ------
+    ValueError
+        `otype` is something else.
+    """
+    if otype not in _FORMATS:
+        raise ValueError(
+            f"otype={otype} is no 8-bit type: write torch.float8_e5m2 or torch.float8_e4m3fn."
+        )
+    scale = fp8_meta_tensor.scale[fp8_tensor]
+    cast, amax = torch.ops.hpu.cast_to_fp8_v2(inp, scale, False, True, otype)
+    note_amax(fp8_meta_tensor, int(fp8_tensor), amax)
+    fp8_meta_tensor.scale_inv[fp8_tensor] = scale.reciprocal()
+    return cast if out is None else out.copy_(cast)
+
+
+def cast_from_fp8(
+    inp: torch.Tensor,
+    fp8_meta_tensor: FP8TensorMeta,
+    fp8_tensor: Place,
+    itype: torch.dtype,
+    otype: torch.dtype,
+) -> torch.Tensor:
+    """Widen 8-bit values and multiply by the inverse of their scale.
+
+    Parameters
+    ----------
+    inp : torch.Tensor
+    fp8_meta_tensor : FP8TensorMeta
+    fp8_tensor : FP8FwdTensors, FP8BwdTensors or int
+        The tensor's place there.
+    itype, otype : torch.dtype
+        The type of `inp`; that of the result, float32 or bfloat16.
+
+    Raises
+    ------
+    ValueError
+        `inp` is of another type than `itype`.
+    """
+    if inp.dtype != itype:
+        raise ValueError(f"itype={itype} is not the type of the input, which is {inp.dtype}.")
+    inverse = fp8_meta_tensor.scale_inv[fp8_tensor]
+    result: torch.Tensor = torch.ops.hpu.cast_from_fp8(inp, inverse, otype)
+    return result

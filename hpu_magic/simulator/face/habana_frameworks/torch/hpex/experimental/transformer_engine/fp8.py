@@ -1,0 +1,201 @@
+"""The region in which modules compute in 8 bits."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+from .... import hpu
+from .recipe import DelayedScaling
+
+
+class Measured(Protocol):
+    """A module whose tensors were measured."""
+
+    def update_forward_scales(self) -> None:
+        """Compute the scales for the next step."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a `fp8_autocast` was given, and the step that it belongs to."""
+
+    enabled: bool
+    recipe: DelayedScaling
+    force_measurement: bool | None
+    group: Any
+    step: Step
+
+
+class Step:
+    """What an outermost region is: a region within it belongs to the same step.
+
+    Attributes
+    ----------
+    measured : dict
+        The modules that were measured in it, in the order of their first use.
+    """
+
+    def __init__(self) -> None:
+        self.measured: dict[Measured, None] = {}
+
+
+class _Regions(threading.local):
+    def __init__(self) -> None:
+        self.entered: list[Region] = []
+
+
+_regions = _Regions()
+
+
+class fp8_autocast(contextlib.ContextDecorator):
+    """Let modules of this package compute in 8 bits, as a block or as a decorator.
+
+    It belongs around the forward pass alone: gradients follow what their forward pass did. Where
+    the outermost region ends, the scales of the next step are computed.
+
+    Parameters
+    ----------
+    enabled : bool
+        False to compute in the type of the inputs, within another region too.
+    fp8_recipe : recipe.DelayedScaling, optional
+        By default ``DelayedScaling()``.
+    force_measurement : bool, optional
+        True to measure in this step, False not to, whatever the recipe's interval says.
+    fp8_group : torch.distributed.ProcessGroup, optional
+        The processes that agree on the largest magnitudes. A group has one process here.
+
+    Raises
+    ------
+    TypeError
+        The recipe is none.
+    RuntimeError
+        On entry, where the card is of the first generation.
+    """
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        fp8_recipe: DelayedScaling | None = None,
+        force_measurement: bool | None = None,
+        fp8_group: Any = None,
+    ) -> None:
+        if fp8_recipe is not None and not isinstance(fp8_recipe, DelayedScaling):
+            raise TypeError(
+                f"fp8_recipe={fp8_recipe!r} is no recipe: write recipe.DelayedScaling(...)."
+            )
+        self._enabled = bool(enabled)
+        self._recipe = fp8_recipe or get_default_fp8_recipe()
+        self._force_measurement = force_measurement
+        self._group = fp8_group
+
+    def __enter__(self) -> None:
+        FP8GlobalStateManager.fp8_autocast_enter(
+            self._enabled, self._recipe, self._force_measurement, self._group
+        )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        FP8GlobalStateManager.fp8_autocast_exit(completed=kind is None)
+
+
+def get_default_fp8_recipe() -> DelayedScaling:
+    """Return the recipe of a region that names none."""
+    return DelayedScaling()
+
+
+class FP8GlobalStateManager:
+    """What region the calling thread is in."""
+
+    @classmethod
+    def is_fp8_available(cls) -> tuple[bool, str]:
+        """Tell whether this card computes in 8 bits, and if not, why."""
+        if hpu.get_device_name() == "GAUDI":
+            return False, (
+                "8-bit floating point needs a card of the second generation or a later one, and "
+                "this is GAUDI: compute in bfloat16, under torch.autocast('hpu')."
+            )
+        return True, ""
+
+    @classmethod
+    def fp8_autocast_enter(
+        cls,
+        enabled: bool = True,
+        fp8_recipe: DelayedScaling | None = None,
+        force_measurement: bool | None = None,
+        fp8_group: Any = None,
+    ) -> None:
+        """Begin a region.
+
+        Raises
+        ------
+        RuntimeError
+            It is enabled, and the card is of the first generation.
+        """
+        if enabled:
+            available, why_not = cls.is_fp8_available()
+            if not available:
+                raise RuntimeError(why_not)
+        entered = _regions.entered
+        entered.append(
+            Region(
+                enabled,
+                fp8_recipe or get_default_fp8_recipe(),
+                force_measurement,
+                fp8_group,
+                entered[-1].step if entered else Step(),
+            )
+        )
+
+    @classmethod
+    def fp8_autocast_exit(cls, completed: bool = True) -> None:
+        """End the innermost region; at the end of the outermost one scales are computed.
+
+        Parameters
+        ----------
+        completed : bool
+            False where an exception ended it. What was measured counts for the next step then.
+        """
+        measured = _regions.entered.pop().step.measured
+        if _regions.entered:
+            return
+        modules = list(measured)
+        measured.clear()  # modules keep the step, and it is not to keep them
+        if completed:
+            for module in modules:
+                module.update_forward_scales()
+
+    @classmethod
+    def region(cls) -> Region | None:
+        """Return the innermost region, None outside of all."""
+        return _regions.entered[-1] if _regions.entered else None
+
+    @classmethod
+    def is_fp8_enabled(cls) -> bool:
+        """Tell whether modules compute in 8 bits here."""
+        region = cls.region()
+        return region is not None and region.enabled
+
+    @classmethod
+    def get_fp8_recipe(cls) -> DelayedScaling:
+        """Return the region's recipe, the default one outside."""
+        region = cls.region()
+        return region.recipe if region else get_default_fp8_recipe()
+
+    @classmethod
+    def get_fp8_group(cls) -> Any:
+        """Return the region's group of processes."""
+        region = cls.region()
+        return region.group if region else None
+
+    @classmethod
+    def reset(cls) -> None:
+        """Leave all regions of the calling thread."""
+        _regions.entered.clear()

@@ -1,0 +1,423 @@
+"""8-bit training against float64: what layers compute, and how their scales follow.
+
+Amaxes are exact. A scale may differ by float32's rounding, a bfloat16 result by half a step, 2**-8
+of itself, beside the rounding of its sum, 2**-16 of the largest result.
+"""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+import habana_frameworks.torch.hpex.experimental.transformer_engine as te  # noqa: E402
+from habana_frameworks.torch.hpex.experimental.transformer_engine import recipe  # noqa: E402
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+
+E5M2, E4M3 = torch.float8_e5m2, torch.float8_e4m3fn
+LARGEST = {E5M2: 57344.0, E4M3: 240.0}  # of the second generation
+FORMATS = {"E5M2": (E5M2, E5M2), "HYBRID": (E4M3, E5M2), "E4M3": (E4M3, E4M3)}
+
+
+def rounded(tensor, scale, fp8):
+    """A tensor as its cast to 8 bits with `scale` leaves it, in float64."""
+    factor = torch.tensor(scale, dtype=torch.float32).to(tensor.dtype)
+    limit = LARGEST[fp8]
+    cast = (tensor * factor).float().clamp(-limit, limit).to(fp8)
+    return cast.double() / factor.double()
+
+
+class Reference:
+    """Delayed scaling of one tensor, in float64."""
+
+    def __init__(self, fp8, margin=0, length=1, algorithm="most_recent"):
+        self.fp8, self.margin, self.algorithm = fp8, margin, algorithm
+        self.scale, self.history = 1.0, [0.0] * length
+
+    def round(self, tensor):
+        self.history[0] = max(self.history[0], tensor.double().abs().max().item())
+        return rounded(tensor, self.scale, self.fp8)
+
+    def end_step(self):
+        amax = max(self.history) if self.algorithm == "max" else self.history[0]
+        if amax > 0:
+            self.scale = LARGEST[self.fp8] / amax / 2**self.margin
+        self.history = [0.0, *self.history[2:], self.history[0]][: len(self.history)]
+
+
+def assert_near(found, expected, dtype):
+    assert (found.dtype, found.shape) == (dtype, expected.shape)
+    rtol = 2.0**-8 if dtype is torch.bfloat16 else 2.0**-16
+    atol = 2.0**-16 * expected.abs().max().item()
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=rtol, atol=atol)
+
+
+def layer(features=6, out=5, dtype=torch.float32, **options):
+    torch.manual_seed(0)
+    return te.Linear(features, out, params_dtype=dtype, **options)
+
+
+def inputs(step, *shape, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(step)
+    return (torch.randn(shape, generator=generator) * 2.0 ** (3 - step % 5)).to(dtype)
+
+
+@pytest.mark.parametrize(
+    ("length", "algorithm", "margin"),
+    [(1, "most_recent", 0), (1, "max", 2), (3, "most_recent", 1), (3, "max", 0)],
+)
+@pytest.mark.parametrize("name", FORMATS)
+def test_scales_follow_the_largest_magnitudes(name, length, algorithm, margin):
+    forward, backward = FORMATS[name]
+    options = margin, length, algorithm
+    of_input, of_weight = Reference(forward, *options), Reference(forward, *options)
+    of_grad = Reference(backward, *options)
+    given = recipe.DelayedScaling(
+        margin=margin,
+        fp8_format=recipe.Format[name],
+        amax_history_len=length,
+        amax_compute_algo=algorithm,
+    )
+    module = layer()
+    for step in range(6):
+        data, grad = inputs(step, 4, 6), inputs(step + 2, 4, 5)
+        of_input.round(data)
+        of_weight.round(module.weight.detach().cpu())
+        of_grad.round(grad)
+        with te.fp8_autocast(fp8_recipe=given):
+            out = module(data.to("hpu"))
+        out.backward(grad.to("hpu"))
+        with torch.no_grad():
+            module.weight -= 0.1 * module.weight.grad
+        module.weight.grad = None
+        for reference in (of_input, of_weight, of_grad):
+            reference.end_step()
+        of_forward, of_backward = module.fp8_meta["scaling_fwd"], module.fp8_meta["scaling_bwd"]
+        for meta, references in ((of_forward, [of_input, of_weight]), (of_backward, [of_grad])):
+            histories = torch.tensor([each.history for each in references]).t()
+            assert torch.equal(meta.amax_history.cpu(), histories)
+            scales = torch.tensor([each.scale for each in references])
+            torch.testing.assert_close(meta.scale.cpu(), scales, rtol=1e-6, atol=0)
+            torch.testing.assert_close(meta.scale_inv.cpu(), 1 / scales, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", FORMATS)
+def test_all_three_products_are_of_rounded_tensors(name, dtype):
+    forward, backward = FORMATS[name]
+    given = recipe.DelayedScaling(fp8_format=recipe.Format[name])
+    module = layer(32, 24, dtype)
+    references = [Reference(forward), Reference(forward), Reference(backward)]
+    for step in range(3):  # the first step has scales of one
+        data, grad = inputs(step, 2, 7, 32, dtype=dtype), inputs(step + 1, 2, 7, 24, dtype=dtype)
+        weight, bias = (each.detach().cpu() for each in (module.weight, module.bias))
+        on_device = data.to("hpu").requires_grad_()
+        with te.fp8_autocast(fp8_recipe=given):
+            out = module(on_device)
+        out.backward(grad.to("hpu"))
+        x, w, g = (
+            reference.round(each)
+            for reference, each in zip(references, (data, weight, grad), strict=True)
+        )
+        assert_near(out, x @ w.t() + bias.double(), dtype)
+        if forward != backward:  # one type in a product: rounded to the gradients' once more
+            ratio = LARGEST[backward] / LARGEST[forward]
+            x = rounded(data, references[0].scale * ratio, backward)
+            w = rounded(weight, references[1].scale * ratio, backward)
+        assert_near(on_device.grad, g @ w, dtype)
+        assert_near(module.weight.grad, g.flatten(0, 1).t() @ x.flatten(0, 1), dtype)
+        assert_near(module.bias.grad, grad.double().sum((0, 1)), dtype)
+        module.zero_grad()
+        for reference in references:
+            reference.end_step()
+
+
+def trained(enabled, steps=60):
+    """Train a small network on the device and return its losses."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        te.Linear(16, 64, params_dtype=torch.bfloat16),
+        torch.nn.Tanh(),
+        te.LayerNormLinear(64, 1, params_dtype=torch.bfloat16),
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    data = torch.randn(128, 16).bfloat16().to("hpu")
+    labels = torch.sin(data.float().sum(1, keepdim=True) / 2)
+    losses = []
+    for _ in range(steps):
+        with te.fp8_autocast(enabled, recipe.DelayedScaling(amax_history_len=4)):
+            out = model(data)
+        loss = (out.float() - labels).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def test_training_converges_as_in_bfloat16():
+    in_8_bits, in_bfloat16 = trained(True), trained(False)
+    assert in_8_bits != in_bfloat16
+    assert in_bfloat16[-1] < 0.4 * in_bfloat16[0]
+    assert in_8_bits[-1] == pytest.approx(in_bfloat16[-1], rel=0.25)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_product_is_within_8_bits_of_the_exact_one(dtype):
+    """Three bits of mantissa: the root mean square of the error is under 4 %, here below 5 %."""
+    module = layer(256, 128, dtype)
+    data = inputs(3, 64, 256, dtype=dtype).to("hpu")
+    for _ in range(2):
+        with te.fp8_autocast():
+            out = module(data)
+    exact = data.double().cpu() @ module.weight.detach().cpu().double().t()
+    exact += module.bias.detach().cpu().double()
+    error = (out.detach().cpu().double() - exact).norm() / exact.norm()
+    assert 0.005 < error < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_without_8_bits_a_layer_is_that_of_pytorch(dtype):
+    module = layer(8, 3, dtype)
+    plain = torch.nn.Linear(8, 3, device="hpu", dtype=dtype)
+    plain.load_state_dict({"weight": module.weight, "bias": module.bias})
+    data = inputs(1, 4, 8, dtype=dtype).to("hpu")
+    results = []
+    for model, region in (
+        (plain, None),
+        (module, None),
+        (module, te.fp8_autocast(enabled=False)),
+        (module, te.fp8_autocast(True, recipe.DelayedScaling())),
+    ):
+        on_device = data.clone().requires_grad_()
+        if region is None:
+            out = model(on_device)
+        elif region._enabled:
+            with region, te.fp8_autocast(enabled=False):
+                out = model(on_device)
+        else:
+            with region:
+                out = model(on_device)
+        out.float().square().sum().backward()
+        gradients = [each.grad for each in model.parameters()]
+        results.append([each.detach().cpu() for each in (out, on_device.grad, *gradients)])
+        model.zero_grad()
+    for found in results[1:]:
+        assert all(map(torch.equal, found, results[0]))
+    assert module.fp8_meta == {}
+
+
+def test_without_8_bits_a_layer_computes_in_the_type_of_its_input():
+    data = inputs(1, 4, 6, dtype=torch.bfloat16).to("hpu")
+    assert layer()(data).dtype is torch.bfloat16
+    assert te.LayerNormLinear(6, 3)(data).dtype is torch.bfloat16
+
+
+def test_a_result_is_of_autocasts_type_else_that_of_the_parameters_else_bfloat16():
+    data = torch.ones(2, 6, device="hpu")
+    with te.fp8_autocast():
+        assert te.Linear(6, 5)(data).dtype is torch.bfloat16
+        assert layer(dtype=torch.float32)(data).dtype is torch.float32
+        with torch.autocast("hpu", dtype=torch.bfloat16):
+            assert layer(dtype=torch.float32)(data).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("measures", ["most", "none"])
+def test_what_a_step_measures(measures):
+    given = recipe.DelayedScaling(interval=2)
+    module = layer()
+    measured = []
+    for step, forced in enumerate([None, None, None, True, False, None, False, None]):
+        if measures == "none":
+            module.eval()
+        with te.fp8_autocast(fp8_recipe=given, force_measurement=forced):
+            module(torch.full((2, 6), 2.0 ** (step + 1), device="hpu")).sum().backward()
+        scale = module.fp8_meta["scaling_fwd"].scale[0].item()
+        measured.append(scale == pytest.approx(240 / 2.0 ** (step + 1)))
+    of_interval = [True, False, True, True, False, False, False, False]
+    assert measured == (of_interval if measures == "most" else [False] * 8)
+    gradients_scaled = module.fp8_meta["scaling_bwd"].scale.item() == LARGEST[E5M2]
+    assert gradients_scaled is (measures == "most")
+
+
+def test_a_module_that_is_used_twice_takes_one_step_and_the_largest_of_both():
+    module = layer(6, 6)
+    with te.fp8_autocast(fp8_recipe=recipe.DelayedScaling(amax_history_len=3)):
+        first = module(torch.full((1, 6), 7.0, device="hpu"))
+        second = module(torch.full((1, 6), 3.0, device="hpu"))
+    (2 * first + 5 * second).sum().backward()
+    assert module.fp8_meta["scaling_fwd"].amax_history[:, 0].tolist() == [0, 0, 7]
+    assert module.fp8_meta["scaling_bwd"].amax_history.tolist() == [[0], [0], [5]]
+
+
+@pytest.mark.parametrize("value", [0.0, torch.inf, torch.nan], ids=str)
+def test_zeros_and_what_is_not_finite_leave_scales_as_they_are(value):
+    module = layer()
+    for each in (4.0, value):
+        with te.fp8_autocast():
+            out = module(torch.full((2, 6), each, device="hpu"))
+        out.backward(torch.full_like(out, each))
+    assert module.fp8_meta["scaling_fwd"].scale[0].item() == 60.0
+    assert module.fp8_meta["scaling_bwd"].scale.item() == LARGEST[E5M2] / 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_smallest_magnitudes_have_a_scale_whose_inverse_is_a_number(dtype):
+    module = layer(dtype=dtype)
+    tiny = torch.full((2, 6), 2.0**-126, device="hpu", dtype=dtype)
+    tiny[0] = 0
+    for _ in range(2):
+        with te.fp8_autocast():
+            out = module(tiny)
+    assert module.fp8_meta["scaling_fwd"].scale[0].item() == 2.0**126
+    expected = module.bias.detach().to(out.dtype).expand(2, 5)
+    assert torch.equal(out.detach().cpu(), expected.cpu())
+
+
+def test_layer_norm_linear_is_a_normalization_and_a_linear_layer():
+    torch.manual_seed(0)
+    fused = te.LayerNormLinear(32, 8, eps=1e-3)
+    norm, linear = torch.nn.LayerNorm(32, eps=1e-3, device="hpu"), te.Linear(32, 8)
+    with torch.no_grad():
+        for mine, its in (("weight", "layer_norm_weight"), ("bias", "layer_norm_bias")):
+            getattr(fused, its).normal_()
+            getattr(norm, mine).copy_(getattr(fused, its))
+            getattr(linear, mine).copy_(getattr(fused, mine))
+    for _ in range(2):
+        outs = []
+        for model in (fused, torch.nn.Sequential(norm, linear)):
+            model.zero_grad()
+            with te.fp8_autocast():
+                out = model(inputs(1, 4, 32).to("hpu"))
+            out.float().square().sum().backward()
+            outs.append(out.detach().cpu())
+        assert torch.equal(*outs)
+    assert torch.equal(fused.layer_norm_weight.grad.cpu(), norm.weight.grad.cpu())
+    assert torch.equal(fused.weight.grad.cpu(), linear.weight.grad.cpu())
+
+
+@pytest.mark.parametrize("parameters", ["assigned", "given"])
+def test_a_layer_without_parameters_takes_those_of_another(parameters):
+    owner, module = layer(), layer(skip_weight_param_allocation=True)
+    assert list(module.parameters()) == []
+    data = inputs(1, 3, 6).to("hpu")
+    with te.fp8_autocast():
+        if parameters == "assigned":
+            module.weight, module.bias = owner.weight, owner.bias
+            found = module(data)
+        else:
+            found = module(data, owner.weight, owner.bias)
+        expected = owner(data)
+    assert torch.equal(found.detach().cpu(), expected.detach().cpu())
+    found.float().sum().backward()
+    assert owner.weight.grad is not None
+
+
+def test_frozen_parameters_and_inputs_get_no_gradient():
+    for frozen in ("input", "weight", "bias"):
+        module = layer()
+        data = inputs(1, 3, 6).to("hpu").requires_grad_(frozen != "input")
+        for name in ("weight", "bias"):
+            getattr(module, name).requires_grad_(frozen != name)
+        with te.fp8_autocast():
+            module(data).float().sum().backward()
+        found = {"input": data.grad, "weight": module.weight.grad, "bias": module.bias.grad}
+        assert [name for name, each in found.items() if each is None] == [frozen]
+
+
+def test_less_memory_gives_the_same_gradients():
+    gradients, held = [], []
+    for minimize in (False, True):
+        module = layer(256, 512, torch.bfloat16, minimize_memory=minimize)
+        data = inputs(1, 8, 256, dtype=torch.bfloat16).to("hpu").requires_grad_()
+        for _ in range(2):
+            before = torch.hpu.memory_allocated()
+            with te.fp8_autocast():
+                out = module(data)
+            out.sum().backward(retain_graph=True)
+            held.append(torch.hpu.memory_allocated() - before)
+            data.grad = None
+            module.zero_grad()
+        with te.fp8_autocast():
+            out = module(data)
+        out.sum().backward()
+        gradients.append([each.grad.cpu() for each in (data, module.weight, module.bias)])
+    assert all(map(torch.equal, *gradients))
+
+
+def test_casts_use_and_fill_the_places_of_a_meta():
+    places = te.utils.FP8FwdTensors
+    meta = te.utils.FP8TensorMeta()
+    meta.scale = torch.tensor([1.0, 8.0], device="hpu")
+    meta.scale_inv = torch.ones(2, device="hpu")
+    meta.amax_history = torch.zeros(3, 2, device="hpu")
+    data = inputs(2, 5, 3).to("hpu")
+    cast = te.cpp_extensions.cast_to_fp8(data, meta, places.GEMM1_WEIGHT, E4M3)
+    assert (cast.dtype, cast.shape) == (E4M3, data.shape)
+    out = torch.empty_like(cast)
+    for _ in range(2):  # a smaller one leaves the largest as it is
+        written = te.cpp_extensions.cast_to_fp8(data / 4, meta, places.GEMM1_WEIGHT, E4M3, out=out)
+    assert written is out
+    history = torch.zeros(3, 2)
+    history[0, 1] = data.abs().max().cpu()
+    assert torch.equal(meta.amax_history.cpu(), history)
+    assert meta.scale_inv.tolist() == [1.0, 0.125]
+    back = te.cpp_extensions.cast_from_fp8(cast, meta, places.GEMM1_WEIGHT, E4M3, torch.float32)
+    assert torch.equal(back.cpu().double(), rounded(data.cpu(), 8.0, E4M3))
+    with pytest.raises(ValueError, match=r"itype=torch\.float8_e5m2 is not the type of the input"):
+        te.cpp_extensions.cast_from_fp8(cast, meta, 0, E5M2, torch.float32)
+    with pytest.raises(ValueError, match=r"otype=torch\.int8 is no 8-bit type"):
+        te.cpp_extensions.cast_to_fp8(data, meta, 0, torch.int8)
+
+
+@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
+def test_a_compiled_model_computes_as_eager_mode_does():
+    torch._dynamo.reset()
+    plain, inner = (torch.nn.Sequential(layer(), torch.nn.ReLU()) for _ in range(2))
+    compiled = torch.compile(inner, backend="hpu_backend")
+    for step in range(3):
+        for model in (plain, compiled):
+            with te.fp8_autocast():
+                out = model(inputs(step, 4, 6).to("hpu"))
+            out.float().square().sum().backward()
+        found, expected = inner[0], plain[0]
+        assert torch.equal(found.weight.grad.cpu(), expected.weight.grad.cpu())
+        for name in ("scaling_fwd", "scaling_bwd"):
+            scales = found.fp8_meta[name].scale.cpu(), expected.fp8_meta[name].scale.cpu()
+            assert torch.equal(*scales)
+
+
+@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
+def test_a_replayed_step_goes_on_with_its_scales():
+    from habana_frameworks.torch import hpu
+
+    def step(module, data):
+        with te.fp8_autocast(fp8_recipe=recipe.DelayedScaling(amax_history_len=2)):
+            out = module(data)
+        out.square().sum().backward()
+        with torch.no_grad():
+            module.weight.sub_(module.weight.grad, alpha=1e-4)
+            module.weight.grad.zero_()
+        return out.detach()
+
+    captured, plain = layer(), layer()
+    static = inputs(0, 4, 6).to("hpu")
+    for module in (captured, plain):
+        step(module, static)  # makes gradients and scales
+    graph = hpu.HPUGraph()
+    with hpu.stream(hpu.Stream()):
+        graph.capture_begin()
+        result = step(captured, static)
+        graph.capture_end()
+    step(plain, static)  # a capture runs what it captures
+    for number in range(3):
+        fresh = inputs(number, 4, 6)
+        static.copy_(fresh)
+        graph.replay()
+        assert torch.equal(result.cpu(), step(plain, fresh.to("hpu")).cpu())
+    for name in ("scaling_fwd", "scaling_bwd"):
+        for mine, its in zip(
+            vars(captured.fp8_meta[name]).values(), vars(plain.fp8_meta[name]).values(), strict=True
+        ):
+            assert torch.equal(mine.cpu(), its.cpu())

@@ -1,0 +1,376 @@
+"""8-bit training over steps: regions, checkpointing, state, other generations, wrong arguments."""
+
+import gc
+import io
+import threading
+import weakref
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint as torch_checkpoint
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+import habana_frameworks.torch.hpex.experimental.transformer_engine as te  # noqa: E402
+from habana_frameworks.torch.hpex.experimental.transformer_engine import recipe  # noqa: E402
+
+State = te.fp8.FP8GlobalStateManager
+
+
+def scales(module):
+    return {
+        name: {key: each.cpu().tolist() for key, each in vars(meta).items()}
+        for name, meta in module.fp8_meta.items()
+        if name != "recipe"
+    }
+
+
+def batch(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to("hpu")
+
+
+def test_a_region_is_entered_and_left_however_it_ends():
+    coarse, fine = recipe.DelayedScaling(margin=3), recipe.DelayedScaling(interval=2)
+
+    @te.fp8_autocast(fp8_recipe=coarse, fp8_group="group")
+    def inside(depth):
+        assert (State.is_fp8_enabled(), State.get_fp8_recipe()) == (True, coarse)
+        assert State.get_fp8_group() == "group"
+        if depth:
+            inside(depth - 1)
+
+    inside(2)
+    region = te.fp8_autocast(fp8_recipe=fine)
+
+    @region
+    def fail():
+        assert State.is_fp8_enabled()
+        raise ZeroDivisionError
+
+    with region:
+        with te.fp8_autocast(enabled=False), pytest.raises(ZeroDivisionError):
+            fail()
+        assert State.get_fp8_recipe() is fine
+        other = []
+        thread = threading.Thread(target=lambda: other.append(State.is_fp8_enabled()))
+        thread.start()
+        thread.join()
+        assert other == [False]  # regions belong to threads, as autocast does
+    assert not State.is_fp8_enabled()
+    assert State.get_fp8_recipe() == te.fp8.get_default_fp8_recipe() == recipe.DelayedScaling()
+    State.fp8_autocast_enter()
+    State.reset()
+    assert not State.is_fp8_enabled()
+
+
+def test_scales_are_computed_where_the_outermost_region_ends():
+    module = te.Linear(4, 4)
+    data = torch.full((2, 4), 6.0, device="hpu")
+    with te.fp8_autocast():
+        with te.fp8_autocast(fp8_recipe=recipe.DelayedScaling(margin=1)):
+            module(data)
+        assert scales(module)["scaling_fwd"]["scale"] == [1.0, 1.0]
+    assert scales(module)["scaling_fwd"]["scale"][0] == 20.0
+
+
+def test_what_was_measured_before_an_error_counts_for_the_next_step():
+    module = te.Linear(4, 4)
+
+    @te.fp8_autocast()
+    def fail():
+        module(torch.full((2, 4), 12.0, device="hpu"))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert scales(module)["scaling_fwd"]["scale"] == [1.0, 1.0]
+    with te.fp8_autocast():
+        module(torch.full((2, 4), 6.0, device="hpu"))
+    assert scales(module)["scaling_fwd"]["scale"][0] == 20.0
+
+
+def test_what_a_backward_measured_before_an_error_counts_for_the_next_one():
+    module = te.Linear(4, 4)
+    data = batch(0, 2, 4)
+
+    def fail(grad):
+        raise RuntimeError("stop")
+
+    with te.fp8_autocast():
+        out = module(data.clone().requires_grad_())
+    handle = module.weight.register_hook(fail)
+    with pytest.raises(RuntimeError, match="stop"):
+        out.backward(torch.full_like(out, 8.0))
+    handle.remove()
+    with te.fp8_autocast():
+        out = module(data)
+    out.backward(torch.full_like(out, 4.0))
+    assert scales(module)["scaling_bwd"]["scale"] == [57344 / 8]
+
+
+def test_a_recipe_may_change_between_steps():
+    module = te.Linear(4, 4)
+    for length, value in ((3, 8.0), (3, 4.0), (3, 2.0), (5, 1.0), (2, 0.5)):
+        given = recipe.DelayedScaling(amax_history_len=length)
+        with te.fp8_autocast(fp8_recipe=given):
+            module(torch.full((1, 4), value, device="hpu"))
+        if length == 5:
+            amaxes = module.fp8_meta["scaling_fwd"].amax_history[:, 0].tolist()
+            assert amaxes == [0.0, 0.0, 4.0, 2.0, 1.0]
+    assert module.fp8_meta["scaling_fwd"].amax_history[:, 0].tolist() == [0.0, 0.5]
+    other = recipe.DelayedScaling(fp8_format=recipe.Format.E5M2)
+    with te.fp8_autocast(fp8_recipe=other):
+        out = module(torch.full((1, 4), 7.0, device="hpu"))
+    assert out.dtype is torch.bfloat16
+    assert scales(module)["scaling_fwd"]["scale"][0] == 57344 / 7
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = te.Linear(8, 16), te.LayerNormLinear(16, 8)
+
+    def forward(self, data):
+        return data + self.second(torch.relu(self.first(data)))
+
+
+def run_block(apply, steps=3):
+    block, results = Block(), []
+    given = recipe.DelayedScaling(amax_history_len=3, interval=2)
+    for step in range(steps):
+        data = (batch(step, 4, 8) * (step + 1)).requires_grad_()
+        with te.fp8_autocast(fp8_recipe=given):
+            out = apply(block, data)
+        out.float().square().sum().backward()
+        results += [out.detach().cpu(), data.grad.cpu()]
+    gradients = [each.grad.cpu() for each in block.parameters()]
+    return [*results, *gradients], [scales(block.first), scales(block.second)]
+
+
+@pytest.mark.parametrize("how", ["te", "reentrant", "not reentrant"])
+def test_checkpointing_changes_neither_gradients_nor_scales(how):
+    def apply(block, data):
+        if how == "te":
+            with te.distributed.activation_checkpointing():
+                return te.checkpoint(block, data)
+        return torch_checkpoint(block, data, use_reentrant=how == "reentrant")
+
+    plain, plain_scales = run_block(lambda block, data: block(data))
+    found, found_scales = run_block(apply)
+    assert all(map(torch.equal, found, plain))
+    assert found_scales == plain_scales
+
+
+def test_checkpointing_without_8_bits_stays_without():
+    block, data = Block(), batch(0, 4, 8)
+    with te.fp8_autocast():
+        block(data)
+    outs = []
+    for use in (block, lambda given: torch_checkpoint(block, given, use_reentrant=True)):
+        given = data.clone().requires_grad_()
+        use(given).square().sum().backward()
+        outs.append(given.grad.cpu())
+    assert torch.equal(*outs)
+
+
+def train(model, optimizer, steps):
+    given = recipe.DelayedScaling(amax_history_len=3, amax_compute_algo="max", interval=2)
+    for step in steps:
+        with te.fp8_autocast(fp8_recipe=given):
+            out = model(batch(step, 4, 8) * (1 + step))
+        out.float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [each.detach().cpu() for each in model.parameters()]
+
+
+def new_training():
+    model = Block()
+    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def test_resumed_training_is_uninterrupted_training():
+    model, optimizer = new_training()
+    whole = train(model, optimizer, range(7))
+    first, its_optimizer = new_training()
+    train(first, its_optimizer, range(3))
+    file = io.BytesIO()
+    torch.save({"model": first.state_dict(), "optimizer": its_optimizer.state_dict()}, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)
+    second, its_optimizer = new_training()
+    second.load_state_dict(loaded["model"])
+    its_optimizer.load_state_dict(loaded["optimizer"])
+    assert scales(second.first) == scales(first.first)
+    assert second.first.fp8_meta["recipe"] == first.first.fp8_meta["recipe"]
+    resumed = train(second, its_optimizer, range(3, 7))
+    assert all(map(torch.equal, resumed, whole))
+    assert scales(second.second) == scales(model.second)
+
+
+def test_loading_takes_the_state_of_an_ordinary_layer_and_of_a_new_one():
+    plain = torch.nn.Linear(4, 3)
+    module = te.Linear(4, 3)
+    with te.fp8_autocast():
+        module(batch(0, 2, 4))
+    state = plain.state_dict()
+    module.load_state_dict(state)
+    assert list(state) == ["weight", "bias"]
+    assert module.fp8_meta == {}
+    assert torch.equal(module.weight.detach().cpu(), plain.weight.detach())
+    module.load_state_dict(te.Linear(4, 3).state_dict())
+    assert module.fp8_meta == {}
+    with pytest.raises(RuntimeError, match=r"Missing key.*bias"):
+        module.load_state_dict({"weight": plain.weight})
+
+
+def test_a_state_is_a_copy():
+    module = te.Linear(4, 3)
+    with te.fp8_autocast():
+        module(batch(0, 2, 4))
+    state = module.state_dict()
+    before = scales(module)
+    copied = te.Linear(4, 3)
+    copied.load_state_dict(state)
+    with te.fp8_autocast():
+        module(batch(0, 2, 4) * 9)
+        copied(batch(0, 2, 4))
+    assert scales(module) != before
+    assert scales(copied) == before
+
+
+def test_a_module_is_freed_without_the_garbage_collector():
+    module = te.Linear(4, 3)
+    with te.fp8_autocast():
+        module(batch(0, 2, 4)).sum().backward()
+    gone = weakref.ref(module)
+    gc.disable()
+    try:
+        del module
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_deep_copy_has_scales_of_its_own():
+    import copy
+
+    module = te.Linear(4, 3)
+    with te.fp8_autocast():
+        module(batch(0, 2, 4)).sum().backward()
+    copied = copy.deepcopy(module)
+    before = scales(copied)
+    with te.fp8_autocast():
+        module(batch(0, 2, 4) * 5).sum().backward()
+    assert scales(copied) == before != scales(module)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"margin": 0.5}, TypeError, "margin=0.5 is no whole number"),
+        ({"interval": 0}, ValueError, "interval=0 is too small: write 1 or more"),
+        ({"interval": True}, TypeError, "interval=True is no whole number"),
+        ({"amax_history_len": 0}, ValueError, "amax_history_len=0 is too small"),
+        ({"fp8_format": "HYBRID"}, TypeError, "'HYBRID' is no Format: write recipe.Format.HYBRID"),
+        ({"amax_compute_algo": "mean"}, ValueError, "'mean' is unknown: write 'most_recent' or"),
+        (
+            {"override_linear_precision": (False, False, True)},
+            ValueError,
+            "override_linear_precision=.* cannot be had: all three products",
+        ),
+    ],
+)
+def test_a_recipe_says_what_it_does_not_take(options, error, sentence):
+    with pytest.raises(error, match=sentence):
+        recipe.DelayedScaling(**options)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "sentence"),
+    [
+        (lambda: te.fp8_autocast(fp8_recipe="HYBRID"), TypeError, "'HYBRID' is no recipe"),
+        (lambda: te.Linear(0, 4), ValueError, "in_features=0 is too small: write 1 or more"),
+        (lambda: te.Linear(4, 4, params_dtype=torch.int8), ValueError, "torch.int8 cannot be had"),
+        (
+            lambda: te.Linear(4, 4, skip_weight_param_allocation=True)(batch(0, 2, 4)),
+            ValueError,
+            "has no weight yet: assign one",
+        ),
+        (
+            lambda: te.Linear(4, 4)(batch(0, 2, 5)),
+            ValueError,
+            r"takes 4 features in the last dimension, but its input has shape \(2, 5\)",
+        ),
+        (
+            lambda: te.LayerNormLinear(4, 4)(torch.ones((), device="hpu")),
+            ValueError,
+            r"takes 4 features in the last dimension, but its input has shape \(\)",
+        ),
+        (
+            lambda: te.Linear(4, 4)(batch(0, 2, 4).half()),
+            TypeError,
+            "casts float32 and bfloat16 to 8 bits, but its input is torch.float16",
+        ),
+        (
+            lambda: te.Linear(4, 4)(torch.ones(2, 4)),
+            TypeError,
+            "computes in 8 bits on hpu, but its input is on cpu: move it",
+        ),
+    ],
+)
+def test_a_layer_says_what_it_does_not_take(use, error, sentence):
+    with te.fp8_autocast(), pytest.raises(error, match=sentence):
+        use()
+
+
+ON_THE_FIRST = """
+import torch
+import habana_frameworks.torch.hpex.experimental.transformer_engine as te
+
+module, data = te.Linear(4, 3), torch.ones(2, 4, device="hpu")
+with te.fp8_autocast(enabled=False):
+    print(module(data).dtype)
+try:
+    with te.fp8_autocast():
+        print("entered")
+except RuntimeError as refusal:
+    print(refusal)
+print(te.fp8.FP8GlobalStateManager.is_fp8_enabled())
+"""
+
+
+def test_the_first_generation_has_no_8_bits(forked_script):
+    out = forked_script(ON_THE_FIRST, simulated=True, HPU_MAGIC_GENERATION="gaudi")
+    assert out.splitlines()[-3:] == [
+        "torch.float32",
+        "8-bit floating point needs a card of the second generation or a later one, and this is "
+        "GAUDI: compute in bfloat16, under torch.autocast('hpu').",
+        "False",
+    ]
+
+
+ON_THE_THIRD = """
+import torch
+import habana_frameworks.torch.hpex.experimental.transformer_engine as te
+
+torch.manual_seed(0)
+module = te.Linear(64, 32)
+for _ in range(2):
+    data = torch.full((4, 64), 7.0, device="hpu", requires_grad=True)
+    with te.fp8_autocast():
+        out = module(data)
+    print({each.dtype for each in out.grad_fn.saved_tensors if each is not None and each.dim()})
+    out.float().sum().backward()
+print(module.fp8_meta["scaling_fwd"].scale[0].item())
+exact = module.weight.detach().cpu().sum(0)
+print(((data.grad[0].cpu() - exact).norm() / exact.norm()).item() < 0.05)
+"""
+
+
+def test_the_third_generation_reaches_further_and_mixes_types(forked_script):
+    out = forked_script(ON_THE_THIRD, simulated=True, HPU_MAGIC_GENERATION="gaudi3")
+    assert out.splitlines()[-3:] == ["{torch.float8_e4m3fn}", "64.0", "True"]
