@@ -11,7 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-NAMES = ["execution_modes", "hpu_graphs"]
+NAMES = ["execution_modes", "hpu_graphs", "mixed_precision"]
 
 
 class Executed:
@@ -48,6 +48,11 @@ def modes(tmp_path_factory: pytest.TempPathFactory) -> Executed:
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Executed:
     return execute("hpu_graphs", tmp_path_factory.mktemp("graphs"))
+
+
+@pytest.fixture(scope="module")
+def precision(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    return execute("mixed_precision", tmp_path_factory.mktemp("precision"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -141,6 +146,39 @@ def test_mended_cells_are_captured(graphs: Executed, cell: str) -> None:
 def test_training_with_graphs_learns(graphs: Executed) -> None:
     first, last = map(float, re.findall(r"\d+\.\d+", graphs.text("train")))
     assert last < 0.2 * first
+
+
+def test_operations_run_in_the_types_that_the_lists_name(precision: Executed) -> None:
+    assert precision.text("cell") == "scores: torch.bfloat16  weights: torch.float32\n"
+    explained = precision.text("explain")
+    assert "scaled_dot_product_attention  bfloat16  lower-precision list" in explained
+    assert "embed (Embedding)                                 embedding" in explained
+    assert "in float32   _log_softmax x1" in precision.text("verbose")
+    assert precision.text("all-cell") == "torch.bfloat16"
+
+
+def test_training_in_bfloat16_learns_as_in_float32(precision: Executed) -> None:
+    lower, full, gradients = precision.text("train").splitlines()
+    for line in (lower, full):
+        first, last = map(float, re.findall(r"\d\.\d+", line))
+        assert last < 0.02 * first
+    assert gradients == "gradients: torch.float32"
+
+
+def test_the_backward_pass_is_kept_in_less_memory(precision: Executed) -> None:
+    full, mixed = (
+        float(re.findall(r"peak +([\d.]+) MiB", precision.text(cell))[0])
+        for cell in ("memory-full", "memory-mixed")
+    )
+    assert mixed < 0.6 * full
+
+
+def test_a_sum_in_bfloat16_loses_what_is_small(precision: Executed) -> None:
+    assert precision.text("trap") == "in torch.bfloat16: 0.500, in torch.float32: 0.999\n"
+
+
+def test_lists_that_come_too_late_are_remembered(precision: Executed) -> None:
+    assert "restart the kernel" in precision.text("lists")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -36,8 +36,8 @@ def load(shell: InteractiveShell) -> None:
     from hpu_magic.runtime.device import device
     from hpu_magic.runtime.start import first_import, restart
 
-    # PyTorch's profiler prints its stages below the cell unless told so before torch is imported.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "3")
+    # PyTorch's profiler prints its stages below the cell unless told before torch is imported.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     restart.attach(connection_file(shell))
     # The vendor's library has read them once it is loaded.
     remembered = {} if device.bridge_loaded() else restart.apply()
