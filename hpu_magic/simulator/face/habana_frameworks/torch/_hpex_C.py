@@ -119,3 +119,206 @@ def fused_adagrad(
     torch.ops.hpu.habanaOptimizerFusedAdagrad(
         gradients, weights, variances, epoch_num, learning_rate, wd, lrd, eps
     )
+
+
+@_of_lazy_mode("optimizer_sparse_sgd_with_valid_count_hpu_wrap")
+def sparse_sgd_with_valid_count(
+    gradients: torch.Tensor,
+    weights: torch.Tensor,
+    moments: torch.Tensor,
+    indices: torch.Tensor,
+    learning_rate: torch.Tensor,
+    valid_count: torch.Tensor,
+    mom: float,
+    nesterov: bool,
+) -> None:
+    """Step down the gradients of some rows of a table."""
+    torch.ops.hpu.habanaOptimizerSparseSgd(
+        gradients, weights, moments, indices, learning_rate, valid_count, mom, nesterov
+    )
+
+
+@_of_lazy_mode("optimizer_sparse_adagrad_with_valid_count_hpu_wrap")
+def sparse_adagrad_with_valid_count(
+    gradients: torch.Tensor,
+    weights: torch.Tensor,
+    moments: torch.Tensor,
+    indices: torch.Tensor,
+    learning_rate: torch.Tensor,
+    valid_count: torch.Tensor,
+) -> None:
+    """Step some rows of a table by Adagrad, without decay."""
+    torch.ops.hpu.habanaOptimizerSparseAdagrad(
+        gradients, weights, moments, indices, learning_rate, valid_count
+    )
+
+
+@_of_lazy_mode("embedding_bag_sum_hpu_wrap")
+def embedding_bag_sum_fwd(
+    input: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    valid_count: torch.Tensor,
+    kernel_mode: int,
+) -> torch.Tensor:
+    """Add up the rows of each bag, or in mode 0 gather a row for each index."""
+    sums: torch.Tensor = torch.ops.hpu.embedding_bag_sum(
+        input, indices, offsets, valid_count, kernel_mode
+    )
+    return sums
+
+
+@_of_lazy_mode("embedding_bag_sum_bwd_hpu_wrap")
+def embedding_bag_sum_bwd(
+    out: torch.Tensor,
+    input: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    valid_count: torch.Tensor,
+    kernel_mode: int,
+) -> torch.Tensor:
+    """Add the sums of bags to the first rows of `out`."""
+    written: torch.Tensor = torch.ops.hpu.embedding_bag_sum_bwd_out(
+        out, input, indices, offsets, valid_count, kernel_mode
+    )
+    return written
+
+
+def embedding_bag_preproc(
+    indices: torch.Tensor, offsets: torch.Tensor, table_len: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Sort the indices of bags, so that a backward adds up each row's gradients; on the CPU.
+
+    Parameters
+    ----------
+    indices, offsets : torch.Tensor
+        int32 on the CPU: the rows that bags use, and where each bag begins and the last one ends.
+    table_len : int
+        How many rows the table has.
+
+    Returns
+    -------
+    tuple of torch.Tensor
+        How many rows are used, of one element; those rows in order; the bags that use them, one
+        row's after the other's; and where each row's bags begin. All are as long as can be needed:
+        the rest of the rows is 0 and has no bags.
+
+    Raises
+    ------
+    ValueError
+        A row that the table does not have, or offsets that do not fit the indices.
+    """
+    count = indices.numel()
+    if count and not 0 <= int(indices.min()) <= int(indices.max()) < table_len:
+        raise ValueError(
+            f"The indices of an embedding bag must lie between 0 and {table_len - 1}, but are "
+            f"from {int(indices.min())} to {int(indices.max())}."
+        )
+    lengths = offsets.diff()
+    if not offsets.numel() or (lengths < 0).any() or int(offsets[0]) or int(offsets[-1]) != count:
+        raise ValueError(
+            f"The offsets of an embedding bag must rise from 0 to its {count} indices, but are "
+            f"{offsets.tolist()}."
+        )
+    bags = torch.arange(lengths.numel(), dtype=torch.int32).repeat_interleave(lengths)
+    ordered, order = indices.sort(stable=True)
+    unique, counts = ordered.unique_consecutive(return_counts=True)
+    rows = torch.zeros(count, dtype=torch.int32)
+    rows[: unique.numel()] = unique
+    row_offsets = torch.full((count + 1,), count, dtype=torch.int32)
+    row_offsets[: unique.numel() + 1] = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    return torch.tensor([unique.numel()], dtype=torch.int32), rows, bags[order], row_offsets
+
+
+@_of_lazy_mode("permute_1D_sparse_data_hpu_wrap")
+def permute_1D_sparse_data(
+    permute: torch.Tensor,
+    lengths: torch.Tensor,
+    indices: torch.Tensor,
+    weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Order segments of indices anew, and weights with them."""
+    given = permute, lengths, indices
+    if weights is None:
+        return *torch.ops.hpu.habana_permute_1D_sparse_data_without_weights(*given), None
+    moved: tuple[torch.Tensor, ...] = torch.ops.hpu.habana_permute_1D_sparse_data(*given, weights)
+    return moved[0], moved[1], moved[2]
+
+
+@_of_lazy_mode("permute_2D_sparse_data_hpu_wrap")
+def permute_2D_sparse_data(
+    permute: torch.Tensor,
+    lengths: torch.Tensor,
+    indices: torch.Tensor,
+    weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Order tables of segments of indices anew, and weights with them."""
+    given = permute, lengths, indices
+    if weights is None:
+        return *torch.ops.hpu.habana_permute_2D_sparse_data_without_weights(*given), None
+    moved: tuple[torch.Tensor, ...] = torch.ops.hpu.habana_permute_2D_sparse_data(*given, weights)
+    return moved[0], moved[1], moved[2]
+
+
+@_of_lazy_mode("expand_into_jagged_permute_hpu_wrap")
+def expand_into_jagged_permute(
+    permute: torch.Tensor,
+    input_offsets: torch.Tensor,
+    output_offsets: torch.Tensor,
+    output_size: int,
+) -> torch.Tensor:
+    """Give the places of segments in another order."""
+    places: torch.Tensor = torch.ops.hpu.habana_expand_into_jagged_permute(
+        permute, input_offsets, output_offsets, output_size
+    )
+    return places
+
+
+@_of_lazy_mode("bounds_check_indices_hpu_wrap")
+def bounds_check_indices(
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    warning: torch.Tensor,
+    rows_per_table: torch.Tensor,
+    bounds_check_mode: int,
+    weights: torch.Tensor | None,
+) -> None:
+    """Mend, or mark, the indices that a table does not have, and offsets."""
+    torch.ops.hpu.habana_bounds_check_indices(
+        indices, offsets, warning, rows_per_table, bounds_check_mode, weights
+    )
+
+
+@_of_lazy_mode("split_permute_cat_hpu_wrap")
+def split_permute_cat(
+    input: torch.Tensor, indices: torch.Tensor, batch_size: int, num_features: int, dims: int
+) -> torch.Tensor:
+    """Order the blocks of each row anew."""
+    blocks: torch.Tensor = torch.ops.hpu.habana_split_permute_cat(
+        input, indices, batch_size, num_features, dims
+    )
+    return blocks
+
+
+@_of_lazy_mode("matmul_ex_wrap")
+def matmul_ex(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Multiply as ``torch.matmul`` does, for a result of `dtype`."""
+    return torch.matmul(a.float(), b.float()).to(dtype)
+
+
+@_of_lazy_mode("matmul_ex_backward_wrap")
+def matmul_ex_backward(
+    grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give the gradients of both operands of `matmul_ex`, in `dtype`."""
+    operands = [each.detach().float().requires_grad_() for each in (a, b)]
+    with torch.enable_grad():
+        product = torch.matmul(*operands)
+    of_a, of_b = torch.autograd.grad(product, operands, grad.float())
+    return of_a.to(dtype), of_b.to(dtype)
+
+
+@_of_lazy_mode("random_seed_wrap")
+def random_seed(seed: torch.Tensor) -> torch.Tensor:
+    """Take a seed for a register of the card, which a simulator has not, and return it."""
+    return seed

@@ -2,6 +2,16 @@
 
 from .CTCLoss import CTCLoss
 from .CustomSoftmax import CustomSoftmax
+from .EmbeddingBag import EmbeddingBag
+from .EmbeddingBagPreproc import EmbeddingBagPreproc
+from .fbgemm import (
+    bounds_check_indices,
+    expand_into_jagged_permute,
+    permute_1D_sparse_data,
+    permute_2D_sparse_data,
+    split_embedding_codegen_lookup_function,
+    split_permute_cat,
+)
 from .Fp8FusedSDPA import fp8_fused_sdpa
 from .FusedSDPA import FusedSDPA
 from .PySDPA import PySDPA, PySDPAHinted
@@ -16,6 +26,8 @@ from .RotaryPosEmbeddingHelper import (
 __all__ = [
     "CTCLoss",
     "CustomSoftmax",
+    "EmbeddingBag",
+    "EmbeddingBagPreproc",
     "FusedSDPA",
     "PySDPA",
     "PySDPAHinted",
@@ -24,5 +36,11 @@ __all__ = [
     "RotaryPosEmbeddingHelperV3",
     "RotaryPosEmbeddingMode",
     "apply_rotary_pos_emb",
+    "bounds_check_indices",
+    "expand_into_jagged_permute",
     "fp8_fused_sdpa",
+    "permute_1D_sparse_data",
+    "permute_2D_sparse_data",
+    "split_embedding_codegen_lookup_function",
+    "split_permute_cat",
 ]
