@@ -18,7 +18,6 @@ _REASONS = {
     "compiler": "It speaks to the vendor's graph compiler, which a simulator has not.",
     "graphs": "It steers the vendor's graph compiler; the value is kept, and no result changes.",
     "named": "The sources give its name and nothing else.",
-    "proprietary": "It lies in a package of its own, which is not open.",
     "eager": "In eager mode, and in what is compiled, as on the card.",
     "lazy": "In lazy mode, as on the card.",
     "kernel": "Users call it, and the simulator has no kernel for it.",
