@@ -21,6 +21,7 @@ FAMILIES = (
     "execution",
     "compile",
     "dispatch",
+    "precision",
     "panel",
     "loading",
     "memory",

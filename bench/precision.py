@@ -1,0 +1,84 @@
+"""The vendor's fused operators, and autocast, against what PyTorch has for the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from habana_frameworks.torch.hpex.kernels import FusedSDPA
+from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
+from habana_frameworks.torch.hpex.optimizers import FusedAdamW
+from torch import nn
+
+from .harness import Figure, in_turn, quiet_ratio
+from .training import TRANSFORMER_BATCH, transformer_layer
+
+SHAPES = ((512, 784), (512,), (512, 512), (512,)) * 8
+ATTENTION = (4, 8, 256, 64)
+ROWS = (4096, 1024)
+
+
+def optimizer_step(device: str) -> Callable[[], object]:
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape).to(device)) for shape in SHAPES]
+    for one in parameters:
+        one.grad = torch.randn_like(one)
+    if device == "hpu":
+        return FusedAdamW(parameters, lr=1e-3).step
+    return torch.optim.AdamW(parameters, lr=1e-3, fused=True).step
+
+
+def attention(device: str) -> Callable[[], object]:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(ATTENTION).to(device).requires_grad_() for _ in range(3))
+
+    def step() -> float:
+        if device == "hpu":
+            result = FusedSDPA.apply(query, key, value, None, 0.0, True)
+        else:
+            result = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        gradients = torch.autograd.grad(result.sum(), (query, key, value))
+        return gradients[0][0, 0, 0, 0].item()
+
+    return step
+
+
+def normalization(device: str) -> Callable[[], object]:
+    torch.manual_seed(0)
+    x = torch.randn(ROWS).to(device).requires_grad_()
+    weight = torch.randn(ROWS[1:]).to(device).requires_grad_()
+
+    def step() -> float:
+        if device == "hpu":
+            result = FusedRMSNorm.apply(x, weight, 1e-6)
+        else:
+            result = nn.functional.rms_norm(x, ROWS[1:], weight, 1e-6)
+        gradients = torch.autograd.grad(result.sum(), (x, weight))
+        return gradients[1][0].item()
+
+    return step
+
+
+def autocast_cell(device: str) -> Callable[[], object]:
+    torch.manual_seed(0)
+    model = transformer_layer().to(device)
+    batch = torch.randn(TRANSFORMER_BATCH).to(device)
+
+    def cell() -> float:
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = model(batch).float().square().mean()
+        loss.backward()
+        return loss.item()
+
+    return cell
+
+
+def figures() -> Iterator[Figure]:
+    for name, step, target, rounds in (
+        ("FusedAdamW / AdamW(fused=True) of the CPU", optimizer_step, 1.1, 100),
+        ("FusedSDPA / scaled_dot_product_attention of the CPU", attention, 1.1, 60),
+        ("FusedRMSNorm / rms_norm of the CPU", normalization, 1.1, 60),
+        ("bfloat16 autocast cell: hpu / cpu", autocast_cell, 1.05, 60),
+    ):
+        pairs = in_turn(step("cpu"), step("hpu"), rounds)
+        yield Figure(name, quiet_ratio(pairs), "ratio", target)
