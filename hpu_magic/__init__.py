@@ -27,6 +27,8 @@ _FUNCTIONS = {
     "mode": "hpu_magic.runtime.execution.mode",
     "autocast": "hpu_magic.runtime.precision.autocast",
     "explain_autocast": "hpu_magic.runtime.precision.explain",
+    "fp8_measure": "hpu_magic.runtime.precision.fp8.measure",
+    "fp8_quantize": "hpu_magic.runtime.precision.fp8.quantize",
     "memory": "hpu_magic.runtime.measure.memory",
     "time": "hpu_magic.runtime.measure.timing",
     "status": "hpu_magic.runtime.execution.status",

@@ -18,6 +18,7 @@ _FAMILIES = (
     ("status", "StatusMagics"),
     ("move", "MoveMagics"),
     ("autocast", "AutocastMagics"),
+    ("fp8", "Fp8Magics"),
     ("memory", "MemoryMagics"),
     ("timing", "TimingMagics"),
     ("fit", "FitMagics"),

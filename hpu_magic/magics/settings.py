@@ -39,6 +39,29 @@ class HPUMagics(Configurable):
     autocast_fp32 = Unicode(
         "", help="%%hpu_autocast --fp32; empty leaves the list as it was loaded."
     ).tag(config=True)
+    fp8_config = Unicode(
+        "", help="%hpu_fp8 --config: a JSON file of settings; empty takes QUANT_CONFIG's."
+    ).tag(config=True)
+    fp8_stats = Unicode(
+        "", help="%hpu_fp8 --stats; empty takes the file's, or hpu_fp8/measure."
+    ).tag(config=True)
+    fp8_observer = Unicode("", help="%hpu_fp8 --observer; empty takes the file's.").tag(config=True)
+    fp8_scale_method = Unicode("", help="%hpu_fp8 --scale-method; empty takes the file's.").tag(
+        config=True
+    )
+    fp8_scale_format = Unicode("", help="%hpu_fp8 --scale-format; empty takes the file's.").tag(
+        config=True
+    )
+    fp8_device_for_scales = Unicode(
+        "", help="%hpu_fp8 --device-for-scales; empty takes the file's, or the card's own."
+    ).tag(config=True)
+    fp8_format = Unicode("", help="%hpu_fp8 --format; empty takes the file's.").tag(config=True)
+    fp8_dynamic = Bool(
+        None, allow_none=True, help="%hpu_fp8 --dynamic; None takes the file's."
+    ).tag(config=True)
+    fp8_batches = Int(None, min=1, allow_none=True, help="%hpu_fp8 --batches; None takes all.").tag(
+        config=True
+    )
     time_runs = Int(
         0, min=0, help="%%hpu_time -n: runs a repeat; 0 chooses by the time of one run."
     ).tag(config=True)

@@ -5,8 +5,10 @@ Every colour is of middle lightness, so that it reads on a light and on a dark p
 
 from __future__ import annotations
 
-TEXT = "#7a7a7a"
-GRID = "#9a9a9a"
+from hpu_magic.runtime.present.drawing import FONT, GRID, TEXT
+
+__all__ = ["FONT", "GRID", "TEXT"]
+
 TRAIN = "#3d85c6"
 VALIDATION = "#d9822b"
 SPEED = "#3f9e72"
@@ -21,7 +23,6 @@ CURVES = (
 """Colour and dashes of logged values. The three colours are told apart with every kind of colour
 vision, beside that of the validation too; more of them would not be."""
 
-FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 WIDTH = 760
 LEFT = 64
 """Pixels left of each plot for its labels, so that the time axes line up."""

@@ -13,6 +13,7 @@ from html import escape
 from hpu_magic import units
 from hpu_magic.panels import palette
 from hpu_magic.panels.record import RunRecord
+from hpu_magic.runtime.present import drawing
 
 __all__ = ["draw"]
 
@@ -46,11 +47,7 @@ def draw(record: RunRecord, kinds: Sequence[str] = ("loss", "speed", "memory")) 
         top += _TITLE + palette.HEIGHTS[kind] - 30 + _GAP
     parts += panel.time_axis(top - _GAP)
     height = top - _GAP + _FOOT
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {palette.WIDTH} {height:.0f}" '
-        f'width="{palette.WIDTH}" height="{height:.0f}" font-family="{escape(palette.FONT)}" '
-        f'font-size="11" fill="{palette.TEXT}">{"".join(parts)}</svg>'
-    )
+    return drawing.image(palette.WIDTH, height, parts)
 
 
 class _Panel:
@@ -74,12 +71,12 @@ class _Panel:
         def y(value: float) -> float:
             return bottom - (bottom - plot_top) * (value - low) / (high - low)
 
-        parts = [_text(palette.LEFT, top + 11, _title(kind, record))]
+        parts = [drawing.text(palette.LEFT, top + 11, _title(kind, record))]
         if kind == "loss":
             parts += _legend(top + 11, _entries(shown, bool(lines["validation"])))
         for tick in ticks:
-            parts.append(_rule(palette.LEFT, y(tick), palette.WIDTH - _RIGHT, y(tick), 0.3))
-            parts.append(_text(palette.LEFT - 8, y(tick) + 3.5, label(tick), "end", 10))
+            parts.append(drawing.rule(palette.LEFT, y(tick), palette.WIDTH - _RIGHT, y(tick), 0.3))
+            parts.append(drawing.text(palette.LEFT - 8, y(tick) + 3.5, label(tick), "end", 10))
         parts += self._marks(record, plot_top, bottom)
         if kind == "loss":
             parts += self._broken(record, plot_top, bottom)
@@ -103,7 +100,7 @@ class _Panel:
         for mark in record.marks:
             if mark.kind == "compilation" and self._start <= mark.time <= self._end:
                 at = self.x(mark.time)
-                line = _rule(at, top, at, bottom, 0.6, palette.COMPILATION)
+                line = drawing.rule(at, top, at, bottom, 0.6, palette.COMPILATION)
                 parts.append(f"<g><title>{escape(mark.text)}</title>{line}</g>")
         return parts
 
@@ -114,9 +111,9 @@ class _Panel:
             at = self.x(one.moment - record.began)
             right = at > palette.WIDTH * 0.75
             words = f"{one.curve} {one.value}, step {one.step}"
-            line = _rule(at, top, at, bottom, 0.9, palette.BROKEN, "2 3")
+            line = drawing.rule(at, top, at, bottom, 0.9, palette.BROKEN, "2 3")
             height = top + 12 + 13 * (place % 5)
-            text = _text(
+            text = drawing.text(
                 at + (-5 if right else 5),
                 height,
                 words,
@@ -128,10 +125,10 @@ class _Panel:
         return parts
 
     def time_axis(self, bottom: float) -> list[str]:
-        ticks = [t for t in _nice(self._start, self._end, 6) if t <= self._end]
+        ticks = [t for t in drawing.round_numbers(self._start, self._end, 6) if t <= self._end]
         if self._start > ticks[0]:
             ticks = ticks[1:]
-        return [_text(self.x(t), bottom + 15, _time_label(t), "middle", 10) for t in ticks]
+        return [drawing.text(self.x(t), bottom + 15, _time_label(t), "middle", 10) for t in ticks]
 
 
 def _time_label(seconds: float) -> str:
@@ -176,7 +173,7 @@ def _entries(
 def _legend(baseline: float, entries: Sequence[tuple[str, str, str]]) -> list[str]:
     parts, right = [], float(palette.WIDTH - _RIGHT)
     for word, colour, dashes in reversed(entries):
-        parts.append(_text(right, baseline, word, "end"))
+        parts.append(drawing.text(right, baseline, word, "end"))
         right -= 6.1 * len(word) + 4
         dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         parts.append(
@@ -192,21 +189,11 @@ def _ticks_of(kind: str, values: list[float]) -> tuple[list[float], Callable[[fl
     if kind == "memory":
         unit = 1024.0 ** max(0, math.floor(math.log(max(*known, 1.0), 1024)))
         top = max(known) / unit
-        return [unit * t for t in _nice(0.0, top, 3)], units.size
+        return [unit * t for t in drawing.round_numbers(0.0, top, 3)], units.size
     low = 0.0 if kind == "speed" else min(known)
-    ticks = _nice(low, max(known), 4)
+    ticks = drawing.round_numbers(low, max(known), 4)
     digits = max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9))
     return ticks, lambda tick: f"{tick:.{digits}f}"
-
-
-def _nice(low: float, high: float, count: int) -> list[float]:
-    """Return round numbers from at or below ``low`` to at or above ``high``."""
-    width = (high - low) or abs(high) or 1.0
-    raw = width / count
-    scale = 10.0 ** math.floor(math.log10(raw))
-    step = next(scale * factor for factor in (1, 2, 2.5, 5, 10) if scale * factor >= raw * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [step * index for index in range(first, max(last, first + 1) + 1)]
 
 
 def _thin(points: list[Point]) -> list[Point]:
@@ -230,29 +217,3 @@ def _value(point: Point) -> float:
 
 def _path(points: Iterable[Point]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) if points else ""
-
-
-def _text(
-    x: float, y: float, words: str, anchor: str = "start", size: int = 11, colour: str = ""
-) -> str:
-    fill = f' fill="{colour}"' if colour else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"{fill}>'
-        f"{escape(words)}</text>"
-    )
-
-
-def _rule(
-    x1: float,
-    y1: float,
-    x2: float,
-    y2: float,
-    opacity: float,
-    colour: str = palette.GRID,
-    dashes: str = "",
-) -> str:
-    dash = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
-        f'stroke-opacity="{opacity}"{dash}/>'
-    )

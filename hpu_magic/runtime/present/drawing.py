@@ -1,0 +1,58 @@
+"""Pieces of plain SVG, without script or fonts, that read on a light page and on a dark one."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+# Of middle lightness.
+TEXT = "#7a7a7a"
+GRID = "#9a9a9a"
+FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
+
+
+def image(width: float, height: float, parts: list[str]) -> str:
+    """Return an SVG image of these pieces."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" height="{height:.0f}" font-family="{escape(FONT)}" '
+        f'font-size="11" fill="{TEXT}">{"".join(parts)}</svg>'
+    )
+
+
+def round_numbers(low: float, high: float, count: int) -> list[float]:
+    """Return round numbers from at or below ``low`` to at or above ``high``."""
+    width = (high - low) or abs(high) or 1.0
+    raw = width / count
+    scale = 10.0 ** math.floor(math.log10(raw))
+    step = next(scale * factor for factor in (1, 2, 2.5, 5, 10) if scale * factor >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [step * index for index in range(first, max(last, first + 1) + 1)]
+
+
+def text(
+    x: float, y: float, words: str, anchor: str = "start", size: int = 11, colour: str = ""
+) -> str:
+    """Return words that begin, end or have their middle at a place on their baseline."""
+    fill = f' fill="{colour}"' if colour else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"{fill}>'
+        f"{escape(words)}</text>"
+    )
+
+
+def rule(
+    x1: float,
+    y1: float,
+    x2: float,
+    y2: float,
+    opacity: float,
+    colour: str = GRID,
+    dashes: str = "",
+) -> str:
+    """Return a line."""
+    dash = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
+        f'stroke-opacity="{opacity}"{dash}/>'
+    )

@@ -1,0 +1,231 @@
+"""fp8 inference by plain functions: the vendor's files, lazy mode, loaders, other cards."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hpu_magic
+from hpu_magic.errors import RefusedError
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("neural_compressor") is None,
+    reason="neural-compressor-pt is not installed; it needs Python 3.11",
+)
+
+MODEL = """
+import json, os
+import torch
+from torch import nn
+import hpu_magic
+
+os.chdir(os.environ["FOLDER"])
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.keys, self.values, self.out = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x, mask, *, scale=None):
+        scores = torch.softmax(self.keys(x) @ x.transpose(1, 2) + mask, -1)
+        outcome = self.out(scores @ self.values(x))
+        return {"outcome": outcome if scale is None else outcome * scale, "length": x.size(1)}
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.ModuleDict({"first": Attention()})["first"].eval().to("hpu", torch.bfloat16)
+
+
+random = torch.Generator().manual_seed(2)
+x, mask = torch.randn(2, 5, 8, generator=random) * 3, torch.zeros(2, 5, 5)
+
+
+def attempt(function, *given, **options):
+    try:
+        return repr(function(*given, **options))
+    except hpu_magic.errors.RefusedError as refused:
+        return str(refused)
+"""
+
+MEASURE = (
+    MODEL
+    + """
+def calibrate(model):
+    for size in (1, 2):
+        model(x.to("hpu", torch.bfloat16) * size, mask.to("hpu", torch.bfloat16))
+
+
+answers = {"wrong step": attempt(hpu_magic.fp8_quantize, model(), x, mask)}
+report = hpu_magic.fp8_measure(model(), calibrate)
+answers["file"] = report.file
+answers["inputs"] = report.ranges["keys"].inputs
+answers["outputs"] = len(report.ranges["keys"].outputs)
+answers["columns"] = report.columns()
+answers["notes"] = report.notes()
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, mask, x), batch_size=1)
+other = hpu_magic.fp8_measure(model(), data=loader, dump_stats_path="loader/net")
+answers["batches"] = [other.runs, other.ranges["keys"].inputs]
+named = hpu_magic.fp8_measure(model(), x, {"mask": mask, "scale": 2.0}, dump_stats_path="named/n")
+answers["named"] = named.ranges["keys"].inputs
+answers["dynamic"] = attempt(hpu_magic.fp8_measure, model(), x, mask, dynamic_quantization=True)
+print(json.dumps(answers))
+"""
+)
+
+QUANTIZE = (
+    MODEL
+    + """
+import torch.nn.functional as F
+
+answers = {}
+for name, options in json.loads(os.environ["WAYS"]).items():
+    torch.manual_seed(0)
+    quantized = model()
+    try:
+        report = hpu_magic.fp8_quantize(quantized, x, {"mask": mask}, **options)
+    except hpu_magic.errors.RefusedError as refused:
+        answers[name] = str(refused)
+        continue
+    answers[name] = {
+        "title": report.title(),
+        "notes": report.notes(),
+        "layers": report.layers,
+        "errors": [error.total.relative for error in report.errors],
+        "output": report.output.relative,
+    }
+plain = hpu_magic.fp8_quantize(model(), **options)
+answers["no sample"] = [plain.columns(), plain.lines(), plain.picture, plain.notes()[-1]]
+print(json.dumps(answers))
+"""
+)
+
+
+class Processes:
+    """Runs the steps in processes of their own, in one folder."""
+
+    def __init__(self, folder: Path, forked_script: Any) -> None:
+        self.folder, self._script = folder, forked_script
+        empty: dict[str, list[str]] = {"types": [], "names": []}
+        for mode, more in (("MEASURE", {"measure_exclude": "NONE"}), ("QUANTIZE", {})):
+            settings = {"method": "HOOKS", "mode": mode, "observer": "maxabs", **more}
+            settings |= {"allowlist": empty, "blocklist": empty}
+            settings["dump_stats_path"] = "stats/net"
+            (folder / f"{mode}.json").write_text(json.dumps(settings, indent=4))
+
+    def __call__(self, code: str, mode: str, **environment: str) -> dict[str, Any]:
+        settings = {"FOLDER": str(self.folder), "HABANA_LOGS": str(self.folder / "logs")}
+        settings |= {"QUANT_CONFIG": str(self.folder / f"{mode}.json"), **environment}
+        return json.loads(self._script(code, simulated=True, **settings).splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory, forked_script) -> Processes:
+    return Processes(tmp_path_factory.mktemp("fp8"), forked_script)
+
+
+LAZY = {"PT_HPU_LAZY_MODE": "1", "PT_HPU_WEIGHT_SHARING": "0"}
+
+
+@pytest.fixture(scope="module")
+def measured(processes) -> dict[str, Any]:
+    """What measuring in lazy mode gave."""
+    return processes(MEASURE, "MEASURE", **LAZY)
+
+
+def largest(size: float) -> float:
+    import torch
+
+    values = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(2)) * 3
+    return (values.bfloat16() * size).abs().max().item()
+
+
+def test_quant_config_names_the_settings(measured):
+    assert measured["file"] == "./stats/net_hooks_maxabs.json".removeprefix("./")
+    assert measured["outputs"] == 1
+    assert measured["columns"][-1] == "largest output"
+    assert (
+        "MEASURE.json, line 3: the mode is MEASURE, and this is the step QUANTIZE"
+        in (measured["wrong step"])
+    )
+
+
+def test_a_function_a_loader_and_names_reach_the_model(measured):
+    assert measured["inputs"] == [largest(2)]
+    assert measured["batches"] == [2, [largest(1)]], "labels behind what is required are left out"
+    assert measured["named"] == [largest(1)]
+
+
+def test_a_script_is_told_the_next_step(measured):
+    assert measured["notes"][-1] == (
+        "The second step needs a process of its own: call hpu_magic.fp8_quantize(model, sample) "
+        "there."
+    )
+    assert measured["dynamic"] == ("Dynamic quantization needs no measurements: quantize at once.")
+
+
+WAYS = {
+    "as measured": {},
+    "pow2": {"scale_method": "maxabs_pow2", "scale_format": "const"},
+    "E5M2": {"fp8_config": "E5M2"},
+    "dynamic": {"dynamic_quantization": True, "scale_method": "maxabs_pow2"},
+    "unit": {"scale_method": "unit_scale", "dump_stats_path": "nowhere/net"},
+    "one": {"allowlist": {"names": ["^out$"]}},
+}
+
+
+@pytest.fixture(scope="module")
+def quantized(processes, measured) -> dict[str, Any]:
+    """What quantizing in lazy mode gave."""
+    return processes(QUANTIZE, "QUANTIZE", WAYS=json.dumps(WAYS), **LAZY)
+
+
+def test_every_way_quantizes_with_a_small_error(quantized):
+    layers = [["keys", "Linear"], ["values", "Linear"], ["out", "Linear"]]
+    for name in WAYS:
+        found = quantized[name]
+        assert found["layers"] == (layers[-1:] if name == "one" else layers)
+        largest_error = 0.3 if name == "E5M2" else 0.15  # it has a bit less
+        assert all(0 < error < largest_error for error in (*found["errors"], found["output"])), name
+    assert quantized["E5M2"]["errors"][0] > 1.5 * quantized["as measured"]["errors"][0]
+    assert "fp8 (E5M2)" in quantized["E5M2"]["title"]
+    assert quantized["dynamic"]["notes"][0] == "Scales: dynamic maxabs_pow2."
+
+
+def test_without_a_sample_there_are_no_errors(quantized):
+    columns, lines, picture, note = quantized["no sample"]
+    assert (columns, lines, picture) == (["layer", "class"], [["out", "Linear"]], "")
+    assert note == "Give a sample of what the model takes to see the error of each layer."
+
+
+def test_another_generation_measures_anew_or_takes_the_scales_of_the_one_before(
+    processes, measured
+):
+    ways = {"as they are": {}, "its scales": {"device_for_scales": "GAUDI2"}}
+    found = processes(QUANTIZE, "QUANTIZE", WAYS=json.dumps(ways), HPU_MAGIC_GENERATION="gaudi3")
+    assert found["as they are"] == (
+        "The measurements stats/net_hooks_maxabs.json were taken on GAUDI2, and this card is "
+        "GAUDI3: measure here."
+    )
+    assert "GAUDI3" in found["its scales"]["title"]
+
+
+def test_one_of_several_processes_is_refused(shell, monkeypatch):
+    import torch
+
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    with pytest.raises(RefusedError, match="runs on one card, and this is one of 8 processes"):
+        hpu_magic.fp8_measure(torch.nn.Linear(1, 1), torch.ones(1))
+
+
+def test_what_is_missing_is_named(shell, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RefusedError, match="%pip install neural-compressor-pt"):
+        hpu_magic.fp8_quantize(torch.nn.Linear(1, 1))

@@ -1,0 +1,159 @@
+"""Settings of fp8 inference: files with errors that name line and mend, options, lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpu_magic.errors import RefusedError
+from hpu_magic.runtime.precision.fp8.settings import CHOICES, KEYS, STATS, settings
+
+MODULES = {"": "Net", "encoder": "Sequential", "encoder.0": "Linear", "head": "Linear"}
+QUANTIZABLE = ["Linear", "Conv2d", "Matmul"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text: str) -> str:
+        path = tmp_path / "fp8.json"
+        path.write_text(text)
+        return str(path)
+
+    return write_file
+
+
+def refusal(*arguments, **given) -> str:
+    with pytest.raises(RefusedError) as refused:
+        settings(*arguments, **given)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "mend"),
+    [
+        ('{\n  "mode": "MEASURE",\n}', 2, "a comma stands before the closing bracket; take it out"),
+        ('{"allowlist": {"types": [\n"Linear",\n]}}', 2, "a comma stands before"),
+        ('{\n  "mode": "MEASURE"\n  "observer": "maxabs"\n}', 2, "a comma is missing at the end"),
+        ("{\n'mode': \"MEASURE\"}", 2, "JSON has double quotation marks only"),
+        ("{\"mode\":\n'MEASURE'}", 2, "JSON has double quotation marks only"),
+        ('{\n\n  // both steps\n  "mode": "MEASURE"}', 3, "JSON has no comments; take it out"),
+        ('{"mode": "MEASURE"} # end', 1, "JSON has no comments"),
+        ('{\n"use_qdq": True}', 2, "JSON writes true, not True"),
+        ('{\n"use_qdq": None}', 2, "JSON writes null, not None"),
+        ('{"mode": "MEASURE",\n"blocklist": {"types": []', 2, "the file ends too early"),
+        ("", 1, "the file is empty"),
+        ('{"mode": "MEASURE"}\n{}', 2, "more follows behind the object"),
+        ('{"mode": MEASURE}', 1, "this is no JSON: expecting value"),
+        ("[1]", 1, "settings are an object, not a list"),
+    ],
+)
+def test_a_malformed_file_is_refused_with_its_line_and_the_mend(write, text, line, mend):
+    path = write(text)
+    said = refusal("MEASURE", path)
+    assert said.startswith(f"{path}, line {line}")
+    assert mend in said
+
+
+def test_the_mend_makes_the_file_right(write):
+    wrong = '{\n"mode": "QUANTIZE",\n"use_qdq": True\n}'
+    assert "line 3" in refusal("QUANTIZE", write(wrong))
+    assert settings("QUANTIZE", write(wrong.replace("True", "true"))).values["use_qdq"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "sentence"),
+    [
+        ('{\n"scale_metod": 1}', 2, "there is no setting 'scale_metod': did you mean"),
+        ('{\n\n"scale_method": "maxabs_hv"}', 3, "no scale_method 'maxabs_hv': did you mean"),
+        ('{"observer": 3}', 1, "there is no observer 3: there are maxabs,"),
+        ('{\n"use_qdq": "yes"}', 2, "use_qdq is 'yes': write true or false"),
+        ('{\n"allowlist": ["Linear"]}', 2, "allowlist is ['Linear']: write {"),
+        ('{"blocklist": {\n"type": []}}', 2, "blocklist has no part 'type': did you mean 'types'"),
+        ('{"blocklist": {"types": [],\n"names": "head"}}', 2, "names of the blocklist is 'head'"),
+        ('{"blocklist": {\n"names": ["a("]}}', 2, "'a(' is no regular expression"),
+        ('{"dump_stats_path": ""}', 1, "dump_stats_path is '': write a path"),
+        ('{\n"mode": "QUANTIZE"}', 2, "the mode is QUANTIZE, and this is the step MEASURE"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_line(write, text, line, sentence):
+    path = write(text)
+    said = refusal("MEASURE", path)
+    assert said.startswith(f"{path}, line {line}: ")
+    assert sentence in said
+
+
+def test_a_wrong_option_is_not_the_files_fault(write):
+    said = refusal("QUANTIZE", write('{"scale_method": "maxabs_hw"}'), scale_method="maxabs")
+    assert said.startswith("There is no scale_method 'maxabs'")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    assert "cannot be read" in refusal("MEASURE", str(tmp_path / "none.json"))
+    assert "cannot be read" in refusal("MEASURE", str(tmp_path))
+
+
+def test_options_win_over_the_file_and_quant_config_names_it(write, monkeypatch):
+    path = write('{"mode": "MEASURE", "observer": "save", "dump_stats_path": "a/b"}')
+    monkeypatch.setenv("QUANT_CONFIG", path)
+    found = settings("MEASURE", observer="maxabs", scale_method=None)
+    assert (found.source, found.observer, found.stats) == (path, "maxabs", "a/b")
+    assert "scale_method" not in found.values
+    monkeypatch.delenv("QUANT_CONFIG")
+    assert settings("MEASURE").source == ""
+    assert settings("MEASURE").stats == STATS
+
+
+def test_settings_have_the_form_that_neural_compressor_takes(write):
+    path = write(
+        '{"method": "HOOKS", "mode": "quantize", "whitelist": {"types": ["Linear"]}, '
+        '"scale_method": "MAXABS_HW", "dynamic_quantization": "False", "dump_stats_path": "stats"}'
+    )
+    found = settings("QUANTIZE", path).values
+    assert found["allowlist"] == {"types": ["Linear"], "names": []}
+    assert found["blocklist"] == {"types": [], "names": []}
+    assert found["mode"] == "QUANTIZE"
+    assert found["dynamic_quantization"] is False
+    assert found["dump_stats_path"] == "./stats"  # it needs a folder
+    assert "whitelist" not in found
+
+
+def test_every_documented_setting_and_value_is_taken():
+    for key, values in CHOICES.items():
+        for value in values if key != "mode" else ():
+            assert settings("QUANTIZE", **{key: value.swapcase()}).values[key] == value
+    assert {"mode", "observer", "allowlist", "blocklist", "dump_stats_path"} < set(KEYS)
+    assert {"scale_method", "measure_exclude", "scale_format", "device_for_scales"} < set(KEYS)
+    assert {"dynamic_quantization", "scale_params", "fp8_config"} < set(KEYS)
+    assert settings("QUANTIZE", scale_params={"input_backoff": 0.25}).values["scale_params"]
+
+
+def lists(**given):
+    return settings("MEASURE", **given).check_lists(MODULES, QUANTIZABLE)
+
+
+@pytest.mark.parametrize(
+    ("which", "entries", "sentence"),
+    [
+        ("blocklist", {"names": ["haed"]}, "'haed', which no module has: did you mean 'head'?"),
+        ("allowlist", {"names": ["zzz"]}, "'zzz', which no module has: its modules are encoder,"),
+        ("blocklist", {"types": ["Linaer"]}, "'Linaer', which no module has: did you mean 'Linear"),
+        ("allowlist", {"types": ["Sequential"]}, "cannot be quantized: in this model Linear can"),
+    ],
+)
+def test_lists_that_mean_nothing_in_the_model_are_refused(which, entries, sentence):
+    with pytest.raises(RefusedError) as refused:
+        lists(**{which: entries})
+    assert sentence in str(refused.value)
+
+
+def test_lists_choose_by_class_and_by_a_part_of_the_name():
+    layers = [("encoder.0", "Linear"), ("head", "Linear"), ("mix", "Matmul")]
+
+    def chosen(**given):
+        return [name for name, _ in settings("MEASURE", **given).selected(layers)]
+
+    assert chosen() == ["encoder.0", "head", "mix"]
+    assert chosen(blocklist={"types": ["Linear"]}) == ["mix"]
+    assert chosen(blocklist={"names": ["enc"]}) == ["head", "mix"]
+    assert chosen(allowlist={"names": ["^head$"], "types": ["Matmul"]}) == ["head", "mix"]
+    assert chosen(allowlist={"types": ["Linear"]}, blocklist={"names": ["head"]}) == ["encoder.0"]
+    lists(blocklist={"types": ["Conv2d"], "names": [r"encoder\.\d"]})  # what it could have
