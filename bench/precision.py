@@ -1,10 +1,13 @@
-"""The vendor's fused operators, and autocast, against what PyTorch has for the CPU."""
+"""The vendor's fused operators, and autocast, against what PyTorch has for the CPU; 8 bits
+against bfloat16.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import torch
+from habana_frameworks.torch.hpex.experimental import transformer_engine
 from habana_frameworks.torch.hpex.kernels import FusedSDPA
 from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
 from habana_frameworks.torch.hpex.optimizers import FusedAdamW
@@ -16,6 +19,7 @@ from .training import TRANSFORMER_BATCH, transformer_layer
 SHAPES = ((512, 784), (512,), (512, 512), (512,)) * 8
 ATTENTION = (4, 8, 256, 64)
 ROWS = (4096, 1024)
+LINEAR = (512, 1024, 1024)  # rows, features before and after
 
 
 def optimizer_step(device: str) -> Callable[[], object]:
@@ -73,6 +77,21 @@ def autocast_cell(device: str) -> Callable[[], object]:
     return cell
 
 
+def linear_layer(in_8_bits: bool) -> Callable[[], object]:
+    torch.manual_seed(0)
+    rows, before, after = LINEAR
+    layer = transformer_engine.Linear(before, after, params_dtype=torch.bfloat16)
+    x = torch.randn(rows, before).bfloat16().to("hpu").requires_grad_()
+    of_result = torch.randn(rows, after).bfloat16().to("hpu")
+
+    def step() -> None:
+        with transformer_engine.fp8_autocast(in_8_bits):
+            result = layer(x)
+        torch.autograd.grad(result, (x, *layer.parameters()), of_result)
+
+    return step
+
+
 def figures() -> Iterator[Figure]:
     for name, step, target, rounds in (
         ("FusedAdamW / AdamW(fused=True) of the CPU", optimizer_step, 1.1, 100),
@@ -82,3 +101,5 @@ def figures() -> Iterator[Figure]:
     ):
         pairs = in_turn(step("cpu"), step("hpu"), rounds)
         yield Figure(name, quiet_ratio(pairs), "ratio", target)
+    value = quiet_ratio(in_turn(linear_layer(False), linear_layer(True), 60))
+    yield Figure("te.Linear, forward and backward: fp8 / bfloat16", value, "ratio", 3)

@@ -58,6 +58,43 @@ def test_a_product_is_that_of_the_values_times_both_scales(fp8, out_dtype, trans
     assert_near(out[2], expected, out_dtype)
 
 
+@FORMATS
+@BOTH_OUTPUTS
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (0.3, 0.7), (2.0**-80, 2.0**90)], ids=str)
+def test_a_large_product_is_as_exact(fp8, out_dtype, trans_a, trans_b, scales):
+    """Processors may have a faster way for these, which rounds a bias to the result's type."""
+    a, b = fp8_tensor(96, 128, fp8=fp8), fp8_tensor(128, 160, fp8=fp8, seed=1)
+    bias = torch.randn(160).to(out_dtype)
+    given = (
+        (a.t().contiguous() if trans_a else a).to("hpu"),
+        trans_a,
+        (b.to("hpu").t() if trans_b else b.to("hpu")),
+        trans_b,
+    )
+    of_a, of_b = (torch.tensor([scale]) for scale in scales)
+    product = a.double() @ b.double() * of_a.double() * of_b.double()
+    for term in (None, bias.to("hpu")):
+        found = hpu_ops.fp8_gemm_v2(*given, None, out_dtype, of_a.to("hpu"), of_b.to("hpu"), term)
+        expected = product + (0.0 if term is None else bias.double())
+        assert_near(found, expected, out_dtype)
+    rows = torch.rand(96, 1)
+    found = hpu_ops.fp8_gemm_v2(*given, None, out_dtype, None, rows.to("hpu"))
+    assert_near(found, a.double() @ b.double() * rows.double(), out_dtype)
+
+
+@BOTH_OUTPUTS
+@FORMATS
+def test_operands_lie_in_memory_as_they_like(fp8, out_dtype):
+    whole = fp8_tensor(4, 128, 3, 128, fp8=fp8).to("hpu")
+    spread = whole[1, :, 2]  # with gaps between its elements
+    repeated = whole[0, 0, 0, :1].expand(128, 96)
+    for a, b in ((spread, spread), (spread.t(), repeated), (whole[2, :, 0], spread.t())):
+        found = hpu_ops.fp8_gemm_v2(a, False, b, False, None, out_dtype)
+        assert_near(found, a.cpu().double() @ b.cpu().double(), out_dtype)
+
+
 def test_what_is_accumulated_stays_and_counts_only_where_that_is_asked():
     a, b, d = fp8_tensor(4, 4).to("hpu"), fp8_tensor(4, 4, seed=1).to("hpu"), torch.ones(4, 4)
     device_d = d.to("hpu")

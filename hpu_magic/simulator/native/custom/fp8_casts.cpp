@@ -109,7 +109,7 @@ at::Tensor cast_from_fp8(
   TORCH_CHECK(
       is_float_or_bfloat16(out_dtype),
       "CastFromFp8 output dtype must be equal to float or bfloat16.");
-  return scaled(input.to(out_dtype), scale, scale_shape);
+  return scaled(widened(input, out_dtype), scale, scale_shape);
 }
 
 at::Tensor cast_from_fp8_scalar(

@@ -3,6 +3,7 @@
 #include "calls/dtypes.h"
 #include "custom/define.h"
 #include "custom/fp8.h"
+#include "custom/fp8_matmul.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -57,7 +58,7 @@ void check_shapes(const at::Tensor& a, const at::Tensor& b) {
 
 /// An operand in float32, its last two dimensions exchanged where the flag says so.
 at::Tensor operand(const at::Tensor& tensor, bool transposed) {
-  const at::Tensor wide = tensor.to(ScalarType::Float);
+  const at::Tensor wide = widened(tensor, ScalarType::Float);
   return transposed && wide.dim() > 1 ? wide.transpose(-2, -1) : wide;
 }
 
@@ -85,6 +86,13 @@ at::Tensor fp8_gemm_v2(
   TORCH_CHECK(
       !accumulate || (D && D->defined()),
       "Accumulation tensor must be provided at index 4 for Fp8GemmV2, when accumulate is true");
+  if (out_dtype == ScalarType::BFloat16 && !accumulate) {
+    const auto product =
+        matmul_in_bfloat16(A, trans_A, B, trans_B, A_scale_inv, B_scale_inv, bias);
+    if (product) {
+      return *product;
+    }
+  }
   const at::Tensor a = operand(A, trans_A);
   const at::Tensor b = operand(B, trans_B);
   check_shapes(a, b);
@@ -165,7 +173,7 @@ at::Tensor conv2d_fp8(
         "Multi-element scale tensors are not supported yet.");
   }
   at::Tensor result = at::conv2d_symint(
-      input.to(ScalarType::Float), weight.to(ScalarType::Float), {}, stride, padding, dilation,
+      widened(input, ScalarType::Float), widened(weight, ScalarType::Float), {}, stride, padding, dilation,
       groups);
   result = scaled(scaled(result, scale_input), scale_weight);
   return (has_bias ? result + bias->reshape({-1, 1, 1}) : result).to(dtype);
@@ -191,7 +199,7 @@ at::Tensor sum_fp8(
   TORCH_CHECK(
       at::isFloatingType(dtype), "SumFp8 out_dtype must be a floating-point dtype, but is ",
       toString(dtype), ".");
-  return narrow(at::sum(self.to(ScalarType::Float), dim, keepdim), dtype);
+  return narrow(at::sum(widened(self, ScalarType::Float), dim, keepdim), dtype);
 }
 
 /// What `softmax_fp8` adds to its input: it may repeat along the middle dimensions.
@@ -235,7 +243,7 @@ at::Tensor softmax_fp8(
         !scaled_input || (*scale)->scalar_type() == ScalarType::Float,
         scale == &input_scale ? "Input" : "Output", " scale must be of dtype: Float");
   }
-  at::Tensor scores = scaled(scaled(input.to(ScalarType::Float), inv_attn_heads), input_scale);
+  at::Tensor scores = scaled(scaled(widened(input, ScalarType::Float), inv_attn_heads), input_scale);
   if (fused_add && fused_add->defined()) {
     TORCH_CHECK(
         scaled_input,
