@@ -20,12 +20,13 @@ _REASONS = {
     "named": "The sources give its name and nothing else.",
     "eager": "In eager mode, and in what is compiled, as on the card.",
     "lazy": "In lazy mode, as on the card.",
-    "kernel": "Users call it, and the simulator has no kernel for it.",
-    "hpex": "Users call it, and the simulator does not have it.",
     "closed": "What it computes lies in a closed kernel.",
     "internal": "A word of the vendor's own graphs: on the card, too, it has no kernel to call.",
     "collective": "A collective inside the vendor's graphs.",
-    "flag": "The card has it with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER only; the simulator never.",
+    "flag": "In eager mode with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER=1, as on the card.",
+    "later": "Of later releases; its declaration follows how public libraries call it.",
+    "lazy_form": "The form of lazy mode, for which the card has no kernel.",
+    "compiled": "What the vendor's torch.compile writes for PyTorch's operator, which runs here.",
     "declared": "PyTorch declares it, some arguments by other names; computed as on the card.",
     "pytorch": "The bridge's own form of what PyTorch or torchvision defines; theirs runs here.",
 }
@@ -107,10 +108,15 @@ class Operator:
     state: State
     note: str
 
-    def is_defined(self, lazy: bool) -> bool:
-        """Tell whether the engine defines it in this mode; a process has one."""
-        elsewhere = _REASONS["eager" if lazy else "lazy"]
-        return self.state is State.COMPLETE and self.note != elsewhere
+    def is_defined(self, lazy: bool, own_linear: bool = False) -> bool:
+        """Tell whether the engine defines it in this mode; a process has one.
+
+        `own_linear` stands for the flag that brings in the bridge's linear and matmul.
+        """
+        elsewhere = {_REASONS["eager" if lazy else "lazy"]}
+        if lazy or not own_linear:
+            elsewhere.add(_REASONS["flag"])
+        return self.state is not State.ABSENT and self.note not in elsewhere
 
     @property
     def name(self) -> str:

@@ -89,6 +89,19 @@ class Operators {
     of_mode(true).push_back([this, schema, function] { (*this)(schema, function); });
   }
 
+  /// For an operator of eager mode on device tensors themselves.
+  template <class Function>
+  void on_device(const std::string& schema, Function* function) {
+    of_mode(false).push_back([schema, function] {
+      const std::string name = schema.substr(0, schema.find('('));
+      torch::Library& vendors = library("hpu");
+      vendors.def(torch::schema(schema.c_str()));
+      for (const auto key : {c10::DispatchKey::HPU, c10::DispatchKey::Meta}) {
+        vendors.impl(name.c_str(), torch::dispatch(key, function));
+      }
+    });
+  }
+
   /// Lets torch.compile trace a function in place of an operator that returns what it writes, which
   /// PyTorch does not functionalize. It takes the operator's arguments, calls operators that write
   /// none, and has their results `written`.

@@ -15,9 +15,7 @@ using at::ScalarType;
 
 namespace {
 
-double largest(ScalarType fp8) {
-  return fp8 == kE5M2 ? 57344.0 : float8_e4m3fn_limit();
-}
+constexpr double kLargestE4M3OfGaudi2 = 240.0;
 
 /// Chooses between the two neighbours so that the mean over many choices is the value itself;
 /// below the smallest subnormal one of the neighbours is 0.
@@ -73,6 +71,10 @@ void widen(const at::Tensor& from, const at::Tensor& to) {
 
 }  // namespace
 
+double largest_fp8(ScalarType fp8) {
+  return fp8 == kE5M2 ? 57344.0 : float8_e4m3fn_limit();
+}
+
 bool is_fp8(ScalarType dtype) {
   return dtype == kE5M2 || dtype == kE4M3;
 }
@@ -81,8 +83,19 @@ bool is_float_or_bfloat16(ScalarType dtype) {
   return dtype == ScalarType::Float || dtype == ScalarType::BFloat16;
 }
 
+void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(
+      is_fp8(a.scalar_type()) && is_fp8(b.scalar_type()), name,
+      " inputs must be of float8_e5m2 or float8_e4m3fn dtype, but are ", toString(a.scalar_type()),
+      " and ", toString(b.scalar_type()), ".");
+  TORCH_CHECK(
+      a.scalar_type() == b.scalar_type() || float8_e4m3fn_limit() > kLargestE4M3OfGaudi2, name,
+      " inputs must have the same dtype on this generation, but are ", toString(a.scalar_type()),
+      " and ", toString(b.scalar_type()), ".");
+}
+
 at::Tensor to_fp8(const at::Tensor& values, ScalarType fp8, bool stochastic) {
-  const double limit = largest(fp8);
+  const double limit = largest_fp8(fp8);
   at::Tensor bounded = at::clamp(values.to(ScalarType::Float), -limit, limit);
   if (stochastic) {
     bounded = at::clamp(round_stochastically(bounded, fp8), -limit, limit);

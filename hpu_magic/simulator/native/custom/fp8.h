@@ -14,8 +14,14 @@ using ScaleShape = c10::OptionalIntArrayRef;
 constexpr at::ScalarType kE5M2 = at::ScalarType::Float8_e5m2;
 constexpr at::ScalarType kE4M3 = at::ScalarType::Float8_e4m3fn;
 
+/// The largest value of a format on this generation.
+double largest_fp8(at::ScalarType fp8);
+
 bool is_fp8(at::ScalarType dtype);
 bool is_float_or_bfloat16(at::ScalarType dtype);
+
+/// Checks the types of a product's operands: two formats in one need the third generation.
+void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b);
 
 /// Rounds to the nearest value, ties to even, or by chance to one of the two next to it, and
 /// saturates at the generation's largest.

@@ -15,20 +15,6 @@ namespace {
 
 using at::ScalarType;
 
-constexpr double kLargestE4M3OfGaudi2 = 240.0;
-
-/// Checks the operands' types for `name`: two formats in one product need the third generation.
-void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b) {
-  TORCH_CHECK(
-      is_fp8(a.scalar_type()) && is_fp8(b.scalar_type()), name,
-      " inputs must be of float8_e5m2 or float8_e4m3fn dtype, but are ", toString(a.scalar_type()),
-      " and ", toString(b.scalar_type()), ".");
-  TORCH_CHECK(
-      a.scalar_type() == b.scalar_type() || float8_e4m3fn_limit() > kLargestE4M3OfGaudi2, name,
-      " inputs must have the same dtype on this generation, but are ", toString(a.scalar_type()),
-      " and ", toString(b.scalar_type()), ".");
-}
-
 void check_out_dtype(const char* name, ScalarType dtype) {
   TORCH_CHECK(
       is_float_or_bfloat16(dtype), name, " out_dtype must be float or bfloat16, but is ",

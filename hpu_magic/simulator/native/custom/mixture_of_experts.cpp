@@ -1,5 +1,6 @@
-// A layer of experts: each token goes through those that its row of the routing table names.
 #include "custom/define.h"
+#include "custom/experts.h"
+#include "custom/fp8.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -16,6 +17,27 @@ struct Expert {
   at::Tensor down;
 };
 
+at::Tensor laid_out(
+    at::TensorList weights, size_t i, bool permuted, const std::vector<at::Tensor>* scales) {
+  const at::Tensor wide = weights[i].to(ScalarType::Float);
+  const at::Tensor weight = permuted ? wide.t() : wide;
+  return scales ? scaled(weight, (*scales)[i].flatten()) : weight;
+}
+
+Expert expert_at(const Experts& experts, size_t i, const ExpertScales* scales) {
+  const bool permuted = experts.permuted;
+  const at::Tensor gate = laid_out(experts.gates, i, permuted, scales ? &scales->gates : nullptr);
+  const at::Tensor down = laid_out(experts.downs, i, permuted, scales ? &scales->downs : nullptr);
+  if (experts.ups.empty()) {
+    const auto halves = gate.chunk(2, 1);
+    TORCH_CHECK(
+        halves.size() == 2, "MixtureOfExperts w12 must have gate and up side by side, but is of ",
+        experts.gates[i].sizes(), ".");
+    return {halves[0], halves[1], down};
+  }
+  return {gate, laid_out(experts.ups, i, permuted, scales ? &scales->ups : nullptr), down};
+}
+
 at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   if (activation == "gelu") {
     return at::gelu(values);
@@ -23,107 +45,107 @@ at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   return activation == "relu" ? at::relu(values) : at::silu(values);
 }
 
-at::Tensor laid_out(const at::Tensor& weight, bool permuted) {
-  const at::Tensor wide = weight.to(ScalarType::Float);
-  return permuted ? wide.t() : wide;
+/// What an expert makes of tokens before its last product.
+at::Tensor inner(const at::Tensor& tokens, const Expert& expert, const std::string& activation) {
+  return activated(at::matmul(tokens, expert.gate), activation) * at::matmul(tokens, expert.up);
 }
 
-/// Experts of three matrices each, or of two where the first is gate and up side by side.
-struct Experts {
-  at::TensorList first;
-  at::TensorList second;  // none where the first has both
-  at::TensorList down;
-  bool permuted;
-
-  Expert operator[](size_t i) const {
-    if (!second.empty()) {
-      return {
-          laid_out(first[i], permuted), laid_out(second[i], permuted),
-          laid_out(down[i], permuted)};
-    }
-    const auto halves = laid_out(first[i], permuted).chunk(2, 1);
-    return {halves[0], halves[1], laid_out(down[i], permuted)};
+/// Inner values after a way through 8 bits.
+at::Tensor through_fp8(const at::Tensor& values, size_t i, const ExpertScales& scales, ScalarType fp8) {
+  at::Tensor factor;
+  if (scales.inner.empty()) {
+    factor = values.abs().max() / largest_fp8(fp8);
+    factor = at::where(factor > 0, factor, at::ones_like(factor));
+  } else {
+    factor = scales.inner[i].to(ScalarType::Float);
   }
-};
+  return scaled(to_fp8(scaled(values, factor.reciprocal()), fp8).to(ScalarType::Float), factor);
+}
 
-struct Routing {
-  at::Tensor table;
-  at::Tensor weights;
-  int64_t first_expert;
-  int64_t last_expert;
-};
-
-void check(
-    const at::Tensor& hidden, const Experts& experts, const Routing& routing,
-    const std::string& activation) {
+void check_experts(
+    const at::Tensor& hidden, const Routing& routing, const Experts& experts) {
+  const std::string& activation = experts.activation;
   TORCH_CHECK(
       activation == "gelu" || activation == "relu" || activation == "silu", "Activation \"",
       activation, "\" not found among MoeActivationMode_t enum values.");
   TORCH_CHECK(
-      hidden.dim() == 2 && c10::isFloatingType(hidden.scalar_type()) &&
-          routing.weights.scalar_type() == hidden.scalar_type(),
-      "MixtureOfExperts hidden_states must be 2D of a floating-point dtype that router_weights "
-      "have too, but they are ", hidden.dim(), "D of ", toString(hidden.scalar_type()), " and ",
-      toString(routing.weights.scalar_type()), ".");
+      hidden.dim() == 2, "MixtureOfExperts hidden_states must be 2D, but are ", hidden.dim(), "D.");
+  TORCH_CHECK(
+      at::isIntegralType(routing.table.scalar_type(), /*includeBool=*/false),
+      "MixtureOfExperts routing table must be of whole numbers, but is ",
+      toString(routing.table.scalar_type()), ".");
   TORCH_CHECK(
       routing.table.dim() == 2 && routing.table.sym_sizes() == routing.weights.sym_sizes() &&
           routing.table.sym_size(0) == hidden.sym_size(0),
       "MixtureOfExperts routing table and router weights must be of one row for each of ",
       hidden.sym_size(0), " tokens, but have shapes ", routing.table.sym_sizes(), " and ",
       routing.weights.sym_sizes(), ".");
-  const auto count = routing.last_expert - routing.first_expert + 1;
-  for (const at::TensorList list : {experts.first, experts.second, experts.down}) {
+  const int64_t count = experts.last_id - experts.first_id + 1;
+  for (const at::TensorList* list : {&experts.gates, &experts.ups, &experts.downs}) {
     TORCH_CHECK(
-        (list.empty() && list.data() == experts.second.data()) ||
-            static_cast<int64_t>(list.size()) == count,
-        "MixtureOfExperts needs the weights of experts ", routing.first_expert, " to ",
-        routing.last_expert, ", ", count, " tensors in each list, but one has ", list.size(), ".");
+        static_cast<int64_t>(list->size()) == count || (list == &experts.ups && list->empty()),
+        "MixtureOfExperts needs the weights of experts ", experts.first_id, " to ",
+        experts.last_id, ", ", count, " tensors in each list, but one has ", list->size(), ".");
+    for (const at::Tensor& weight : *list) {
+      TORCH_CHECK(
+          weight.dim() == 2, "MixtureOfExperts weights must be 2D, but one is ", weight.dim(),
+          "D.");
+    }
   }
 }
 
-/// What an expert makes of tokens before its last product.
-at::Tensor inner(const at::Tensor& tokens, const Expert& expert, const std::string& activation) {
-  return activated(at::matmul(tokens, expert.gate), activation) * at::matmul(tokens, expert.up);
-}
+}  // namespace
 
-/// An expert named twice for a token counts twice, and one that is not among `experts` not at all.
 at::Tensor mixture(
-    const at::Tensor& hidden, const Experts& experts, const Routing& routing,
-    const std::string& activation) {
-  check(hidden, experts, routing, activation);
+    const at::Tensor& hidden, const Routing& routing, const Experts& experts,
+    const ExpertScales* scales) {
+  check_experts(hidden, routing, experts);
+  const ScalarType given = hidden.scalar_type();
+  const ScalarType dtype = scales ? ScalarType::BFloat16 : given;
   if (hidden.is_meta()) {
-    return at::empty_symint(hidden.sym_sizes(), hidden.options());
+    return at::empty_symint(hidden.sym_sizes(), hidden.options().dtype(dtype));
   }
-  const at::Tensor tokens = hidden.to(ScalarType::Float);
+  const at::Tensor wide = hidden.to(ScalarType::Float);
+  const at::Tensor tokens = scales ? scaled(wide, scales->hidden) : wide;
   const at::Tensor weights = routing.weights.to(ScalarType::Float);
   at::Tensor mixed = at::zeros(tokens.sizes(), tokens.options());
-  for (size_t i = 0; i < experts.down.size(); ++i) {
-    const at::Tensor named = routing.table == routing.first_expert + static_cast<int64_t>(i);
+  for (size_t i = 0; i < experts.downs.size(); ++i) {
+    const at::Tensor named = routing.table == experts.first_id + static_cast<int64_t>(i);
     const at::Tensor its = named.any(1).nonzero().squeeze(1);
     if (its.numel() == 0) {
       continue;
     }
+    const Expert expert = expert_at(experts, i, scales);
+    at::Tensor values = inner(tokens.index_select(0, its), expert, experts.activation);
+    values = scales ? through_fp8(values, i, *scales, given) : values;
     const at::Tensor share = (weights * named).sum(1, /*keepdim=*/true).index_select(0, its);
-    const Expert expert = experts[i];
-    const at::Tensor made =
-        at::matmul(inner(tokens.index_select(0, its), expert, activation), expert.down);
-    mixed.index_add_(0, its, made * share);
+    mixed.index_add_(0, its, at::matmul(values, expert.down) * share);
   }
-  return mixed.to(hidden.scalar_type());
+  return mixed.to(dtype);
+}
+
+namespace {
+
+void check_dtypes(const at::Tensor& hidden, const at::Tensor& router_weights) {
+  TORCH_CHECK(
+      c10::isFloatingType(hidden.scalar_type()) && !is_fp8(hidden.scalar_type()) &&
+          router_weights.scalar_type() == hidden.scalar_type(),
+      "MixtureOfExperts hidden_states and router_weights must be of one floating-point dtype of "
+      "more than 8 bits, but are ", toString(hidden.scalar_type()), " and ",
+      toString(router_weights.scalar_type()), ".");
 }
 
 /// Each expert's largest inner value, over all tokens whether or not they go there.
-at::Tensor largest_inner(
-    const at::Tensor& hidden, const Experts& experts, const std::string& activation) {
-  const auto count = static_cast<int64_t>(experts.down.size());
+at::Tensor largest_inner(const at::Tensor& hidden, const Experts& experts) {
+  const auto count = static_cast<int64_t>(experts.downs.size());
   at::Tensor largest = at::zeros({count}, hidden.options().dtype(ScalarType::Float));
   if (hidden.is_meta() || hidden.numel() == 0) {
     return largest;
   }
+  const at::Tensor tokens = hidden.to(ScalarType::Float);
   for (int64_t i = 0; i < count; ++i) {
-    const at::Tensor of_all =
-        inner(hidden.to(ScalarType::Float), experts[static_cast<size_t>(i)], activation);
-    largest.select(0, i).copy_(of_all.max());
+    const Expert expert = expert_at(experts, static_cast<size_t>(i), nullptr);
+    largest.select(0, i).copy_(inner(tokens, expert, experts.activation).max());
   }
   return largest;
 }
@@ -135,18 +157,20 @@ at::Tensor mixture_of_experts(
   TORCH_CHECK(
       w2.size() == w1.size(), "MixtureOfExperts w1 and w2 must be lists of as many tensors, but "
       "have ", w1.size(), " and ", w2.size(), ".");
+  check_dtypes(hidden_states, router_weights);
   return mixture(
-      hidden_states, {w1, w2, w3, permuted_weights},
-      {expert_routing_table, router_weights, experts_min, experts_max}, std::string(activation));
+      hidden_states, {expert_routing_table, router_weights},
+      {w1, w2, w3, permuted_weights, std::string(activation), experts_min, experts_max});
 }
 
 at::Tensor mixture_of_experts_fused(
     const at::Tensor& hidden_states, const at::Tensor& expert_routing_table,
     const at::Tensor& router_weights, at::TensorList w12, at::TensorList w3, bool permuted_weights,
     c10::string_view activation, int64_t experts_min, int64_t experts_max) {
+  check_dtypes(hidden_states, router_weights);
   return mixture(
-      hidden_states, {w12, {}, w3, permuted_weights},
-      {expert_routing_table, router_weights, experts_min, experts_max}, std::string(activation));
+      hidden_states, {expert_routing_table, router_weights},
+      {w12, {}, w3, permuted_weights, std::string(activation), experts_min, experts_max});
 }
 
 std::tuple<at::Tensor, at::Tensor> mixture_of_experts_measured(
@@ -158,7 +182,9 @@ std::tuple<at::Tensor, at::Tensor> mixture_of_experts_measured(
       mixture_of_experts(
           hidden_states, expert_routing_table, router_weights, w1, w2, w3, permuted_weights,
           activation, experts_min, experts_max),
-      largest_inner(hidden_states, {w1, w2, w3, permuted_weights}, std::string(activation))};
+      largest_inner(
+          hidden_states,
+          {w1, w2, w3, permuted_weights, std::string(activation), experts_min, experts_max})};
 }
 
 std::tuple<at::Tensor, at::Tensor> mixture_of_experts_measured_fused(
@@ -170,7 +196,9 @@ std::tuple<at::Tensor, at::Tensor> mixture_of_experts_measured_fused(
       mixture_of_experts_fused(
           hidden_states, expert_routing_table, router_weights, w12, w3, permuted_weights,
           activation, experts_min, experts_max),
-      largest_inner(hidden_states, {w12, {}, w3, permuted_weights}, std::string(activation))};
+      largest_inner(
+          hidden_states,
+          {w12, {}, w3, permuted_weights, std::string(activation), experts_min, experts_max})};
 }
 
 const Operators experts([](Operators& define) {
@@ -191,6 +219,7 @@ const Operators experts([](Operators& define) {
   define.in_eager_mode(
       "mixture_of_experts.fp8_measurement_fused_weights" + routed + two + range + measured,
       &mixture_of_experts_measured_fused);
+  define_fp8_experts(define);
 });
 
 }  // namespace

@@ -27,6 +27,8 @@ _numbers = itertools.count()
 def register() -> None:
     """Add ``hpu_backend`` to Dynamo's backends; for one call a process."""
     register_backend(hpu_backend, name=NAME)
+    # Its schema does not tell that it writes gradients: a graph would drop it.
+    torch._dynamo.disallow_in_graph(torch.ops.hpu.accumulate_grads_)
     experimental.enable_if_asked()
 
 

@@ -1,0 +1,76 @@
+"""The bridge's own linear and matmul, which a flag brings in: within 1e-5 of float64."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+
+pytestmark = pytest.mark.skipif(is_lazy(), reason="operators of eager mode")
+
+WITH_FLAG = """
+import torch
+from hpu_magic.simulator import activate
+activate(announce=False)
+ops = torch.ops.hpu
+
+def near(found, expected):
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-5, atol=1e-5)
+
+def all_near(operator, exact, operands, *rest):
+    leaves = [each.double().requires_grad_() for each in operands]
+    expected = exact(*leaves)
+    moved = [each.to("hpu") for each in operands]
+    near(operator(*moved), expected.detach())
+    grad = torch.randn(expected.shape)
+    expected.backward(grad.double())
+    return moved, grad.to("hpu"), [leaf.grad for leaf in leaves]
+
+x, weight, bias = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5)
+moved, grad, exact = all_near(ops.linear, torch.nn.functional.linear, (x, weight, bias))
+near(ops.linear(*moved[:2]), (x @ weight.T).double())
+for mask in ((True, True, True), (False, True, False)):
+    for found, expected, asked in zip(
+        ops.linear_backward(moved[0], grad, moved[1], mask), exact, mask, strict=True
+    ):
+        near(found, expected) if asked else print(found)
+
+for a, b in [((2, 3, 4), (4, 5)), ((3,), (3,)), ((2, 3), (3,)), ((3,), (2, 3, 4)),
+             ((2, 1, 3, 4), (5, 4, 2))]:
+    moved, grad, exact = all_near(ops.matmul, torch.matmul, (torch.randn(a), torch.randn(b)))
+    for found, expected in zip(ops.matmul_bwd(grad, *moved), exact, strict=True):
+        assert found.shape == expected.shape
+        near(found, expected)
+
+linear = torch.compile(ops.linear, backend="hpu_backend", fullgraph=True)
+near(linear(*(each.to("hpu") for each in (x, weight, bias))), (x @ weight.T + bias).double())
+found = {"torch": torch}
+exec(WRONG_OPERATORS, found)
+print(found["wrong"], sum("linear" in name for name in found["declared"].values()))
+"""
+
+
+def test_the_flag_brings_in_linear_and_matmul_with_their_backwards():
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "face"))
+    from test_vendor_api import WRONG_OPERATORS
+
+    environment = {**os.environ, "PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", f"WRONG_OPERATORS = {WRONG_OPERATORS!r}\n{WITH_FLAG}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-3:] == ["None", "None", "[] 2"]
+
+
+def test_without_the_flag_they_are_not_there():
+    assert not any(hasattr(torch.ops.hpu, name) for name in ("linear", "matmul", "matmul_bwd"))
