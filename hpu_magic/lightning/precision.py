@@ -1,4 +1,7 @@
-"""The precision plug-in: fp32, autocast of the card to bfloat16, or 8 bits on top of that."""
+"""The precision plug-in: fp32, autocast of the card to bfloat16, or 8 bits on top of that.
+
+8 bits are for training, by the vendor's Transformer Engine, or for inference, by Neural Compressor.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from typing import Any
 import torch
 
 from hpu_magic.errors import RefusedError
-from hpu_magic.lightning import fp8
+from hpu_magic.lightning import fp8, fp8_inference
+from hpu_magic.runtime.precision.fp8.measure import Measurement, MeasureReport
 
 __all__ = ["SUPPORTED_PRECISIONS", "HPUPrecisionPluginBase"]
 
@@ -67,31 +71,69 @@ class HPUPrecisionPluginBase:
         self.device = device
         self.recipe = recipe
         self.replace_layers = replace_layers
+        self.measured: MeasureReport | None = None
+        self._infers = False
+        self._measurement: Measurement | None = None
 
-    def convert_modules(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Make a model ready for training in 8 bits.
+    def convert_modules(
+        self, module: torch.nn.Module, inference: bool = False, quant: bool = True, **settings: Any
+    ) -> torch.nn.Module:
+        """Make a model ready for training in 8 bits, or for inference.
 
-        A model that resumes from a checkpoint is converted before the fit.
+        A model that resumes from a checkpoint is converted before the fit. Inference takes two
+        processes: the first measures the model while a trainer runs it, and the measurements are
+        written where that ends, then also in the attribute `measured`; the second quantizes it.
+
+        Parameters
+        ----------
+        module : torch.nn.Module
+            The model.
+        inference : bool
+            For inference: the model is moved to the device in bf16 and evaluation mode.
+        quant : bool
+            For inference: quantize, by the measurements of a process before, or measure.
+        **settings
+            For inference: settings by their JSON names; the others come from the file that
+            ``QUANT_CONFIG`` names.
 
         Returns
         -------
         torch.nn.Module
-            `module`, changed in place; where it is a linear layer itself, its replacement.
+            `module`, changed in place; where it is a linear layer itself that is to be trained,
+            its replacement.
 
         Raises
         ------
         RefusedError
-            The precision is not ``"fp8"``.
+            The precision is not ``"fp8"``; or, for inference, the process, the model, the
+            settings or the measurements do not fit.
         """
         if self.precision != "fp8":
             raise RefusedError(
                 f"convert_modules is for precision='fp8', and this plug-in has {self.precision!r}."
             )
+        if inference:
+            if quant:
+                fp8_inference.quantize(module, **settings)
+            else:
+                self._measurement = fp8_inference.begin_measuring(module, **settings)
+            self._infers = True
+            return module
+        if settings:
+            raise RefusedError(
+                f"{', '.join(settings)} is a setting of inference: write inference=True, or leave "
+                "it out."
+            )
         return fp8.with_replaced_layers(module) if self.replace_layers else module
 
     def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """Convert the model where a fit begins, unless it is converted already."""
-        return self.convert_modules(module) if self.replace_layers else module
+        return self.convert_modules(module) if self.replace_layers and not self._infers else module
+
+    def teardown(self) -> None:
+        """Write what was measured."""
+        if self._measurement is not None:
+            self.measured = self._measurement.finish()
 
     def autocast_context_manager(self) -> torch.autocast:
         """Return the autocast that each step of the model runs under."""
@@ -106,7 +148,7 @@ class HPUPrecisionPluginBase:
             yield
             return
         with self.autocast_context_manager():
-            if self.precision == "fp8":
+            if self.precision == "fp8" and not self._infers:
                 with fp8.autocast(self.recipe):
                     yield
             else:

@@ -1,0 +1,149 @@
+"""8-bit inference with Lightning's plug-in: measured in one process, quantized in another."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+needs_compressor = pytest.mark.skipif(
+    importlib.util.find_spec("neural_compressor") is None,
+    reason="neural-compressor-pt is not installed; it needs Python 3.11",
+)
+
+MODEL = """
+import json, os, sys, warnings
+warnings.simplefilter("ignore")
+import torch
+import lightning.pytorch as pl
+from hpu_magic.lightning import HPUPrecisionPlugin
+from hpu_magic.errors import RefusedError
+
+os.chdir(os.environ["FOLDER"])
+
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4)
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+    def predict_step(self, batch, index):
+        return self.layers(batch)
+
+
+data = torch.randn(32, 8, generator=torch.Generator().manual_seed(1)) * 2
+loader = torch.utils.data.DataLoader(data, batch_size=8)
+plugin = HPUPrecisionPlugin(device="hpu", precision="fp8")
+trainer = pl.Trainer(
+    accelerator="hpu", devices=1, plugins=[plugin], logger=False, enable_checkpointing=False,
+    enable_model_summary=False, enable_progress_bar=False,
+)
+with torch.no_grad():
+    plain = Model()(data)
+model = Model()
+
+
+def predicted():
+    outputs = trainer.predict(model, loader)
+    found = torch.cat([output.float().cpu() for output in outputs])
+    return ((found - plain).norm() / plain.norm()).item(), str(outputs[0].dtype)
+
+
+def refusal(function, *given, **options):
+    try:
+        function(*given, **options)
+    except RefusedError as refused:
+        return str(refused)
+"""
+
+# Processes begin behind the imports, which take seconds; the card is taken behind that.
+STEPS = (
+    MODEL
+    + """
+
+def measure():
+    answers = {"early": refusal(plugin.convert_modules, Model(), inference=True, quant=True)}
+    assert plugin.convert_modules(model, inference=True, quant=False) is model
+    answers["bf16"] = predicted()
+    answers["inputs"] = plugin.measured.ranges["layers.0"].inputs
+    answers["layers"] = list(plugin.measured.ranges)
+    other = Model()
+    del os.environ["QUANT_CONFIG"]
+    answers["both"] = refusal(plugin.convert_modules, other, inference=True, quant=True)
+    answers["other"] = [str(other.layers[0].weight.dtype), str(other.layers[0].weight.device)]
+    return answers
+
+
+def quantize():
+    assert plugin.convert_modules(model, inference=True, quant=True) is model
+    return {"weights": str(model.layers[0].weight.dtype), "fp8": predicted()}
+
+
+for step in (measure, quantize):
+    child = os.fork()
+    if child == 0:
+        os.environ["QUANT_CONFIG"] = f"{step.__name__}.json"
+        with open(f"{step.__name__}d.json", "w") as file:
+            json.dump(step(), file)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory, forked_script: Any) -> dict[str, Any]:
+    """What the two processes gave."""
+    pytest.importorskip("lightning.pytorch")
+    folder = tmp_path_factory.mktemp("fp8")
+    for step in ("measure", "quantize"):
+        settings = {"mode": step.upper(), "dump_stats_path": "stats/model"}
+        (folder / f"{step}.json").write_text(json.dumps(settings))
+    forked_script(STEPS, simulated=True, FOLDER=str(folder), HABANA_LOGS=str(folder / "logs"))
+    found = [json.loads((folder / f"{step}d.json").read_text()) for step in ("measure", "quantize")]
+    return {**found[0], **found[1], "folder": folder}
+
+
+@needs_compressor
+def test_a_run_of_the_trainer_measures(answers: dict[str, Any]) -> None:
+    import torch
+
+    data = torch.randn(32, 8, generator=torch.Generator().manual_seed(1)) * 2
+    assert answers["layers"] == ["layers.0", "layers.2"]
+    assert answers["inputs"] == [data.abs().max().bfloat16().item()]
+    assert Path(answers["folder"], "stats", "model_hooks_maxabs.npz").is_file()
+    error, dtype = answers["bf16"]
+    assert dtype == "torch.bfloat16"
+    assert error < 0.01
+
+
+@needs_compressor
+def test_the_next_process_computes_in_eight_bits(answers: dict[str, Any]) -> None:
+    error, dtype = answers["fp8"]
+    assert (answers["weights"], dtype) == ("torch.float8_e4m3fn", "torch.bfloat16")
+    assert answers["bf16"][0] < error < 0.1
+
+
+@needs_compressor
+def test_one_step_a_process_and_in_their_order(answers: dict[str, Any]) -> None:
+    assert "the mode is MEASURE, and this is the step QUANTIZE" in answers["early"]
+    assert "A model was measured in this process, and a process does one" in answers["both"]
+    assert answers["other"] == ["torch.float32", "cpu"], "what is refused changes nothing"
+
+
+def test_settings_of_inference_have_no_meaning_in_training(shell: Any) -> None:
+    import torch
+
+    from hpu_magic.lightning import HPUPrecisionPlugin
+
+    with pytest.raises(ValueError, match="scale_method is a setting of inference"):
+        HPUPrecisionPlugin("fp8").convert_modules(torch.nn.Linear(1, 1), scale_method="maxabs_hw")
