@@ -42,6 +42,7 @@ _FUNCTIONS = {
     "replay": "hpu_magic.runtime.graphs.graphs",
     "graphs": "hpu_magic.runtime.graphs.graphs",
     "wrap": "hpu_magic.runtime.graphs.wrapping",
+    "port": "hpu_magic.runtime.porting.port",
 }
 
 __all__ = ["__version__", *_FUNCTIONS]

@@ -28,6 +28,7 @@ _FAMILIES = (
     ("ledger", "LedgerMagics"),
     ("profiling", "ProfileMagics"),
     ("graphs", "GraphMagics"),
+    ("porting", "PortMagics"),
 )
 _loaded: list[CommandMagics] = []
 

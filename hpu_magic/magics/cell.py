@@ -36,7 +36,8 @@ from IPython.core.inputtransformer2 import cell_magic
 
 from hpu_magic.errors import RefusedError
 
-Factory = Callable[[str], AbstractContextManager[Any]]
+Factory = Callable[..., AbstractContextManager[Any]]
+Rewrite = Callable[[str, str], tuple[str, str]]
 
 _HERE = f"__import__({__name__!r}, fromlist=['under'])"
 _FIRST_LINE = re.compile(r"%%(\w+)(?:[ \t]+(.*?))?[ \t]*\r?\n?$")
@@ -47,13 +48,16 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 class _CellMagic(NamedTuple):
     factory: Factory
     repeats: bool
+    rewrite: Rewrite | None
 
 
 _magics: dict[str, _CellMagic] = {}
 _running = threading.local()
 
 
-def offer(name: str, factory: Factory, *, repeats: bool = False) -> None:
+def offer(
+    name: str, factory: Factory, *, repeats: bool = False, rewrite: Rewrite | None = None
+) -> None:
     """Make ``%%name ARGUMENTS`` run its cell inside ``factory(ARGUMENTS)``.
 
     Parameters
@@ -68,8 +72,18 @@ def offer(name: str, factory: Factory, *, repeats: bool = False) -> None:
     repeats : bool
         The cell runs as long as ``context.again()`` is true instead of once; the value of its
         last expression is displayed for the last run only.
+    rewrite : callable, optional
+        Takes the rest of the first line and the cell's other lines. Returns statements to run
+        before them, and the lines to run instead: as many, so that line numbers stay the user's,
+        or none. `factory` then gets the lines as they were, too.
     """
-    _magics[name] = _CellMagic(factory, repeats)
+    _magics[name] = _CellMagic(factory, repeats, rewrite)
+
+
+def is_offered(line: str) -> bool:
+    """Tell whether a line begins a cell under one of the offered magics."""
+    found = _FIRST_LINE.match(line)
+    return found is not None and found[1] in _magics
 
 
 def enable(shell: Any) -> None:
@@ -96,10 +110,21 @@ def plain_cell(lines: list[str]) -> list[str]:
     found = _FIRST_LINE.match(lines[0]) if lines else None
     if found is None or found[1] not in _magics or not "".join(lines[1:]).strip():
         return lines
-    body = plain_cell(lines[1:])
-    if body[0].startswith("%%"):
+    arguments, body, before = [found[1], found[2] or ""], lines[1:], ""
+    rewrite = _magics[found[1]].rewrite
+    if rewrite is not None:
+        typed = "".join(body)
+        before, rewritten = rewrite(arguments[1], typed)
+        arguments.append(typed)
+        body = rewritten.splitlines(keepends=True)
+    body = plain_cell(body)
+    if body and body[0].startswith("%%"):
         body = cell_magic(body)
-    return [f"{_HERE}.under({found[1]!r}, {found[2] or ''!r})\n", *body]
+    if before and body and body[0].startswith(_HERE):
+        # Another magic's marker stays the first statement below this one.
+        body, before = [f"{body[0].rstrip()}; {before}\n", *body[1:]], ""
+    called = ", ".join(map(repr, arguments))
+    return [f"{_HERE}.under({called}){before and f'; {before}'}\n", *body]
 
 
 # While a cell is being typed in a terminal, IPython must still see a cell magic, which ends
@@ -107,7 +132,7 @@ def plain_cell(lines: list[str]) -> list[str]:
 plain_cell.has_side_effects = True  # type: ignore[attr-defined]
 
 
-def under(name: str, line: str) -> None:
+def under(name: str, line: str, typed: str = "") -> None:
     """Refuse: the marker was run as it stands, by a magic that ignores syntax-tree transformers."""
     raise UsageError(
         f"%%{name} {line} was not applied, because the magic above it compiles the cell itself: "
@@ -129,7 +154,7 @@ class _Wrapper:
                 module.body = [invalid] if invalid else self._wrapped(marker, module.body)
         return module
 
-    def _wrapped(self, marker: tuple[str, str], statements: list[ast.stmt]) -> list[ast.stmt]:
+    def _wrapped(self, marker: tuple[str, ...], statements: list[ast.stmt]) -> list[ast.stmt]:
         position, body = statements[0], statements[1:]
         inner = _marker(body[0]) if body else None
         futures: list[ast.stmt] = []
@@ -142,10 +167,9 @@ class _Wrapper:
         return [*futures, _with(marker, body or [ast.Pass()], position)]
 
 
-def _with(marker: tuple[str, str], body: list[ast.stmt], position: ast.stmt) -> ast.stmt:
-    name, line = marker
-    source = f"with {_HERE}.entered({name!r}, {line!r}):\n"
-    source += f" while {_HERE}.again():\n  pass" if _magics[name].repeats else " pass"
+def _with(marker: tuple[str, ...], body: list[ast.stmt], position: ast.stmt) -> ast.stmt:
+    source = f"with {_HERE}.entered({', '.join(map(repr, marker))}):\n"
+    source += f" while {_HERE}.again():\n  pass" if _magics[marker[0]].repeats else " pass"
     statement = ast.parse(source).body[0]
     assert isinstance(statement, ast.With)
     for node in ast.walk(statement):
@@ -155,8 +179,11 @@ def _with(marker: tuple[str, str], body: list[ast.stmt], position: ast.stmt) -> 
     return statement
 
 
-def _marker(statement: ast.stmt) -> tuple[str, str] | None:
-    """Return the magic's name and arguments if `statement` is the marker of `plain_cell`."""
+def _marker(statement: ast.stmt) -> tuple[str, ...] | None:
+    """Return the magic's name, its arguments and a rewritten cell's lines from the marker.
+
+    The marker is what `plain_cell` puts in the place of the first line; None for anything else.
+    """
     call = statement.value if isinstance(statement, ast.Expr) else None
     if (
         isinstance(call, ast.Call)
@@ -164,11 +191,9 @@ def _marker(statement: ast.stmt) -> tuple[str, str] | None:
         and call.func.attr == "under"
         and ast.unparse(call.func.value) == _HERE
     ):
-        name, line = (
-            argument.value for argument in call.args if isinstance(argument, ast.Constant)
-        )
-        if name in _magics:
-            return str(name), str(line)
+        arguments = tuple(str(each.value) for each in call.args if isinstance(each, ast.Constant))
+        if arguments[0] in _magics:
+            return arguments
     return None
 
 
@@ -278,8 +303,11 @@ class _Entered:
                 display(report)
 
 
-def entered(name: str, line: str) -> _Entered:
-    """Return the context for one run of a cell under ``%%name line`` (called by the cell)."""
+def entered(name: str, line: str, *typed: str) -> _Entered:
+    """Return the context for one run of a cell under ``%%name line`` (called by the cell).
+
+    A rewritten cell adds its lines as they were typed.
+    """
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
@@ -289,7 +317,7 @@ def entered(name: str, line: str) -> _Entered:
     expanded = shell.var_expand(line, 1) if shell is not None else line
     with _usage_errors():
         magic = _magics[name]
-        return _Entered(magic.factory(expanded), magic.repeats)
+        return _Entered(magic.factory(expanded, *typed), magic.repeats)
 
 
 def _show_as_typed(frame: FrameType, line: str) -> None:

@@ -89,6 +89,14 @@ class HPUMagics(Configurable):
     fit_interval = Float(
         0.1, min=0.02, max=60.0, help="%%hpu_fit --interval: seconds between two samples."
     ).tag(config=True)
+    port_show = Bool(False, help="%%hpu_port --show: show the ported cell without running it.").tag(
+        config=True
+    )
+    port_mark_steps = Bool(
+        None,
+        allow_none=True,
+        help="%%hpu_port --mark-steps; None marks them in lazy mode.",
+    ).tag(config=True)
     restart = Bool(
         False,
         help="--restart of every command that may need one: restart the kernel without asking.",

@@ -36,7 +36,7 @@ def options(shell, name):
     [
         *("hpu", "hpu_to", "hpu_mode", "hpu_autocast", "hpu_memory", "hpu_time", "hpu_fit"),
         *("hpu_panel", "hpu_graph", "hpu_replay", "hpu_graphs", "hpu_wrap", "hpu_profile"),
-        *("hpu_flags", "hpu_release", "hpu_ledger", "hpu_fp8"),
+        *("hpu_flags", "hpu_release", "hpu_ledger", "hpu_fp8", "hpu_port"),
     ],
 )
 def test_help_has_usage_options_and_examples(run, shell, name):

@@ -139,6 +139,7 @@ LISTS = [
     ("%hpu_wrap net --sample |", ["batch", "x"]),
     ("%%hpu_profile --|", ["--dir", "--no-trace", "--output", "--trace"]),
     ("%%hpu_profile --dir not/there/|", []),
+    ("%%hpu_port --|", ["--mark-steps", "--no-mark-steps", "--no-show", "--output", "--show"]),
 ]
 
 

@@ -205,6 +205,11 @@ def amp_autocast(
     return torch.autocast("hpu", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 
+def nvtx_range(msg: str, *args: Any, **kwargs: Any) -> torch.profiler.record_function:
+    """Return a named range of torch.profiler."""
+    return torch.profiler.record_function(msg.format(*args, **kwargs))
+
+
 @contextlib.contextmanager
 def nothing(*args: Any, **kwargs: Any) -> Iterator[None]:
     """Stand for a context that has no effect here."""

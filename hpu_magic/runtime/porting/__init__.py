@@ -1,0 +1,1 @@
+"""CUDA code as code for the card: what changes in the text, and what has no counterpart."""

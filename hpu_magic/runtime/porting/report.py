@@ -1,0 +1,216 @@
+"""What became of a piece of CUDA code, as a diff."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import NamedTuple
+
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.porting.findings import INACTIVE, MISSING, REMARK, Finding
+from hpu_magic.runtime.present.report import Report
+
+Pieces = tuple[tuple[int, int], ...]
+
+_CONTEXT = 1
+_CELL = "text-align:left;vertical-align:top;line-height:1.4;white-space:pre"
+_GAP = (
+    f'<tr style="background:none"><td></td><td colspan="2" style="{_CELL};padding:0;opacity:.55">'
+    "&#8943;</td></tr>"
+)
+_FONT = "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px)"
+_TINT = {"-": "rgba(219,68,55,.13)", "+": "rgba(46,160,67,.15)", " ": "transparent"}
+_STRONG = {"-": "rgba(219,68,55,.28)", "+": "rgba(46,160,67,.32)"}
+
+
+class Line(NamedTuple):
+    """A line of the diff.
+
+    Attributes
+    ----------
+    sign : {" ", "-", "+"}
+        Kept, or only in the original or the ported code.
+    number : int or None
+        In the original; None for a line of the ported code only.
+    text : str
+    changed : tuple of (int, int)
+        Pieces of the text that differ from the line's counterpart.
+    """
+
+    sign: str
+    number: int | None
+    text: str
+    changed: Pieces = ()
+
+
+@dataclass(repr=False)
+class PortReport(Report):
+    """CUDA code and what it is on the card.
+
+    Attributes
+    ----------
+    original, ported : str
+        The code before and after.
+    first : str
+        Statements that are executed before all lines.
+    executed : str
+        The ported code with every statement in the line that it had.
+    findings : tuple of Finding
+        What has no counterpart and what is worth knowing, by line of the original.
+    origins : tuple of int or None
+        For each line of the ported code the index of the one that it was, None if it is added.
+    first_line : int
+        Number of the original's first line.
+    """
+
+    original: str
+    ported: str
+    first: str
+    executed: str
+    findings: tuple[Finding, ...]
+    origins: tuple[int | None, ...]
+    first_line: int = 1
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was ported."""
+        return self.original != self.ported
+
+    @property
+    def missing(self) -> tuple[Finding, ...]:
+        """What has no counterpart, so that the code cannot run."""
+        return tuple(each for each in self.findings if each.kind == MISSING)
+
+    def title(self) -> str:
+        """Return the headline."""
+        if not self.changed:
+            return f"Nothing to port to {device.label()}"
+        before, after = _split(self.original), _split(self.ported)
+        kept = [(before[old], text) for text, old in self._with_origins(after) if old is not None]
+        counts = [
+            (sum(old != new for old, new in kept), "changed"),
+            (len(after) - len(kept), "added"),
+            (len(before) - len(kept), "left out"),
+        ]
+        said = [f"{count} {what}" for count, what in counts if count]
+        said[0] = said[0].replace(" ", " line " if said[0].startswith("1 ") else " lines ", 1)
+        return f"Ported to {device.label()}: {', '.join(said)}"
+
+    def notes(self) -> Sequence[str]:
+        """Return what has no effect, and what is worth knowing."""
+        return [_sentence(each) for each in self.findings if each.kind in (INACTIVE, REMARK)]
+
+    def warnings(self) -> Sequence[str]:
+        """Return what has no counterpart."""
+        return [_sentence(each) for each in self.missing]
+
+    def diff(self) -> list[Line]:
+        """Return the changed lines, each with the line around it; no lines if nothing changed."""
+        lines = list(self._all_lines())
+        changes = [index for index, line in enumerate(lines) if line.sign != " "]
+        near = {index + step for index in changes for step in range(-_CONTEXT, _CONTEXT + 1)}
+        return [line for index, line in enumerate(lines) if index in near]
+
+    def _all_lines(self) -> Iterator[Line]:
+        before, done = _split(self.original), 0
+        for text, origin in self._with_origins(_split(self.ported)):
+            if origin is None:
+                yield Line("+", None, text)
+                continue
+            for index in range(done, origin):
+                yield Line("-", index + self.first_line, before[index])
+            old, number = before[origin], origin + self.first_line
+            if text == old:
+                yield Line(" ", number, text)
+            else:
+                removed, added = _pieces(old, text)
+                yield Line("-", number, old, removed)
+                yield Line("+", None, text, added)
+            done = origin + 1
+        for index in range(done, len(before)):
+            yield Line("-", index + self.first_line, before[index])
+
+    def _with_origins(self, lines: list[str]) -> Iterator[tuple[str, int | None]]:
+        return zip(lines, self.origins, strict=True)
+
+    def __repr__(self) -> str:
+        lines = self.diff()
+        width = max((len(str(line.number)) for line in lines if line.number), default=0)
+        parts = [self.title()]
+        for line, gap in _with_gaps(lines):
+            if gap:
+                parts.append(f"  {'':{width}}   ...")
+            parts.append(f"  {line.number or '':>{width}} {line.sign} {line.text}".rstrip())
+        parts += [f"  {note}" for note in self.notes()]
+        parts += [f"  Warning: {warning}" for warning in self.warnings()]
+        return "\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        parts = [f"<div><b>{escape(self.title())}</b></div>"]
+        lines = self.diff()
+        if lines:
+            table = f"border-collapse:collapse;{_FONT}"
+            parts.append(f'<div style="overflow-x:auto;margin:4px 0"><table style="{table}">')
+            for line, gap in _with_gaps(lines):
+                parts += [_GAP] if gap else []
+                parts.append(_row(line))
+            parts.append("</table></div>")
+        parts += [f"<div>{escape(note)}</div>" for note in self.notes()]
+        parts += [f"<div><b>Warning:</b> {escape(warning)}</div>" for warning in self.warnings()]
+        return "".join(parts)
+
+
+def _with_gaps(lines: list[Line]) -> Iterator[tuple[Line, bool]]:
+    """Yield the lines, and whether some are left out before each."""
+    last = None
+    for line in lines:
+        yield line, bool(last and line.number and line.number > last + 1)
+        last = line.number or last
+
+
+def _split(code: str) -> list[str]:
+    return code.removesuffix("\n").split("\n") if code else []
+
+
+def _sentence(finding: Finding) -> str:
+    return f"Line {finding.line}: {finding.text}."
+
+
+def _pieces(before: str, after: str) -> tuple[Pieces, Pieces]:
+    """Return which words and signs of two forms of a line differ."""
+    old, new = (re.findall(r"\w+|\s+|.", text) for text in (before, after))
+    removed, added = [], []
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for kind, start, end, new_start, new_end in matcher.get_opcodes():
+        if kind != "equal":
+            removed.append(_span(old, start, end))
+            added.append(_span(new, new_start, new_end))
+    return tuple(removed), tuple(added)
+
+
+def _span(words: list[str], start: int, end: int) -> tuple[int, int]:
+    begins = len("".join(words[:start]))
+    return begins, begins + len("".join(words[start:end]))
+
+
+def _row(line: Line) -> str:
+    number = f"{_CELL};text-align:right;padding:0 10px 0 4px;opacity:.55;user-select:none"
+    return (
+        f'<tr style="background:{_TINT[line.sign]}">'
+        f'<td style="{number}">{line.number or ""}</td>'
+        f'<td style="{_CELL};padding:0 8px 0 0;user-select:none">{line.sign}</td>'
+        f'<td style="{_CELL};padding:0 10px 0 0">{_emphasized(line)}</td></tr>'
+    )
+
+
+def _emphasized(line: Line) -> str:
+    parts, done = [], 0
+    for start, end in line.changed:
+        parts.append(escape(line.text[done:start]))
+        style = f"background:{_STRONG[line.sign]};border-radius:2px"
+        parts.append(f'<span style="{style}">{escape(line.text[start:end])}</span>')
+        done = end
+    return "".join([*parts, escape(line.text[done:])])

@@ -1,0 +1,96 @@
+"""The other two of the three lines of a migration: the import, and the step marks of lazy mode."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hpu_magic.runtime.porting.bindings import Bindings
+
+IMPORT = "import habana_frameworks.torch.core as htcore"
+MARK = "htcore.mark_step()"
+
+
+def steps(tree: ast.Module, bindings: Bindings) -> Iterator[ast.stmt]:
+    """Yield the statements that lazy mode marks a step behind.
+
+    Those are the backward pass and the optimizer's step: what was recorded so far is executed.
+    """
+    optimizers = _optimizers(tree)
+    for block in _blocks(tree):
+        for statement, after in zip(block, [*block[1:], None], strict=True):
+            if _ends_step(statement, optimizers, bindings) and not _marks(after):
+                yield statement
+
+
+def torch_import(tree: ast.Module) -> ast.stmt | None:
+    """Return the first statement at the cell's top level that imports torch itself."""
+    for statement in tree.body:
+        names: list[str] = []
+        if isinstance(statement, ast.Import):
+            names = [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom) and not statement.level:
+            names = [statement.module or ""]
+        if any(name.partition(".")[0] == "torch" for name in names):
+            return statement
+    return None
+
+
+def preamble(tree: ast.Module) -> ast.stmt | None:
+    """Return the last of the statements that must come first: docstring, ``__future__``."""
+    last = None
+    for index, statement in enumerate(tree.body):
+        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if future or (index == 0 and text):
+            last = statement
+    return last
+
+
+def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                yield block
+
+
+def _ends_step(statement: ast.stmt, optimizers: set[str], bindings: Bindings) -> bool:
+    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+        return False
+    if call.func.attr == "backward":
+        return True
+    if call.func.attr != "step":
+        return False
+    # optimizer.step(), and the scaler's step(optimizer)
+    return any(
+        _is_optimizer(each, optimizers, bindings) for each in (call.func.value, *call.args[:1])
+    )
+
+
+def _is_optimizer(node: ast.expr, optimizers: set[str], bindings: Bindings) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    if name in optimizers or name.lower().startswith("optim") or name.lower() == "opt":
+        return True
+    kinds = type(bindings.variable(name)).__mro__ if isinstance(node, ast.Name) else ()
+    return any(f"{kind.__module__}.{kind.__name__}" == _BASE for kind in kinds)
+
+
+_BASE = "torch.optim.optimizer.Optimizer"
+
+
+def _optimizers(tree: ast.Module) -> set[str]:
+    """Names that are given what a call of ``torch.optim`` makes."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            made = ast.unparse(node.value.func)
+            if "optim." in made and "lr_scheduler" not in made:
+                found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+                found |= {each.attr for each in node.targets if isinstance(each, ast.Attribute)}
+    return found
+
+
+def _marks(statement: ast.stmt | None) -> bool:
+    return statement is not None and ast.unparse(statement).endswith("mark_step()")

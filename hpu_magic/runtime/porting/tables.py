@@ -1,0 +1,64 @@
+"""The tables of what has a counterpart on the card and what has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+CUDA = "torch.cuda"
+
+
+class Counterpart(NamedTuple):
+    """What stands for a name of torch.cuda.
+
+    Attributes
+    ----------
+    action : {"name", "value", "none"}
+        Another name, the value of a call without effect, or nothing.
+    text : str
+        The name or the value.
+    why : str
+        What is worth knowing.
+    """
+
+    action: str
+    text: str
+    why: str
+
+
+@lru_cache(maxsize=1)
+def torch_cuda() -> dict[str, Counterpart]:
+    """Return the counterparts by name, without ``torch.cuda.`` in front."""
+    return {name: Counterpart(*rest) for name, *rest in _rows("torch_cuda.tsv")}
+
+
+@lru_cache(maxsize=1)
+def packages() -> dict[str, str]:
+    """Return what takes the place of packages and functions that need a GPU."""
+    return {row[0]: row[1] for row in _rows("packages.tsv")}
+
+
+def counterpart(name: str) -> Counterpart | None:
+    """Return what stands for a dotted name, also for one within a private module of torch.cuda."""
+    if not name.startswith(f"{CUDA}."):
+        return None
+    path = name.removeprefix(f"{CUDA}.").split(".")
+    for short in (".".join(path), f"{path[0]}.{path[-1]}", path[-1]):
+        if short in torch_cuda():
+            return torch_cuda()[short]
+    return None
+
+
+def gpu_package(module: str) -> tuple[str, str] | None:
+    """Return the package, and what takes its place, if a module or function needs a GPU."""
+    for name, mend in packages().items():
+        if module == name or module.startswith(f"{name}."):
+            return name, mend
+    return None
+
+
+def _rows(file: str) -> Iterator[list[str]]:
+    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
+    return (line.split("\t") for line in text.splitlines() if not line.startswith("#"))

@@ -1,0 +1,188 @@
+"""``%%hpu_port`` shows a cell of CUDA code as code for the card, and runs that."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.error import UsageError
+
+TRAINING = """%%hpu_port
+import torch
+from torch.cuda.amp import autocast
+
+torch.manual_seed(0)
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+model = torch.nn.Linear(4, 1).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.ones(8, 4)
+losses = []
+for step in range(20):
+    optimizer.zero_grad()
+    with autocast():
+        loss = model(x.to(device)).float().square().mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+    torch.cuda.empty_cache()
+[model.weight.device.type, device.type, losses[-1] < 0.1 * losses[0]]
+"""
+
+
+def test_a_training_cell_is_shown_as_a_diff_and_runs_on_the_card(run):
+    cell = run(TRAINING)
+    assert cell.error is None
+    assert cell.result == ["hpu", "hpu", True]
+    diff, _, displayed = cell.out.partition("Out[")
+    assert displayed  # below the diff
+    assert diff.splitlines() == [
+        "Ported to hpu:0 (simulated GAUDI2): 4 lines changed, 1 added, 1 left out",
+        "   2   import torch",
+        "     + import habana_frameworks.torch.core as htcore",
+        "   3 - from torch.cuda.amp import autocast",
+        "     + from torch.amp import autocast",
+        "   4",
+        "   5   torch.manual_seed(0)",
+        '   6 - device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")',
+        '     + device = torch.device("hpu" if torch.hpu.is_available() else "cpu")',
+        "   7 - model = torch.nn.Linear(4, 1).cuda()",
+        '     + model = torch.nn.Linear(4, 1).to("hpu")',
+        "   8   optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+        "       ...",
+        "  12       optimizer.zero_grad()",
+        "  13 -     with autocast():",
+        '     +     with autocast("hpu"):',
+        "  14           loss = model(x.to(device)).float().square().mean()",
+        "       ...",
+        "  17       losses.append(loss.item())",
+        "  18 -     torch.cuda.empty_cache()",
+        "  19   [model.weight.device.type, device.type, losses[-1] < 0.1 * losses[0]]",
+        "  Line 13: autocast computes in bfloat16 here, in float16 on a GPU, where none is named.",
+        "  Line 18: torch.cuda.empty_cache has no counterpart and no effect: the pool is the whole "
+        "card, and nothing is to be given back.",
+    ]
+
+
+def test_lazy_mode_marks_the_steps_and_the_card_executes_them(lazy):
+    answer = lazy(TRAINING)
+    assert not answer.error
+    assert answer.text.count("    + ") == 6
+    assert "15       loss.backward()\n     +     htcore.mark_step()\n" in answer.text
+    assert "16       optimizer.step()\n     +     htcore.mark_step()\n" in answer.text
+    assert answer.shown[-1]["text/plain"] == "['hpu', 'hpu', True]"
+    [page] = [data["text/html"] for data in answer.shown if "text/html" in data]
+    assert "<b>Ported to hpu:0 (simulated GAUDI2): 4 lines changed, 2 added, 1 left out</b>" in page
+
+
+def test_traceback_names_the_users_line_below_added_ones(run):
+    cell = run(
+        "%%hpu_port --mark-steps\nimport torch\nw = torch.ones(2, requires_grad=True)\n"
+        "w.sum().backward()\n\n1 / 0  # here"
+    )
+    assert isinstance(cell.error, ZeroDivisionError)
+    assert "----> 6 1 / 0  # here" in cell.out
+
+
+@pytest.mark.parametrize(
+    "under",
+    ["%%hpu_port --mark-steps\n%%hpu_autocast", "%%hpu_autocast\n%%hpu_port --mark-steps"],
+)
+def test_other_cell_magics_may_stand_above_and_below(run, under):
+    cell = run(
+        f"{under}\nimport torch\nw = torch.ones(2, 2, device='cuda', requires_grad=True)\n"
+        "y = w @ w\ny.sum().backward()\n%time z = y + 1\n[str(y.dtype), z.device.type]"
+    )
+    assert cell.error is None
+    assert cell.result == ["torch.bfloat16", "hpu"]
+
+
+def test_magics_and_shell_commands_of_the_cell_stay(run, shell):
+    cell = run(
+        "%%hpu_port\nfound = !echo cuda\n%time x = 'plum'\nplace = 'cuda'\n(found[0], place)"
+    )
+    assert cell.result == ("cuda", "hpu")
+    assert shell.user_ns["x"] == "plum"
+
+
+@pytest.mark.parametrize("magic", ["time", "capture", "hpu_memory"])
+def test_cell_below_another_magic_is_ported(run, shell, magic):
+    cell = run(f"%%hpu_port --mark-steps\n%%{magic}\nimport torch\nx = torch.ones(2).cuda()")
+    assert cell.error is None
+    assert shell.user_ns["x"].device.type == "hpu"
+    assert '4 - x = torch.ones(2).cuda()\n    + x = torch.ones(2).to("hpu")' in cell.out
+
+
+def test_cell_of_another_language_is_left_alone(run):
+    cell = run("%%hpu_port\n%%html\nx = 'cuda'")
+    assert "Nothing to port to hpu:0" in cell.out
+
+
+def test_shown_cell_does_not_run_and_its_report_is_kept(run, shell):
+    cell = run("%%hpu_port --show -o report\nx = torch.ones(2).cuda()\nimport triton")
+    assert cell.error is None
+    assert "x" not in shell.user_ns
+    report = shell.user_ns["report"]
+    assert report.ported == 'x = torch.ones(2).to("hpu")\nimport triton\n'
+    assert [(each.line, each.kind) for each in report.findings] == [(3, "missing")]
+
+
+def test_cell_that_needs_a_gpu_is_shown_and_not_run(run, shell):
+    cell = run("%%hpu_port\nx = 1\nfrom flash_attn import flash_attn_func\ny = x.cuda()")
+    assert type(cell.error) is UsageError
+    assert "Line 3: flash_attn needs a GPU: use habana_frameworks.torch.hpex" in cell.out
+    assert '+ y = x.to("hpu")' in cell.out
+    assert cell.err == (
+        "UsageError: The cell was not run: what it does in line 3 has no counterpart. Leave that "
+        "out, or look at the rest with --show.\n"
+    )
+    assert "x" not in shell.user_ns
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--sho wn", "%%hpu_port does not take 'wn': type %%hpu_port? for what it takes."),
+        ("--marks", "%%hpu_port has no option '--marks': did you mean '--mark-steps'"),
+        ("-o 2x", "'2x' cannot be a variable: give a name such as report."),
+        ("-o 'x", '%%hpu_port: a quotation mark in "-o \'x" is not closed.'),
+    ],
+)
+def test_wrong_line_is_one_sentence_and_runs_nothing(run, shell, line, sentence):
+    cell = run(f"%%hpu_port {line}\nx = 1")
+    assert type(cell.error) is UsageError
+    assert sentence in cell.err
+    assert len(cell.err.splitlines()) == 1
+    assert "x" not in shell.user_ns
+
+
+def test_command_over_several_lines_is_refused(run, shell):
+    cell = run("%%hpu_port\n!echo a \\\n  b\nx = 1")
+    assert cell.err == (
+        "UsageError: A magic or a shell command of this cell goes over several lines: write it in "
+        "one.\n"
+    )
+    assert "x" not in shell.user_ns
+
+
+def test_defaults_come_from_the_configuration(run, shell):
+    run("%config HPUMagics.port_show = True\n%config HPUMagics.port_mark_steps = True")
+    try:
+        shown = run("%%hpu_port -o report\nimport torch\nloss.backward()")
+        ran = run("%%hpu_port --no-show --no-mark-steps\nx = 'cuda'")
+    finally:
+        run("%config HPUMagics.port_show = False\n%config HPUMagics.port_mark_steps = None")
+    assert shown.error is None
+    assert shell.user_ns["report"].ported == (
+        "import torch\nimport habana_frameworks.torch.core as htcore\n"
+        "loss.backward()\nhtcore.mark_step()\n"
+    )
+    assert (ran.error, shell.user_ns["x"]) == (None, "hpu")
+
+
+def test_devices_of_earlier_cells_are_noticed(run):
+    run("import torch\ndevice = torch.device('cuda')")
+    cell = run("%%hpu_port --show\nx = torch.ones(2).to(device)")
+    assert "Line 2: device is device(type='cuda'), made by another cell: port that one." in cell.out
+
+
+def test_magic_called_from_code_ports_too(run, shell):
+    shell.run_cell_magic("hpu_port", "", "import torch\nx = torch.ones(2).cuda()\n")
+    assert shell.user_ns["x"].device.type == "hpu"
