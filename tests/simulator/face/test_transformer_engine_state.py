@@ -294,6 +294,11 @@ def test_a_recipe_says_what_it_does_not_take(options, error, sentence):
     [
         (lambda: te.fp8_autocast(fp8_recipe="HYBRID"), TypeError, "'HYBRID' is no recipe"),
         (lambda: te.Linear(0, 4), ValueError, "in_features=0 is too small: write 1 or more"),
+        (
+            lambda: te.FusedAttention(attention_dropout=1.0),
+            ValueError,
+            "attention_dropout=1.0 is no",
+        ),
         (lambda: te.Linear(4, 4, params_dtype=torch.int8), ValueError, "torch.int8 cannot be had"),
         (
             lambda: te.Linear(4, 4, skip_weight_param_allocation=True)(batch(0, 2, 4)),
@@ -313,12 +318,17 @@ def test_a_recipe_says_what_it_does_not_take(options, error, sentence):
         (
             lambda: te.Linear(4, 4)(batch(0, 2, 4).half()),
             TypeError,
-            "casts float32 and bfloat16 to 8 bits, but its input is torch.float16",
+            r"a tensor of shape \(2, 4\) is torch.float16: convert it with .to\(torch.bfloat16",
+        ),
+        (
+            lambda: te.Linear(4, 3, params_dtype=torch.float16)(batch(0, 2, 4)),
+            TypeError,
+            r"a tensor of shape \(3, 4\) is torch.float16: convert it with .to\(torch.bfloat16",
         ),
         (
             lambda: te.Linear(4, 4)(torch.ones(2, 4)),
             TypeError,
-            "computes in 8 bits on hpu, but its input is on cpu: move it",
+            r"computes in 8 bits on hpu, but a tensor of shape \(2, 4\) is on cpu: move it",
         ),
     ],
 )

@@ -96,7 +96,9 @@ void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor to_fp8(const at::Tensor& values, ScalarType fp8, bool stochastic) {
   const double limit = largest_fp8(fp8);
-  at::Tensor bounded = at::clamp(values.to(ScalarType::Float), -limit, limit);
+  const bool as_they_are = !stochastic && values.scalar_type() == ScalarType::BFloat16;
+  at::Tensor bounded =
+      at::clamp(as_they_are ? values : values.to(ScalarType::Float), -limit, limit);
   if (stochastic) {
     bounded = at::clamp(round_stochastically(bounded, fp8), -limit, limit);
   }

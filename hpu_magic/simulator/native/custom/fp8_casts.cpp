@@ -22,7 +22,11 @@ at::Tensor amax_of(const at::Tensor& input, bool asked) {
   if (input.is_meta()) {
     return at::empty({}, options);
   }
-  return input.numel() == 0 ? at::zeros({}, options) : input.abs().max().to(ScalarType::Float);
+  if (input.numel() == 0) {
+    return at::zeros({}, options);
+  }
+  const auto [least, most] = at::aminmax(input);
+  return at::maximum(least.abs(), most.abs()).to(ScalarType::Float);
 }
 
 std::tuple<at::Tensor, at::Tensor> cast_to_fp8_v2(

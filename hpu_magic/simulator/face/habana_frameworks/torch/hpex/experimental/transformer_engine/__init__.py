@@ -5,12 +5,14 @@ It does what is documented of the vendor's package of this name, by the operator
 """
 
 from . import cpp_extensions, distributed, fp8, recipe, utils
+from ._attention import FusedAttention
 from ._layernorm_linear import LayerNormLinear
 from ._linear import Linear
 from .distributed import checkpoint
 from .fp8 import fp8_autocast
 
 __all__ = [
+    "FusedAttention",
     "LayerNormLinear",
     "Linear",
     "checkpoint",

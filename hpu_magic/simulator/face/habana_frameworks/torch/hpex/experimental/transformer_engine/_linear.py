@@ -25,12 +25,6 @@ class _Cast:
     inverse: torch.Tensor
 
 
-def _factor(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a scale in the type in which casts multiply, and exactly what undoes it."""
-    factor = scale.to(dtype)
-    return factor, factor.float().reciprocal()
-
-
 def _cast(
     tensor: torch.Tensor, scale: torch.Tensor, use: Use, measured: bool, for_backward: bool
 ) -> tuple[_Cast, _Cast, torch.Tensor]:
@@ -48,13 +42,13 @@ def _cast(
         The largest magnitude, if it is `measured`.
     """
     hpu, dtypes = torch.ops.hpu, use.recipe.fp8_format
-    factor, inverse = _factor(scale, tensor.dtype)
+    factor, inverse = _scales.factor_of(scale, tensor.dtype)
     one_type = dtypes.forward == dtypes.backward or _scales.products_take_two_formats()
     if one_type or not for_backward:
         values, amax = hpu.cast_to_fp8_v2(tensor, factor, False, measured, dtypes.forward)
         return _Cast(values, inverse), _Cast(values, inverse), amax
     ratio = _scales.largest(dtypes.backward) / _scales.largest(dtypes.forward)
-    wide_factor, wide_inverse = _factor(scale * ratio, tensor.dtype)
+    wide_factor, wide_inverse = _scales.factor_of(scale * ratio, tensor.dtype)
     wide, values, amax = hpu.cast_to_fp8_hybrid(tensor, wide_factor, factor, False, measured)
     return _Cast(values, inverse), _Cast(wide, wide_inverse), amax
 
@@ -105,7 +99,7 @@ class _Product(torch.autograd.Function):
         input_dtype, weight_dtype, bias_dtype = ctx.dtypes
         grad = grads[0].reshape(-1, grads[0].shape[-1])
         scale = module.fp8_meta["scaling_bwd"].scale[_GRADIENT]
-        factor, inverse = _factor(scale, grad.dtype)
+        factor, inverse = _scales.factor_of(scale, grad.dtype)
         hpu, dtype = torch.ops.hpu, use.recipe.fp8_format.backward
         cast, amax = hpu.cast_to_fp8_v2(grad, factor, False, use.measures, dtype)
         if use.measures:
@@ -148,7 +142,7 @@ def linear(
             f"{type(module).__name__} takes {weight.shape[1]} features in the last dimension, but "
             f"its input has shape {tuple(inp.shape)}."
         )
-    use = module.begin_forward(inp)
+    use = module.begin_forward(inp, weight)
     if use is not None:
         return _Product.apply(inp, weight, bias, module, use, minimize_memory)
     if not torch.is_autocast_enabled(inp.device.type):

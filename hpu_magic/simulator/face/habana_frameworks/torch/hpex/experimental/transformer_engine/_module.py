@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from enum import IntEnum
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -14,7 +15,6 @@ from .recipe import DelayedScaling, Format
 from .utils import FP8BwdTensors, FP8FwdTensors, FP8TensorMeta
 
 _INPUT_TYPES = (torch.float32, torch.bfloat16)
-_METAS = {"scaling_fwd": len(FP8FwdTensors), "scaling_bwd": len(FP8BwdTensors)}
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,12 @@ class Fp8Module(nn.Module):
         the "recipe". They are part of the module's ``state_dict``.
     """
 
+    tensors: ClassVar[dict[str, type[IntEnum]]] = {
+        "scaling_fwd": FP8FwdTensors,
+        "scaling_bwd": FP8BwdTensors,
+    }
+    """What has its place in each meta."""
+
     def __init__(self, params_dtype: torch.dtype | None) -> None:
         super().__init__()
         if params_dtype not in (None, *_INPUT_TYPES, torch.float16):
@@ -65,32 +71,24 @@ class Fp8Module(nn.Module):
         self._last_use: Use | None = None
         self._gradients_measured = False
 
-    def begin_forward(self, inp: torch.Tensor) -> Use | None:
+    def begin_forward(self, *tensors: torch.Tensor) -> Use | None:
         """Return how to compute; None for the type of the input, without 8 bits.
 
         Raises
         ------
         TypeError
-            The input's type, or its device, cannot be cast to 8 bits.
+            One of the tensors to cast is of a type, or on a device, without casts to 8 bits.
         """
         if torch._C._current_graph_task_id() != -1:
             # A checkpointed forward pass, again: as it was, with the scales that it had.
             return self._last_use and replace(self._last_use, measures_forward=False)
         self._last_use = None
         region = FP8GlobalStateManager.region()
-        if region is None or not region.enabled:
+        if region is None or not region.enabled or not self.takes(region.recipe):
             return None
-        if inp.device.type != "hpu":
-            raise TypeError(
-                f"{type(self).__name__} computes in 8 bits on hpu, but its input is on "
-                f"{inp.device.type}: move it with .to('hpu')."
-            )
-        if inp.dtype not in _INPUT_TYPES:
-            raise TypeError(
-                f"{type(self).__name__} casts float32 and bfloat16 to 8 bits, but its input is "
-                f"{inp.dtype}: convert it with .to(torch.bfloat16)."
-            )
-        self._prepare_meta(region.recipe, inp.device)
+        for tensor in tensors:
+            self._require_castable(tensor)
+        self._prepare_meta(region.recipe, tensors[0].device)
         self._begin_step(region)
         self._last_use = Use(
             recipe=region.recipe,
@@ -101,11 +99,28 @@ class Fp8Module(nn.Module):
         )
         return self._last_use
 
-    def note_forward(self, tensor: FP8FwdTensors, amax: torch.Tensor) -> None:
+    def takes(self, recipe: DelayedScaling) -> bool:
+        """Tell whether the module computes in 8 bits with this recipe."""
+        return True
+
+    def _require_castable(self, tensor: torch.Tensor) -> None:
+        name = type(self).__name__
+        if tensor.device.type != "hpu":
+            raise TypeError(
+                f"{name} computes in 8 bits on hpu, but a tensor of shape {tuple(tensor.shape)} is "
+                f"on {tensor.device.type}: move it with .to('hpu')."
+            )
+        if tensor.dtype not in _INPUT_TYPES:
+            raise TypeError(
+                f"{name} casts float32 and bfloat16 to 8 bits, but a tensor of shape "
+                f"{tuple(tensor.shape)} is {tensor.dtype}: convert it with .to(torch.bfloat16)."
+            )
+
+    def note_forward(self, tensor: IntEnum, amax: torch.Tensor) -> None:
         """Enter the largest magnitude of an input or a weight."""
         _scales.note_amax(self.fp8_meta["scaling_fwd"], tensor, amax)
 
-    def note_backward(self, tensor: FP8BwdTensors, amax: torch.Tensor) -> None:
+    def note_backward(self, tensor: IntEnum, amax: torch.Tensor) -> None:
         """Enter the largest magnitude of a gradient; its scale follows where backward ends."""
         _scales.note_amax(self.fp8_meta["scaling_bwd"], tensor, amax)
         self._gradients_measured = True
@@ -139,10 +154,10 @@ class Fp8Module(nn.Module):
     def _prepare_meta(self, recipe: DelayedScaling, device: torch.device) -> None:
         before = self.fp8_meta.get("recipe")
         self.fp8_meta["recipe"] = recipe
-        for name, tensors in _METAS.items():
+        for name, tensors in self.tensors.items():
             meta = self.fp8_meta.get(name)
             if meta is None or before.fp8_format != recipe.fp8_format:
-                meta = _scales.new_meta(tensors, recipe.amax_history_len, device)
+                meta = _scales.new_meta(len(tensors), recipe.amax_history_len, device)
             elif meta.scale.device != device:
                 meta = FP8TensorMeta(**{key: each.to(device) for key, each in vars(meta).items()})
             self.fp8_meta[name] = _scales.with_history_of(meta, recipe.amax_history_len)
@@ -161,7 +176,7 @@ class Fp8Module(nn.Module):
             "recipe": recipe | {"fp8_format": recipe["fp8_format"].name},
             "steps": self._steps,
         }
-        for name in _METAS:
+        for name in self.tensors:
             state[name] = {key: each.cpu() for key, each in vars(self.fp8_meta[name]).items()}
         return state
 
@@ -175,9 +190,9 @@ class Fp8Module(nn.Module):
             self.fp8_meta["recipe"] = DelayedScaling(
                 **recipe | {"fp8_format": Format[recipe["fp8_format"]]}
             )
-            for name in _METAS:
-                tensors = {key: each.clone() for key, each in state[name].items()}
-                self.fp8_meta[name] = FP8TensorMeta(**tensors)
+            for name in self.tensors:
+                meta = {key: each.clone() for key, each in state[name].items()}
+                self.fp8_meta[name] = FP8TensorMeta(**meta)
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         # Weights of an ordinary layer have no scales: they begin anew.

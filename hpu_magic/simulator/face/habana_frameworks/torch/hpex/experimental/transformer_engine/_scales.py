@@ -37,7 +37,13 @@ def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
 def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
     """Enter the largest magnitude of a tensor, which may be there several times in a step."""
     running = meta.amax_history[0, tensor]
-    running.copy_(torch.maximum(running, amax))
+    running.copy_(torch.maximum(running, amax.reshape(())))
+
+
+def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a scale in the type in which casts multiply, and exactly what undoes it."""
+    factor = scale.to(dtype)
+    return factor, factor.float().reciprocal()
 
 
 def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) -> None:

@@ -21,6 +21,22 @@ class FP8BwdTensors(IntEnum):
     GRAD_OUTPUT1 = 0
 
 
+class AttentionFwdTensors(IntEnum):
+    """Places of the tensors of attention's forward pass."""
+
+    QUERY = 0
+    KEY = 1
+    VALUE = 2
+    PROBABILITIES = 3
+
+
+class AttentionBwdTensors(IntEnum):
+    """Places of the tensors of attention's backward pass."""
+
+    GRAD_OUTPUT = 0
+    GRAD_SCORES = 1
+
+
 @dataclass
 class FP8TensorMeta:
     """Scales of some tensors, and the largest magnitudes that they had.

@@ -1,0 +1,185 @@
+"""Attention whose products are of 8-bit tensors."""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Any, ClassVar
+
+import torch
+
+from ...kernels.FusedSDPA import FusedSDPA, Groups
+from . import _scales
+from ._module import Fp8Module, Use
+from .recipe import DelayedScaling
+from .utils import AttentionBwdTensors, AttentionFwdTensors
+
+_FWD, _BWD = AttentionFwdTensors, AttentionBwdTensors
+_OPERANDS = (_FWD.QUERY, _FWD.KEY, _FWD.VALUE)
+
+
+class _Attention(torch.autograd.Function):
+    """Causal attention over 8-bit operands, and its gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        mask: torch.Tensor | None,
+        is_causal: bool,
+        module: FusedAttention,
+        use: Use,
+    ) -> torch.Tensor:
+        """Cast, attend, and keep the 8-bit operands for the gradients."""
+        hpu, dtype = torch.ops.hpu, use.recipe.fp8_format.forward
+        groups = Groups(q, k)
+        grouped = groups.queries(q), groups.keys(k), groups.keys(v)
+        casts, inverses = [], []
+        for place, tensor in zip(_OPERANDS, grouped, strict=True):
+            factor, inverse = _scales.factor_of(use.scale[place], tensor.dtype)
+            cast, amax = hpu.cast_to_fp8_v2(tensor, factor, False, use.measures_forward, dtype)
+            if use.measures_forward:
+                module.note_forward(place, amax)
+            casts.append(cast)
+            inverses.append(inverse.reshape(1))
+        ctx.attend = groups.mask(mask), module.dropout, module.scale_of(q), is_causal, "none"
+        ctx.scales = *inverses, use.scale[_FWD.PROBABILITIES].reshape(1)
+        out, probabilities, kept, amax = _Attention._attend(ctx, casts, use.measures_forward)
+        if use.measures_forward:
+            module.note_forward(_FWD.PROBABILITIES, amax)
+        # What dropout dropped cannot be computed again.
+        again = module.enable_recompute and not module.dropout
+        ctx.save_for_backward(*casts, *((None, None) if again else (probabilities, kept)), out)
+        ctx.module, ctx.use, ctx.groups = module, use, groups
+        ctx.shapes, ctx.dtypes = zip(*((each.shape, each.dtype) for each in (q, k, v)), strict=True)
+        return groups.joined(out.to(use.out_dtype))
+
+    @staticmethod
+    def _attend(ctx: Any, casts: Any, measured: bool) -> tuple[torch.Tensor, ...]:
+        *inverses, of_probabilities = ctx.scales
+        results: tuple[torch.Tensor, ...] = torch.ops.hpu.fp8_sdpa_fwd(
+            *(*casts, *ctx.attend, *inverses, of_probabilities, None, None, measured),
+            *(None, "left"),
+        )
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Give the gradients of query, key and value."""
+        module, use = ctx.module, ctx.use
+        *casts, probabilities, kept, out = ctx.saved_tensors
+        if probabilities is None:
+            _, probabilities, kept, _ = _Attention._attend(ctx, casts, False)
+        *inverses, of_probabilities = ctx.scales
+        _, dropout, scale, is_causal, _ = ctx.attend
+        grad = ctx.groups.queries(grads[0])
+        of_gradients = module.fp8_meta["scaling_bwd"].scale
+        factor, inverse = _scales.factor_of(of_gradients[_BWD.GRAD_OUTPUT], grad.dtype)
+        cast, amax = torch.ops.hpu.cast_to_fp8_v2(
+            grad, factor, False, use.measures, use.recipe.fp8_format.backward
+        )
+        *found, of_scores = torch.ops.hpu.fp8_sdpa_bwd(
+            *(cast, *casts, probabilities, kept, is_causal, dropout, scale, *inverses, None),
+            *(inverse.reshape(1), None, of_probabilities),
+            *(of_gradients[_BWD.GRAD_SCORES].reshape(1), use.measures, out),
+        )
+        if use.measures:
+            module.note_backward(_BWD.GRAD_OUTPUT, amax)
+            module.note_backward(_BWD.GRAD_SCORES, of_scores)
+        gradients = [
+            each.reshape(shape).to(dtype)
+            for each, shape, dtype in zip(found, ctx.shapes, ctx.dtypes, strict=True)
+        ]
+        return *gradients, None, None, None, None
+
+
+class FusedAttention(Fp8Module):
+    """Scaled dot-product attention, in 8 bits where the card has it within `fp8_autocast`.
+
+    In training it is in 8 bits with the causal mask alone, and always only with a recipe whose
+    formats may meet in one product: ``HYBRID`` needs the third generation. The result is of
+    autocast's type then, else bfloat16. Everything else is computed as by
+    ``hpex.kernels.FusedSDPA``, in the type of the query.
+
+    Parameters
+    ----------
+    scale : float, optional
+        Factor of the scores, by default one over the root of the number of channels.
+    attention_dropout : float
+        Share of the probabilities that is dropped in training.
+    enable_recompute : bool
+        Compute the probabilities again for the backward pass in place of keeping them.
+
+    Raises
+    ------
+    ValueError
+        The dropout is no share.
+    """
+
+    tensors: ClassVar[dict[str, type[IntEnum]]] = {
+        "scaling_fwd": AttentionFwdTensors,
+        "scaling_bwd": AttentionBwdTensors,
+    }
+
+    def __init__(
+        self,
+        scale: float | None = None,
+        attention_dropout: float = 0.0,
+        enable_recompute: bool = False,
+    ) -> None:
+        super().__init__(None)
+        if not 0.0 <= attention_dropout < 1.0:
+            raise ValueError(
+                f"attention_dropout={attention_dropout!r} is no share: write 0 or more, and less "
+                "than 1."
+            )
+        self.scale = scale
+        self.attention_dropout = attention_dropout
+        self.enable_recompute = enable_recompute
+
+    def takes(self, recipe: DelayedScaling) -> bool:
+        """Tell whether gradients may meet inputs in a product: operators cast for one type."""
+        formats = recipe.fp8_format
+        return formats.forward == formats.backward or _scales.products_take_two_formats()
+
+    @property
+    def dropout(self) -> float:
+        """The share that is dropped now."""
+        return self.attention_dropout if self.training else 0.0
+
+    def scale_of(self, query: torch.Tensor) -> float:
+        """Return the factor of the scores."""
+        return 1.0 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        is_causal: bool = False,
+        softmax_mode: str = "None",
+    ) -> torch.Tensor:
+        """Attend to [batch, heads, length, channels].
+
+        Parameters
+        ----------
+        query, key, value, attn_mask, is_causal, softmax_mode
+            As those of ``hpex.kernels.FusedSDPA``.
+
+        Raises
+        ------
+        TypeError
+            Within `fp8_autocast`: an operand is of a type, or on a device, without casts to 8 bits.
+        """
+        operands = query, key, value
+        if not self.training or (is_causal and attn_mask is None):
+            use = self.begin_forward(*operands)
+            if use is not None:
+                return _Attention.apply(*operands, attn_mask, is_causal, self, use)
+        return FusedSDPA.apply(
+            *(*operands, attn_mask, self.dropout, is_causal, self.scale, softmax_mode),
+            self.enable_recompute,
+        )
