@@ -11,7 +11,13 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-NAMES = ["execution_modes", "hpu_graphs", "mixed_precision"]
+FIXTURES = {
+    "execution_modes": "modes",
+    "hpu_graphs": "graphs",
+    "mixed_precision": "precision",
+    "porting_from_cuda": "porting",
+}
+NAMES = list(FIXTURES)
 
 
 class Executed:
@@ -55,6 +61,11 @@ def precision(tmp_path_factory: pytest.TempPathFactory) -> Executed:
     return execute("mixed_precision", tmp_path_factory.mktemp("precision"))
 
 
+@pytest.fixture(scope="module")
+def porting(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    return execute("porting_from_cuda", tmp_path_factory.mktemp("porting"))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_source_carries_no_outputs(name: str) -> None:
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
@@ -74,7 +85,7 @@ def test_every_step_is_explained_in_two_sentences(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_newcomer_meets_no_warnings(name: str, request: pytest.FixtureRequest) -> None:
-    executed = request.getfixturevalue(name.split("_")[1])
+    executed = request.getfixturevalue(FIXTURES[name])
     lines = [
         line
         for cell in executed.notebook.cells
@@ -181,9 +192,48 @@ def test_lists_that_come_too_late_are_remembered(precision: Executed) -> None:
     assert "restart the kernel" in precision.text("lists")
 
 
+def test_a_cell_for_cuda_trains_on_the_card(porting: Executed) -> None:
+    shown = porting.text("port")
+    assert (
+        "  11 - model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 2)).cuda()"
+        in shown
+    )
+    assert '.to("hpu")\n  12   optimizer' in shown
+    [(first, last)] = re.findall(r"loss ([\d.]+) -> ([\d.]+) on hpu:0", shown)
+    assert float(last) < 0.5 * float(first)
+    assert int(re.findall(r"'(\d+)% right'", porting.text("later"))[0]) > 90
+    assert porting.text("lazy").count("htcore.mark_step()") == 2
+    assert porting.text("text") == (
+        'from torch.amp import autocast\nx = torch.ones(2).to("hpu")  # two of them\n'
+    )
+
+
+def test_what_has_no_counterpart_is_shown_with_its_line(porting: Executed) -> None:
+    assert "Line 3: torch.cuda.empty_cache has no counterpart and no effect" in porting.text(
+        "inactive"
+    )
+    assert "Warning: Line 2: triton needs a GPU" in porting.text("missing")
+    assert "The cell was not run" in porting.text("missing")
+
+
+def test_a_script_for_cuda_runs_as_it_is(porting: Executed) -> None:
+    [loss] = re.findall(r"^loss ([\d.]+) on GAUDI2, is_cuda True$", porting.text("run"), re.M)
+    assert float(loss) < 1
+    kinds = re.findall(r"^\[(\w+)\]: ([\w.]+)\(", porting.text("log"), re.M)
+    assert kinds == [
+        ("hpu_match", "torch.cuda.is_available"),
+        ("hpu_match", "torch.nn.Module.cuda"),
+        ("hpu_match", "torch.amp.GradScaler"),
+        ("hpu_match", "torch.randn"),
+        ("hpu_match", "torch.autocast"),
+        ("hpu_mismatch", "torch.cuda.empty_cache"),
+        ("hpu_match", "torch.cuda.get_device_name"),
+    ]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_saved_notebook_stays_small(name: str, request: pytest.FixtureRequest) -> None:
-    executed = request.getfixturevalue(name.split("_")[1])
+    executed = request.getfixturevalue(FIXTURES[name])
     source = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     grown = len(nbformat.writes(executed.notebook)) - len(nbformat.writes(source))
     assert grown < 100_000

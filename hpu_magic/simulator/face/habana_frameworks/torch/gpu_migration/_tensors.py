@@ -172,7 +172,12 @@ def _default_type(original: Any) -> Any:
 def _scaler(original: Any) -> Any:
     @functools.wraps(original)
     def __init__(self: Any, device: str = "hpu", *args: Any, **kwargs: Any) -> None:
-        original(self, place(device), *args, **kwargs)
+        card = place(device)
+        if card is not device:
+            _log.note(
+                _log.MATCH, "torch.amp.GradScaler", (device,), {}, f"device={card!r}", argument=True
+            )
+        original(self, card, *args, **kwargs)
 
     return __init__
 
