@@ -27,6 +27,7 @@ os.environ["HPU_MAGIC_CARDS_DIR"] = os.path.join(_PRIVATE, "cards")
 os.environ["JUPYTER_DATA_DIR"] = os.path.join(_PRIVATE, "jupyter")
 os.environ["JUPYTER_RUNTIME_DIR"] = os.path.join(_PRIVATE, "runtime")
 os.environ["IPYTHONDIR"] = os.path.join(_PRIVATE, "ipython")
+os.environ["HABANA_LOGS"] = os.path.join(_PRIVATE, "logs")
 for _folder in ("cards", "jupyter", "runtime", "ipython"):
     os.makedirs(os.path.join(_PRIVATE, _folder))
 # A terminal session by default: no notebook, no server.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ FIXTURES = {
     "execution_modes": "modes",
     "hpu_graphs": "graphs",
     "mixed_precision": "precision",
+    "fp8": "fp8",
     "porting_from_cuda": "porting",
 }
 NAMES = list(FIXTURES)
@@ -59,6 +61,13 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Executed:
 @pytest.fixture(scope="module")
 def precision(tmp_path_factory: pytest.TempPathFactory) -> Executed:
     return execute("mixed_precision", tmp_path_factory.mktemp("precision"))
+
+
+@pytest.fixture(scope="module")
+def fp8(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    if importlib.util.find_spec("neural_compressor") is None:
+        pytest.skip("neural-compressor-pt is not installed; it needs Python 3.11")
+    return execute("fp8", tmp_path_factory.mktemp("fp8"))
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +246,39 @@ def test_saved_notebook_stays_small(name: str, request: pytest.FixtureRequest) -
     source = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     grown = len(nbformat.writes(executed.notebook)) - len(nbformat.writes(source))
     assert grown < 100_000
+
+
+def percent(text: str) -> float:
+    return float(re.search(r"([\d.]+) ?%", text)[1])
+
+
+def test_measuring_and_quantizing_keep_the_accuracy(fp8: Executed) -> None:
+    assert "Net measured for fp8" in fp8.text("measure")
+    assert len(fp8.text("files").splitlines()) == 4
+    assert "4 layers, relative error of the output" in fp8.text("quantize")
+    assert percent(fp8.text("train")) > 95
+    assert percent(fp8.text("accuracy")) > percent(fp8.text("train")) - 2
+
+
+def test_the_report_in_8_bits_has_a_picture(fp8: Executed) -> None:
+    [cell] = [cell for cell in fp8.notebook.cells if cell.id == "quantize"]
+    html = cell.outputs[0].data["text/html"]
+    assert html.count("<rect") == 1 + 4  # the legend's, and one for each layer
+    assert html.index("</table>") < html.index("<svg")
+
+
+def test_scales_and_lists_change_the_error(fp8: Executed) -> None:
+    rows = fp8.text("scales").split("\n")
+    errors = [percent(row) for row in rows if row]
+    assert len(errors) == 4
+    assert errors[2] > 1.5 * errors[0]  # E5M2 has a bit less
+
+
+def test_a_layer_that_is_none_and_a_second_step_are_refused(fp8: Executed) -> None:
+    assert "'haed', which no module has: did you mean 'head'?" in fp8.text("unknown")
+    assert "a process does one step" in fp8.text("other")
+
+
+def test_training_in_8_bits_learns(fp8: Executed) -> None:
+    first, last = map(float, re.findall(r"\d+\.\d+", fp8.text("training")))
+    assert last < 0.5 * first

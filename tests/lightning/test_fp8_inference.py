@@ -108,7 +108,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory, forked_script: Any) -> dic
     for step in ("measure", "quantize"):
         settings = {"mode": step.upper(), "dump_stats_path": "stats/model"}
         (folder / f"{step}.json").write_text(json.dumps(settings))
-    forked_script(STEPS, simulated=True, FOLDER=str(folder), HABANA_LOGS=str(folder / "logs"))
+    forked_script(STEPS, simulated=True, FOLDER=str(folder))
     found = [json.loads((folder / f"{step}d.json").read_text()) for step in ("measure", "quantize")]
     return {**found[0], **found[1], "folder": folder}
 

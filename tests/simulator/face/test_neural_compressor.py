@@ -131,7 +131,7 @@ class Runs:
     def __init__(self, folder: Path, lazy: str, forked_script) -> None:
         self.folder, self._run = folder, forked_script
         self._environment = {"PT_HPU_LAZY_MODE": lazy, "LOGLEVEL": "ERROR"}
-        self._environment |= {"HABANA_LOGS": str(folder / "logs"), "PT_HPU_WEIGHT_SHARING": "0"}
+        self._environment |= {"PT_HPU_WEIGHT_SHARING": "0"}
 
     def run(self, code: str, mode: str, **environment: str) -> None:
         config = str(write_config(self.folder, mode))

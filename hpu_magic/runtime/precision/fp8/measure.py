@@ -115,7 +115,7 @@ class Measurement:
     def begin(self) -> None:
         """Let the layers observe."""
         step.begin(_STEP)
-        with step.config(self.settings) as config:
+        with step.config(self.settings) as config, step.quiet():
             step.compressor().prepare(self.model, config)
         step.initialize(self.model)
 

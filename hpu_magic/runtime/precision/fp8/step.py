@@ -130,13 +130,25 @@ def layers(model: Any, settings: Settings) -> list[Layer]:
 
 def compressor() -> Any:
     """Import Neural Compressor's public functions, without its log in between."""
-    if "neural_compressor.torch" not in sys.modules and "LOGLEVEL" not in os.environ:
-        import neural_compressor.common  # type: ignore[import-not-found]  # noqa: F401
-
-        logging.getLogger("neural_compressor").setLevel(logging.ERROR)
-    from neural_compressor.torch import quantization  # type: ignore[import-not-found]
+    with quiet():
+        from neural_compressor.torch import quantization  # type: ignore[import-not-found]
 
     return quantization
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep log lines back that are not about what the user asked for, unless ``LOGLEVEL`` is set.
+
+    Neural Compressor tells each of its steps, and calls the bridge where that has nothing to do.
+    """
+    before = logging.root.manager.disable
+    if "LOGLEVEL" not in os.environ:
+        logging.disable(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager

@@ -119,7 +119,7 @@ class Processes:
             (folder / f"{mode}.json").write_text(json.dumps(settings, indent=4))
 
     def __call__(self, code: str, mode: str, **environment: str) -> dict[str, Any]:
-        settings = {"FOLDER": str(self.folder), "HABANA_LOGS": str(self.folder / "logs")}
+        settings = {"FOLDER": str(self.folder)}
         settings |= {"QUANT_CONFIG": str(self.folder / f"{mode}.json"), **environment}
         return json.loads(self._script(code, simulated=True, **settings).splitlines()[-1])
 
