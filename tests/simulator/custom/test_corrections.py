@@ -172,3 +172,37 @@ def test_a_replay_computes_the_wider_types():
         return torch.randn(4).to("hpu"), index.to("hpu"), torch.arange(n, n + 2).int().to("hpu")
 
     assert_replays(compute, sample(0), sample(3))
+
+
+GELU = """
+import torch, habana_frameworks.torch
+from torch.nn import functional as F
+
+x = torch.linspace(-4, 4, 64)
+
+def computed(device, approximate):
+    there = x.clone().to(device).requires_grad_()
+    result = F.gelu(there, approximate=approximate)
+    (gradient,) = torch.autograd.grad(result.sum(), there)
+    in_place = torch.ops.aten.gelu_(x.clone().to(device), approximate=approximate)
+    out = torch.empty(64, device=device)
+    torch.ops.aten.gelu.out(x.to(device), approximate=approximate, out=out)
+    return torch.stack([each.detach().cpu() for each in (result, gradient, in_place, out)])
+
+print([torch.equal(computed("hpu", "none"), computed("cpu", form)) for form in ("none", "tanh")],
+      torch.equal(computed("hpu", "tanh"), computed("cpu", "tanh")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("lazy", "flags", "forms"),
+    [
+        ("0", {}, "[False, True] True\n"),
+        ("1", {"PT_HPU_FORCE_TANH_FOR_GELU": "1"}, "[False, True] True\n"),
+        ("0", {"PT_HPU_FORCE_TANH_FOR_GELU": "False"}, "[True, False] True\n"),
+        ("1", {"PT_HPU_FORCE_TANH_FOR_GELU": "0"}, "[True, False] True\n"),
+    ],
+)
+@pytest.mark.skipif(is_lazy(), reason="starts processes of both modes")
+def test_gelu_takes_its_tanh_form_unless_the_flag_is_off(forked_script, lazy, flags, forms):
+    assert forked_script(GELU, simulated=True, PT_HPU_LAZY_MODE=lazy, **flags) == forms

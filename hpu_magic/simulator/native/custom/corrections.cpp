@@ -4,6 +4,11 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
+#include <strings.h>
+
+#include <cstdlib>
+#include <cstring>
+
 namespace hpu::custom {
 namespace {
 
@@ -112,6 +117,47 @@ MedianOut nanmedian_out(
     const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values, at::Tensor& indices) {
   return at::nanmedian_out(values, indices, self.contiguous(), dim, keepdim);
 }
+
+constexpr const char* kTanh = "tanh";
+
+at::Tensor gelu(const at::Tensor& self, c10::string_view /*approximate*/) {
+  return at::gelu(self, kTanh);
+}
+
+at::Tensor& gelu_(at::Tensor& self, c10::string_view /*approximate*/) {
+  return at::gelu_(self, kTanh);
+}
+
+at::Tensor& gelu_out(const at::Tensor& self, c10::string_view /*approximate*/, at::Tensor& out) {
+  return at::gelu_out(out, self, kTanh);
+}
+
+at::Tensor gelu_backward(
+    const at::Tensor& grad, const at::Tensor& self, c10::string_view /*approximate*/) {
+  return at::gelu_backward(grad, self, kTanh);
+}
+
+at::Tensor& gelu_backward_out(
+    const at::Tensor& grad, const at::Tensor& self, c10::string_view /*approximate*/,
+    at::Tensor& grad_input) {
+  return at::gelu_backward_out(grad_input, grad, self, kTanh);
+}
+
+/// Whether a card computes GELU by its tanh form whatever is asked for, as it does by default.
+bool forces_tanh_for_gelu() {
+  const char* setting = std::getenv("PT_HPU_FORCE_TANH_FOR_GELU");
+  return !setting || (std::strcmp(setting, "0") != 0 && strcasecmp(setting, "false") != 0);
+}
+
+const Operators gelus([](Operators& define) {
+  if (forces_tanh_for_gelu()) {
+    define.in_place_of("gelu", &gelu);
+    define.in_place_of("gelu_", &gelu_);
+    define.in_place_of("gelu.out", &gelu_out);
+    define.in_place_of("gelu_backward", &gelu_backward);
+    define.in_place_of("gelu_backward.grad_input", &gelu_backward_out);
+  }
+});
 
 const Operators corrections([](Operators& define) {
   define.in_place_of("take", &take);

@@ -19,7 +19,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
   register_kernels<
-      ops::relu, ops::relu_, ops::threshold_backward, ops::leaky_relu, ops::gelu, ops::gelu_backward, ops::silu,
+      ops::relu, ops::relu_, ops::threshold_backward, ops::leaky_relu, ops::silu,
       ops::sigmoid, ops::sigmoid_backward, ops::tanh, ops::tanh_backward, ops::hardtanh, ops::softplus, ops::elu, ops::sum_dim_IntList,
       ops::mean_dim, ops::mean, ops::amax, ops::argmax, ops::cumsum, ops::all, ops::any, ops::isnan, ops::linalg_vector_norm, ops::mse_loss,
       ops::mse_loss_backward, ops::smooth_l1_loss, ops::binary_cross_entropy_with_logits>(library);
