@@ -157,3 +157,44 @@ def test_lists_choose_by_class_and_by_a_part_of_the_name():
     assert chosen(allowlist={"names": ["^head$"], "types": ["Matmul"]}) == ["head", "mix"]
     assert chosen(allowlist={"types": ["Linear"]}, blocklist={"names": ["head"]}) == ["encoder.0"]
     lists(blocklist={"types": ["Conv2d"], "names": [r"encoder\.\d"]})  # what it could have
+
+
+CONVOLUTION = [("stem", "Conv2d"), ("head", "Linear")]
+
+
+@pytest.mark.parametrize(
+    ("given", "generation", "sentence"),
+    [
+        ({"dynamic_quantization": True}, "GAUDI2", "maxabs_hw has scales of the hardware"),
+        ({"dynamic_quantization": True, "scale_method": "unit_scale"}, "GAUDI2", "take maxabs_pow"),
+        ({"scale_method": "maxabs_pcs_pow2"}, "GAUDI2", "is for dynamic quantization"),
+        ({"device_for_scales": "GAUDI3"}, "GAUDI2", "Scales of GAUDI3 with the method maxabs_hw"),
+        (
+            {"device_for_scales": "GAUDI2", "scale_method": "maxabs_pow2"},
+            *("GAUDI3", "Scales of GAUDI2 with the method maxabs_pow2 are not for a GAUDI3"),
+        ),
+        (
+            {"scale_method": "act_maxabs_pow2_weights_pcs_opt_pow2"},
+            *("GAUDI2", "which the convolution 'stem' cannot have: block Conv2d"),
+        ),
+    ],
+)
+def test_a_scale_method_that_does_not_fit_is_refused(given, generation, sentence):
+    with pytest.raises(RefusedError) as refused:
+        settings("QUANTIZE", **given).check_method(CONVOLUTION, generation)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "generation"),
+    [
+        ({}, "GAUDI2"),
+        ({"dynamic_quantization": True, "scale_method": "maxabs_pow2"}, "GAUDI2"),
+        ({"device_for_scales": "GAUDI2"}, "GAUDI2"),
+        ({"device_for_scales": "GAUDI2"}, "GAUDI3"),
+        ({"scale_method": "act_maxabs_hw_weights_pcs_maxabs_pow2"}, "GAUDI3"),
+    ],
+)
+def test_a_scale_method_that_fits_is_taken(given, generation):
+    layers = CONVOLUTION if "weights_pcs" not in given.get("scale_method", "") else CONVOLUTION[1:]
+    settings("QUANTIZE", **given).check_method(layers, generation)

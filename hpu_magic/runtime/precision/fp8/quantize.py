@@ -151,6 +151,7 @@ class Quantization:
         step.check_model(model)
         self.model, self.settings = model, settings
         self.layers = step.layers(model, settings)
+        settings.check_method(self.layers, device.generation())
         if settings.needs_measurements:
             Measurements(settings).check(model, self.layers)
 

@@ -26,7 +26,7 @@ SCALE_METHODS = (
 )
 CHOICES: dict[str, tuple[str, ...]] = {
     "mode": ("MEASURE", "QUANTIZE", "AUTO"),
-    "observer": ("maxabs", "maxabs_per_channel", "save", "shape"),
+    "observer": ("maxabs", "save"),
     "scale_method": SCALE_METHODS,
     "scale_format": ("scalar", "const"),
     "device_for_scales": ("GAUDI2", "GAUDI3"),
@@ -48,6 +48,11 @@ _OTHERS = (
 KEYS = (*CHOICES, *SWITCHES, *_LISTS, *_OTHERS)
 
 _FIXED = ("unit_scale", "hw_aligned_single_scale")
+_ONLY_DYNAMIC = ("act_maxabs_pcs_pow2_weight_maxabs_pts_pow2_hw", "maxabs_pcs_pow2")
+_WITH_SCALES_OF_HARDWARE = tuple(
+    method for method in SCALE_METHODS if method.startswith(("maxabs_hw", "act_maxabs_hw"))
+)
+_WITHOUT_CHANNELS = ("Conv2d", "LoRACompatibleConv")
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,50 @@ class Settings:
             and not named(blocked["names"], name)
             and (every or kind in allowed["types"] or named(allowed["names"], name))
         ]
+
+    def check_method(self, layers: Iterable[tuple[str, str]], generation: str | None) -> None:
+        """Refuse a scale method that the layers, the card or other settings rule out.
+
+        Parameters
+        ----------
+        layers : iterable of (str, str)
+            Name and class of what is to be quantized.
+        generation : str or None
+            Of the card.
+
+        Raises
+        ------
+        RefusedError
+            Says which method to take, or what to leave out.
+        """
+        method = self.scale_method
+        if self.values.get("dynamic_quantization"):
+            if method in (*_WITH_SCALES_OF_HARDWARE, *_FIXED):
+                raise RefusedError(
+                    f"The scale method {method} has scales of the hardware, or fixed ones, and "
+                    "dynamic quantization calculates them: take maxabs_pow2 or maxabs_arbitrary."
+                )
+        elif method in _ONLY_DYNAMIC:
+            raise RefusedError(
+                f"The scale method {method} is for dynamic quantization: ask for that as well, or "
+                "take another method."
+            )
+        wanted = self.values.get("device_for_scales")
+        if wanted not in (None, generation) and not (
+            (wanted, generation) == ("GAUDI2", "GAUDI3") and method == "maxabs_hw"
+        ):
+            raise RefusedError(
+                f"Scales of {wanted} with the method {method} are not for a {generation}: a GAUDI3 "
+                "takes those of a GAUDI2 with maxabs_hw; leave device_for_scales out."
+            )
+        if "weights_pcs" in method or method == "maxabs_pcs_pow2":
+            without = [name for name, kind in layers if kind in _WITHOUT_CHANNELS]
+            if without:
+                raise RefusedError(
+                    f"The scale method {method} has a scale for each channel of the weights, which "
+                    f"the convolution {without[0]!r} cannot have: block Conv2d, or take another "
+                    "method."
+                )
 
     def check_lists(self, modules: Mapping[str, str], quantizable: Sequence[str]) -> None:
         """Refuse names and classes that mean nothing in a model.
