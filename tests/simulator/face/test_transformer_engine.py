@@ -109,6 +109,7 @@ def test_all_three_products_are_of_rounded_tensors(name, dtype):
     given = recipe.DelayedScaling(fp8_format=recipe.Format[name])
     module = layer(32, 24, dtype)
     references = [Reference(forward), Reference(forward), Reference(backward)]
+    of_backward = Reference(backward), Reference(backward)  # on this card, of inputs and weights
     for step in range(3):  # the first step has scales of one
         data, grad = inputs(step, 2, 7, 32, dtype=dtype), inputs(step + 1, 2, 7, 24, dtype=dtype)
         weight, bias = (each.detach().cpu() for each in (module.weight, module.bias))
@@ -122,14 +123,12 @@ def test_all_three_products_are_of_rounded_tensors(name, dtype):
         )
         assert_near(out, x @ w.t() + bias.double(), dtype)
         if forward != backward:  # one type in a product: rounded to the gradients' once more
-            ratio = LARGEST[backward] / LARGEST[forward]
-            x = rounded(data, references[0].scale * ratio, backward)
-            w = rounded(weight, references[1].scale * ratio, backward)
+            x, w = of_backward[0].round(data), of_backward[1].round(weight)
         assert_near(on_device.grad, g @ w, dtype)
         assert_near(module.weight.grad, g.flatten(0, 1).t() @ x.flatten(0, 1), dtype)
         assert_near(module.bias.grad, grad.double().sum((0, 1)), dtype)
         module.zero_grad()
-        for reference in references:
+        for reference in (*references, *of_backward):
             reference.end_step()
 
 

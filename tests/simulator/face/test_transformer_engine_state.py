@@ -326,6 +326,11 @@ def test_a_recipe_says_what_it_does_not_take(options, error, sentence):
             r"a tensor of shape \(3, 4\) is torch.float16: convert it with .to\(torch.bfloat16",
         ),
         (
+            lambda: torch.autocast("hpu", torch.float16)(te.Linear(4, 4))(batch(0, 2, 4)),
+            TypeError,
+            r"under autocast to bfloat16, not to torch.float16: write torch.autocast\('hpu'",
+        ),
+        (
             lambda: te.Linear(4, 4)(torch.ones(2, 4)),
             TypeError,
             r"computes in 8 bits on hpu, but a tensor of shape \(2, 4\) is on cpu: move it",
@@ -335,6 +340,79 @@ def test_a_recipe_says_what_it_does_not_take(options, error, sentence):
 def test_a_layer_says_what_it_does_not_take(use, error, sentence):
     with te.fp8_autocast(), pytest.raises(error, match=sentence):
         use()
+
+
+def test_scales_that_inference_made_go_on_in_training():
+    module = te.Linear(4, 3).eval()
+    with torch.inference_mode(), te.fp8_autocast():
+        module(batch(0, 2, 4))
+    module.train()
+    with te.fp8_autocast():
+        out = module(torch.full((2, 4), 6.0, device="hpu"))
+    out.sum().backward()
+    assert scales(module)["scaling_fwd"]["scale"][0] == 40.0
+
+
+def test_scales_are_float32_whatever_the_default_is():
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        module = te.Linear(4, 3)
+        with te.fp8_autocast():
+            module(batch(0, 2, 4))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert module.weight.dtype is torch.bfloat16
+    assert {each.dtype for each in vars(module.fp8_meta["scaling_fwd"]).values()} == {torch.float32}
+
+
+UNDER_AUTOCAST = """
+import torch
+import habana_frameworks.torch.hpex.experimental.transformer_engine as te
+
+module = te.Linear(4, 3)
+for _ in range(2):
+    with torch.autocast("hpu", dtype=torch.bfloat16):
+        print((torch.ones(1, device="hpu") / 3).dtype)
+        with te.fp8_autocast():
+            out = module(torch.full((2, 4), 7.0, device="hpu"))
+        out.float().sum().backward()
+meta = module.fp8_meta["scaling_fwd"]
+print(meta.scale[0].item() * 7, meta.scale_inv[0].item() * 240)
+"""
+
+
+def test_autocast_does_not_reach_the_scales(forked_script, tmp_path):
+    (tmp_path / "lower").write_text("div\nmul\nreciprocal\nwhere\n")
+    variables = {"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": str(tmp_path / "lower")}
+    out = forked_script(UNDER_AUTOCAST, simulated=True, **variables)
+    *_, dtype, results = out.splitlines()
+    assert dtype == "torch.bfloat16"  # the list is in force
+    assert list(map(float, results.split())) == pytest.approx([240, 7], rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4,), (2, 0, 4), (3, 1, 2, 4)], ids=str)
+def test_any_shape_of_input_will_do(shape):
+    module = te.Linear(4, 3)
+    with torch.no_grad():
+        module.weight.fill_(0.5)
+        module.bias.fill_(1.0)
+    data = torch.ones(shape, device="hpu", requires_grad=True)
+    with te.fp8_autocast():
+        out = module(data)
+    out.sum().backward()
+    assert torch.equal(out.detach().cpu(), torch.full((*shape[:-1], 3), 3.0).bfloat16())
+    assert torch.equal(data.grad.cpu(), torch.full(shape, 1.5))
+    rows = data.numel() // 4
+    assert torch.equal(module.weight.grad.cpu(), torch.full((3, 4), float(rows)))
+
+
+def test_a_gradient_has_no_gradient():
+    data = batch(0, 2, 4).requires_grad_()
+    with te.fp8_autocast():
+        out = te.Linear(4, 3)(data)
+    (grad,) = torch.autograd.grad(out.float().square().sum(), data, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        grad.sum().backward()
 
 
 ON_THE_FIRST = """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from ...kernels.FusedSDPA import FusedSDPA, Groups
 from . import _scales
@@ -22,6 +23,7 @@ class _Attention(torch.autograd.Function):
     """Causal attention over 8-bit operands, and its gradients."""
 
     @staticmethod
+    @torch.autocast("hpu", enabled=False)
     def forward(
         ctx: Any,
         q: torch.Tensor,
@@ -49,6 +51,8 @@ class _Attention(torch.autograd.Function):
         out, probabilities, kept, amax = _Attention._attend(ctx, casts, use.measures_forward)
         if use.measures_forward:
             module.note_forward(_FWD.PROBABILITIES, amax)
+        if not use.has_backward:
+            return groups.joined(out.to(use.out_dtype))
         # What dropout dropped cannot be computed again.
         again = module.enable_recompute and not module.dropout
         ctx.save_for_backward(*casts, *((None, None) if again else (probabilities, kept)), out)
@@ -66,6 +70,8 @@ class _Attention(torch.autograd.Function):
         return results
 
     @staticmethod
+    @once_differentiable
+    @torch.autocast("hpu", enabled=False)
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Give the gradients of query, key and value."""
         module, use = ctx.module, ctx.use
@@ -118,11 +124,6 @@ class FusedAttention(Fp8Module):
         The dropout is no share.
     """
 
-    tensors: ClassVar[dict[str, type[IntEnum]]] = {
-        "scaling_fwd": AttentionFwdTensors,
-        "scaling_bwd": AttentionBwdTensors,
-    }
-
     def __init__(
         self,
         scale: float | None = None,
@@ -138,6 +139,10 @@ class FusedAttention(Fp8Module):
         self.scale = scale
         self.attention_dropout = attention_dropout
         self.enable_recompute = enable_recompute
+
+    def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
+        """Return what has scales, by the metas that they are in."""
+        return {"scaling_fwd": AttentionFwdTensors, "scaling_bwd": AttentionBwdTensors}
 
     def takes(self, recipe: DelayedScaling) -> bool:
         """Tell whether gradients may meet inputs in a product: operators cast for one type."""

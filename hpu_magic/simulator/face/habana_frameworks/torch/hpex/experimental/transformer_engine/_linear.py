@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from . import _scales
 from ._module import Fp8Module, Use
+from .recipe import DelayedScaling
 from .utils import FP8BwdTensors, FP8FwdTensors
 
 _INPUT, _WEIGHT = FP8FwdTensors.GEMM1_INPUT, FP8FwdTensors.GEMM1_WEIGHT
@@ -26,29 +29,24 @@ class _Cast:
 
 
 def _cast(
-    tensor: torch.Tensor, scale: torch.Tensor, use: Use, measured: bool, for_backward: bool
+    tensor: torch.Tensor, place: FP8FwdTensors, use: Use, measured: bool, for_backward: bool
 ) -> tuple[_Cast, _Cast, torch.Tensor]:
-    """Cast an input or a weight for the forward and the backward pass.
-
-    Where both factors of a product must be of one type, and the gradients are of another than the
-    inputs, it is cast twice. Both types reach as far then: their scales differ by the ratio of
-    their largest values.
+    """Cast an input or a weight.
 
     Returns
     -------
     forward, backward : _Cast
-        The same where one serves both, or `for_backward` is false.
+        For the products of either pass; the same where one type serves both, or where nothing is
+        wanted `for_backward`.
     amax : torch.Tensor
         The largest magnitude, if it is `measured`.
     """
     hpu, dtypes = torch.ops.hpu, use.recipe.fp8_format
-    factor, inverse = _scales.factor_of(scale, tensor.dtype)
-    one_type = dtypes.forward == dtypes.backward or _scales.products_take_two_formats()
-    if one_type or not for_backward:
+    factor, inverse = _scales.factor_of(use.scale[place], tensor.dtype)
+    if use.hybrid_scale is None or not for_backward:
         values, amax = hpu.cast_to_fp8_v2(tensor, factor, False, measured, dtypes.forward)
         return _Cast(values, inverse), _Cast(values, inverse), amax
-    ratio = _scales.largest(dtypes.backward) / _scales.largest(dtypes.forward)
-    wide_factor, wide_inverse = _scales.factor_of(scale * ratio, tensor.dtype)
+    wide_factor, wide_inverse = _scales.factor_of(use.hybrid_scale[place], tensor.dtype)
     wide, values, amax = hpu.cast_to_fp8_hybrid(tensor, wide_factor, factor, False, measured)
     return _Cast(values, inverse), _Cast(wide, wide_inverse), amax
 
@@ -57,6 +55,7 @@ class _Product(torch.autograd.Function):
     """``inp @ weight.T + bias`` of 8-bit tensors, and its gradients."""
 
     @staticmethod
+    @torch.autocast("hpu", enabled=False)
     def forward(
         ctx: Any,
         inp: torch.Tensor,
@@ -67,12 +66,12 @@ class _Product(torch.autograd.Function):
         minimize_memory: bool,
     ) -> torch.Tensor:
         """Cast, multiply, and keep what the gradients need, in 8 bits."""
-        of_input, of_weight, _ = ctx.needs_input_grad[:3]
-        measured, scale = use.measures_forward, use.scale
+        of_input, of_weight = (use.has_backward and each for each in ctx.needs_input_grad[:2])
+        measured = use.measures_forward
         cast_weight = not minimize_memory and of_input
         rows = inp.reshape(-1, inp.shape[-1])
-        left, kept_left, amax = _cast(rows, scale[_INPUT], use, measured, of_weight)
-        right, kept_right, weight_amax = _cast(weight, scale[_WEIGHT], use, measured, cast_weight)
+        left, kept_left, amax = _cast(rows, _INPUT, use, measured, of_weight)
+        right, kept_right, weight_amax = _cast(weight, _WEIGHT, use, measured, cast_weight)
         if measured:
             module.note_forward(_INPUT, amax)
             module.note_forward(_WEIGHT, weight_amax)
@@ -86,13 +85,13 @@ class _Product(torch.autograd.Function):
             weight if of_input and minimize_memory else None,
         )
         ctx.module, ctx.use = module, use
-        ctx.shape, ctx.dtypes = (
-            inp.shape,
-            [getattr(each, "dtype", None) for each in (inp, weight, bias)],
-        )
+        ctx.shape = inp.shape
+        ctx.dtypes = [getattr(each, "dtype", None) for each in (inp, weight, bias)]
         return out.reshape(*inp.shape[:-1], weight.shape[0])
 
     @staticmethod
+    @once_differentiable
+    @torch.autocast("hpu", enabled=False)
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Give the gradients of input, weight and bias."""
         module, use, saved = ctx.module, ctx.use, ctx.saved_tensors
@@ -108,7 +107,7 @@ class _Product(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             weight, weight_inverse = saved[2:4]
             if weight is None:
-                _, again, _ = _cast(saved[4], use.scale[_WEIGHT], use, False, True)
+                _, again, _ = _cast(saved[4], _WEIGHT, use, False, True)
                 weight, weight_inverse = again.values, again.inverse
             of_input = hpu.fp8_gemm_v2(
                 *(cast, False, weight, False, None, input_dtype, inverse, weight_inverse)
@@ -201,6 +200,16 @@ class Linear(Fp8Module):
         if not skip_weight_param_allocation:
             like = nn.Linear(in_features, out_features, bias, device=device, dtype=params_dtype)
             self.weight, self.bias = like.weight, like.bias
+
+    def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
+        """Return what has scales; inputs and weights of the backward pass where they need some.
+
+        Where both factors of a product must be of one type, and the gradients are of another than
+        the inputs, inputs and weights are cast to both.
+        """
+        formats = recipe.fp8_format
+        one_type = formats.forward == formats.backward or _scales.products_take_two_formats()
+        return super().metas(recipe) | ({} if one_type else {"scaling_hybrid": FP8FwdTensors})
 
     def forward(
         self,

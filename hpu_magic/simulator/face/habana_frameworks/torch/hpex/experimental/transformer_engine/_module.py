@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from .recipe import DelayedScaling, Format
 from .utils import FP8BwdTensors, FP8FwdTensors, FP8TensorMeta
 
 _INPUT_TYPES = (torch.float32, torch.bfloat16)
+_OF_FORWARD = {"scaling_fwd", "scaling_hybrid"}
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,23 @@ class Use:
     recipe : DelayedScaling
     scale : torch.Tensor
         Scales of the forward pass; the module's own go on where its region ends.
+    hybrid_scale : torch.Tensor or None
+        Those for casts to the type of the gradients.
     measures : bool
         Whether the gradients are measured.
     measures_forward : bool
         Whether inputs and weights are: not where a checkpointed forward pass runs again.
+    has_backward : bool
+        Whether autograd records it.
     out_dtype : torch.dtype
     """
 
     recipe: DelayedScaling
     scale: torch.Tensor
+    hybrid_scale: torch.Tensor | None
     measures: bool
     measures_forward: bool
+    has_backward: bool
     out_dtype: torch.dtype
 
 
@@ -47,14 +54,9 @@ class Fp8Module(nn.Module):
     ----------
     fp8_meta : dict
         Once the module ran in 8 bits: "scaling_fwd" and "scaling_bwd", each a `FP8TensorMeta`, and
-        the "recipe". They are part of the module's ``state_dict``.
+        the "recipe". There is a "scaling_hybrid" where inputs and weights are cast to the type of
+        the gradients as well. They are part of the module's ``state_dict``.
     """
-
-    tensors: ClassVar[dict[str, type[IntEnum]]] = {
-        "scaling_fwd": FP8FwdTensors,
-        "scaling_bwd": FP8BwdTensors,
-    }
-    """What has its place in each meta."""
 
     def __init__(self, params_dtype: torch.dtype | None) -> None:
         super().__init__()
@@ -81,7 +83,9 @@ class Fp8Module(nn.Module):
         """
         if torch._C._current_graph_task_id() != -1:
             # A checkpointed forward pass, again: as it was, with the scales that it had.
-            return self._last_use and replace(self._last_use, measures_forward=False)
+            return self._last_use and replace(
+                self._last_use, measures_forward=False, has_backward=torch.is_grad_enabled()
+            )
         self._last_use = None
         region = FP8GlobalStateManager.region()
         if region is None or not region.enabled or not self.takes(region.recipe):
@@ -90,14 +94,21 @@ class Fp8Module(nn.Module):
             self._require_castable(tensor)
         self._prepare_meta(region.recipe, tensors[0].device)
         self._begin_step(region)
+        hybrid = self.fp8_meta.get("scaling_hybrid")
         self._last_use = Use(
             recipe=region.recipe,
             scale=self.fp8_meta["scaling_fwd"].scale.clone(),
+            hybrid_scale=hybrid and hybrid.scale.clone(),
             measures=self._measures,
             measures_forward=self._measures,
+            has_backward=torch.is_grad_enabled(),
             out_dtype=self._out_dtype(),
         )
         return self._last_use
+
+    def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
+        """Return what has scales with this recipe, by the metas that they are in."""
+        return {"scaling_fwd": FP8FwdTensors, "scaling_bwd": FP8BwdTensors}
 
     def takes(self, recipe: DelayedScaling) -> bool:
         """Tell whether the module computes in 8 bits with this recipe."""
@@ -118,7 +129,8 @@ class Fp8Module(nn.Module):
 
     def note_forward(self, tensor: IntEnum, amax: torch.Tensor) -> None:
         """Enter the largest magnitude of an input or a weight."""
-        _scales.note_amax(self.fp8_meta["scaling_fwd"], tensor, amax)
+        for name in _OF_FORWARD & self.fp8_meta.keys():
+            _scales.note_amax(self.fp8_meta[name], tensor, amax)
 
     def note_backward(self, tensor: IntEnum, amax: torch.Tensor) -> None:
         """Enter the largest magnitude of a gradient; its scale follows where backward ends."""
@@ -130,6 +142,8 @@ class Fp8Module(nn.Module):
         """Compute the scales of inputs and weights for the next step."""
         recipe = self.fp8_meta["recipe"]
         _scales.end_step(self.fp8_meta["scaling_fwd"], recipe.fp8_format.forward, recipe)
+        if "scaling_hybrid" in self.fp8_meta:
+            _scales.end_step(self.fp8_meta["scaling_hybrid"], recipe.fp8_format.backward, recipe)
 
     def _update_backward_scales(self) -> None:
         # Each use of the module in a backward pass asks for this; the first call does it.
@@ -151,21 +165,29 @@ class Fp8Module(nn.Module):
         if self._measures:
             region.step.measured[self] = None
 
+    # Made in inference mode, they could not be written in training.
+    @torch.inference_mode(False)
     def _prepare_meta(self, recipe: DelayedScaling, device: torch.device) -> None:
-        before = self.fp8_meta.get("recipe")
-        self.fp8_meta["recipe"] = recipe
-        for name, tensors in self.tensors.items():
-            meta = self.fp8_meta.get(name)
-            if meta is None or before.fp8_format != recipe.fp8_format:
+        before, self.fp8_meta = self.fp8_meta, {"recipe": recipe}
+        same_format = "recipe" in before and before["recipe"].fp8_format == recipe.fp8_format
+        for name, tensors in self.metas(recipe).items():
+            if same_format and name in before:
+                meta = _scales.moved(before[name], device)
+                meta = _scales.with_history_of(meta, recipe.amax_history_len)
+            else:
                 meta = _scales.new_meta(len(tensors), recipe.amax_history_len, device)
-            elif meta.scale.device != device:
-                meta = FP8TensorMeta(**{key: each.to(device) for key, each in vars(meta).items()})
-            self.fp8_meta[name] = _scales.with_history_of(meta, recipe.amax_history_len)
+            self.fp8_meta[name] = meta
 
     def _out_dtype(self) -> torch.dtype:
-        if torch.is_autocast_enabled("hpu"):
-            return torch.get_autocast_dtype("hpu")
-        return self._params_dtype or torch.bfloat16
+        if not torch.is_autocast_enabled("hpu"):
+            return self._params_dtype or torch.bfloat16
+        dtype = torch.get_autocast_dtype("hpu")
+        if dtype not in _INPUT_TYPES:
+            raise TypeError(
+                f"{type(self).__name__} computes in 8 bits under autocast to bfloat16, not to "
+                f"{dtype}: write torch.autocast('hpu', dtype=torch.bfloat16)."
+            )
+        return dtype
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the scales, on the CPU, as part of the ``state_dict``."""
@@ -176,7 +198,7 @@ class Fp8Module(nn.Module):
             "recipe": recipe | {"fp8_format": recipe["fp8_format"].name},
             "steps": self._steps,
         }
-        for name in self.tensors:
+        for name in self.fp8_meta.keys() - {"recipe"}:
             state[name] = {key: each.cpu() for key, each in vars(self.fp8_meta[name]).items()}
         return state
 
@@ -190,7 +212,7 @@ class Fp8Module(nn.Module):
             self.fp8_meta["recipe"] = DelayedScaling(
                 **recipe | {"fp8_format": Format[recipe["fp8_format"]]}
             )
-            for name in self.tensors:
+            for name in state.keys() - {"recipe", "steps"}:
                 meta = {key: each.clone() for key, each in state[name].items()}
                 self.fp8_meta[name] = FP8TensorMeta(**meta)
 

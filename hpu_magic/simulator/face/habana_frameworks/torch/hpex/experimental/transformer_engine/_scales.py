@@ -27,10 +27,11 @@ def products_take_two_formats() -> bool:
 
 def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
     """Return scales of one and an empty history."""
+    like = {"device": device, "dtype": torch.float32}
     return FP8TensorMeta(
-        torch.ones(tensors, device=device),
-        torch.ones(tensors, device=device),
-        torch.zeros(history, tensors, device=device),
+        torch.ones(tensors, **like),
+        torch.ones(tensors, **like),
+        torch.zeros(history, tensors, **like),
     )
 
 
@@ -46,6 +47,7 @@ def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, to
     return factor, factor.float().reciprocal()
 
 
+@torch.autocast("hpu", enabled=False)
 def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) -> None:
     """Compute the scales of the next step, and make room for its measurements.
 
@@ -58,6 +60,13 @@ def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) ->
     meta.scale_inv.copy_(meta.scale.reciprocal())
     history.copy_(history.roll(-1, 0))
     history[0].zero_()
+
+
+def moved(meta: FP8TensorMeta, device: torch.device) -> FP8TensorMeta:
+    """Return `meta` where the layer computes now."""
+    if meta.scale.device == device:
+        return meta
+    return FP8TensorMeta(**{name: each.to(device) for name, each in vars(meta).items()})
 
 
 def with_history_of(meta: FP8TensorMeta, length: int) -> FP8TensorMeta:
