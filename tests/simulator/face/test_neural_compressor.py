@@ -93,13 +93,24 @@ for method, scale_format, more in json.loads(os.environ["METHODS"]):
             calls[name] = [value.cpu() for value in (*inputs, output)]
         return after
 
-    for name, module in model.named_children():
-        module.register_forward_hook(note(name))
+    notes = [module.register_forward_hook(note(name)) for name, module in model.named_children()]
     with torch.no_grad():
         result = model(images(2, 2.0))
+    for each in notes:
+        each.remove()
     types = {name: (type(layer).__name__, str(layer.weight.dtype) if hasattr(layer, "weight")
                     else None) for name, layer in model.named_children()}
     torch.save((weights, calls, types), os.path.join(folder, f"{method}_{scale_format}.pt"))
+
+# The last one once more, captured or compiled, with other values.
+with torch.no_grad():
+    expected = [model(images(number)).cpu() for number in (3, 4)]
+    if htcore.is_lazy():
+        again = torch.hpu.wrap_in_hpu_graph(model)
+    else:
+        again = torch.compile(model, backend="hpu_backend", fullgraph=True)
+    found = [again(images(number)).cpu() for number in (3, 4)]
+torch.save((found, expected), os.path.join(folder, "again.pt"))
 """
 )
 
@@ -254,3 +265,9 @@ def test_dynamic_scales_need_no_measurements(runs):
             expected = expected + weights["into.bias"].double()
         error = (output.double() - expected).abs().max() / expected.abs().max()
         assert error <= 2.0**-8, name
+
+
+def test_a_quantized_model_is_captured_and_compiled(runs):
+    found, expected = torch.load(runs.folder / "again.pt")
+    assert not torch.equal(*expected)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
