@@ -12,6 +12,7 @@ from hpu_magic.simulator import activate
 activate(announce=False)
 
 import habana_frameworks.torch.hpex.experimental.transformer_engine as te  # noqa: E402
+from habana_frameworks.torch import core as htcore  # noqa: E402
 from habana_frameworks.torch.hpex.experimental.transformer_engine import recipe  # noqa: E402
 from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 
@@ -325,24 +326,27 @@ def test_frozen_parameters_and_inputs_get_no_gradient():
         assert [name for name, each in found.items() if each is None] == [frozen]
 
 
-def test_less_memory_gives_the_same_gradients():
+@pytest.mark.parametrize("asked", ["argument", "variable"])
+def test_less_memory_gives_the_same_gradients(asked, monkeypatch):
     gradients, held = [], []
     for minimize in (False, True):
-        module = layer(256, 512, torch.bfloat16, minimize_memory=minimize)
+        if asked == "variable":
+            monkeypatch.setenv("PT_HPU_FP8_MINIMIZE_MEMORY", str(int(minimize)))
+        options = {"minimize_memory": minimize} if asked == "argument" else {}
+        module = layer(256, 512, torch.bfloat16, **options)
         data = inputs(1, 8, 256, dtype=torch.bfloat16).to("hpu").requires_grad_()
-        for _ in range(2):
+        for _ in range(2):  # the second time with scales
+            data.grad = module.weight.grad = module.bias.grad = None
+            htcore.mark_step()
             before = torch.hpu.memory_allocated()
             with te.fp8_autocast():
                 out = module(data)
-            out.sum().backward(retain_graph=True)
+            htcore.mark_step()
             held.append(torch.hpu.memory_allocated() - before)
-            data.grad = None
-            module.zero_grad()
-        with te.fp8_autocast():
-            out = module(data)
-        out.sum().backward()
+            out.sum().backward()
         gradients.append([each.grad.cpu() for each in (data, module.weight, module.bias)])
     assert all(map(torch.equal, *gradients))
+    assert held[1] - held[3] == 256 * 512 + 4  # the weight in 8 bits, and its scale
 
 
 def test_casts_use_and_fill_the_places_of_a_meta():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -166,7 +167,8 @@ class Linear(Fp8Module):
     skip_weight_param_allocation : bool
         Make no parameters: weight and bias are assigned to the module, or given to `forward`.
     minimize_memory : bool
-        Cast the weight again for the backward pass in place of keeping it in 8 bits.
+        Cast the weight again for the backward pass in place of keeping it in 8 bits, as
+        ``PT_HPU_FP8_MINIMIZE_MEMORY=1`` has all layers do that are made.
     device : torch.device or str
         Where the parameters are made.
 
@@ -194,7 +196,7 @@ class Linear(Fp8Module):
         self.in_features = in_features
         self.out_features = out_features
         self.use_bias = bias
-        self.minimize_memory = minimize_memory
+        self.minimize_memory = minimize_memory or _is_set("PT_HPU_FP8_MINIMIZE_MEMORY")
         self.register_parameter("weight", None)
         self.register_parameter("bias", None)
         if not skip_weight_param_allocation:
@@ -246,3 +248,7 @@ class Linear(Fp8Module):
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.use_bias}"
         )
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() in ("1", "true")
