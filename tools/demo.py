@@ -27,6 +27,7 @@ def execute(notebook: Any) -> dict[str, Any]:
         timeout=600,
         resources={"metadata": {"path": str(EXECUTED.parent)}},
         extra_arguments=["--log-level=ERROR"],
+        coalesce_streams=True,
     )
     with client.setup_kernel():
         for number, cell in enumerate(notebook.cells):
