@@ -5,6 +5,7 @@
 # make bench  measure speed and memory
 # make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8 for one,
 #                KEEP=folder for environments that stay, QUICK=1 without the tables of operators)
+# make wrong-arguments  call the vendor's operators COUNT times each with what their schemas suggest
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
 # make races  run random programs of several threads, forks and interrupts
 # make docs  write docs/vendor_api.md from its tables
@@ -26,7 +27,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Virtual environment without activation: the tools that tests start must be found.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: lab test compiled-operators races fuzz demo bench versions sanitize \
+.PHONY: lab test wrong-arguments compiled-operators races fuzz demo bench versions sanitize \
 	lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -108,6 +109,15 @@ test: system
 	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default \
 		$(BIN)/pytest $(SPREAD) $(PROCESSORS)
 	$(BIN)/pytest $(SPREAD) -m browser tests/browser
+
+wrong-arguments: COUNT = 500
+wrong-arguments: engine
+	@mkdir -p build; for lazy in 0 1; do \
+		OMP_NUM_THREADS=1 PT_HPU_LAZY_MODE=$$lazy HPU_MAGIC_CARDS_DIR=$$(mktemp -d) \
+			$(BIN)/python tests/simulator/custom/wrong_arguments.py --count $(COUNT) \
+			--first $(FIRST) 2>build/wrong_arguments.log || \
+			{ tail -n 30 build/wrong_arguments.log; exit 1; }; \
+	done
 
 compiled-operators: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_OPERATORS=1 $(BIN)/pytest $(SPREAD) \

@@ -170,6 +170,11 @@ at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, doub
   return probabilities * kept / (1.0 - p);
 }
 
+at::Tensor largest_of(const at::Tensor& scores) {
+  return scores.sym_size(-1) == 0 ? scores.logsumexp(-1, /*keepdim=*/true)
+                                  : scores.amax(-1, /*keepdim=*/true);
+}
+
 std::tuple<at::Tensor, at::Tensor> statistics(
     const at::Tensor& largest, const at::Tensor& log_sum, ScalarType dtype, bool fast) {
   const at::Tensor none = at::isneginf(largest);

@@ -53,6 +53,9 @@ at::Tensor kept_by(const at::Tensor& seed, const at::Tensor& probabilities, doub
 /// Probabilities after dropout.
 at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, double p);
 
+/// The largest score of each query, minus infinity where there are no keys.
+at::Tensor largest_of(const at::Tensor& scores);
+
 /// m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). A query that sees no key
 /// has none of either.
 std::tuple<at::Tensor, at::Tensor> statistics(

@@ -139,7 +139,7 @@ Six fp8_sdpa_recomp_fwd_dropout_seed(
         placeholder(ScalarType::Int), made.amax_s, made.amax_o};
   }
   const auto [m, linv] = statistics(
-      at::amax(made.scores, -1, /*keepdim=*/true),
+      largest_of(made.scores),
       at::logsumexp(made.scores, -1, /*keepdim=*/true), dtype, fp8 || softmax_mode == "fast");
   return {made.out, m, linv, made.seed, made.amax_s, made.amax_o};
 }

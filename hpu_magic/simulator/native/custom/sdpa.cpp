@@ -163,7 +163,7 @@ Four recomputed_forward(
     out = at::matmul(weights, v.to(ScalarType::Float)).to(q.scalar_type());
     if (requires_backward) {
       log_sum = at::logsumexp(scores, -1, /*keepdim=*/true);
-      largest = at::amax(scores, -1, /*keepdim=*/true);
+      largest = largest_of(scores);
     }
   }
   if (!requires_backward) {

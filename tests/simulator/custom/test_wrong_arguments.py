@@ -1,0 +1,49 @@
+"""Every operator answers whatever it is called with, in this process's mode."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("wrong_arguments.py")
+
+
+def calls(*options):
+    return subprocess.run(
+        [sys.executable, PROGRAM, *map(str, options)],
+        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_wrong_arguments_raise_errors_and_crash_nothing():
+    run = calls("--count", 12)
+    assert run.returncode == 0, run.stderr[-3000:]
+    operators, results, errors = map(int, run.stdout.split())
+    assert operators > 70
+    assert results > operators  # some calls come through to the arithmetic
+    assert errors > 5 * operators
+
+
+@pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="said in eager mode")
+def test_an_error_of_the_engine_itself_is_a_fault():
+    """The program sees what it looks for."""
+    call = "_use(_operator(schema)(*args, **kwargs))"
+    program = PROGRAM.read_text(encoding="utf-8")
+    assert call in program
+    run = subprocess.run(
+        [
+            *(sys.executable, "-c", program.replace(call, "raise RuntimeError('INTERNAL ASSERT')")),
+            *("--count", "1", "--only", "sum_fp8"),
+        ],
+        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 1
+    assert run.stderr.count("0 hpu::sum_fp8") == 1

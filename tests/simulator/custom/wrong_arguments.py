@@ -1,0 +1,171 @@
+"""Calls every operator of ``torch.ops.hpu`` with arguments that its schema alone suggests, most of
+them wrong: each call must give a result or an error of Python's.
+
+``python wrong_arguments.py --count 200 --first 0`` runs so many calls of each operator, in the mode
+that the environment asks for, and prints how many operators, results and errors there were. Each
+call is named on standard error before it is made, so that a process which crashes has named the
+last one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import random
+import sys
+from typing import Any
+
+import torch
+from torch._C import FunctionSchema
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch import core as htcore  # noqa: E402
+
+LONG = 2**19  # of one element that repeats: a matrix of so many rows and columns fills any card
+HUGE = 2**62  # beside a dimension of none
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+DTYPES = (torch.float32, torch.bfloat16, *FP8, torch.int32, torch.int64)
+ODD_DTYPES = (torch.float16, torch.float64, torch.int8, torch.uint8, torch.bool, torch.complex64)
+NUMBERS = (0, 1, 2, -1, 4, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
+FLOATS = (0.0, 1.0, 0.5, -1.0, float("nan"), float("inf"), 1e300)
+WORDS = ("none", "fast", "left", "right", "silu", "gelu", "relu", "", "no such word", "\0" * 300)
+
+
+class Arguments:
+    """Arguments of one call, from a random generator: alike enough that some calls fit."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        size = chance.choice((1, 2, 4, 8))
+        self._sizes = [size, size, size, *chance.choice(((), (1, 4)))]
+        self._dtypes = chance.choice(
+            ([torch.float32], [torch.bfloat16], FP8[:1], FP8, DTYPES, [torch.float32, torch.int64])
+        )
+        self._dimensions = chance.choice((1, 2, 3, 4))
+        self._wildness = chance.choice((0.0, 0.0, 0.03, 0.3))
+
+    def of(self, schema: FunctionSchema) -> tuple[list[Any], dict[str, Any]]:
+        """Give arguments by position and by name."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for declared in schema.arguments:
+            value = self._value(str(declared.real_type))
+            if self._wild():
+                value = self._chance.choice((None, "word", 3, [], object(), 1.5, torch.ones(2)))
+            if declared.kwarg_only:
+                kwargs[declared.name] = value
+            else:
+                args.append(value)
+        if self._wild():
+            args = args[:-1]
+        if self._wild():
+            args.append(None)
+        if self._wild():
+            kwargs["no_such_argument"] = 1
+        return args, kwargs
+
+    def _wild(self) -> bool:
+        return self._chance.random() < self._wildness
+
+    def _value(self, kind: str) -> Any:
+        chance = self._chance
+        if kind.startswith("Optional["):
+            return None if chance.random() < 0.4 else self._value(kind[len("Optional[") : -1])
+        if kind.startswith("List["):
+            count = chance.choice((0, 1, 3)) if self._wild() else 2
+            return [self._value(kind[len("List[") : -1]) for _ in range(count)]
+        if kind == "Tensor":
+            return self._tensor()
+        if kind == "bool":
+            return chance.random() < 0.5
+        if kind == "str":
+            return chance.choice(WORDS[-2:] if self._wild() else WORDS[:-2])
+        if kind == "float":
+            return chance.choice(FLOATS if self._wild() else FLOATS[:3])
+        if kind == "ScalarType":
+            return chance.choice(ODD_DTYPES if self._wild() else DTYPES[:4])
+        small = (0, 1, 2, self._sizes[0])
+        return chance.choice(NUMBERS + FLOATS[:4] * (kind == "number") if self._wild() else small)
+
+    def _shape(self) -> list[int]:
+        dimensions = self._chance.choice(range(6)) if self._wild() else self._dimensions
+        sizes = [self._chance.choice(self._sizes) for _ in range(dimensions)]
+        return [0 if self._wild() else size for size in sizes]
+
+    def _tensor(self) -> torch.Tensor:
+        chance = self._chance
+        dtype = chance.choice(ODD_DTYPES if self._wild() else self._dtypes)
+        shape = self._shape()
+        if chance.random() < 0.3:
+            shape = chance.choice(([], [1], shape[-1:], shape[:1], [*shape[:-1], 1]))
+        made = (torch.rand(shape) * chance.choice((1, 4, 1000)) - chance.choice((0, 1))).to(dtype)
+        if self._wild():
+            return made  # on the CPU
+        made = made.to("hpu")
+        if self._wild() and shape:
+            where = chance.randrange(len(shape))
+            sizes = [LONG if i == where and size else size for i, size in enumerate(shape)]
+            return made.narrow(where, 0, min(shape[where], 1)).expand(sizes)
+        if self._wild():
+            return torch.empty(HUGE, 0, dtype=dtype, device="hpu")
+        if self._wild() and dtype.is_floating_point:
+            return made.fill_(float("nan"))
+        return made.transpose(0, -1) if self._wild() and shape else made
+
+
+def _operator(schema: FunctionSchema) -> Any:
+    packet = getattr(torch.ops.hpu, schema.name.removeprefix("hpu::"))
+    return getattr(packet, schema.overload_name or "default")
+
+
+def _use(results: Any) -> None:
+    """Run what is recorded, and bring the results to the host."""
+    htcore.mark_step()
+    for result in results if isinstance(results, (list, tuple)) else [results]:
+        if isinstance(result, torch.Tensor):
+            result.cpu()
+
+
+def call(schema: FunctionSchema, number: int) -> bool:
+    """Call an operator once, and tell whether it gave a result and no error.
+
+    Raises
+    ------
+    Exception
+        The error says nothing, or speaks of a fault in the engine or in PyTorch.
+    """
+    args, kwargs = Arguments(random.Random(f"{schema} {number}")).of(schema)
+    try:
+        _use(_operator(schema)(*args, **kwargs))
+    except Exception as error:
+        if not str(error) or "INTERNAL ASSERT" in str(error):
+            raise
+        return False
+    return True
+
+
+def main() -> None:
+    """Call all operators, and print how many there are, the results and the errors."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100, help="calls of each operator")
+    parser.add_argument("--first", type=int, default=0, help="number of the first call")
+    parser.add_argument("--only", default="", help="operators whose declaration has this in it")
+    options = parser.parse_args()
+    faulthandler.enable()
+    torch.ones(1, device="hpu")
+    schemas = [each for each in torch._C._jit_get_all_schemas() if each.name.startswith("hpu::")]
+    chosen = [each for each in sorted(schemas, key=str) if options.only in str(each)]
+    results = 0
+    for schema in chosen:
+        for number in range(options.first, options.first + options.count):
+            print(number, schema, file=sys.stderr, flush=True)
+            results += call(schema, number)
+    assert (torch.ones(2, device="hpu") + 1).tolist() == [2.0, 2.0]
+    print(len(chosen), results, len(chosen) * options.count - results)
+
+
+if __name__ == "__main__":
+    main()
