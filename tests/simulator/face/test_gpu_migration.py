@@ -406,41 +406,134 @@ def test_checkpoints_of_gpus_load_on_the_card(migrated):
     ) == [*[["hpu:0", True]] * 6, ["cpu", True]]
 
 
+FUNCTIONS = """
+import json
+import torch
+from torch import nn
+
+linear, x = nn.Linear(3, 3).cuda(), torch.ones(3).cuda()
+
+
+def devices(x):
+    ones = torch.ones(3, device="cuda")
+    return x.cuda() + ones + torch.zeros(3, device=torch.device("cuda"))
+
+
+def question(x):
+    return 2 * x if torch.cuda.is_available() and x.is_cuda else x
+
+
+def precision(x):
+    with torch.autocast("cuda"):
+        return linear(x)
+
+
+def older_precision(x):
+    with torch.cuda.amp.autocast():
+        return linear(x)
+
+
+def methods(x):
+    return torch.zeros_like(x, device="cuda") + x.to("cuda:0") + x.new_ones(3)
+
+
+def typed(x):
+    return x.type(torch.cuda.HalfTensor)
+
+
+def default(x):
+    return torch.ones(3) + x
+
+
+@torch.jit.script
+def scripted(x, device: torch.device):
+    return x.to(device) + torch.ones(3, device=device)
+
+
+@torch.library.custom_op("gpu_migration_test::doubled", mutates_args=())
+def doubled(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return 2 * x.to(device)
+
+
+found = {}
+for function in (devices, question, precision, older_precision, methods, typed, default):
+    torch.set_default_device("cuda" if function is default else "cpu")
+    breaks = torch._dynamo.explain(function)(x).graph_break_count
+    torch._dynamo.reset()
+    compiled, eager = torch.compile(function, mode="max-autotune")(x), function(x)
+    same = torch.allclose(compiled, eager, atol=1e-2) and compiled.dtype == eager.dtype
+    found[function.__name__] = [breaks, same, str(compiled.device)]
+torch.set_default_device("cpu")
+cuda = torch.device("cuda")
+others = scripted(torch.ones(3), cuda), doubled(torch.ones(3), cuda)
+found["others"] = [(str(each.device), each.tolist()) for each in others]
+print(json.dumps(found))
+"""
+
+
 def test_compiled_and_scripted_functions_mean_the_card(script, tmp_path):
     path = tmp_path / "functions.py"  # TorchScript and Dynamo read the source
-    path.write_text(
-        textwrap.dedent(
-            """
-            import json
-            import torch
-
-            @torch.compile(mode="max-autotune")
-            def compiled(x):
-                ones = torch.ones(3, device="cuda")
-                return x.cuda() + ones + torch.zeros(3, device=torch.device("cuda"))
-
-            @torch.jit.script
-            def scripted(x, device: torch.device):
-                return x.to(device) + torch.ones(3, device=device)
-
-            @torch.library.custom_op("gpu_migration_test::doubled", mutates_args=())
-            def doubled(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-                return 2 * x.to(device)
-
-            def function(x):
-                return x.cuda() + torch.ones(3, device="cuda")
-
-            cuda, x = torch.device("cuda"), torch.ones(3)
-            results = compiled(x), compiled(x.cuda()), scripted(x, cuda), doubled(x, cuda)
-            found = [(str(each.device), each.tolist()) for each in results]
-            print(json.dumps([*found, torch._dynamo.explain(function)(x).graph_break_count]))
-            """
-        )
-    )
+    path.write_text(FUNCTIONS)
     printed = script(
         f"import runpy; runpy.run_path({str(path)!r})", simulated=True, PT_HPU_GPU_MIGRATION="1"
     )
-    assert json.loads(printed.splitlines()[-1]) == [*[["hpu:0", [2.0, 2.0, 2.0]]] * 4, 0]
+    names = ["devices", "question", "precision", "older_precision", "methods", "typed", "default"]
+    assert json.loads(printed.splitlines()[-1]) == {
+        **{name: [0, True, "hpu:0"] for name in names},
+        "others": [["hpu:0", [2.0, 2.0, 2.0]]] * 2,
+    }
+
+
+def test_subclasses_and_modes_see_the_functions_that_have_the_names(migrated):
+    assert migrated(
+        """
+        from torch.overrides import TorchFunctionMode
+        seen = []
+
+        class Mine(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                seen.append(function)
+                return super().__torch_function__(function, types, args, kwargs or {})
+
+        class Mode(TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                seen.append(function)
+                return function(*args, **(kwargs or {}))
+
+        mine = torch.ones(2).as_subclass(Mine)
+        calls = [
+            (torch.Tensor.to, lambda: mine.to("cuda")),
+            (torch.Tensor.cuda, lambda: mine.cuda()),
+            (torch.zeros_like, lambda: torch.zeros_like(mine, device="cuda")),
+        ]
+        found = []
+        for function, call in calls:
+            seen.clear()
+            result = call()
+            found.append([function in seen, result.device.type, type(result).__name__])
+        with Mode():
+            seen.clear()
+            zeros = torch.zeros(2, device="cuda")
+        print(json.dumps([*found, [torch.zeros in seen, zeros.device.type]]))
+        """
+    ) == [*[[True, "hpu", "Mine"]] * 3, [True, "hpu"]]
+
+
+def test_functions_and_types_survive_pickle(migrated):
+    assert (
+        migrated(
+            """
+        import pickle
+        found = [
+            torch.zeros, torch.fft.fftfreq, torch.Tensor.to, torch.Tensor.cuda, torch.Generator,
+            torch.device, torch.cuda.Event, torch.cuda.synchronize, torch.cuda.empty_cache,
+        ]
+        print(json.dumps([pickle.loads(pickle.dumps(each)) is each for each in found]))
+        """
+        )
+        == [True] * 9
+    )
 
 
 def test_torch_device_and_its_like_stay_types(migrated):
@@ -461,9 +554,10 @@ def test_torch_device_and_its_like_stay_types(migrated):
             isinstance(Mine(), torch.cuda.Stream) and issubclass(Mine, torch.Stream),
             isinstance(torch.Generator(device="cuda"), torch.Generator),
             isinstance(torch.cuda.amp.GradScaler(), torch.cuda.amp.GradScaler),
+            isinstance(torch.cuda.amp.autocast(), torch.cuda.amp.autocast),
         ]))
         """
-    ) == [True, False, True, True, True, True, True, True]
+    ) == [True, False, True, True, True, True, True, True, True]
 
 
 def test_migration_holds_in_threads_and_acquires_no_card(migrated):

@@ -10,14 +10,14 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 _DYNAMO = "torch._dynamo"
 
 
 class _RegisterAfter(importlib.abc.Loader):
-    """Loads Dynamo with its own loader, then registers."""
+    """Loads Dynamo with its own loader, then does what waits for it."""
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
@@ -31,11 +31,12 @@ class _RegisterAfter(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        _register()
+        while _waiting:
+            _waiting.pop(0)()
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds Dynamo as everybody does, with our registration appended."""
+    """Finds Dynamo as everybody does, with what waits for it appended."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -49,12 +50,22 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+_waiting: list[Callable[[], None]] = []
+
+
 def install() -> None:
     """Register now if Dynamo is there, else when it comes."""
+    when_imported(_register)
+
+
+def when_imported(act: Callable[[], None]) -> None:
+    """Do something to Dynamo now if it is there, else when it comes."""
     if _DYNAMO in sys.modules:
-        _register()
-    else:
+        act()
+        return
+    if not _waiting:
         sys.meta_path.insert(0, _Finder())
+    _waiting.append(act)
 
 
 def _register() -> None:

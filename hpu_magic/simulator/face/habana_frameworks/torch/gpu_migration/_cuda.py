@@ -15,7 +15,7 @@ from .. import hpu
 from . import _log, emulated
 from ._devices import module_of
 from ._table import Entry, entries
-from ._wrapping import stand_in
+from ._wrapping import named, stand_in
 
 _CUDA = "torch.cuda"
 
@@ -68,8 +68,9 @@ def _replacement(entry: Entry, original: Any) -> Any:
         if counterpart.__module__ == "torch.hpu" or issubclass(counterpart, BaseException):
             return counterpart  # typed tensors and exceptions have nothing to map
         construct = _logged(entry.kind, full, became, counterpart)
-        return stand_in(counterpart, construct)
-    return functools.wraps(counterpart)(_logged(entry.kind, full, became, counterpart))
+        return stand_in(counterpart, construct, full)
+    call = _logged(entry.kind, full, became, counterpart)
+    return named(functools.wraps(counterpart)(call), full)
 
 
 def _find(path: str) -> Any:
@@ -92,9 +93,10 @@ def _of_the_card(name: str, counterpart: Any, became: str) -> Any:
     """Bind ``torch.amp``'s functions to the card."""
     if isinstance(counterpart, type):
         bound = functools.partial(counterpart, "hpu")
-        return stand_in(counterpart, _logged(_log.MATCH, name, became, bound))
+        return stand_in(counterpart, _logged(_log.MATCH, name, became, bound), name)
     bound = functools.partial(counterpart, device_type="hpu")
-    return functools.wraps(counterpart)(_logged(_log.MATCH, name, became, bound))
+    call = _logged(_log.MATCH, name, became, bound)
+    return named(functools.wraps(counterpart)(call), name)
 
 
 def _without_counterpart(entry: Entry, name: str, original: Any) -> Any:
@@ -116,5 +118,5 @@ def _without_counterpart(entry: Entry, name: str, original: Any) -> Any:
         return act()
 
     if isinstance(original, type):
-        return stand_in(original, call)
-    return functools.wraps(original)(call)
+        return stand_in(original, call, name)
+    return named(functools.wraps(original)(call), name)

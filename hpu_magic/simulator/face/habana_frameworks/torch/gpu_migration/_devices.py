@@ -9,6 +9,7 @@ import torch
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _REAL = torch.device
+_NAMING = (str, _REAL)
 _PARAMETERS = ("device", "device_type", "map_location", "pin_memory_device")
 
 
@@ -46,12 +47,11 @@ def places(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
     A number means a GPU only as the argument `device`.
     """
     for index, value in enumerate(args):
-        mapped = place(value)
-        if mapped is not value:
+        if isinstance(value, _NAMING) and (mapped := place(value)) is not value:
             args = (*args[:index], mapped, *args[index + 1 :])
-    for name in _PARAMETERS:
-        value = kwargs.get(name)
-        if value is not None:
+    if kwargs:
+        for name in _PARAMETERS:
+            value = kwargs.get(name)
             mapped = numbered(value) if name == "device" else place(value)
             if mapped is not value:
                 kwargs = {**kwargs, name: mapped}

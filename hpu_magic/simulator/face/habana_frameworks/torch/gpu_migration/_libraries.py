@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from .._dynamo_registration import when_imported
 from . import _log
 from ._devices import place, places
-from ._wrapping import on_the_card, replace
+from ._wrapping import OPERATORS, on_the_card, replace
 
 _BEFORE_CUDA = 19  # PyTorch asks its own deserializer for CUDA at 20
 _CUDA_COMPILER = "inductor"
@@ -27,6 +28,7 @@ def install() -> None:
     ):
         replace(owner, "load", on_the_card(f"{name}.load", _mapped_locations))
     replace(torch, "compile", _compile)
+    when_imported(_install_in_dynamo)
     replace(torch.profiler.profile, "__init__", _profile)
 
 
@@ -64,6 +66,24 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(model, backend=_COMPILER, **kept)
 
     return compile
+
+
+def _install_in_dynamo() -> None:
+    """Let compiled code, too, see its tensors as CUDA tensors, and the operators as operators."""
+    from torch._dynamo import allow_in_graph, trace_rules
+    from torch._dynamo.variables.constant import ConstantVariable
+    from torch._dynamo.variables.tensor import TensorVariable
+
+    def method_attr_is_cuda(self: Any, tx: Any) -> Any:
+        return None if self.device is None else ConstantVariable.create(self.device.type == "hpu")
+
+    TensorVariable.method_attr_is_cuda = method_attr_is_cuda
+    methods = trace_rules.get_tensor_method().union(
+        each for each in OPERATORS if each is getattr(torch.Tensor, each.__name__, None)
+    )
+    trace_rules.get_tensor_method = lambda: methods
+    for operator in OPERATORS:
+        allow_in_graph(operator)
 
 
 def _profile(original: Callable[..., None]) -> Callable[..., None]:

@@ -31,7 +31,10 @@ def install() -> None:
     replace(dist, "get_backend", _named)
     dist.is_nccl_available = lambda: True
     replace(dist, "barrier", _without_devices)
-    replace(dist, "init_device_mesh", on_the_card("torch.distributed.init_device_mesh"))
+    mesh = on_the_card("torch.distributed.init_device_mesh")
+    replace(dist, "init_device_mesh", mesh)
+    replace(dist.device_mesh, "init_device_mesh", mesh)
+    replace(dist.DeviceMesh, "__init__", on_the_card("torch.distributed.DeviceMesh", method=True))
     replace(torch.nn.parallel.DistributedDataParallel, "__init__", _first_device)
 
 

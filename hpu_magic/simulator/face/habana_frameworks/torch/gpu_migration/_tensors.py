@@ -9,11 +9,12 @@ from typing import Any
 import torch
 import torch.utils._device
 from torch.nn.utils.rnn import PackedSequence
+from torch.overrides import handle_torch_function, has_torch_function
 
 from .. import hpu
 from . import _log
 from ._devices import numbered, place, places
-from ._wrapping import on_the_card, replace, stand_in
+from ._wrapping import named, on_the_card, replace, stand_in
 
 # Functions in Python that take a device or its type, by their modules.
 _FUNCTIONS = {
@@ -43,25 +44,29 @@ _OTHERWISE = ("eq", "ne", "to")  # TorchScript compares devices; `to` takes numb
 
 def install() -> None:
     """Map the device arguments."""
-    # PyTorch keeps which functions take the default device; they are to be its own.
-    torch.utils._device._device_constructors()
-    torch.device = stand_in(torch.device, _device)
-    torch.Generator = stand_in(torch.Generator, _generator)
+    own = set(torch.utils._device._device_constructors())
+    torch.device = stand_in(torch.device, _device, "torch.device")
+    torch.Generator = stand_in(torch.Generator, _generator, "torch.Generator")
     for operator in sorted(_operators_with_device()):
-        if operator.startswith("fft_"):
-            _map(torch.fft, "torch.fft", operator.removeprefix("fft_"))
-        else:
-            _map(torch, "torch", operator)
-            _map(torch.Tensor, "torch.Tensor", operator)
+        for owner, path, name in (
+            (torch, "torch", operator),
+            (torch.fft, "torch.fft", operator.removeprefix("fft_")),
+            (torch.Tensor, "torch.Tensor", operator),
+        ):
+            if owner is not torch.fft or name != operator:
+                _map(owner, path, name, tensors=True)
     for module, names in _FUNCTIONS.items():
         for name in names:
-            _map(sys.modules[module], module, name)
+            _map(sys.modules[module], module, name, tensors=name == "asarray")
     for owner, name, shown in _METHODS:
         replace(owner, name, on_the_card(shown, method=True))
     _install_tensor_methods()
     _install_autocast_of_gpus()
     replace(torch, "set_default_tensor_type", _default_type)
     replace(torch.amp.GradScaler, "__init__", _scaler)
+    # PyTorch remembers which functions take the default device.
+    torch.utils._device._device_constructors.cache_clear()
+    torch.utils._device._device_constructors().update(own)
 
 
 def _operators_with_device() -> set[str]:
@@ -75,11 +80,11 @@ def _operators_with_device() -> set[str]:
     }.difference(_OTHERWISE)
 
 
-def _map(owner: Any, owner_name: str, name: str) -> None:
+def _map(owner: Any, path: str, name: str, *, tensors: bool) -> None:
     if isinstance(getattr(owner, name, None), type):
         return  # such as torch.Generator, whose constructor TorchScript knows as an operator
     method = owner is torch.Tensor
-    replace(owner, name, on_the_card(f"{owner_name}.{name}", method=method))
+    replace(owner, name, on_the_card(f"{path}.{name}", method=method, tensors=tensors))
 
 
 def _device(*args: Any, **kwargs: Any) -> torch.device:
@@ -107,7 +112,10 @@ def _install_tensor_methods() -> None:
         (torch.nn.Module, "torch.nn.Module"),
         (PackedSequence, "torch.nn.utils.rnn.PackedSequence"),
     ):
-        replace(owner, "to", on_the_card(f"{name}.to", _first_numbered, method=True))
+        tensors = owner is torch.Tensor
+        replace(
+            owner, "to", on_the_card(f"{name}.to", _first_numbered, method=True, tensors=tensors)
+        )
     torch.Tensor.cuda = _to_card("torch.Tensor.cuda")
     torch.nn.Module.cuda = _to_card("torch.nn.Module.cuda", ())
     torch.Tensor.is_cuda = property(_is_on_card, doc="Whether the tensor is on the card.")
@@ -127,6 +135,8 @@ def _first_numbered(
 def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_format")) -> Any:
     def cuda(self: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return what this is, on the card, whichever GPU is named."""
+        if isinstance(self, torch.Tensor) and has_torch_function((self,)):
+            return handle_torch_function(cuda, (self,), self, device, *args, **kwargs)
         given = () if device is None else (device,)
         _log.note(_log.MATCH, name, given, kwargs, "to('hpu')", argument=True)
         kwargs = {**dict(zip(options, args, strict=False)), **kwargs}
@@ -134,7 +144,7 @@ def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_form
             kwargs["non_blocking"] = kwargs.pop("async")
         return self.to("hpu", **kwargs)
 
-    return cuda
+    return named(cuda, name)
 
 
 def _is_on_card(self: Any) -> bool:

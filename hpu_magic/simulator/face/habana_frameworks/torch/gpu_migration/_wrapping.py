@@ -8,9 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from torch.jit import _builtins
+from torch.overrides import handle_torch_function, has_torch_function
 
 from . import _log
 from ._devices import places
+
+OPERATORS: list[Callable[..., Any]] = []
+"""What stands for PyTorch's operators."""
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -21,25 +25,30 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def on_the_card(
-    name: str, translate: Any = places, *, method: bool = False
+    name: str, translate: Any = places, *, method: bool = False, tensors: bool = False
 ) -> Callable[[Any], Any]:
     """Return what wraps a function so that arguments that name CUDA come to name the card.
 
     Parameters
     ----------
     name : str
-        The function's name in the log.
+        The function's name in the log, and for pickle.
     translate : callable
         Takes args and kwargs and returns those that the function gets; the same objects where
         nothing changes.
     method : bool
         The first argument is the object, which the log leaves out.
+    tensors : bool
+        Subclasses of tensors and function modes may take the function over, and are to see it by
+        the object that has its name.
     """
     first = int(method)
 
     def wrap(function: Any) -> Any:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
+            if tensors and has_torch_function(args):
+                return handle_torch_function(call, args, *args, **kwargs)
             new_args, new_kwargs = translate(args, kwargs)
             if _log.LEVEL and (new_args is not args or new_kwargs is not kwargs):
                 became = f"{name}({_log.shown(new_args[first:], new_kwargs)})"
@@ -49,9 +58,19 @@ def on_the_card(
         operator = _builtins._find_builtin(function)
         if operator is not None:  # TorchScript knows operators by their functions in Python
             _builtins._register_builtin(call, operator)
-        return call
+        if tensors:
+            OPERATORS.append(call)
+        return named(call, name)
 
     return wrap
+
+
+def named(found: Any, name: str) -> Any:
+    """Let pickle find a function or a type under the name that it stands at."""
+    parts = name.split(".")
+    depth = next((at for at, part in enumerate(parts) if part[0].isupper()), len(parts) - 1)
+    found.__module__, found.__qualname__ = ".".join(parts[:depth]), ".".join(parts[depth:])
+    return found
 
 
 class _StandIn(type):
@@ -93,13 +112,11 @@ class _StandIn(type):
         return dir(cls.__wrapped__)
 
 
-def stand_in(original: type, construct: Callable[..., Any]) -> Any:
-    """Return a type that is `original` but for its constructor."""
+def stand_in(original: type, construct: Callable[..., Any], name: str) -> Any:
+    """Return a type that is `original` but for its constructor, to stand at `name`."""
     described = {
-        "__module__": original.__module__,
-        "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
         "__wrapped__": original,
         "_construct": staticmethod(construct),
     }
-    return _StandIn(original.__name__, (), described)
+    return named(_StandIn(original.__name__, (), described), name)

@@ -198,11 +198,13 @@ def comm_reduce_add_coalesced(
     return tuple(comm_reduce_add(same) for same in zip(*inputs, strict=True))
 
 
-def amp_autocast(
-    enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True
-) -> torch.autocast:
-    """Return autocast of the card, whose own type is bfloat16."""
-    return torch.autocast("hpu", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
+class amp_autocast(torch.autocast):
+    """Autocast of the card, whose own type is bfloat16."""
+
+    def __init__(
+        self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True
+    ) -> None:
+        super().__init__("hpu", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 
 def nvtx_range(msg: str, *args: Any, **kwargs: Any) -> torch.profiler.record_function:
