@@ -73,6 +73,11 @@ other = hpu_magic.fp8_measure(model(), data=loader, dump_stats_path="loader/net"
 answers["batches"] = [other.runs, other.ranges["keys"].inputs]
 named = hpu_magic.fp8_measure(model(), x, {"mask": mask, "scale": 2.0}, dump_stats_path="named/n")
 answers["named"] = named.ranges["keys"].inputs
+layers = nn.Sequential(nn.Linear(8, 8), nn.Softmax(-1)).eval().to("hpu", torch.bfloat16)
+answers["softmax"] = attempt(hpu_magic.fp8_measure, layers, x)
+blocked = {"types": ["Softmax"], "names": []}
+report = hpu_magic.fp8_measure(layers, x, blocklist=blocked, dump_stats_path="softmax/net")
+answers["blocked"] = list(report.ranges)
 answers["dynamic"] = attempt(hpu_magic.fp8_measure, model(), x, mask, dynamic_quantization=True)
 print(json.dumps(answers))
 """
@@ -160,6 +165,12 @@ def test_a_function_a_loader_and_names_reach_the_model(measured):
     assert measured["inputs"] == [largest(2)]
     assert measured["batches"] == [2, [largest(1)]], "labels behind what is required are left out"
     assert measured["named"] == [largest(1)]
+
+
+def test_a_layer_that_neural_compressor_mistakes_is_refused(measured):
+    assert "'1' is a torch.nn.Softmax" in measured["softmax"]
+    assert "put Softmax in the blocklist" in measured["softmax"]
+    assert measured["blocked"] == ["0"]
 
 
 def test_a_script_is_told_the_next_step(measured):

@@ -116,9 +116,17 @@ def layers(model: Any, settings: Settings) -> list[Layer]:
             else "give a model with Linear or Conv2d layers within it."
         )
         raise RefusedError(f"Nothing of this {type(model).__name__} is to be quantized: {mend}")
+    import torch
+
     wanted = _DTYPES[settings.values.get("hp_dtype", "BF16")]
     for name, _ in found:
-        weight = getattr(model.get_submodule(name), "weight", None)
+        layer = model.get_submodule(name)
+        if isinstance(layer, torch.nn.Softmax):
+            raise RefusedError(
+                f"{name!r} is a torch.nn.Softmax, and Neural Compressor calls a Softmax with other "
+                "arguments than it takes: put Softmax in the blocklist."
+            )
+        weight = getattr(layer, "weight", None)
         dtype = str(getattr(weight, "dtype", wanted)).removeprefix("torch.")
         if dtype != wanted:
             raise RefusedError(
