@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from hpu_magic.runtime.present import drawing
@@ -47,17 +47,15 @@ def draw(bars: Sequence[Bar], bar: str, mark: str, unit: str) -> str:
     for tick in axis:
         parts.append(drawing.rule(x(tick), _TITLE, x(tick), bottom, 0.3))
         parts.append(drawing.text(x(tick), bottom + 14, f"{tick:g}{unit}", "middle", 10))
-    for place, (full, length, at) in enumerate(bars):
+    for place, (each, name) in enumerate(zip(bars, names, strict=True)):
         top = _TITLE + _ROW * place
-        parts.append(drawing.text(left - 8, top + 13, names[place], "end"))
-        parts += _row(full, length, at, unit, left, top, x)
+        parts.append(drawing.text(left - 8, top + 13, name, "end"))
+        parts += _row(each, unit, left, top, x)
     return drawing.image(_WIDTH, bottom + _FOOT, parts)
 
 
-def _row(
-    name: str, length: float, at: float, unit: str, left: float, top: float, x: object
-) -> list[str]:
-    assert callable(x)
+def _row(bar: Bar, unit: str, left: float, top: float, x: Callable[[float], float]) -> list[str]:
+    name, length, at = bar
     parts = [f"<g><title>{escape(name)}: {length:.4g}{unit}, {at:.4g}{unit}</title>"]
     if math.isfinite(length):
         parts.append(

@@ -1,0 +1,47 @@
+"""Horizontal bars as an SVG image."""
+
+from __future__ import annotations
+
+import math
+import re
+from xml.etree import ElementTree
+
+from hpu_magic.runtime.present import bars
+
+
+def drawn(rows):
+    picture = bars.draw(rows, "first <kind>", "second", " %")
+    ElementTree.fromstring(picture)  # well-formed
+    return picture
+
+
+def widths(picture):
+    return [float(one) for one in re.findall(r'width="([\d.]+)" height="12"', picture)]
+
+
+def test_bars_are_as_long_as_their_values():
+    picture = drawn([("a", 1.0, 0.5), ("b", 4.0, 2.0), ("c", 0.0, 0.0)])
+    one, four, none = widths(picture)
+    assert (round(four / one, 2), none) == (4.0, 0.0)
+    assert "<title>b: 4 %, 2 %</title>" in picture
+    assert "first &lt;kind&gt;" in picture
+    assert [label for label in ("0 %", "4 %") if f">{label}</text>" in picture] == ["0 %", "4 %"]
+
+
+def test_long_names_end_where_the_bars_begin():
+    name = "model.layers.17.self_attention.query_key_value.projection"
+    picture = drawn([(name, 1.0, 1.0)])
+    assert f"<title>{name}: " in picture
+    assert "…" in picture
+    assert max(len(one) for one in re.findall(r">([^<>]*)</text>", picture)) <= 34
+
+
+def test_values_that_are_not_finite_are_named():
+    picture = drawn([("broken", math.nan, math.inf), ("right", 2.0, 1.0)])
+    assert len(widths(picture)) == 1
+    assert ">nan</text>" in picture
+
+
+def test_nothing_and_zeros_are_drawn_too():
+    assert widths(drawn([])) == []
+    assert widths(drawn([("a", 0.0, 0.0)])) == [0.0]
