@@ -1,5 +1,5 @@
-"""Calls every operator of ``torch.ops.hpu`` with arguments that its schema alone suggests, most of
-them wrong: each call must give a result or an error of Python's.
+"""Calls every operator of ``torch.ops.hpu`` with arguments that its schema suggests, and with right
+ones of which one or two were changed: each call must give a result or an error of Python's.
 
 ``python wrong_arguments.py --count 200 --first 0`` runs so many calls of each operator, in the mode
 that the environment asks for, and prints how many operators, results and errors there were. Each
@@ -23,6 +23,7 @@ from hpu_magic.simulator import activate
 activate(announce=False)
 
 from habana_frameworks.torch import core as htcore  # noqa: E402
+from valid_calls import Call, valid_calls  # noqa: E402
 
 LONG = 2**19  # of one element that repeats: a matrix of so many rows and columns fills any card
 HUGE = 2**62  # beside a dimension of none
@@ -47,7 +48,7 @@ class Arguments:
         self._dimensions = chance.choice((1, 2, 3, 4))
         self._wildness = chance.choice((0.0, 0.0, 0.03, 0.3))
 
-    def of(self, schema: FunctionSchema) -> tuple[list[Any], dict[str, Any]]:
+    def of(self, schema: FunctionSchema) -> Call:
         """Give arguments by position and by name."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -116,6 +117,71 @@ class Arguments:
         return made.transpose(0, -1) if self._wild() and shape else made
 
 
+class Spoiled:
+    """Arguments of a call that is right, but for one or two of them."""
+
+    def __init__(self, chance: random.Random, valid: list[Call]) -> None:
+        self._chance = chance
+        self._valid = valid
+
+    def of(self, schema: FunctionSchema) -> Call:
+        """Give arguments by position and by name."""
+        args, kwargs = self._chance.choice(self._valid)
+        args = [self._fresh(each) for each in args]
+        for _ in range(self._chance.choice((1, 1, 2))):
+            where = self._chance.randrange(len(args))
+            args[where] = self._other(args[where])
+        return args, kwargs
+
+    def _fresh(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.clone()
+        return [self._fresh(each) for each in value] if isinstance(value, list) else value
+
+    def _other(self, value: Any) -> Any:
+        chance = self._chance
+        if isinstance(value, torch.Tensor):
+            return self._other_tensor(value)
+        if isinstance(value, bool):
+            return not value
+        if isinstance(value, int):
+            return chance.choice(NUMBERS)
+        if isinstance(value, float):
+            return chance.choice(FLOATS)
+        if isinstance(value, str):
+            return chance.choice(WORDS)
+        if isinstance(value, list) and value:
+            where = chance.randrange(len(value))
+            changed = [*value[:where], self._other(value[where]), *value[where + 1 :]]
+            return chance.choice((value[1:], [*value, value[0]], changed, changed))
+        return chance.choice((None, 0, 1.5, [], torch.ones(2, device="hpu")))
+
+    def _other_tensor(self, tensor: torch.Tensor) -> Any:
+        chance = self._chance
+        kind = chance.randrange(9)
+        where = chance.randrange(max(tensor.dim(), 1))
+        if kind == 0:
+            return tensor.to(chance.choice(DTYPES + ODD_DTYPES[:5]))
+        if kind == 1:
+            return tensor.float().fill_(chance.choice((-1, -3, 1000, -1000, 1e9))).to(tensor.dtype)
+        if kind == 2:
+            return (tensor.float() + chance.choice((-5, 5, 100))).to(tensor.dtype)
+        if kind == 3:
+            return tensor.unsqueeze(where)
+        if kind == 4:
+            return chance.choice((None, tensor.cpu(), 3, "word"))
+        if not tensor.dim():
+            return tensor.expand(chance.choice((0, 2, 5)))
+        if kind == 5:
+            return tensor.narrow(where, 0, chance.randrange(tensor.shape[where] + 1))
+        if kind == 6:
+            return tensor.select(where, 0) if tensor.shape[where] else tensor.flatten()
+        if kind == 7:
+            return torch.cat([tensor.float(), tensor.float()], where).to(tensor.dtype)
+        sizes = [LONG if i == where and size else size for i, size in enumerate(tensor.shape)]
+        return tensor.narrow(where, 0, min(tensor.shape[where], 1)).expand(sizes)
+
+
 def _operator(schema: FunctionSchema) -> Any:
     packet = getattr(torch.ops.hpu, schema.name.removeprefix("hpu::"))
     return getattr(packet, schema.overload_name or "default")
@@ -129,7 +195,7 @@ def _use(results: Any) -> None:
             result.cpu()
 
 
-def call(schema: FunctionSchema, number: int) -> bool:
+def call(schema: FunctionSchema, number: int, valid: list[Call]) -> bool:
     """Call an operator once, and tell whether it gave a result and no error.
 
     Raises
@@ -137,7 +203,9 @@ def call(schema: FunctionSchema, number: int) -> bool:
     Exception
         The error says nothing, or speaks of a fault in the engine or in PyTorch.
     """
-    args, kwargs = Arguments(random.Random(f"{schema} {number}")).of(schema)
+    chance = random.Random(f"{schema} {number}")
+    arguments = Spoiled(chance, valid) if valid and number % 2 else Arguments(chance)
+    args, kwargs = arguments.of(schema)
     try:
         _use(_operator(schema)(*args, **kwargs))
     except Exception as error:
@@ -158,11 +226,12 @@ def main() -> None:
     torch.ones(1, device="hpu")
     schemas = [each for each in torch._C._jit_get_all_schemas() if each.name.startswith("hpu::")]
     chosen = [each for each in sorted(schemas, key=str) if options.only in str(each)]
+    valid = valid_calls()
     results = 0
     for schema in chosen:
         for number in range(options.first, options.first + options.count):
             print(number, schema, file=sys.stderr, flush=True)
-            results += call(schema, number)
+            results += call(schema, number, valid[str(schema)])
     assert (torch.ones(2, device="hpu") + 1).tolist() == [2.0, 2.0]
     print(len(chosen), results, len(chosen) * options.count - results)
 

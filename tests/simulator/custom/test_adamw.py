@@ -1,0 +1,239 @@
+"""FusedAdamW against its formula in float64: float32 within 1e-5, reduced types within 3e-2."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch import hpu  # noqa: E402
+from habana_frameworks.torch.hpex import optimizers  # noqa: E402
+from habana_frameworks.torch.hpex.optimizers import distributed  # noqa: E402
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from in_modes import assert_compiles, run  # noqa: E402
+from trained_weights import LAZY, Trained, assert_near, on_device, tensors  # noqa: E402
+
+hpu_ops = torch.ops.hpu
+LAZY_MODE = is_lazy()
+
+
+def adamw_reference(w, m, v, g, t, lr, betas, eps, decay, correct=True):
+    b1, b2 = betas
+    m = b1 * m + (1 - b1) * g
+    v = b2 * v + (1 - b2) * g * g
+    rate = lr * (1 - b2**t) ** 0.5 / (1 - b1**t) if correct else lr
+    return w * (1 - decay * lr) - rate * m / (v.sqrt() + eps), m, v
+
+
+@pytest.mark.parametrize(
+    ("dtype", "moments"),
+    [
+        (torch.float32, None),
+        (torch.bfloat16, None),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.bfloat16),
+        (torch.float32, (torch.bfloat16, None)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("correct", [True, False])
+def test_adamw_adds_epsilon_before_the_correction_of_bias(dtype, moments, decay, correct):
+    trained = Trained(dtype=dtype)
+    lr, betas, eps = 0.1, (0.8, 0.95), 1e-2
+    optimizer = optimizers.FusedAdamW(trained.weights, lr, betas, eps, decay, correct, moments)
+    expected = [(each.detach(), 0 * each.detach(), 0 * each.detach()) for each in trained.exact]
+    for t in range(1, 4):
+        trained.new_gradients()
+        optimizer.step()
+        expected = [
+            adamw_reference(*state, one.grad, t, lr, betas, eps, decay, correct)
+            for state, one in zip(expected, trained.exact, strict=True)
+        ]
+    within = 1e-5 if dtype is torch.float32 and moments is None else 3e-2
+    assert_near(trained.weights, [state[0] for state in expected], within)
+    states = [optimizer.state[weight] for weight in trained.weights]
+    assert_near([state["exp_avg"] for state in states], [state[1] for state in expected], within)
+    assert_near([state["exp_avg_sq"] for state in states], [s[2] for s in expected], within)
+    first, second = moments if isinstance(moments, tuple) else (moments, moments)
+    assert {state["exp_avg"].dtype for state in states} == {first or dtype}
+    assert {state["exp_avg_sq"].dtype for state in states} == {second or dtype}
+    assert [state["step"] for state in states] == [0, 0, 0]
+    assert optimizer.param_groups[0]["step"] == 3
+
+
+def test_adamw_writes_through_views_of_any_strides():
+    base = torch.randn(4, 6, 2)
+    device = base.to("hpu")
+    weight = device.permute(1, 0, 2)[::2].requires_grad_()
+    weight.grad = torch.ones_like(weight)
+    optimizers.FusedAdamW([weight], lr=0.5, eps=0.0).step()
+    expected = base.clone()
+    expected.permute(1, 0, 2)[::2] -= 0.5
+    torch.testing.assert_close(device.detach().cpu(), expected)
+
+
+@pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_adamw_with_fp8_moments_stores_them_with_a_scale(fp8):
+    torch.manual_seed(0)
+    trained = Trained((64,))
+    optimizer = optimizers.FusedAdamW(trained.weights, 0.01, moments_dtype=(fp8, fp8))
+    exact = optimizers.FusedAdamW(on_device(trained.weights), 0.01)
+    reference = exact.param_groups[0]["params"][0].requires_grad_()
+    for _ in range(4):
+        trained.new_gradients()
+        reference.grad = trained.weights[0].grad
+        optimizer.step()
+        exact.step()
+    state = optimizer.state[trained.weights[0]]
+    largest = 240.0 if fp8 is torch.float8_e4m3fn else 57344.0
+    for name, scale in (("exp_avg", "exp_avg_scale"), ("exp_avg_sq", "exp_avg_sq_scale")):
+        stored, by = state[name].float().cpu(), state[scale].cpu()
+        assert (state[name].dtype, by.shape, by.dtype) == (fp8, (1,), torch.float32)
+        assert by.log2().frac().item() == 0.0  # a power of two, the largest that fits
+        assert largest / 2.5 < stored.abs().max().item() <= largest
+        exact_moment = exact.state[reference][name].cpu()
+        torch.testing.assert_close(stored / by, exact_moment, rtol=0.3, atol=0.1)
+    torch.testing.assert_close(trained.weights[0].cpu(), reference.cpu(), rtol=5e-2, atol=0.1)
+
+
+def test_fp8_moments_of_zeros_keep_their_scale():
+    weight = torch.ones(3, device="hpu", requires_grad=True)
+    weight.grad = torch.zeros_like(weight)
+    optimizer = optimizers.FusedAdamW([weight], moments_dtype=torch.float8_e4m3fn)
+    optimizer.step()
+    assert optimizer.state[weight]["exp_avg_scale"].cpu().tolist() == [1.0]
+    assert optimizer.state[weight]["exp_avg"].float().cpu().tolist() == [0.0] * 3
+    assert weight.cpu().tolist() == [1.0] * 3
+
+
+def test_adamw_loads_the_state_of_torchs_and_an_older_key(capsys):
+    weight = torch.ones(2, device="hpu", requires_grad=True)
+    other = torch.optim.AdamW([torch.ones(2, requires_grad=True)], lr=0.3)
+    state = other.state_dict()
+    optimizer = optimizers.FusedAdamW([weight], bias_correction=False)
+    optimizer.load_state_dict(state)
+    assert optimizer.param_groups[0]["bias_correction"] is True
+    assert optimizer.param_groups[0]["lr"] == 0.3
+    assert capsys.readouterr().out == ""
+    state["param_groups"][0]["correct_bias"] = False
+    optimizer.load_state_dict(state)
+    assert optimizer.param_groups[0]["bias_correction"] is False
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"lr": -1.0}, "Invalid learning rate: -1.0 - should be >= 0.0"),
+        ({"betas": (0.9, 1.0)}, "Invalid beta parameter: 1.0 - should be in [0.0, 1.0["),
+        ({"betas": (-0.5, 0.9)}, "Invalid beta parameter: -0.5 - should be in [0.0, 1.0["),
+        ({"eps": -1e-3}, "Invalid epsilon value: -0.001 - should be >= 0.0"),
+    ],
+)
+def test_adamw_refuses_its_parameters_in_the_vendors_words(keywords, said):
+    weight = torch.ones(2, device="hpu", requires_grad=True)
+    for make in (optimizers.FusedAdamW, distributed.FusedAdamW):
+        with pytest.raises(ValueError) as refused:  # noqa: PT011
+            make([weight], **keywords)
+        assert str(refused.value) == said
+
+
+def adamw_arguments(*, moments=torch.float32, count=1, scales=()):
+    made = [on_device(tensors(*[(2,)] * count)) for _ in range(2)]
+    states = [[each.to(moments) for each in on_device(tensors(*[(2,)] * 1))] for _ in range(2)]
+    number = torch.ones(1, device="hpu")
+    decay = (1.0,) if is_lazy() else (number, False)
+    return (*made, *states, -number, 0.9, 0.99, 1e-6, *decay, *scales)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            {"count": 2},
+            "All 4 vector inputs must have the same number of elements but they respectively "
+            "have: 2, 2, 1, 1",
+        ),
+        ({"count": 0}, "optimizer_adamw : can not process empty weight vector"),
+        (
+            {"scales": ([torch.ones(1)], None)},
+            "optimizer_adamw : expects both or neighter scales to be set",
+        ),
+        (
+            {"moments": torch.float8_e5m2},
+            "optimizer_adamw : expects scales with moments of dtype Float8_e5m2.",
+        ),
+    ],
+    ids=["lengths", "empty", "scales", "fp8"],
+)
+def test_the_operator_of_adamw_refuses_lists_in_its_words(arguments, said):
+    if "scales" in arguments:
+        arguments = {"scales": (on_device(arguments["scales"][0]), None)}
+    with pytest.raises(RuntimeError) as refused:
+        run(hpu_ops.optimizer_adamw, *adamw_arguments(**arguments))
+    assert said in str(refused.value)
+
+
+def test_the_functional_adamw_is_given_its_gradients():
+    trained = Trained((3,), (4,))
+    functional = distributed.FusedAdamW(trained.weights, 0.1, (0.9, 0.99), weight_decay=0.1)
+    fused = optimizers.FusedAdamW(
+        [each.detach().clone().requires_grad_() for each in trained.weights],
+        *(0.1, (0.9, 0.99)),
+        weight_decay=0.1,
+    )
+    others = fused.param_groups[0]["params"]
+    for _ in range(3):
+        trained.new_gradients()
+        others[0].grad = trained.weights[0].grad
+        functional.step([trained.weights[0].grad, None])
+        fused.step()
+    assert torch.equal(trained.weights[0].cpu(), others[0].cpu())
+    assert torch.equal(trained.weights[1].cpu().double(), trained.exact[1])
+    with pytest.raises(ValueError, match="gradients passed in does not equal to the size of the"):
+        functional.step([None])
+    with pytest.raises(RuntimeError, match="does not support step_param"):
+        functional.step_param(trained.weights[0], None)
+
+
+def everything(weight, grad, first, second):
+    weights, moments = [weight.clone()], ([first.clone()], [second.clone()])
+    number = torch.ones(1, device=weight.device)
+    decay = (0.5,) if LAZY_MODE else (number * 0.5, True)
+    hpu_ops.optimizer_adamw([grad], weights, *moments, -number, 0.9, 0.99, 1e-6, *decay)
+    return weights[0], moments[0][0], moments[1][0]
+
+
+def operands(rows, seed=0):
+    weight, grad, first, second = tensors(*[(rows, 3)] * 4, seed=seed)
+    return on_device([weight, grad, first, second.square()])
+
+
+@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
+def test_a_compiled_step_is_that_of_eager_mode():
+    assert_compiles(everything, operands(3), operands(5))
+
+
+@LAZY
+def test_a_replay_steps_the_captured_weights_again():
+    weight, grad, first, second = operands(3)
+    number = torch.ones(1, device="hpu")
+    graph = hpu.HPUGraph()
+    with hpu.stream(hpu.Stream()):
+        graph.capture_begin()
+        hpu_ops.optimizer_adamw([grad], [weight], [first], [second], -number, 0.9, 0.99, 1e-6, 0.5)
+        graph.capture_end()
+    weight.copy_(operands(3)[0])
+    first.copy_(operands(3)[2])
+    second.copy_(operands(3)[3])
+    expected = operands(3)
+    for seed in (1, 2):
+        fresh = operands(3, seed)[1]
+        grad.copy_(fresh)
+        graph.replay()
+        weights = everything(expected[0], fresh, expected[2], expected[3])
+        expected = [weights[0], fresh, weights[1], weights[2]]
+        for found, one in zip((weight, first, second), weights, strict=True):
+            torch.testing.assert_close(found.cpu(), one.cpu())

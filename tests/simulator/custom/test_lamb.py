@@ -1,0 +1,75 @@
+"""FusedLamb against its formula in float64: within 1e-4."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch.hpex import optimizers  # noqa: E402
+from trained_weights import Trained, assert_near, on_device  # noqa: E402
+
+hpu_ops = torch.ops.hpu
+
+
+def lamb_reference(exact, states, clip, t, *, lr, betas, eps, decay, average, use_lamb):
+    b1, b2 = betas
+    for one, state in zip(exact, states, strict=True):
+        grad = one.grad / clip
+        state["m"] = b1 * state.get("m", 0) + (1 - b1 if average else 1) * grad
+        state["v"] = b2 * state.get("v", 0) + (1 - b2) * grad**2
+        step = state["m"] / (1 - b1**t) / ((state["v"] / (1 - b2**t)).sqrt() + eps)
+        step = step + decay * one.detach()
+        trust = 1.0
+        if decay or use_lamb:
+            trust = one.detach().norm() / step.norm() if step.norm() > 0 else 1.0
+        one.data -= lr * trust * step
+
+
+@pytest.mark.parametrize(
+    ("decay", "average", "use_lamb", "largest"),
+    [(0.01, True, False, 1.0), (0.0, True, False, 1e9), (0.0, False, True, None)],
+)
+def test_lamb_steps_by_the_ratio_of_norms(decay, average, use_lamb, largest):
+    trained = Trained()
+    options = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-3}
+    fused = optimizers.FusedLamb(
+        trained.weights,
+        **options,
+        weight_decay=decay,
+        grad_averaging=average,
+        use_lamb=use_lamb,
+        max_grad_norm=largest,
+    )
+    states = [{} for _ in trained.exact]
+    for t in range(1, 4):
+        trained.new_gradients()
+        fused.step()
+        norm = torch.cat([each.grad.flatten() for each in trained.exact]).norm().item()
+        clip = 1.0 if largest is None else max(1.0, norm / largest)
+        rest = {"decay": decay, "average": average, "use_lamb": use_lamb}
+        lamb_reference(trained.exact, states, clip, t, **options, **rest)
+    assert_near(trained.weights, trained.exact, 1e-4)
+    fused.zero_grad()
+    assert [weight.grad for weight in trained.weights] == [None] * 3
+
+
+def test_lambs_ratio_holds_a_weight_of_zeros():
+    weight = torch.zeros(3, device="hpu", requires_grad=True)
+    weight.grad = torch.ones_like(weight)
+    optimizers.FusedLamb([weight]).step()
+    assert weight.cpu().tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_lambs_norm_is_what_gradients_are_divided_by(dtype):
+    grads = [torch.full((2, 2), 3.0).to(dtype), torch.full((4,), 4.0).to(dtype)]  # norm 10
+    for largest, expected in ((5.0, 2.0), (20.0, 1.0)):
+        found = hpu_ops.optimizer_lamb_fused_norm(on_device(grads), largest)
+        assert (found.dtype, found.cpu().tolist()) == (dtype, [expected])
+
+
+def test_lamb_refuses_what_it_does_not_support():
+    with pytest.raises(RuntimeError, match="FusedLamb does not support the AMSGrad variant"):
+        optimizers.FusedLamb([torch.ones(1, device="hpu", requires_grad=True)], amsgrad=True)

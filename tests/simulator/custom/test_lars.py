@@ -1,0 +1,69 @@
+"""FusedLars and the momentum that goes with it, against their formulas in float64: within 1e-5."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch.hpex import optimizers  # noqa: E402
+from in_modes import run  # noqa: E402
+from trained_weights import EAGER, Trained, assert_near, on_device, tensors  # noqa: E402
+
+hpu_ops = torch.ops.hpu
+
+
+def test_lars_puts_rate_and_ratio_into_the_gradients():
+    trained = Trained((3, 4), (5,))
+    inner = torch.optim.SGD(trained.weights, lr=0.5, weight_decay=0.1)
+    seen = []
+    inner.step = lambda: seen.append([group["weight_decay"] for group in inner.param_groups])
+    lars = optimizers.FusedLars(inner, [1, 0], eeta=0.01, eps=1e-3)
+    trained.new_gradients()
+    lars.step()
+    weight, other = trained.exact
+    norms = weight.norm().item(), weight.grad.norm().item()
+    trust = 0.01 * norms[0] / (norms[1] + 0.1 * norms[0] + 1e-3)
+    expected = [(weight.grad + 0.1 * weight) * 0.5 * trust, other.grad * 0.5]
+    assert_near([each.grad for each in trained.weights], expected)
+    assert seen == [[0]]
+    assert inner.param_groups[0]["weight_decay"] == 0.1
+    lars.zero_grad()
+    assert trained.weights[0].grad is None
+
+
+def test_lars_takes_a_weight_of_zeros_at_the_plain_rate():
+    weight = torch.zeros(2, device="hpu", requires_grad=True)
+    weight.grad = torch.ones_like(weight)
+    inner = optimizers.FusedResourceApplyMomentum([weight], 0.25, momentum=0.5)
+    optimizers.FusedLars(inner, [1]).step()
+    assert weight.cpu().tolist() == [0.25, 0.25]
+
+
+@EAGER
+def test_the_operator_of_lars_refuses_lists_in_its_words():
+    one, number = on_device(tensors((2,))), torch.ones(1, device="hpu")
+    with pytest.raises(RuntimeError, match="params, grads and skip_masks vector inputs must have"):
+        hpu_ops.optimizer_lars(one, one, [1, 1], 0.1, 0.0, 0.0, number)
+
+
+def test_momentum_is_applied_with_the_signs_as_written():
+    trained = Trained()
+    optimizer = optimizers.FusedResourceApplyMomentum(trained.weights, 0.1, momentum=0.9)
+    buffers = None
+    for _ in range(3):
+        trained.new_gradients()
+        optimizer.step()
+        grads = [each.grad for each in trained.exact]
+        if buffers is None:
+            buffers = grads
+        else:
+            pairs = zip(buffers, grads, strict=True)
+            buffers = [0.9 * buffer - grad for buffer, grad in pairs]
+        for one, buffer in zip(trained.exact, buffers, strict=True):
+            one.data += buffer
+    assert_near(trained.weights, trained.exact)
+    one = trained.weights[0].detach()
+    with pytest.raises(RuntimeError, match="params_momentum_buf_list must have twice as many"):
+        run(hpu_ops.optimizer_resource_apply_momentum, [one], [one], 0.9)

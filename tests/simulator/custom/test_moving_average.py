@@ -1,0 +1,60 @@
+"""FusedEMA against its formula in float64: within 1e-6."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch.hpex.movingavrg import FusedEMA  # noqa: E402
+from trained_weights import EAGER, assert_near, on_device, tensors  # noqa: E402
+
+hpu_ops = torch.ops.hpu
+
+
+def model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+
+
+def test_an_average_follows_a_models_floats():
+    trained = model()
+    exact = {name: value.double() for name, value in trained.state_dict().items()}
+    average = FusedEMA(trained.to("hpu"), decay=0.5, updates=1999)
+    assert not average.ema.training
+    assert trained.training
+    with torch.no_grad():
+        for value in trained.state_dict().values():
+            value.add_(1)
+    average.update(torch.nn.DataParallel(trained))
+    decay = 0.5 * (1 - torch.tensor(-1.0).double().exp().item())
+    assert average.updates == 2000
+    expected = {
+        name: value if name.endswith("tracked") else value * decay + (value + 1) * (1 - decay)
+        for name, value in exact.items()
+    }
+    found = average.ema.state_dict()
+    assert_near([found[name] for name in expected], list(expected.values()), 1e-6)
+    assert not any(each.requires_grad for each in average.ema.parameters())
+
+
+def test_an_average_takes_attributes_and_a_valid_decay():
+    trained = model()
+    trained.names, trained.process_group, trained.stride = ["a"], "group", 2
+    average = FusedEMA(model().to("hpu"))
+    average.update_attr(trained, include=("names",))
+    assert average.ema.names == ["a"]
+    assert not hasattr(average.ema, "stride")
+    average.update_attr(trained)
+    assert average.ema.stride == 2
+    assert not hasattr(average.ema, "process_group")
+    with pytest.raises(ValueError, match=r"Invalid decay value: 1\.5"):
+        FusedEMA(trained, 1.5)
+
+
+@EAGER
+def test_the_operator_of_averages_refuses_lists_in_its_words():
+    one, number = on_device(tensors((2,))), torch.ones(1, device="hpu")
+    with pytest.raises(RuntimeError, match="model_inputs and updated_ema vector inputs must have"):
+        hpu_ops.optimizer_ema(one, one * 2, number)
