@@ -69,6 +69,24 @@ def test_a_cast_rounds_to_the_nearest_and_saturates(fp8, dtype):
 
 
 @FORMATS
+@pytest.mark.parametrize("scale", [None, 1.0, 0.3, 2.0**-80, 2.0**100], ids=str)
+def test_every_bfloat16_is_cast(fp8, scale):
+    every = torch.arange(65536).to(torch.uint16).view(torch.bfloat16)
+    factor = None if scale is None else torch.tensor(scale)
+    scaled = every if factor is None else every * factor.to(torch.bfloat16)
+    for whole in (every, every[7:], every.reshape(256, 256).t(), every.reshape(256, 256)[:, 3:]):
+        expected = scaled.as_strided(whole.shape, whole.stride(), whole.storage_offset())
+        device = every.to("hpu").as_strided(whole.shape, whole.stride(), whole.storage_offset())
+        out, _ = hpu_ops.cast_to_fp8_v2(
+            device, None if scale is None else factor.to("hpu"), dtype=fp8
+        )
+        no_number = expected.isnan()
+        assert torch.equal(out.cpu().float().isnan(), no_number)
+        found = out.cpu().double()[~no_number]
+        assert torch.equal(found, nearest(expected[~no_number], fp8))
+
+
+@FORMATS
 def test_what_is_no_number_stays_and_the_infinite_saturates(fp8):
     numbers = torch.tensor([torch.inf, -torch.inf, torch.nan], device="hpu")
     out, _ = hpu_ops.cast_to_fp8_v2(numbers, dtype=fp8)

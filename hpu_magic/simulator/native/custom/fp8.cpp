@@ -6,7 +6,6 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 
-#include <array>
 #include <numeric>
 
 namespace hpu::custom {
@@ -45,30 +44,6 @@ at::Tensor shaped(const at::Tensor& scale, ScaleShape shape) {
   return scale.reshape(*shape);
 }
 
-/// Every value of an 8-bit type in a wider one, by its bits.
-template <class Narrow, class Wide>
-const std::array<Wide, 256>& wide_values() {
-  static const std::array<Wide, 256> values = [] {
-    std::array<Wide, 256> made;
-    for (size_t bits = 0; bits < made.size(); ++bits) {
-      made[bits] = Wide(static_cast<float>(Narrow(static_cast<uint8_t>(bits), Narrow::from_bits())));
-    }
-    return made;
-  }();
-  return values;
-}
-
-template <class Narrow, class Wide>
-void widen(const at::Tensor& from, const at::Tensor& to) {
-  const auto& values = wide_values<Narrow, Wide>();
-  const auto* bits = static_cast<const uint8_t*>(from.const_data_ptr());
-  auto* wide = static_cast<Wide*>(to.mutable_data_ptr());
-  const int64_t elements = from.numel();
-  for (int64_t i = 0; i < elements; ++i) {
-    wide[i] = values[bits[i]];
-  }
-}
-
 }  // namespace
 
 double largest_fp8(ScalarType fp8) {
@@ -103,27 +78,6 @@ at::Tensor to_fp8(const at::Tensor& values, ScalarType fp8, bool stochastic) {
     bounded = at::clamp(round_stochastically(bounded, fp8), -limit, limit);
   }
   return bounded.to(fp8);
-}
-
-// The CPU's own conversion takes an order of magnitude longer than a look into a table.
-at::Tensor widened(const at::Tensor& values, ScalarType dtype) {
-  const ScalarType given = values.scalar_type();
-  if (values.is_meta() || !is_fp8(given) || !is_float_or_bfloat16(dtype)) {
-    return values.to(dtype);
-  }
-  // Without gaps in memory, elements are taken in the order in which they lie there.
-  const at::Tensor from =
-      values.is_non_overlapping_and_dense() ? values : values.contiguous();
-  const at::Tensor to = at::empty_like(from, from.options().dtype(dtype));
-  const bool to_float = dtype == ScalarType::Float;
-  if (given == kE5M2) {
-    to_float ? widen<c10::Float8_e5m2, float>(from, to)
-             : widen<c10::Float8_e5m2, c10::BFloat16>(from, to);
-  } else {
-    to_float ? widen<c10::Float8_e4m3fn, float>(from, to)
-             : widen<c10::Float8_e4m3fn, c10::BFloat16>(from, to);
-  }
-  return to;
 }
 
 at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape) {

@@ -27,9 +27,6 @@ void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b);
 /// saturates at the generation's largest.
 at::Tensor to_fp8(const at::Tensor& values, at::ScalarType fp8, bool stochastic = false);
 
-/// 8-bit values in float32 or bfloat16, exactly; others converted.
-at::Tensor widened(const at::Tensor& values, at::ScalarType dtype);
-
 /// `values` times a scale, in the type of `values`. A scale of several elements, one for each
 /// channel, gets the shape that broadcasts.
 at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape = std::nullopt);

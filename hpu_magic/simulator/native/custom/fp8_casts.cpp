@@ -4,6 +4,7 @@
 // takes the inverse of the scale.
 #include "custom/define.h"
 #include "custom/fp8.h"
+#include "custom/fp8_tables.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -48,7 +49,7 @@ std::tuple<at::Tensor, at::Tensor> cast_to_fp8_v2(
     return {input.clone(), amax_of(input, false)};
   }
   return {
-      to_fp8(scaled(input, scale, scale_shape), dtype, stochastic_rounding),
+      scaled_to_fp8(input, scale, scale_shape, dtype, stochastic_rounding),
       amax_of(input, is_amax)};
 }
 
@@ -76,7 +77,8 @@ std::tuple<at::Tensor, at::Tensor> cast_to_fp8(
       is_fp8(out.scalar_type()), "CastToFp8 out must be float8_e5m2 or float8_e4m3fn, but is ",
       toString(out.scalar_type()), ".");
   TORCH_CHECK(input.sym_sizes() == out.sym_sizes(), "Input and output must have the same shape");
-  out.copy_(to_fp8(scaled(input, scale, std::nullopt), out.scalar_type(), stochastic_rounding));
+  out.copy_(
+      scaled_to_fp8(input, scale, std::nullopt, out.scalar_type(), stochastic_rounding));
   if (amax.sym_numel() > 0) {
     amax.copy_(amax_of(input, true));
   }
@@ -104,8 +106,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> cast_to_fp8_hybrid(
       is_float_or_bfloat16(input.scalar_type()),
       "CastToFp8Hybrid input must be of float or bfloat16 dtype.");
   return {
-      to_fp8(scaled(input, scale_152, std::nullopt), kE5M2, stochastic_rounding),
-      to_fp8(scaled(input, scale_143, std::nullopt), kE4M3, false), amax_of(input, is_amax)};
+      scaled_to_fp8(input, scale_152, std::nullopt, kE5M2, stochastic_rounding),
+      scaled_to_fp8(input, scale_143, std::nullopt, kE4M3, false), amax_of(input, is_amax)};
 }
 
 at::Tensor cast_from_fp8(

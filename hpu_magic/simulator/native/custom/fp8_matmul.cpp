@@ -1,5 +1,7 @@
 #include "custom/fp8_matmul.h"
 
+#include "custom/fp8_tables.h"
+
 #include <ATen/Functions.h>
 
 #include <algorithm>

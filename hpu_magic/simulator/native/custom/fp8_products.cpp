@@ -4,6 +4,7 @@
 #include "custom/define.h"
 #include "custom/fp8.h"
 #include "custom/fp8_matmul.h"
+#include "custom/fp8_tables.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
