@@ -8,7 +8,9 @@ from pathlib import Path
 
 from hpu_magic.simulator.vendor_names import Name, Operator, State, names, operators
 
-PAGE = Path(__file__).parent.parent / "docs" / "vendor_api.md"
+_ROOT = Path(__file__).parent.parent
+PAGE = _ROOT / "docs" / "vendor_api.md"
+_FACE = _ROOT / "hpu_magic" / "simulator" / "face" / "habana_frameworks" / "torch"
 
 _HEAD = """\
 # The vendor's names
@@ -23,6 +25,15 @@ documentation names.
 """
 
 
+_MIGRATION = """\
+## `torch.cuda`, with GPU migration
+
+**hpu_match** is the same call of the device, **hpu_modified** reaches its effect by other means,
+**hpu_mismatch** has no counterpart: a value stands in for it, or it raises an error. Devices are of
+the type `hpu`: what compares `device.type` with `"cuda"` goes the other way.
+"""
+
+
 def page() -> str:
     """Return the page's text."""
     parts = [_HEAD, _counts(), "## Python names\n"]
@@ -31,6 +42,7 @@ def page() -> str:
         for group, rows in itertools.groupby(names(), lambda name: name.group)
     ]
     parts += ["## Operators: `torch.ops`\n", _operators(operators())]
+    parts += [_MIGRATION, _torch_cuda()]
     return "\n".join(parts)
 
 
@@ -64,6 +76,17 @@ def _operators(all_operators: list[Operator]) -> str:
         found = dict.fromkeys(f"`{each.name}`" for each in absent if each.note == reason)
         lines += [f"Absent. {reason}", "", ", ".join(found) + ".", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _torch_cuda() -> str:
+    lines = ["| name | class | counterpart or value | why |", "|---|---|---|---|"]
+    table = (_FACE / "gpu_migration" / "cuda.tsv").read_text(encoding="utf-8").splitlines()
+    for line in table:
+        if not line.startswith("#"):
+            name, kind, counterpart, why = line.split("\t")
+            shown = f"`{counterpart}`" if counterpart else ""
+            lines.append(f"| `{name}` | {kind} | {shown} | {why} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
