@@ -1,5 +1,6 @@
 """8-bit training over steps: regions, checkpointing, state, other generations, wrong arguments."""
 
+import contextlib
 import gc
 import io
 import threading
@@ -137,21 +138,25 @@ class Block(torch.nn.Module):
         return data + self.second(torch.relu(self.first(data)))
 
 
-def run_block(apply, steps=3):
+def run_block(apply, backward_region=contextlib.nullcontext, steps=3):
     block, results = Block(), []
     given = recipe.DelayedScaling(amax_history_len=3, interval=2)
     for step in range(steps):
         data = (batch(step, 4, 8) * (step + 1)).requires_grad_()
         with te.fp8_autocast(fp8_recipe=given):
             out = apply(block, data)
-        out.float().square().sum().backward()
+        with backward_region():
+            out.float().square().sum().backward()
         results += [out.detach().cpu(), data.grad.cpu()]
     gradients = [each.grad.cpu() for each in block.parameters()]
     return [*results, *gradients], [scales(block.first), scales(block.second)]
 
 
+@pytest.mark.parametrize("region", [contextlib.nullcontext, te.fp8_autocast])
 @pytest.mark.parametrize("how", ["te", "reentrant", "not reentrant"])
-def test_checkpointing_changes_neither_gradients_nor_scales(how):
+def test_checkpointing_changes_neither_gradients_nor_scales(how, region):
+    """Some scripts enter a region for the backward pass, too."""
+
     def apply(block, data):
         if how == "te":
             with te.distributed.activation_checkpointing():
@@ -159,7 +164,7 @@ def test_checkpointing_changes_neither_gradients_nor_scales(how):
         return torch_checkpoint(block, data, use_reentrant=how == "reentrant")
 
     plain, plain_scales = run_block(lambda block, data: block(data))
-    found, found_scales = run_block(apply)
+    found, found_scales = run_block(apply, region)
     assert all(map(torch.equal, found, plain))
     assert found_scales == plain_scales
 
