@@ -1,0 +1,194 @@
+"""GPU migration beside what else reads PyTorch's functions: compilers, modes, pickle, graphs."""
+
+from __future__ import annotations
+
+import json
+
+FUNCTIONS = """
+import json
+import torch
+from torch import nn
+
+linear, x = nn.Linear(3, 3).cuda(), torch.ones(3).cuda()
+
+
+def devices(x):
+    ones = torch.ones(3, device="cuda")
+    return x.cuda() + ones + torch.zeros(3, device=torch.device("cuda"))
+
+
+def question(x):
+    return 2 * x if torch.cuda.is_available() and x.is_cuda else x
+
+
+def precision(x):
+    with torch.autocast("cuda"):
+        return linear(x)
+
+
+def older_precision(x):
+    with torch.cuda.amp.autocast():
+        return linear(x)
+
+
+def methods(x):
+    return torch.zeros_like(x, device="cuda") + x.to("cuda:0") + x.new_ones(3)
+
+
+def typed(x):
+    return x.type(torch.cuda.HalfTensor)
+
+
+def default(x):
+    return torch.ones(3) + x
+
+
+@torch.jit.script
+def scripted(x, device: torch.device):
+    return x.to(device) + torch.ones(3, device=device)
+
+
+@torch.library.custom_op("gpu_migration_test::doubled", mutates_args=())
+def doubled(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return 2 * x.to(device)
+
+
+found = {}
+for function in (devices, question, precision, older_precision, methods, typed, default):
+    torch.set_default_device("cuda" if function is default else "cpu")
+    breaks = torch._dynamo.explain(function)(x).graph_break_count
+    torch._dynamo.reset()
+    compiled, eager = torch.compile(function, mode="max-autotune")(x), function(x)
+    same = torch.allclose(compiled, eager, atol=1e-2) and compiled.dtype == eager.dtype
+    found[function.__name__] = [breaks, same, str(compiled.device)]
+torch.set_default_device("cpu")
+cuda = torch.device("cuda")
+others = scripted(torch.ones(3), cuda), doubled(torch.ones(3), cuda)
+found["others"] = [(str(each.device), each.tolist()) for each in others]
+print(json.dumps(found))
+"""
+
+
+def test_compiled_and_scripted_functions_mean_the_card(script, tmp_path):
+    path = tmp_path / "functions.py"  # TorchScript and Dynamo read the source
+    path.write_text(FUNCTIONS)
+    printed = script(
+        f"import runpy; runpy.run_path({str(path)!r})", simulated=True, PT_HPU_GPU_MIGRATION="1"
+    )
+    names = ["devices", "question", "precision", "older_precision", "methods", "typed", "default"]
+    assert json.loads(printed.splitlines()[-1]) == {
+        **{name: [0, True, "hpu:0"] for name in names},
+        "others": [["hpu:0", [2.0, 2.0, 2.0]]] * 2,
+    }
+
+
+def test_subclasses_and_modes_see_the_functions_that_have_the_names(migrated):
+    assert migrated(
+        """
+        from torch.overrides import TorchFunctionMode
+        seen = []
+
+        class Mine(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                seen.append(function)
+                return super().__torch_function__(function, types, args, kwargs or {})
+
+        class Mode(TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                seen.append(function)
+                return function(*args, **(kwargs or {}))
+
+        mine = torch.ones(2).as_subclass(Mine)
+        calls = [
+            (torch.Tensor.to, lambda: mine.to("cuda")),
+            (torch.Tensor.cuda, lambda: mine.cuda()),
+            (torch.zeros_like, lambda: torch.zeros_like(mine, device="cuda")),
+        ]
+        found = []
+        for function, call in calls:
+            seen.clear()
+            result = call()
+            found.append([function in seen, result.device.type, type(result).__name__])
+        with Mode():
+            seen.clear()
+            zeros = torch.zeros(2, device="cuda")
+        print(json.dumps([*found, [torch.zeros in seen, zeros.device.type]]))
+        """
+    ) == [*[[True, "hpu", "Mine"]] * 3, [True, "hpu"]]
+
+
+def test_functions_and_types_survive_pickle(migrated):
+    assert (
+        migrated(
+            """
+        import pickle
+        found = [
+            torch.zeros, torch.fft.fftfreq, torch.Tensor.to, torch.Tensor.cuda, torch.Generator,
+            torch.device, torch.cuda.Event, torch.cuda.synchronize, torch.cuda.empty_cache,
+        ]
+        print(json.dumps([pickle.loads(pickle.dumps(each)) is each for each in found]))
+        """
+        )
+        == [True] * 9
+    )
+
+
+def test_cuda_graphs_are_hpu_graphs_in_lazy_mode(migrated):
+    assert migrated(
+        """
+        linear, x = torch.nn.Linear(4, 4).cuda(), torch.ones(2, 4, device="cuda")
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                linear(x)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle()):
+            y = linear(x)
+        x.fill_(2.0)
+        graph.replay()
+        torch.cuda.synchronize()
+        graphed = torch.cuda.make_graphed_callables(linear, (torch.ones_like(x),))
+        print(json.dumps([
+            torch.allclose(y, linear(x)),
+            torch.allclose(graphed(x), y),
+            isinstance(graph, torch.cuda.CUDAGraph),
+            torch.cuda.is_current_stream_capturing(),
+        ]))
+        """,
+        lazy="1",
+    ) == [True, True, True, False]
+
+
+def test_pytorchs_own_tools_work_with_it(migrated):
+    assert migrated(
+        """
+        from torch.utils.checkpoint import checkpoint
+
+        class Model(torch.nn.Module):
+            def forward(self, x):
+                return torch.zeros_like(x, device="cuda") + x.to("cuda") + torch.ones(2).cuda()
+
+        model, x = Model(), torch.ones(2)
+        layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5)).cuda()
+        w = torch.ones(4, 2, device="cuda", requires_grad=True)
+        checkpoint(layers, w, use_reentrant=False).sum().backward()
+        with torch.random.fork_rng(devices=[0], device_type="cuda"):
+            torch.cuda.manual_seed(3)
+        parts = torch.cuda.comm.scatter(torch.arange(4.0), [0, 1])
+        found = {
+            "symbolic trace": torch.fx.symbolic_trace(model)(x),
+            "export": torch.export.export(model, (x,)).module()(x),
+            "vmap": torch.func.vmap(model)(torch.ones(3, 2)),
+            "checkpoint": w.grad,
+            "storage": torch.tensor([], device="cuda").set_(x.untyped_storage().cuda()),
+            "gathered": torch.cuda.comm.gather(parts),
+            "sum": torch.cuda.comm.reduce_add([x, x]),
+        }
+        values = [found[name].tolist() for name in ("symbolic trace", "export", "gathered", "sum")]
+        elsewhere = [name for name, tensor in found.items() if tensor.device.type != "hpu"]
+        print(json.dumps([elsewhere, values, len(parts)]))
+        """
+    ) == [[], [[2.0, 2.0], [2.0, 2.0], [0.0, 1.0, 2.0, 3.0], [2.0, 2.0]], 2]
