@@ -424,3 +424,33 @@ def test_a_replayed_step_goes_on_with_its_scales():
             vars(captured.fp8_meta[name]).values(), vars(plain.fp8_meta[name]).values(), strict=True
         ):
             assert torch.equal(mine.cpu(), its.cpu())
+
+
+@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
+@pytest.mark.parametrize("wrap", ["make_graphed_callables", "ModuleCacher"])
+def test_scales_go_on_in_the_vendors_wrappers(wrap):
+    from habana_frameworks.torch import hpu
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer()
+
+        @te.fp8_autocast()
+        def forward(self, data):
+            return self.layer(data)
+
+    model, data = Model(), inputs(0, 4, 6).to("hpu")
+    if wrap == "ModuleCacher":
+        hpu.ModuleCacher()(model, inplace=True)
+        run = model
+    else:
+        run = hpu.make_graphed_callables(model, (data.clone(),))
+    for step in range(4):
+        out = run(data * (step + 1))
+        out.backward(torch.full_like(out, step + 1.0))
+        scale = model.layer.fp8_meta["scaling_fwd"].scale[0].item()
+        largest = data.abs().max().item() * (step + 1)
+        assert scale * largest == pytest.approx(240, rel=1e-5)
+        scale = model.layer.fp8_meta["scaling_bwd"].scale.item()
+        assert scale * (step + 1) == pytest.approx(LARGEST[E5M2], rel=1e-5)

@@ -15,7 +15,7 @@ from .recipe import DelayedScaling, Format
 from .utils import FP8BwdTensors, FP8FwdTensors, FP8TensorMeta
 
 _INPUT_TYPES = (torch.float32, torch.bfloat16)
-_OF_FORWARD = {"scaling_fwd", "scaling_hybrid"}
+_OF_FORWARD = ("scaling_fwd", "scaling_hybrid")
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,9 @@ class Fp8Module(nn.Module):
 
     def note_forward(self, tensor: IntEnum, amax: torch.Tensor) -> None:
         """Enter the largest magnitude of an input or a weight."""
-        for name in _OF_FORWARD & self.fp8_meta.keys():
-            _scales.note_amax(self.fp8_meta[name], tensor, amax)
+        for name in _OF_FORWARD:
+            if name in self.fp8_meta:
+                _scales.note_amax(self.fp8_meta[name], tensor, amax)
 
     def note_backward(self, tensor: IntEnum, amax: torch.Tensor) -> None:
         """Enter the largest magnitude of a gradient; its scale follows where backward ends."""
@@ -194,13 +195,13 @@ class Fp8Module(nn.Module):
         if "recipe" not in self.fp8_meta:
             return {}
         recipe = asdict(self.fp8_meta["recipe"])
-        state: dict[str, Any] = {
-            "recipe": recipe | {"fp8_format": recipe["fp8_format"].name},
-            "steps": self._steps,
+        metas = {
+            name: {key: each.cpu() for key, each in vars(meta).items()}
+            for name, meta in self.fp8_meta.items()
+            if name != "recipe"
         }
-        for name in self.fp8_meta.keys() - {"recipe"}:
-            state[name] = {key: each.cpu() for key, each in vars(self.fp8_meta[name]).items()}
-        return state
+        recipe["fp8_format"] = recipe["fp8_format"].name
+        return {"recipe": recipe, "steps": self._steps, "metas": metas}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Take scales from a ``state_dict``; from an empty state, those of a new module."""
@@ -212,9 +213,9 @@ class Fp8Module(nn.Module):
             self.fp8_meta["recipe"] = DelayedScaling(
                 **recipe | {"fp8_format": Format[recipe["fp8_format"]]}
             )
-            for name in state.keys() - {"recipe", "steps"}:
-                meta = {key: each.clone() for key, each in state[name].items()}
-                self.fp8_meta[name] = FP8TensorMeta(**meta)
+            for name, meta in state["metas"].items():
+                copied = {key: each.clone() for key, each in meta.items()}
+                self.fp8_meta[name] = FP8TensorMeta(**copied)
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         # Weights of an ordinary layer have no scales: they begin anew.

@@ -55,7 +55,8 @@ class fp8_autocast(contextlib.ContextDecorator):
     """Let modules of this package compute in 8 bits, as a block or as a decorator.
 
     It belongs around the forward pass alone: gradients follow what their forward pass did. Where
-    the outermost region ends, the scales of the next step are computed.
+    the outermost region ends, the scales of the next step are computed. A captured graph repeats
+    what lies in it: scales go on in its replays where the region lies in it, too.
 
     Parameters
     ----------
