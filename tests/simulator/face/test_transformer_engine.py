@@ -14,7 +14,6 @@ activate(announce=False)
 import habana_frameworks.torch.hpex.experimental.transformer_engine as te  # noqa: E402
 from habana_frameworks.torch import core as htcore  # noqa: E402
 from habana_frameworks.torch.hpex.experimental.transformer_engine import recipe  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 
 E5M2, E4M3 = torch.float8_e5m2, torch.float8_e4m3fn
 LARGEST = {E5M2: 57344.0, E4M3: 240.0}  # of the second generation
@@ -372,85 +371,3 @@ def test_casts_use_and_fill_the_places_of_a_meta():
         te.cpp_extensions.cast_from_fp8(cast, meta, 0, E5M2, torch.float32)
     with pytest.raises(ValueError, match=r"otype=torch\.int8 is no 8-bit type"):
         te.cpp_extensions.cast_to_fp8(data, meta, 0, torch.int8)
-
-
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_a_compiled_model_computes_as_eager_mode_does():
-    torch._dynamo.reset()
-    plain, inner = (torch.nn.Sequential(layer(), torch.nn.ReLU()) for _ in range(2))
-    compiled = torch.compile(inner, backend="hpu_backend")
-    for step in range(3):
-        for model in (plain, compiled):
-            with te.fp8_autocast():
-                out = model(inputs(step, 4, 6).to("hpu"))
-            out.float().square().sum().backward()
-        found, expected = inner[0], plain[0]
-        assert torch.equal(found.weight.grad.cpu(), expected.weight.grad.cpu())
-        for name in ("scaling_fwd", "scaling_bwd"):
-            scales = found.fp8_meta[name].scale.cpu(), expected.fp8_meta[name].scale.cpu()
-            assert torch.equal(*scales)
-
-
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replayed_step_goes_on_with_its_scales():
-    from habana_frameworks.torch import hpu
-
-    def step(module, data):
-        with te.fp8_autocast(fp8_recipe=recipe.DelayedScaling(amax_history_len=2)):
-            out = module(data)
-        out.square().sum().backward()
-        with torch.no_grad():
-            module.weight.sub_(module.weight.grad, alpha=1e-4)
-            module.weight.grad.zero_()
-        return out.detach()
-
-    captured, plain = layer(), layer()
-    static = inputs(0, 4, 6).to("hpu")
-    for module in (captured, plain):
-        step(module, static)  # makes gradients and scales
-    graph = hpu.HPUGraph()
-    with hpu.stream(hpu.Stream()):
-        graph.capture_begin()
-        result = step(captured, static)
-        graph.capture_end()
-    step(plain, static)  # a capture runs what it captures
-    for number in range(3):
-        fresh = inputs(number, 4, 6)
-        static.copy_(fresh)
-        graph.replay()
-        assert torch.equal(result.cpu(), step(plain, fresh.to("hpu")).cpu())
-    for name in ("scaling_fwd", "scaling_bwd"):
-        for mine, its in zip(
-            vars(captured.fp8_meta[name]).values(), vars(plain.fp8_meta[name]).values(), strict=True
-        ):
-            assert torch.equal(mine.cpu(), its.cpu())
-
-
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-@pytest.mark.parametrize("wrap", ["make_graphed_callables", "ModuleCacher"])
-def test_scales_go_on_in_the_vendors_wrappers(wrap):
-    from habana_frameworks.torch import hpu
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = layer()
-
-        @te.fp8_autocast()
-        def forward(self, data):
-            return self.layer(data)
-
-    model, data = Model(), inputs(0, 4, 6).to("hpu")
-    if wrap == "ModuleCacher":
-        hpu.ModuleCacher()(model, inplace=True)
-        run = model
-    else:
-        run = hpu.make_graphed_callables(model, (data.clone(),))
-    for step in range(4):
-        out = run(data * (step + 1))
-        out.backward(torch.full_like(out, step + 1.0))
-        scale = model.layer.fp8_meta["scaling_fwd"].scale[0].item()
-        largest = data.abs().max().item() * (step + 1)
-        assert scale * largest == pytest.approx(240, rel=1e-5)
-        scale = model.layer.fp8_meta["scaling_bwd"].scale.item()
-        assert scale * (step + 1) == pytest.approx(LARGEST[E5M2], rel=1e-5)
