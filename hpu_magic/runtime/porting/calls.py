@@ -19,6 +19,18 @@ _HOMES = {
     "DistributedDataParallel": "torch.nn",
     "DataParallel": "torch.nn",
 }
+_DTYPES = {
+    "BFloat16Tensor": "bfloat16",
+    "BoolTensor": "bool",
+    "ByteTensor": "uint8",
+    "CharTensor": "int8",
+    "DoubleTensor": "float64",
+    "FloatTensor": "float32",
+    "HalfTensor": "float16",
+    "IntTensor": "int32",
+    "LongTensor": "int64",
+    "ShortTensor": "int16",
+}
 _ONE_CARD = "a process has one card: start one process for each, with DistributedDataParallel"
 
 
@@ -74,8 +86,13 @@ def _method(cell: Rewriter, node: ast.Call) -> bool:
     function = node.func
     if isinstance(function, ast.Attribute) and cell.typed(node):
         if function.attr == "cuda":
+            if any(isinstance(each, ast.Starred) for each in node.args) or _has(node, None):
+                cell.note(node, REMARK, "cuda() with * is not ported: write its arguments out")
+                return False
             _to_card(cell, node, function)
             return True
+        if function.attr == "type" and len(node.args) == 1 and not node.keywords:
+            return _type(cell, node, function)
         if function.attr == "half" and not node.args:
             text = "float16 has less range than bfloat16, the card's own type"
             cell.note(node, REMARK, f"{text}: .bfloat16() is the better choice")
@@ -97,6 +114,59 @@ def _to_card(cell: Rewriter, node: ast.Call, function: ast.Attribute) -> None:
     else:
         _first(cell, node, card)
     cell.children(node, [function.value, *node.args[1:], *_others(node, "device")])
+
+
+def _type(cell: Rewriter, node: ast.Call, function: ast.Attribute) -> bool:
+    """Write ``x.type(torch.cuda.HalfTensor)`` as ``x.to("hpu", torch.float16)``."""
+    dtype = _cuda_type(cell, node.args[0])
+    if dtype is None:
+        return False
+    end = cell.source.end(function)
+    cell.edits.append(cell.source.replaced(end - len("type"), end, "to"))
+    cell.needs_torch = True
+    cell.replace(node.args[0], f"{cell.text('hpu')}, torch.{dtype}")
+    cell.children(node, [function.value])
+    return True
+
+
+def _default_type(cell: Rewriter, node: ast.Call, name: str) -> None:
+    """Write the default device in the place of a default type of CUDA."""
+    if len(node.args) == 1 and _cuda_type(cell, node.args[0]) is not None:
+        dtype = _cuda_type(cell, node.args[0])
+        cell.rename(node.func, "torch.set_default_device")
+        cell.replace(node.args[0], cell.text("hpu"))
+        if dtype != "float32":
+            text = f"torch.set_default_dtype(torch.{dtype}) is the other half of what this did"
+            cell.note(node, REMARK, text)
+    else:
+        cell.generic_visit(node)
+
+
+def _cuda_type(cell: Rewriter, node: ast.expr) -> str | None:
+    """Return the dtype that ``torch.cuda.HalfTensor`` names, as a class or a text."""
+    text = node.value if isinstance(node, ast.Constant) else cell.bindings.dotted(node)
+    if isinstance(text, str) and text.startswith("torch.cuda."):
+        return _DTYPES.get(text.removeprefix("torch.cuda."))
+    return None
+
+
+def _context(cell: Rewriter, node: ast.Call, name: str) -> None:
+    """Select the process's one card, whichever number is given."""
+    cell.rename(node.func, "torch.hpu.device")
+    number = node.args[0] if len(node.args) == 1 else None
+    if isinstance(number, ast.Constant) and isinstance(number.value, int) and number.value:
+        cell.replace(number, "0")
+        cell.note(node, REMARK, "a process has one card, hpu:0, whichever its number is")
+    else:
+        cell.children(node, [*node.args, *node.keywords])
+
+
+def _graph(cell: Rewriter, node: ast.Call, name: str) -> None:
+    cell.rename(node.func, "torch.hpu.graph")
+    theirs = [each for each in node.keywords if each.arg in ("pool", "capture_error_mode")]
+    for each in theirs:
+        _put(cell, node, each, "")
+    cell.children(node, [*node.args, *(each for each in node.keywords if each not in theirs)])
 
 
 def _autocast(cell: Rewriter, node: ast.Call, name: str) -> None:
@@ -196,6 +266,8 @@ _Rule = Callable[["Rewriter", ast.Call, str], None]
 _BY_COUNTERPART: dict[str, _Rule] = {
     "torch.amp.autocast": _autocast,
     "torch.amp.GradScaler": _scaler,
+    "torch.hpu.device": _context,
+    "torch.hpu.graph": _graph,
     **dict.fromkeys(_BOUND, _bound),
 }
 _BY_NAME: dict[str, _Rule] = {
@@ -205,12 +277,13 @@ _BY_NAME: dict[str, _Rule] = {
     "torch.GradScaler": _scaler,
     "torch.device": _device,
     "torch.compile": _compile,
+    "torch.set_default_tensor_type": _default_type,
     "torch.nn.DistributedDataParallel": _parallel,
     "torch.nn.DataParallel": _data_parallel,
 }
 
 
-def _has(node: ast.Call, keyword: str) -> bool:
+def _has(node: ast.Call, keyword: str | None) -> bool:
     return any(each.arg == keyword for each in node.keywords)
 
 

@@ -169,6 +169,12 @@ class Rewriter(ast.NodeVisitor):
         self.replace(node, text)
 
     def _other_name(self, node: ast.Attribute | ast.Name, name: str) -> bool:
+        if name == CUDA and isinstance(node, ast.Attribute):
+            self.rename(node, "torch.hpu")
+            return True
+        if name.startswith(f"{CUDA}."):
+            self.note(node, REMARK, f"{name} is not known, and stays as it is")
+            return True
         if name.endswith("ProfilerActivity.CUDA") and isinstance(node, ast.Attribute):
             end = self.source.end(node)
             self.edits.append(self.source.replaced(end - len("CUDA"), end, "HPU"))
