@@ -3,10 +3,9 @@
 #include <ATen/Functions.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <vector>
 
@@ -44,23 +43,33 @@ void widen(const at::Tensor& from, const at::Tensor& to) {
 
 using NarrowValues = std::array<uint8_t, 65536>;
 
-/// Every value of bfloat16 in an 8-bit type, by its bits.
+const NarrowValues* made_narrow_values(ScalarType fp8) {
+  auto made = std::make_unique<NarrowValues>();
+  std::vector<uint16_t> bits(made->size());
+  std::iota(bits.begin(), bits.end(), uint16_t{0});
+  const at::Tensor every = at::from_blob(
+      bits.data(), {static_cast<int64_t>(bits.size())}, at::dtype(ScalarType::BFloat16));
+  const at::Tensor narrow = to_fp8(every, fp8);
+  std::memcpy(made->data(), narrow.const_data_ptr(), made->size());
+  return made.release();
+}
+
+/// Every value of bfloat16 in an 8-bit type of this generation, by its bits. Of two threads that
+/// make the first table at once, one makes it for nothing.
 const NarrowValues& narrow_values(ScalarType fp8) {
-  static std::mutex mutex;
-  static auto* tables = new std::map<std::pair<ScalarType, double>, std::unique_ptr<NarrowValues>>;
-  const std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<NarrowValues>& table = (*tables)[{fp8, largest_fp8(fp8)}];
-  if (!table) {
-    auto made = std::make_unique<NarrowValues>();
-    std::vector<uint16_t> bits(made->size());
-    std::iota(bits.begin(), bits.end(), uint16_t{0});
-    const at::Tensor every = at::from_blob(
-        bits.data(), {static_cast<int64_t>(bits.size())}, at::dtype(ScalarType::BFloat16));
-    const at::Tensor narrow = to_fp8(every, fp8);
-    std::memcpy(made->data(), narrow.const_data_ptr(), made->size());
-    table = std::move(made);
+  static std::atomic<const NarrowValues*> of_e5m2{nullptr};
+  static std::atomic<const NarrowValues*> of_e4m3{nullptr};
+  std::atomic<const NarrowValues*>& table = fp8 == kE5M2 ? of_e5m2 : of_e4m3;
+  const NarrowValues* known = table.load(std::memory_order_acquire);
+  if (known == nullptr) {
+    const NarrowValues* made = made_narrow_values(fp8);
+    if (table.compare_exchange_strong(known, made, std::memory_order_acq_rel)) {
+      known = made;
+    } else {
+      delete made;
+    }
   }
-  return *table;
+  return *known;
 }
 
 /// The bits of a product, rounded to bfloat16.
