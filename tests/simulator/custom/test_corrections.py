@@ -72,6 +72,32 @@ def test_lerp_of_whole_numbers_is_whole(dtype):
         run(torch.lerp, device[0], device[1], 0.5)
 
 
+LIMITS = {
+    torch.float32: 2**24,
+    torch.float64: 2**24,
+    torch.float16: 2**11,
+    torch.bfloat16: 2**8,
+    torch.int8: 2**7 - 1,
+    torch.uint8: 2**8 - 1,
+    torch.int16: 2**15 - 1,
+    torch.int32: 2**31 - 1,
+    torch.bool: 1,
+}
+
+
+@pytest.mark.parametrize(("dtype", "most"), LIMITS.items(), ids=str)
+def test_random_draws_what_the_dtype_holds_exactly(dtype, most):
+    drawn = torch.empty(4000, dtype=dtype, device="hpu").random_().cpu().double()
+    assert (drawn >= 0).all()
+    assert 0.99 * most <= drawn.max().item() <= most
+    assert (drawn % 1 == 0).all()
+
+
+def test_random_refuses_complex_numbers_in_the_vendors_words():
+    with pytest.raises(RuntimeError, match="Got unsupported type for random uniform: ComplexFloat"):
+        run(torch.empty(3, dtype=torch.complex64, device="hpu").random_)
+
+
 def test_uniform_whole_numbers_lie_between_the_bounds_both_included():
     for dtype, low, high in ((torch.int32, -3.7, 2.9), (torch.int8, 0, 4), (torch.bool, 0, 1)):
         drawn = torch.empty(500, dtype=dtype, device="hpu").uniform_(low, high)

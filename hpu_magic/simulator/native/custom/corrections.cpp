@@ -96,6 +96,16 @@ at::Tensor& uniform_(
       : self.uniform_(from, to, std::move(generator));
 }
 
+/// A card stores float64 as float32: whole numbers are exact up to 2^24.
+at::Tensor& random_(at::Tensor& self, std::optional<at::Generator> generator) {
+  TORCH_CHECK(
+      !self.is_complex(), "Got unsupported type for random uniform: ",
+      toString(self.scalar_type()));
+  return self.scalar_type() == ScalarType::Double
+      ? self.random_(0, (int64_t{1} << 24) + 1, std::move(generator))
+      : self.random_(std::move(generator));
+}
+
 using Median = std::tuple<at::Tensor, at::Tensor>;
 using MedianOut = std::tuple<at::Tensor&, at::Tensor&>;
 
@@ -171,6 +181,7 @@ const Operators corrections([](Operators& define) {
   define.in_place_of("lerp.Scalar", &lerp_scalar);
   define.in_place_of("lerp_.Scalar", &lerp_scalar_);
   define.in_place_of("uniform_", &uniform_);
+  define.in_place_of("random_", &random_);
   define.in_place_of("median.dim", &median);
   define.in_place_of("median.dim_values", &median_out);
   define.in_place_of("nanmedian.dim", &nanmedian);
