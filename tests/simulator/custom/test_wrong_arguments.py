@@ -6,6 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from in_modes import run  # noqa: E402
 
 PROGRAM = Path(__file__).with_name("wrong_arguments.py")
 
@@ -18,6 +25,19 @@ def calls(*options):
         text=True,
         timeout=300,
     )
+
+
+def test_none_is_refused_where_a_tensor_is_declared():
+    x = torch.ones(2, 3, device="hpu").bfloat16()
+    for operator, arguments, name in (
+        (torch.ops.hpu.scaled_masked_softmax, (x, None, 1.0), "mask"),
+        (torch.ops.hpu.rms_norm, (None, x, 1.0), "data_in"),
+    ):
+        with pytest.raises((RuntimeError, NotImplementedError)) as refused:
+            run(operator, *arguments)
+        said = f"hpu::{operator.__name__} needs its argument '{name}', but it is None."
+        assert said in str(refused.value)
+    assert torch.ops.hpu.cast_to_fp8_v2(x, None, dtype=torch.float8_e5m2)[0].shape == x.shape
 
 
 def test_wrong_arguments_raise_errors_and_crash_nothing():
@@ -40,6 +60,7 @@ def test_an_error_of_the_engine_itself_is_a_fault():
             *(sys.executable, "-c", program.replace(call, "raise RuntimeError('INTERNAL ASSERT')")),
             *("--count", "1", "--only", "sum_fp8"),
         ],
+        cwd=PROGRAM.parent,
         env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
         capture_output=True,
         text=True,

@@ -11,21 +11,34 @@
 
 #include <torch/library.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace hpu::custom {
 
-/// Runs an operator on the device. The vendor's schemas let some arguments be None that are none
-/// of an optional type: those must be given.
+/// Whether a value is None, or has one among its tensors: Python's None is an undefined tensor where
+/// a tensor is declared.
+inline bool lacks_tensor(const c10::IValue& value) {
+  if (value.isTensorList()) {
+    const c10::List<at::Tensor> tensors = value.toTensorList();
+    return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+      return !tensor.defined();
+    });
+  }
+  return value.isNone() || (value.isTensor() && !value.toTensor().defined());
+}
+
+/// Runs an operator on the device, unless an argument is None that may not be.
 inline void run_given(
     const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto& declared = op.schema().arguments();
   const size_t first = stack->size() - declared.size();
   for (size_t i = 0; i < declared.size(); ++i) {
     TORCH_CHECK(
-        !(*stack)[first + i].isNone() || declared[i].type()->kind() == c10::TypeKind::OptionalType,
+        declared[i].type()->kind() == c10::TypeKind::OptionalType ||
+            !lacks_tensor((*stack)[first + i]),
         op.operator_name().name, " needs its argument '", declared[i].name(), "', but it is None.");
   }
   run_boxed(op, keys, stack);
