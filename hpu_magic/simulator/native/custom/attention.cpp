@@ -107,9 +107,38 @@ Masks masks_of(
   return {given(attention), causal, given(valid_length), std::string(padding)};
 }
 
+c10::SymDimVector shape_over(
+    at::TensorList operands, const c10::SymInt& rows, const c10::SymInt& columns) {
+  c10::SymDimVector shape;
+  for (const at::Tensor& each : operands) {
+    const size_t leading = static_cast<size_t>(each.dim() - 2);
+    shape = at::infer_size_symdimvector(shape, each.sym_sizes().slice(0, leading));
+  }
+  shape.push_back(rows);
+  shape.push_back(columns);
+  return shape;
+}
+
+void check_mask(const at::Tensor& q, const at::Tensor& k, const Masks& masks) {
+  if (!masks.attention) {
+    return;
+  }
+  const c10::SymDimVector scores = shape_over({q, k}, q.sym_size(-2), k.sym_size(-2));
+  const c10::SymIntArrayRef mask = masks.attention->sym_sizes();
+  bool broadcasts = mask.size() <= scores.size();
+  for (size_t i = 1; broadcasts && i <= mask.size(); ++i) {
+    const c10::SymInt& size = mask[mask.size() - i];
+    broadcasts = size == 1 || size == scores[scores.size() - i];
+  }
+  TORCH_CHECK(
+      broadcasts, "attention_mask of shape ", mask, " must broadcast to the scores' shape ",
+      c10::SymIntArrayRef(scores), ".");
+}
+
 at::Tensor masked_scores(
     const at::Tensor& q, const at::Tensor& k, double scale, const Masks& masks,
     int64_t first_query) {
+  check_mask(q, k, masks);
   at::Tensor scores =
       at::matmul(q.to(ScalarType::Float) * scale, k.to(ScalarType::Float).transpose(-2, -1));
   if (masks.causal && !scores.is_meta()) {
@@ -123,13 +152,9 @@ at::Tensor masked_scores(
     return scores;
   }
   const at::Tensor& mask = *masks.attention;
-  const at::Tensor masked = mask.scalar_type() == ScalarType::Bool
+  return mask.scalar_type() == ScalarType::Bool
       ? scores.masked_fill(mask.logical_not(), -kInfinity)
       : scores + mask;
-  TORCH_CHECK(
-      masked.sym_sizes() == scores.sym_sizes(), "attention_mask of shape ", mask.sym_sizes(),
-      " must broadcast to the scores' shape ", scores.sym_sizes(), ".");
-  return masked;
 }
 
 at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks) {

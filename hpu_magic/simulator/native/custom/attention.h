@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/SymIntArrayRef.h>
 
 #include <optional>
 #include <string>
@@ -22,6 +23,13 @@ struct Masks {
 Masks masks_of(
     const std::optional<at::Tensor>& attention, bool causal,
     const std::optional<at::Tensor>& valid_length, c10::string_view padding);
+
+/// The leading dimensions of operands as they broadcast, and two more.
+c10::SymDimVector shape_over(
+    at::TensorList operands, const c10::SymInt& rows, const c10::SymInt& columns);
+
+/// Refuses an attention mask that does not broadcast to the scores.
+void check_mask(const at::Tensor& q, const at::Tensor& k, const Masks& masks);
 
 /// float32 scores times `scale`, minus infinity where a key is hidden. `q` may be some of the
 /// queries, from `first_query` on.

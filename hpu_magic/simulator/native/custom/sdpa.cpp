@@ -34,6 +34,13 @@ void check_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   TORCH_CHECK(p >= 0.0 && p < 1.0, "Sdpa dropout must be in [0, 1), but is ", p, ".");
 }
 
+/// Refuses what the forward cannot have given to the backward.
+void check_kept(const char* name, const at::Tensor& tensor, const c10::SymDimVector& shape) {
+  TORCH_CHECK(
+      tensor.sym_sizes() == c10::SymIntArrayRef(shape), "Sdpa backward needs ", name, " of shape ",
+      c10::SymIntArrayRef(shape), ", but its shape is ", tensor.sym_sizes(), ".");
+}
+
 Three forward(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
     double scale, const at::Tensor& seed) {
@@ -89,6 +96,12 @@ Three sdpa_bwd(
     const at::Tensor& P, const Optional& dm, bool /*is_causal*/, double p, double scale,
     const at::Tensor& /*fwd_out*/) {
   check_operands(q, k, v, p);
+  const c10::SymDimVector scores = shape_over({q, k}, q.sym_size(-2), k.sym_size(-2));
+  check_kept("grad", grad, shape_over({q, k, v}, q.sym_size(-2), v.sym_size(-1)));
+  check_kept("P", P, scores);
+  if (p > 0.0 && dm && dm->defined()) {
+    check_kept("dm", *dm, scores);
+  }
   return backward_of(grad, q, k, v, P, dm, p, scale);
 }
 
@@ -139,6 +152,7 @@ Four recomputed_forward(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
     double scale, bool requires_backward, bool fast, const at::Tensor& given_seed) {
   check_operands(q, k, v, p);
+  check_mask(q, k, masks);
   const auto placeholder = [&](ScalarType dtype) {
     return at::zeros({1}, q.options().dtype(dtype));
   };
@@ -185,6 +199,17 @@ Four sdpa_recomp_fwd_dropout_seed(
       q, k, v, masks, p, scale, requires_backward, is_fast(softmax_mode), seed);
 }
 
+/// Whether m was rounded so far that the exponentials left linv's range: then the scores tell.
+bool is_lost(const at::Tensor& m, const at::Tensor& linv) {
+  constexpr double kSmallest = 1e-30;  // far below 1 by as many keys as there can be
+  if (m.is_meta()) {
+    return false;
+  }
+  const at::Tensor lost =
+      at::isfinite(linv).logical_not_().logical_or_((linv < kSmallest) & (m != 0));
+  return lost.any().item<bool>();
+}
+
 Three sdpa_recomp_bwd(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const Optional& attention_mask, const at::Tensor& m, const at::Tensor& linv,
@@ -192,12 +217,22 @@ Three sdpa_recomp_bwd(
     c10::string_view /*softmax_mode*/, const at::Tensor& fwd_out) {
   check_operands(q, k, v, p);
   const Masks masks = masks_of(attention_mask, is_causal, std::nullopt, "left");
-  if (p == 0.0 && takes_flash_attention(q, k, v, masks)) {
+  check_mask(q, k, masks);
+  const c10::SymDimVector result = shape_over({q, k, v}, q.sym_size(-2), v.sym_size(-1));
+  const c10::SymDimVector of_rows = shape_over({q, k}, q.sym_size(-2), 1);
+  check_kept("grad", grad, result);
+  check_kept("fwd_out", fwd_out, result);
+  check_kept("m", m, of_rows);
+  check_kept("linv", linv, of_rows);
+  const bool lost = is_lost(m, linv);
+  if (p == 0.0 && !lost && takes_flash_attention(q, k, v, masks)) {
     const at::Tensor log_sum = m.to(ScalarType::Float) - linv.to(ScalarType::Float).log();
     return flash_attention_backward(
-        grad.to(q.scalar_type()), q, k, v, fwd_out, log_sum, scale, masks);
+        grad.to(q.scalar_type()), q, k, v, fwd_out.to(q.scalar_type()), log_sum, scale, masks);
   }
-  const at::Tensor probabilities = at::exp(masked_scores(q, k, scale, masks) - m) * linv;
+  const at::Tensor scores = masked_scores(q, k, scale, masks);
+  const at::Tensor probabilities =
+      lost ? probabilities_of(scores, masks) : at::exp(scores - m) * linv;
   Optional kept;
   if (p > 0.0) {
     TORCH_CHECK(

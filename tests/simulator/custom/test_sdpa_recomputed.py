@@ -1,0 +1,97 @@
+"""What the backward of attention makes of the statistics that the forward kept."""
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch.hpex.kernels import FusedSDPA  # noqa: E402
+from in_modes import run  # noqa: E402
+
+hpu_ops = torch.ops.hpu
+
+
+def gradients(attend, *operands):
+    operands = [each.requires_grad_() for each in operands]
+    loss = attend(*operands).float().square().sum()
+    return [each.double().cpu() for each in torch.autograd.grad(loss, operands)]
+
+
+def weights(q, k, mask):
+    """Of a query that sees no key at all, zeros."""
+    scores = q @ k.mT * q.shape[-1] ** -0.5 + mask.double()
+    none = (scores == -torch.inf).all(-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(none, 0.0), -1).masked_fill(none, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("hidden", [-1e5, torch.finfo(torch.float32).min, -torch.inf])
+@pytest.mark.parametrize("p", [0.0, 1e-9], ids=["flash", "with_dropout"])
+def test_a_query_that_a_mask_in_float32_hides_everything_from(dtype, hidden, p):
+    torch.manual_seed(0)
+    operands = [torch.randn(1, 2, 4, 8).to(dtype) for _ in range(3)]
+    mask = torch.zeros(1, 1, 4, 4)
+    mask[..., 0, :] = mask[..., :, 0] = hidden
+    found = gradients(
+        lambda q, k, v: FusedSDPA.apply(q, k, v, mask.to("hpu"), p),
+        *(each.to("hpu") for each in operands),
+    )
+    expected = gradients(
+        lambda q, k, v: weights(q, k, mask) @ v,
+        *(each.double() for each in operands),
+    )
+    torch.testing.assert_close(found, expected, rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("score", [100.0, 32896.0, 50047.0, 60100.0])
+def test_scores_that_the_operands_type_rounds_far_away(dtype, score):
+    tens, ones = divmod(score, 256)
+    q = torch.tensor([[[[1.0, ones]]]], dtype=dtype, device="hpu")
+    k = torch.tensor([[[[256 * tens, 1.0], [0.0, 0.0]]]], dtype=dtype, device="hpu")
+    v = torch.ones(1, 1, 2, 2, dtype=dtype, device="hpu", requires_grad=True)
+    result = FusedSDPA.apply(q, k, v, None, 0.0, False, 1.0)
+    (gradient,) = torch.autograd.grad(result.sum(), v)
+    assert gradient.tolist() == [[[[1.0, 1.0], [0.0, 0.0]]]]
+
+
+SHAPES = {"grad": (2, 2, 3, 4), "m": (2, 2, 3, 1), "linv": (2, 2, 3, 1), "fwd_out": (2, 2, 3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        *(("grad", shape) for shape in [(2, 2, 3, 1), (2, 2, 1, 4), (2, 3, 4)]),
+        *(("m", shape) for shape in [(2, 2, 3, 0), (2, 2, 1, 1), (1, 1, 1, 1)]),
+        *(("linv", shape) for shape in [(2, 2, 3, 0), (2, 2, 4, 1)]),
+        *(("fwd_out", shape) for shape in [(2, 2, 3, 0), (2, 2, 3, 1), (2, 2, 300, 4)]),
+    ],
+)
+def test_what_the_forward_cannot_have_given_is_refused(name, shape):
+    q, k, v = (torch.randn(2, 2, 3, 4, device="hpu") for _ in range(3))
+    given = {each: torch.ones(SHAPES[each], device="hpu") for each in SHAPES}
+    given[name] = torch.ones(shape, device="hpu")
+    seed = torch.zeros(1, dtype=torch.int32, device="hpu")
+    kept = (given["m"], given["linv"], seed, False, 0.0, 0.5, "none", given["fwd_out"])
+    with pytest.raises(RuntimeError) as refused:
+        run(hpu_ops.sdpa_recomp_bwd, given["grad"], q, k, v, None, *kept)
+    assert str(refused.value).splitlines()[0] == (
+        f"Sdpa backward needs {name} of shape {list(SHAPES[name])}, but its shape is {list(shape)}."
+    )
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("recompute", [True, False], ids=["recompute", "keep"])
+@pytest.mark.parametrize("shape", [(1, 1, 4, 9), (1, 1, 7, 6), (1, 1, 4, 3), (4, 9), (3, 2, 4, 6)])
+def test_a_mask_of_another_shape_than_the_scores_is_refused(shape, recompute, training):
+    q = torch.randn(1, 2, 4, 8, device="hpu", requires_grad=training)
+    k, v = (torch.randn(1, 2, 6, 8, device="hpu") for _ in range(2))
+    mask = torch.zeros(shape, device="hpu")
+    options = (0.0, False, None, "None", recompute)
+    with pytest.raises(RuntimeError) as refused:
+        run(FusedSDPA.apply, q, k, v, mask, *options)
+    assert str(refused.value).splitlines()[0] == (
+        f"attention_mask of shape {list(shape)} must broadcast to the scores' shape [1, 2, 4, 6]."
+    )
