@@ -1,5 +1,6 @@
 // PyTorch's own operators for what a card computes and the CPU's kernels refuse, or compute wrongly.
 #include "custom/define.h"
+#include "custom/gelu.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -10,6 +11,12 @@
 #include <cstring>
 
 namespace hpu::custom {
+
+bool forces_tanh_for_gelu() {
+  const char* setting = std::getenv("PT_HPU_FORCE_TANH_FOR_GELU");
+  return !setting || (std::strcmp(setting, "0") != 0 && strcasecmp(setting, "false") != 0);
+}
+
 namespace {
 
 using at::ScalarType;
@@ -154,11 +161,6 @@ at::Tensor& gelu_backward_out(
 }
 
 /// Whether a card computes GELU by its tanh form whatever is asked for, as it does by default.
-bool forces_tanh_for_gelu() {
-  const char* setting = std::getenv("PT_HPU_FORCE_TANH_FOR_GELU");
-  return !setting || (std::strcmp(setting, "0") != 0 && strcasecmp(setting, "false") != 0);
-}
-
 const Operators gelus([](Operators& define) {
   if (forces_tanh_for_gelu()) {
     define.in_place_of("gelu", &gelu);

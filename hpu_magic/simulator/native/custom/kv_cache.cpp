@@ -1,5 +1,4 @@
-// What beam search does with a cache of keys and values, four beams to a batch, and the products
-// and functions that inference puts beside it.
+// What beam search does with a cache of keys and values, four beams to a batch.
 #include "custom/define.h"
 
 #include <ATen/Functions.h>
@@ -95,34 +94,6 @@ at::Tensor traced_in_place_interleave_(at::Tensor self) {
   return written(self, interleave.call(self));
 }
 
-at::Tensor masked_batch_gemm(
-    const at::Tensor& a, const at::Tensor& b, const at::Tensor& mask_a, const at::Tensor& mask_b,
-    bool trans_a, bool trans_b) {
-  TORCH_CHECK(
-      a.dim() == 4 && b.dim() == 4 && mask_a.dim() == 4 && mask_b.dim() == 4,
-      "All inputs must be 4D, but got: a = ", a.dim(), "D, b = ", b.dim(), "D, mask_a = ",
-      mask_a.dim(), "D, mask_b = ", mask_b.dim(), "D");
-  const auto operand = [](const at::Tensor& tensor, bool transposed) {
-    const at::Tensor wide = tensor.to(ScalarType::Float);
-    return transposed ? wide.transpose(-2, -1) : wide;
-  };
-  const at::Tensor product = at::matmul(operand(a, trans_a), operand(b, trans_b));
-  const at::Tensor of_masks = at::matmul(operand(mask_a, trans_a), operand(mask_b, trans_b));
-  return (product + of_masks).to(a.scalar_type());
-}
-
-at::Tensor exp_fast_math(const at::Tensor& self) {
-  return at::exp(self.to(ScalarType::Float)).to(self.scalar_type());
-}
-
-at::Tensor sqrt_fast_math(const at::Tensor& self) {
-  return at::sqrt(self.to(ScalarType::Float)).to(self.scalar_type());
-}
-
-at::Tensor rsqrt_fast_math(const at::Tensor& self) {
-  return at::rsqrt(self.to(ScalarType::Float)).to(self.scalar_type());
-}
-
 const Operators kv_cache([](Operators& define) {
   const std::string reorder = "Tensor start, Tensor end, Tensor beam_idx) -> ";
   define("kv_reorder_(Tensor(a!) self, " + reorder + "(Tensor(a!))", &kv_reorder_);
@@ -131,13 +102,6 @@ const Operators kv_cache([](Operators& define) {
   define.in_eager_mode("in_place_interleave(Tensor self) -> Tensor", &in_place_interleave);
   define.compiled_as("kv_reorder_", &traced_kv_reorder_);
   define.compiled_as("in_place_interleave_", &traced_in_place_interleave_);
-  define(
-      "masked_batch_gemm(Tensor a, Tensor b, Tensor mask_a, Tensor mask_b, bool trans_a, "
-      "bool trans_b) -> Tensor",
-      &masked_batch_gemm);
-  define("exp_fast_math(Tensor self) -> Tensor", &exp_fast_math);
-  define("sqrt_fast_math(Tensor self) -> Tensor", &sqrt_fast_math);
-  define("rsqrt_fast_math(Tensor self) -> Tensor", &rsqrt_fast_math);
 });
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "custom/define.h"
 #include "custom/experts.h"
 #include "custom/fp8.h"
+#include "custom/gelu.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -40,7 +41,7 @@ Expert expert_at(const Experts& experts, size_t i, const ExpertScales* scales) {
 
 at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   if (activation == "gelu") {
-    return at::gelu(values);
+    return at::gelu(values, forces_tanh_for_gelu() ? "tanh" : "none");
   }
   return activation == "relu" ? at::relu(values) : at::silu(values);
 }
