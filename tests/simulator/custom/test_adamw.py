@@ -1,5 +1,8 @@
 """FusedAdamW against its formula in float64: float32 within 1e-5, reduced types within 3e-2."""
 
+import copy
+import io
+
 import pytest
 import torch
 
@@ -121,6 +124,100 @@ def test_adamw_loads_the_state_of_torchs_and_an_older_key(capsys):
     optimizer.load_state_dict(state)
     assert optimizer.param_groups[0]["bias_correction"] is False
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+MOMENTS = [
+    torch.float8_e4m3fn,
+    torch.bfloat16,
+    torch.float32,
+    (torch.float8_e5m2, torch.float32),
+]
+
+
+@pytest.mark.parametrize("moments", MOMENTS, ids=str)
+def test_a_saved_state_keeps_the_type_of_its_moments(moments):
+    trained = Trained((3, 4), (5,), dtype=torch.bfloat16)
+    optimizer = optimizers.FusedAdamW(trained.weights, 0.01, moments_dtype=moments)
+    for _ in range(3):
+        trained.new_gradients()
+        optimizer.step()
+    other = optimizers.FusedAdamW(
+        [each.detach().clone().requires_grad_() for each in trained.weights],
+        *(0.5,),
+        moments_dtype=moments,
+    )
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+    trained.new_gradients()
+    for weight, one in zip(trained.weights, other.param_groups[0]["params"], strict=True):
+        state, loaded = optimizer.state[weight], other.state[one]
+        assert state.keys() == loaded.keys()
+        for name, value in state.items():
+            if name != "step":
+                assert (value.dtype, value.device) == (loaded[name].dtype, loaded[name].device)
+                assert torch.equal(value.float().cpu(), loaded[name].float().cpu())
+        one.grad = weight.grad
+    for each in (optimizer, other):
+        hpu.random.manual_seed_all(0)  # of the rounding
+        each.step()
+    for weight, one in zip(trained.weights, other.param_groups[0]["params"], strict=True):
+        assert torch.equal(weight.cpu(), one.cpu())
+
+
+@pytest.mark.parametrize("to", [None, torch.float8_e4m3fn, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("of", [torch.float8_e5m2, torch.float32], ids=str)
+def test_moments_of_another_type_are_converted(of, to):
+    trained = Trained((4,), (2, 3))
+    saved = optimizers.FusedAdamW(trained.weights, 0.01, moments_dtype=of)
+    trained.new_gradients()
+    saved.step()
+    loaded = optimizers.FusedAdamW(trained.weights, moments_dtype=to)
+    loaded.load_state_dict(saved.state_dict())
+    for weight in trained.weights:
+        state, exact = loaded.state[weight], saved.state[weight]
+        assert set(state) == {"step", "exp_avg", "exp_avg_sq"} | (
+            {"exp_avg_scale", "exp_avg_sq_scale"} if to is torch.float8_e4m3fn else set()
+        )
+        for name in ("exp_avg", "exp_avg_sq"):
+            assert state[name].dtype == (to or torch.float32)
+            torch.testing.assert_close(
+                state[name].float().cpu() / state.get(f"{name}_scale", torch.ones(1)).cpu(),
+                exact[name].float().cpu() / exact.get(f"{name}_scale", torch.ones(1)).cpu(),
+                rtol=0.07,
+                atol=1e-9,
+            )
+
+
+def test_a_step_takes_states_with_and_without_scales():
+    trained = Trained((4,), (4,))
+    plain = optimizers.FusedAdamW(trained.weights, 0.1)
+    for _ in range(2):  # which of both has state
+        trained.weights.reverse()
+        trained.weights[0].grad = torch.ones(4, device="hpu")
+        trained.weights[1].grad = None
+        plain.state.clear()
+        plain.step()
+        optimizer = optimizers.FusedAdamW(plain.param_groups[0]["params"], 0.1)
+        optimizer.load_state_dict(plain.state_dict())
+        optimizer.moments_dtype = torch.float8_e5m2
+        before = [weight.detach().clone() for weight in trained.weights]
+        trained.weights[1].grad = torch.ones(4, device="hpu")
+        optimizer.step()
+        types = [optimizer.state[weight]["exp_avg"].dtype for weight in trained.weights]
+        assert types == [torch.float32, torch.float8_e5m2]
+        for weight, one in zip(trained.weights, before, strict=True):
+            assert (weight < one).all()
+
+
+def test_a_copied_optimizer_keeps_the_type_of_moments():
+    weight = torch.ones(2, device="hpu", requires_grad=True)
+    optimizer = copy.deepcopy(optimizers.FusedAdamW([weight], moments_dtype=torch.bfloat16))
+    (copied,) = optimizer.param_groups[0]["params"]
+    copied.grad = torch.ones_like(copied)
+    optimizer.step()
+    assert optimizer.state[copied]["exp_avg"].dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(

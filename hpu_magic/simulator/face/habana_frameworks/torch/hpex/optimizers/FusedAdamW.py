@@ -50,6 +50,9 @@ class FusedAdamW(torch.optim.Optimizer):
         super().__init__(params, defaults)
         self.moments_dtype = moments_dtype
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "moments_dtype": self.moments_dtype}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
@@ -58,6 +61,30 @@ class FusedAdamW(torch.optim.Optimizer):
                 print("FusedAdamW: it is taken for 'bias_correction'.")
                 group["bias_correction"] = group.pop("correct_bias")
             group.setdefault("bias_correction", True)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a saved state; moments of another type than this optimizer's are converted."""
+        read: dict[str, Any] = {}
+        # The last hook before loading is given what is loaded, and the first one after it comes
+        # before those that may look at it.
+        before = self.register_load_state_dict_pre_hook(lambda _, given: read.update(given))
+        after = self.register_load_state_dict_post_hook(
+            lambda _: self._load_moments(read), prepend=True
+        )
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            before.remove()
+            after.remove()
+
+    def _load_moments(self, read: dict[str, Any]) -> None:
+        saved = (key for group in read["param_groups"] for key in group["params"])
+        parameters = (each for group in self.param_groups for each in group["params"])
+        for key, parameter in zip(saved, parameters, strict=True):
+            if key in read["state"]:
+                _adamw_step.load_moments(
+                    self.state[parameter], read["state"][key], parameter, self.moments_dtype
+                )
 
     @marked
     @torch.no_grad()

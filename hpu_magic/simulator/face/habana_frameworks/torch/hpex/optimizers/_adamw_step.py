@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -11,18 +12,65 @@ from ...utils.internal import is_lazy
 
 MomentsDtype = torch.dtype | tuple[torch.dtype | None, torch.dtype | None] | None
 
-_FP8 = (torch.float8_e5m2, torch.float8_e4m3fn)
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_LARGEST = {torch.float8_e5m2: 57344.0, torch.float8_e4m3fn: 240.0}
 
 
 def fill_state(state: dict[str, Any], parameter: torch.Tensor, moments: MomentsDtype) -> None:
     """Begin with moments of zero; those of fp8 have a scale each."""
-    dtypes = moments if isinstance(moments, tuple) else (moments, moments)
+    dtypes = _dtypes(parameter, moments)
     state["step"] = 0  # the group counts
-    for name, dtype in zip(("exp_avg", "exp_avg_sq"), dtypes, strict=True):
-        state[name] = torch.zeros_like(parameter, dtype=parameter.dtype if dtype is None else dtype)
-    if any(dtype in _FP8 for dtype in dtypes):
-        for name in ("exp_avg_scale", "exp_avg_sq_scale"):
-            state[name] = torch.ones(1, dtype=parameter.dtype, device=parameter.device)
+    for name, dtype in zip(_MOMENTS, dtypes, strict=True):
+        state[name] = torch.zeros_like(parameter, dtype=dtype)
+    if any(dtype in _LARGEST for dtype in dtypes):
+        for name in _MOMENTS:
+            state[f"{name}_scale"] = _no_scale(parameter)
+
+
+def load_moments(
+    state: dict[str, Any], saved: dict[str, Any], parameter: torch.Tensor, moments: MomentsDtype
+) -> None:
+    """Take the moments of a saved state in the types that the optimizer keeps.
+
+    PyTorch gives whatever it loads the parameter's type, which is not that of the moments.
+    """
+    dtypes = _dtypes(parameter, moments)
+    scales = {}
+    for name, dtype in zip(_MOMENTS, dtypes, strict=True):
+        if name not in saved:
+            continue
+        moment = saved[name].to(parameter.device)
+        scale = state.pop(f"{name}_scale", None)
+        if scale is None:
+            scale = _no_scale(parameter)
+        if moment.dtype != dtype:
+            exact = moment.to(torch.promote_types(parameter.dtype, torch.float32))
+            if moment.dtype in _LARGEST:
+                exact = exact / scale
+            scale = _scale_of(exact, dtype).to(scale.dtype)
+            moment = (exact * scale).to(dtype)
+        state[name], scales[f"{name}_scale"] = moment.clone(), scale
+    if any(dtype in _LARGEST for dtype in dtypes):
+        state.update(scales)
+
+
+def _dtypes(parameter: torch.Tensor, moments: MomentsDtype) -> tuple[torch.dtype, torch.dtype]:
+    first, second = moments if isinstance(moments, tuple) else (moments, moments)
+    return first or parameter.dtype, second or parameter.dtype
+
+
+def _no_scale(parameter: torch.Tensor) -> torch.Tensor:
+    return torch.ones(1, dtype=parameter.dtype, device=parameter.device)
+
+
+def _scale_of(moment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The largest power of two that keeps a moment in the range of a type, of one element."""
+    one = torch.ones(1, dtype=moment.dtype, device=moment.device)
+    if dtype not in _LARGEST or not moment.numel():
+        return one
+    fitting = (_LARGEST[dtype] / moment.abs().max()).log2().floor().exp2()
+    return torch.where(fitting.isfinite() & (fitting > 0), fitting, one)
 
 
 def corrected(lr: float, betas: tuple[float, float], step: int, bias_correction: bool) -> float:
@@ -45,18 +93,25 @@ def update(
     weight_decay: float,
 ) -> None:
     """Make one step with the learning rate `rate`; weights decay by `lr`."""
-    first = parameters[0]
+    # The operator rounds to the type of each weight.
+    widest = functools.reduce(torch.promote_types, {each.dtype for each in parameters})
 
     def number(value: float) -> torch.Tensor:
-        return torch.tensor([value], dtype=first.dtype).to(first.device)
+        return torch.tensor([value], dtype=widest).to(parameters[0].device)
 
-    def of_states(name: str) -> list[torch.Tensor] | None:
-        return [state[name] for state in states] if name in states[0] else None
+    def scales(name: str) -> list[torch.Tensor] | None:
+        if not any(name in state for state in states):
+            return None
+        return [
+            state[name] if name in state else _no_scale(parameter)
+            for parameter, state in zip(parameters, states, strict=True)
+        ]
 
+    moments = [[state[name] for state in states] for name in _MOMENTS]
     decay = 1.0 - weight_decay * lr
     torch.ops.hpu.optimizer_adamw(
-        *(grads, parameters, of_states("exp_avg"), of_states("exp_avg_sq"), number(-rate)),
+        *(grads, parameters, *moments, number(-rate)),
         *(*betas, eps),
         *((decay,) if is_lazy() else (number(decay), decay != 1.0)),
-        *(of_states("exp_avg_scale"), of_states("exp_avg_sq_scale")),
+        *(scales("exp_avg_scale"), scales("exp_avg_sq_scale")),
     )
