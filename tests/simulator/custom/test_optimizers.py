@@ -1,6 +1,7 @@
 """What all fused optimizers share, and what each mode has of them."""
 
 import copy
+import io
 
 import pytest
 import torch
@@ -49,6 +50,49 @@ def test_adagrad_is_that_of_torch():
         assert fused.step() is None
         exact.step()
     assert_near(trained.weights, trained.exact)
+
+
+@LAZY
+def test_adagrad_begins_with_a_group_that_is_added():
+    trained = Trained((3,), (2, 4))
+    options = {"lr": 0.1, "initial_accumulator_value": 0.5}
+    fused = optimizers.FusedAdagrad(trained.weights[:1], **options)
+    exact = torch.optim.Adagrad(trained.exact[:1], **options)
+    for each, weights in ((fused, trained.weights), (exact, trained.exact)):
+        each.add_param_group({"params": weights[1:], "lr": 0.3})
+    for _ in range(2):
+        trained.new_gradients()
+        fused.step()
+        exact.step()
+    assert_near(trained.weights, trained.exact)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda weights: optimizers.FusedSGD(weights, 0.1, momentum=0.9),
+        pytest.param(lambda weights: optimizers.FusedAdagrad(weights, 0.1), marks=LAZY),
+    ],
+    ids=["sgd", "adagrad"],
+)
+def test_a_state_that_was_read_to_the_cpu_goes_on(make):
+    trained = Trained()
+    saved = make(trained.weights)
+    trained.new_gradients()
+    saved.step()
+    file = io.BytesIO()
+    torch.save(saved.state_dict(), file)
+    file.seek(0)
+    others = [each.detach().clone().requires_grad_() for each in trained.weights]
+    loaded = make(others)
+    loaded.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+    trained.new_gradients()
+    for weight, other in zip(trained.weights, others, strict=True):
+        other.grad = weight.grad
+    saved.step()
+    loaded.step()
+    for weight, other in zip(trained.weights, others, strict=True):
+        assert torch.equal(weight.cpu(), other.cpu())
 
 
 @EAGER

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ... import _hpex_C
-from ._steps import loss_of, marked, with_gradients
+from ._steps import loss_of, marked, move_to_parameters, with_gradients
 
 
 class FusedAdagrad(torch.optim.Optimizer):
@@ -49,14 +49,23 @@ class FusedAdagrad(torch.optim.Optimizer):
             "initial_accumulator_value": initial_accumulator_value,
         }
         super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
         for group in self.param_groups:
-            device = group["params"][0].device
-            group["lr_t"] = torch.tensor([group["lr"]], dtype=torch.float32).to(device)
-            group["step_t"] = torch.zeros(1, dtype=torch.int32).to(device)
-            for parameter in group["params"]:
-                self.state[parameter]["sum"] = torch.full_like(
-                    parameter, group["initial_accumulator_value"], requires_grad=False
-                )
+            move_to_parameters(group, "lr_t", "step_t")
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group, with sums of its own."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        device = group["params"][0].device
+        group["lr_t"] = torch.tensor([group["lr"]], dtype=torch.float32).to(device)
+        group["step_t"] = torch.zeros(1, dtype=torch.int32).to(device)
+        for parameter in group["params"]:
+            self.state[parameter]["sum"] = torch.full_like(
+                parameter, group["initial_accumulator_value"], requires_grad=False
+            )
 
     @marked
     @torch.no_grad()

@@ -9,7 +9,7 @@ import torch
 
 from ... import _hpex_C
 from ...utils.internal import is_lazy
-from ._steps import loss_of, marked, with_gradients
+from ._steps import loss_of, marked, move_to_parameters, with_gradients
 
 
 class FusedSGD(torch.optim.Optimizer):
@@ -48,6 +48,11 @@ class FusedSGD(torch.optim.Optimizer):
             "nesterov": nesterov,
         }
         super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            move_to_parameters(group, "epoch_num")
 
     @marked
     @torch.no_grad()

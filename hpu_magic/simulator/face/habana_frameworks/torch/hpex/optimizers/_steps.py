@@ -45,6 +45,16 @@ def with_gradients(group: dict[str, Any], sparse: str) -> list[torch.nn.Paramete
     return parameters
 
 
+def move_to_parameters(group: dict[str, Any], *names: str) -> None:
+    """Move tensors of a group to its parameters, where PyTorch moves those of states alone.
+
+    They are on the CPU where a checkpoint was read with ``map_location="cpu"``.
+    """
+    for name in names:
+        if name in group:
+            group[name] = group[name].to(group["params"][0].device)
+
+
 def check_betas_and_epsilon(lr: float, betas: tuple[float, float], eps: float) -> None:
     """Refuse what Adam's family does not take, in the vendor's words."""
     if lr < 0.0:
