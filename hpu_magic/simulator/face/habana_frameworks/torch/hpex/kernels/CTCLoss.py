@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 Lengths = torch.Tensor | Sequence[int]
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
@@ -53,6 +54,7 @@ class CTCLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Give the gradient of the probabilities: nothing else has one."""
         of_probs = torch.ops.hpu.ctc_loss_custom_backward(

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from ._window import share_beside_sink, windowed
 
@@ -158,6 +159,7 @@ class FusedSDPA(torch.autograd.Function):
         return tuple(results) if len(results) > 1 else results[0]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Give the gradients of query, key and value: nothing else has one."""
         grad = ctx.groups.queries(grads[0])

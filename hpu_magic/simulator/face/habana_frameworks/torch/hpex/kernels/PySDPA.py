@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 
 def _probabilities(q: torch.Tensor, k: torch.Tensor, scale: float, is_causal: bool) -> torch.Tensor:
@@ -45,6 +46,7 @@ class PySDPA(torch.autograd.Function):
         return torch.cat(outs).reshape(*q.shape[:-1], v.shape[-1])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Give the gradients of query, key and value."""
         q, k, v = ctx.saved_tensors

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -126,6 +127,7 @@ class RotaryPosEmbeddingHelperV1(torch.autograd.Function):
         return _rotate(torch.ops.hpu.rotary_pos_embedding, p, cos, sin, None, offset)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
         """Give the gradient of ``p``: the angles have none."""
         of_p = apply_rotary_pos_emb_bwd(grads[0], *ctx.saved_tensors, None, ctx.offset)
@@ -144,6 +146,7 @@ class RotaryPosEmbeddingHelperV2(torch.autograd.Function):
         return _rotate(torch.ops.hpu.rotary_pos_embedding, p, cos, sin, position_ids)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
         """Give the gradient of ``p``: the angles have none."""
         return apply_rotary_pos_emb_bwd(grads[0], *ctx.saved_tensors), None, None, None
@@ -159,6 +162,7 @@ class RotaryPosEmbeddingHelperV3(torch.autograd.Function):
         return _rotate_first(p, rope_cache)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
         """Give the gradient of ``p``: the cache has none."""
         (rope_cache,) = ctx.saved_tensors

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 
 class RmsNormBwdMode(Enum):
@@ -43,6 +44,7 @@ class FusedRMSNorm(torch.autograd.Function):
         return result
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Give the gradients of the data and of gamma."""
         hpu = torch.ops.hpu
