@@ -1,6 +1,8 @@
 #include "custom/define.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
 
 #include <map>
 
@@ -12,6 +14,46 @@ at::Tensor written(const at::Tensor& traced, const at::Tensor& value) {
   functional::commit_update(traced);
   functional::sync(traced);
   return traced;
+}
+
+void run_noticed(
+    const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const auto& declared = op.schema().arguments();
+  const size_t first = stack->size() - declared.size();
+  std::vector<at::Tensor> written;
+  for (size_t i = 0; i < declared.size(); ++i) {
+    const c10::IValue& value = (*stack)[first + i];
+    if (!declared[i].alias_info() || !declared[i].alias_info()->isWrite()) {
+      continue;
+    }
+    if (value.isTensorList()) {
+      const std::vector<at::Tensor> listed = value.toTensorVector();
+      written.insert(written.end(), listed.begin(), listed.end());
+    } else if (value.isTensor()) {
+      written.push_back(value.toTensor());
+    }
+  }
+  {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+  }
+  for (const at::Tensor& tensor : written) {
+    if (tensor.defined() && !tensor.is_inference()) {
+      tensor.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
+void Operators::notice_writes(const std::string& schema) {
+  const c10::FunctionSchema parsed = torch::jit::parseSchema(schema);
+  if (parsed.is_mutable()) {
+    const std::string name = schema.substr(0, schema.find('('));
+    library("hpu").impl(
+        name.c_str(),
+        torch::dispatch(
+            c10::DispatchKey::ADInplaceOrView,
+            torch::CppFunction::makeFromBoxedFunction<&run_noticed>()));
+  }
 }
 
 void Operators::define_of_mode(bool lazy) {

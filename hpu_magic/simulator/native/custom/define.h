@@ -44,6 +44,10 @@ inline void run_given(
   run_boxed(op, keys, stack);
 }
 
+/// Runs an operator and has autograd notice what it writes.
+void run_noticed(
+    const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
 /// What an operator of the vendor's is called with, for a call past Python.
 template <class Signature>
 c10::TypedOperatorHandle<Signature> vendors_operator(const char* name, const char* overload = "") {
@@ -74,6 +78,7 @@ class Operators {
         name.c_str(),
         torch::dispatch(
             c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_given>()));
+    notice_writes(schema);
     library(kHostKernels).def(torch::schema(schema.c_str()));
     compute(name, function);
   }
@@ -112,6 +117,7 @@ class Operators {
       for (const auto key : {c10::DispatchKey::HPU, c10::DispatchKey::Meta}) {
         vendors.impl(name.c_str(), torch::dispatch(key, function));
       }
+      notice_writes(schema);
     });
   }
 
@@ -150,6 +156,8 @@ class Operators {
     }
   }
 
+  /// Lets autograd see the writes of an operator that has some.
+  static void notice_writes(const std::string& schema);
   static std::vector<std::function<void()>>& of_mode(bool lazy);
   static torch::Library& library(const char* name);
 };

@@ -53,13 +53,15 @@ c10::ScalarType widest(Stack& stack, size_t first) {
   return dtype;
 }
 
-/// An operator keeps the type of what it writes: in-place and out= forms follow that argument.
+/// An operator keeps the type of what it writes: in-place and out= forms follow that argument. One
+/// of whole numbers takes no rounded ones: there the operator itself refuses.
 std::optional<c10::ScalarType> written_dtype(const c10::FunctionSchema& schema, const Stack& stack) {
   const size_t first = stack.size() - schema.arguments().size();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
     if (alias && alias->isWrite() && stack[first + i].isTensor()) {
-      return stack[first + i].toTensor().scalar_type();
+      const c10::ScalarType dtype = stack[first + i].toTensor().scalar_type();
+      return at::isFloatingType(dtype) ? std::optional(dtype) : std::nullopt;
     }
   }
   return std::nullopt;
