@@ -448,6 +448,64 @@ print(kind == getattr(experimental.synDeviceType, kind.name))
     assert lines(code, HPU_MAGIC_GENERATION=generation) == [expected, "True"]
 
 
+FIRST_GENERATION = """
+import torch
+from habana_frameworks.torch.hpex import normalization, optimizers
+from habana_frameworks.torch.hpex.kernels import FusedSDPA, apply_rotary_pos_emb
+ops = torch.ops.hpu
+FP8 = torch.float8_e5m2
+x = torch.ones(1, 2, 4, 8, device="hpu")
+weight = torch.ones(8, device="hpu", requires_grad=True)
+weight.grad = torch.ones_like(weight)
+calls = [
+    lambda: ops.cast_to_fp8_v2(x, None, False, False, FP8),
+    lambda: ops.fp8_gemm_v2(x, False, x, True, None, torch.float32),
+    lambda: ops.fp8_gemm_v2.scalar(x, False, x, True, None, torch.float32, 1.0, 1.0),
+    lambda: FusedSDPA.apply(x, x, x),
+    lambda: ops.convert_from_int4(x[0, 0].int(), x, None, torch.float32),
+    lambda: ops.mixture_of_experts(
+        x[0, 0], torch.zeros(4, 1, dtype=torch.long, device="hpu"), x[0, 0, :, :1],
+        [x[0, 0].T], [x[0, 0].T], [x[0, 0]], False, "silu", 0, 0,
+    ),
+    lambda: optimizers.FusedAdamW([weight], moments_dtype=FP8).step(),
+    lambda: normalization.FusedRMSNorm.apply(x.half(), weight.half(), 1e-6),
+]
+for call in calls:
+    try:
+        call()
+        print("accepted")
+    except RuntimeError as error:
+        print(str(error).partition(":")[0], "GAUDI" in str(error))
+with torch.inference_mode():
+    try:
+        calls[0]()
+        print("accepted")
+    except RuntimeError as error:
+        print(error)
+normal = normalization.FusedRMSNorm.apply(x, weight, 0.0)
+normal.sum().backward()
+print(normal.detach().cpu().unique().tolist())
+optimizers.FusedAdamW([weight], lr=0.5, eps=0.0).step()
+print(weight.detach().cpu().unique().tolist())
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_the_first_generation_refuses_operators_that_it_lacks(lines, lazy):
+    found = lines(FIRST_GENERATION, HPU_MAGIC_GENERATION="gaudi", PT_HPU_LAZY_MODE=lazy)
+    operators = (
+        *("cast_to_fp8_v2", "fp8_gemm_v2", "fp8_gemm_v2", "sdpa_recomp_fwd", "convert_from_int4"),
+        *("mixture_of_experts", "optimizer_adamw.default", "rms_norm.default"),
+    )
+    assert found == [
+        *(f"torch.ops.hpu.{name} True" for name in operators),
+        "torch.ops.hpu.cast_to_fp8_v2: 8-bit floating point needs a card of the second generation "
+        "or a later one, and this is GAUDI: compute in bfloat16, under torch.autocast('hpu').",
+        "[1.0]",
+        "[0.5]",
+    ]
+
+
 def test_the_legacy_loader_leaves_a_working_device(script):
     code = """
 import torch

@@ -14,7 +14,7 @@ from hpu_magic.simulator.activation import GpuPresent, TooLate
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
-from . import _banner, _flags, _float16, _lazy_access, _limits, _operator_lists
+from . import _banner, _first_generation, _flags, _float16, _lazy_access, _limits, _operator_lists
 from ._mode import is_lazy
 
 FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
@@ -68,6 +68,7 @@ def load() -> None:
         _lazy_access.install()
     if Configuration.from_environment().generation == "GAUDI":
         _float16.refuse_in_autocast()
+        _first_generation.refuse_operators()
     if lacking := _limits.sentence():
         print(f"hpu_magic: {lacking}", file=sys.stderr)
     _loaded = True

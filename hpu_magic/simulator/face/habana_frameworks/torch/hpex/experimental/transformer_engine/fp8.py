@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from .... import hpu
+from ...._first_generation import NO_FP8
 from .recipe import DelayedScaling
 
 
@@ -119,10 +120,7 @@ class FP8GlobalStateManager:
     def is_fp8_available(cls) -> tuple[bool, str]:
         """Tell whether this card computes in 8 bits, and if not, why."""
         if hpu.get_device_name() == "GAUDI":
-            return False, (
-                "8-bit floating point needs a card of the second generation or a later one, and "
-                "this is GAUDI: compute in bfloat16, under torch.autocast('hpu')."
-            )
+            return False, NO_FP8
         return True, ""
 
     @classmethod
