@@ -190,6 +190,47 @@ def test_moments_of_another_type_are_converted(of, to):
             )
 
 
+@pytest.mark.parametrize("first", [torch.bfloat16, torch.float32], ids=str)
+def test_each_weight_of_a_group_is_stepped_in_its_own_type(first):
+    trained = {dtype: Trained((3,), dtype=dtype) for dtype in (torch.bfloat16, torch.float32)}
+    order = sorted(trained, key=lambda dtype: dtype is not first)
+    options = {"lr": 1e-3, "weight_decay": 0.01}
+    together = optimizers.FusedAdamW([trained[dtype].weights[0] for dtype in order], **options)
+    copies = {
+        dtype: each.weights[0].detach().clone().requires_grad_() for dtype, each in trained.items()
+    }
+    alone = [optimizers.FusedAdamW([copies[dtype]], **options) for dtype in order]
+    for _ in range(3):
+        for dtype, each in trained.items():
+            each.new_gradients()
+            copies[dtype].grad = each.weights[0].grad
+        for optimizer in (together, *alone):
+            optimizer.step()
+    for dtype, copied in copies.items():
+        torch.testing.assert_close(
+            trained[dtype].weights[0].cpu(), copied.cpu(), rtol=0, atol=1e-7, msg=str(dtype)
+        )
+
+
+@pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_a_weight_without_elements_is_stepped_with_fp8_moments(fp8):
+    trained, other = Trained((0, 3), (4,)), Trained((4,))
+    other.weights[0].data.copy_(trained.weights[1].data)
+    both = optimizers.FusedAdamW(trained.weights, 0.1, moments_dtype=fp8)
+    alone = optimizers.FusedAdamW(other.weights, 0.1, moments_dtype=fp8)
+    for _ in range(2):
+        for weight in (*trained.weights, *other.weights):
+            weight.grad = torch.ones_like(weight)
+        for optimizer in (both, alone):
+            optimizer.step()
+    torch.testing.assert_close(
+        trained.weights[1].cpu(), other.weights[0].cpu(), rtol=0.05, atol=0.05
+    )
+    state = both.state[trained.weights[0]]
+    assert (state["exp_avg"].shape, state["exp_avg"].dtype) == ((0, 3), fp8)
+    assert state["exp_avg_scale"].cpu().tolist() == [1.0]
+
+
 def test_a_step_takes_states_with_and_without_scales():
     trained = Trained((4,), (4,))
     plain = optimizers.FusedAdamW(trained.weights, 0.1)

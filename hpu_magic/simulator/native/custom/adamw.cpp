@@ -49,7 +49,7 @@ at::Tensor loaded(const at::Tensor& moment, const at::Tensor& scale, ScalarType 
 
 /// Stores a moment; one of fp8 at the largest power of two that keeps it in the type's range.
 void store(const at::Tensor& moment, const at::Tensor& value, const at::Tensor& scale) {
-  if (!scale.defined()) {
+  if (!scale.defined() || value.numel() == 0) {
     moment.copy_(value);
     return;
   }
@@ -105,9 +105,15 @@ void step_fused(
       (1.0 - by.decay) / rate, by.epsilon, /*amsgrad=*/false, /*maximize=*/false);
 }
 
-/// A factor as it is in the type of the weights.
-double rounded(double value, const at::Tensor& weight) {
-  return at::scalar_tensor(value, weight.options()).item<double>();
+/// The factors of weights as they are in the type of one.
+AdamW rounded(const AdamW& by, const at::Tensor& weight) {
+  const auto in_its_type = [&weight](double value) {
+    return at::scalar_tensor(value, weight.options()).item<double>();
+  };
+  AdamW of_weight = by;
+  of_weight.neg_step = in_its_type(by.neg_step);
+  of_weight.decay = in_its_type(by.decay);
+  return of_weight;
 }
 
 void check_lists(
@@ -142,12 +148,10 @@ void check_lists(
 
 void adamw(
     at::TensorList grads, at::TensorList weights, at::TensorList firsts, at::TensorList seconds,
-    const AdamW& given, const OptionalList& first_scales, const OptionalList& second_scales) {
-  AdamW by = given;
-  by.neg_step = rounded(by.neg_step, weights[0]);
-  by.decay = rounded(by.decay, weights[0]);
-  if (!first_scales && takes_fused(grads, weights, firsts, seconds, by)) {
-    step_fused(grads, weights, firsts, seconds, by);
+    const AdamW& by, const OptionalList& first_scales, const OptionalList& second_scales) {
+  const AdamW of_first = rounded(by, weights[0]);
+  if (!first_scales && takes_fused(grads, weights, firsts, seconds, of_first)) {
+    step_fused(grads, weights, firsts, seconds, of_first);
     return;
   }
   const auto scale_of = [](const OptionalList& scales, size_t i, const at::Tensor& moment) {
@@ -157,7 +161,7 @@ void adamw(
     step(
         {grads[i], weights[i], firsts[i], seconds[i], scale_of(first_scales, i, firsts[i]),
          scale_of(second_scales, i, seconds[i])},
-        by);
+        rounded(by, weights[i]));
   }
 }
 
