@@ -55,6 +55,21 @@ def test_lamb_steps_by_the_ratio_of_norms(decay, average, use_lamb, largest):
     assert [weight.grad for weight in trained.weights] == [None] * 3
 
 
+def test_lamb_steps_weights_of_float64_in_float64():
+    trained = Trained(dtype=torch.float64)
+    options = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-3}
+    fused = optimizers.FusedLamb(trained.weights, **options, weight_decay=0.01)
+    states = [{} for _ in trained.exact]
+    for t in range(1, 3):
+        trained.new_gradients()
+        fused.step()
+        clip = max(1.0, torch.cat([each.grad.flatten() for each in trained.exact]).norm().item())
+        rest = {"decay": 0.01, "average": True, "use_lamb": False}
+        lamb_reference(trained.exact, states, clip, t, **options, **rest)
+    assert {weight.dtype for weight in trained.weights} == {torch.float64}
+    assert_near(trained.weights, trained.exact, 1e-6)
+
+
 def test_lambs_ratio_holds_a_weight_of_zeros():
     weight = torch.zeros(3, device="hpu", requires_grad=True)
     weight.grad = torch.ones_like(weight)

@@ -138,7 +138,7 @@ def parameters_with(*grads, dtype=torch.float32):
     return made
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("max_norm", [0.5, 100.0])
 def test_clipping_multiplies_all_gradients_by_one_factor(max_norm, dtype):
     torch.manual_seed(0)

@@ -5,7 +5,8 @@
 
 namespace hpu::custom {
 
-/// The square root of the sum of all squares, float32 of one element. The list has tensors.
+/// The square root of the sum of all squares, of one element: float64 where a tensor is, else
+/// float32. The list has tensors.
 at::Tensor norm_of(at::TensorList tensors);
 
 }  // namespace hpu::custom
