@@ -1,5 +1,8 @@
 """FusedLars and the momentum that goes with it, against their formulas in float64: within 1e-5."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -32,6 +35,43 @@ def test_lars_puts_rate_and_ratio_into_the_gradients(dtype):
     assert inner.param_groups[0]["weight_decay"] == 0.1
     lars.zero_grad()
     assert trained.weights[0].grad is None
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda lars: pickle.loads(pickle.dumps(lars))], ids=["copy", "pickle"]
+)
+def test_a_copied_lars_goes_on_with_weights_of_its_own(copied):
+    trained = Trained((3, 4), (5,))
+    inner = optimizers.FusedResourceApplyMomentum(trained.weights, 0.5, 0.9, weight_decay=0.1)
+    lars = optimizers.FusedLars(inner, [1, 0], eeta=0.01, eps=1e-3)
+    trained.new_gradients()
+    lars.step()
+    other = copied(lars)
+    weights = other.param_groups[0]["params"]
+    assert other.param_groups is other.optim.param_groups
+    assert other.state is other.optim.state
+    assert (other.skip_mask, other.eeta, other.eps) == ([1, 0], 0.01, 1e-3)
+    trained.new_gradients()
+    for weight, one in zip(trained.weights, weights, strict=True):
+        one.grad = weight.grad.clone()
+    before = [each.detach().cpu() for each in trained.weights]
+    other.step()
+    assert all(map(torch.equal, before, [each.detach().cpu() for each in trained.weights]))
+    lars.step()
+    for weight, one in zip(trained.weights, weights, strict=True):
+        assert torch.equal(weight.detach().cpu(), one.detach().cpu())
+
+
+def test_lars_calls_hooks_around_its_step():
+    weight = torch.ones(2, device="hpu", requires_grad=True)
+    weight.grad = torch.ones_like(weight)
+    inner = optimizers.FusedResourceApplyMomentum([weight], 0.25)
+    lars = optimizers.FusedLars(inner, [0])
+    seen = []
+    lars.register_step_pre_hook(lambda *_: seen.append(weight.detach().cpu().tolist()))
+    lars.register_step_post_hook(lambda *_: seen.append(weight.detach().cpu().tolist()))
+    lars.step()
+    assert seen == [[1.0, 1.0], [1.25, 1.25]]
 
 
 def test_lars_takes_a_weight_of_zeros_at_the_plain_rate():

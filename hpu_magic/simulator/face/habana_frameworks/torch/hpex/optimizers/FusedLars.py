@@ -37,19 +37,16 @@ class FusedLars(torch.optim.Optimizer):
         eeta: float = 0.001,
         eps: float = 1e-8,
     ) -> None:
-        self.optim = optimizer
-        self.skip_mask = skip_mask
-        self.eeta = eeta
-        self.eps = eps
-        self.defaults = optimizer.defaults
-        self.state = optimizer.state
-        self.param_groups = optimizer.param_groups
+        self.__setstate__({"optim": optimizer, "skip_mask": skip_mask, "eeta": eeta, "eps": eps})
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.optim.__getstate__()
+        return {name: getattr(self, name) for name in ("optim", "skip_mask", "eeta", "eps")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.optim.__setstate__(state)
+        of_optimizer = {
+            name: getattr(state["optim"], name) for name in ("defaults", "state", "param_groups")
+        }
+        super().__setstate__(state | of_optimizer)  # makes room for hooks as well
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.optim!r})"
