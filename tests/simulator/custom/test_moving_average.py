@@ -39,6 +39,31 @@ def test_an_average_follows_a_models_floats():
     assert not any(each.requires_grad for each in average.ema.parameters())
 
 
+class WithExtraState(torch.nn.Linear):
+    def get_extra_state(self):
+        return {"steps": 1}
+
+    def set_extra_state(self, state):
+        pass
+
+
+def test_an_average_leaves_what_modules_add_to_their_state():
+    trained = torch.nn.Sequential(WithExtraState(2, 2), torch.nn.Linear(2, 1)).to("hpu")
+    average = FusedEMA(trained, decay=0.5, updates=10**6)
+    exact = [each.detach().cpu() + 0.5 for each in trained.parameters()]
+    with torch.no_grad():
+        for each in trained.parameters():
+            each.add_(1)
+    average.update(trained)
+    assert_near(list(average.ema.parameters()), exact, 1e-6)
+
+
+def test_a_model_without_state_has_an_average():
+    average = FusedEMA(torch.nn.Identity())
+    average.update(torch.nn.Identity())
+    assert average.updates == 1
+
+
 def test_an_average_takes_attributes_and_a_valid_decay():
     trained = model()
     trained.names, trained.process_group, trained.stride = ["a"], "group", 2

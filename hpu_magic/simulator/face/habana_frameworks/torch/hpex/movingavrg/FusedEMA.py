@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection
 
 import torch
+from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX
 
 from ... import _hpex_C
 from ...utils.internal import is_lazy
@@ -18,6 +19,15 @@ def _bare(model: torch.nn.Module) -> torch.nn.Module:
     """The model in PyTorch's wrappers of data parallelism."""
     wrappers = torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel
     return model.module if isinstance(model, wrappers) else model  # type: ignore[return-value]
+
+
+def _values(model: torch.nn.Module) -> list[torch.Tensor]:
+    """The tensors of a model's state, without what its modules add of their own."""
+    return [
+        value
+        for name, value in model.state_dict().items()
+        if not name.endswith(_EXTRA_STATE_KEY_SUFFIX)
+    ]
 
 
 class FusedEMA:
@@ -47,8 +57,9 @@ class FusedEMA:
         self.updates += 1
         decay = self.decay * (1.0 - math.exp(-self.updates / _UPDATES_TO_FULL_DECAY))
         with torch.no_grad():
-            of_model = list(_bare(model).state_dict().values())
-            of_ema = list(self.ema.state_dict().values())
+            of_model, of_ema = _values(_bare(model)), _values(self.ema)
+            if not of_ema:
+                return
             decay_t = torch.tensor([decay]).to(of_ema[0].device)
             move = _hpex_C.fused_ema if is_lazy() else torch.ops.hpu.optimizer_ema
             move(of_model, of_ema, decay_t)
