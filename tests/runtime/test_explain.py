@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -150,6 +152,93 @@ def test_modules_share_a_line_only_where_they_do_the_same(run: Any, torch: Any) 
         ("twice.1 (Linear)", "linear x2"),
         ("Net", "add"),
     ]
+
+
+def test_numbers_that_no_range_holds_stay_apart(run: Any, torch: Any) -> None:
+    run(
+        """
+        import torch
+        from torch import nn
+        names = ["0", "00", "20240101", "29991231"]
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.parts = nn.ModuleDict({name: nn.Linear(4, 4) for name in names})
+            def forward(self, x):
+                return [part(x) for part in self.parts.values()]
+        model, x = Net().to("hpu"), torch.ones(2, 4, device="hpu")
+        """
+    )
+    explained = run("%hpu_autocast explain model x").result
+    assert [line[0] for line in explained.lines()] == [
+        f"parts.{name} (Linear)" for name in ("0", "00", "20240101", "29991231")
+    ]
+
+
+def test_buffers_are_put_back_however_the_model_changes_them(torch: Any) -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+            self.register_buffer("made", torch.zeros(1))
+            self.register_buffer("written", torch.zeros(1))
+            self.register_buffer("expanded", torch.ones(1).expand(3))
+            with torch.inference_mode():
+                self.register_buffer("inferred", torch.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            self.made = self.made + 1
+            self.written += 1
+            with torch.inference_mode():
+                self.inferred += 1
+            return self.layer(x) * self.expanded.sum()
+
+    model = Counting().to("hpu")
+    model.expanded = model.expanded[:1].expand(3)
+    before = dict(model.named_buffers())
+    hpu_magic.explain_autocast(model, torch.ones(2, device="hpu"))
+    after = dict(model.named_buffers())
+    assert list(map(id, after.values())) == list(map(id, before.values()))
+    values = {name: value.tolist() for name, value in after.items()}
+    assert values == {"made": [0], "written": [0], "expanded": [1, 1, 1], "inferred": [0]}
+
+
+def test_other_threads_may_run_the_model(run: Any, net: None, shell: Any) -> None:
+    model, sample = (shell.user_ns[name] for name in ("model", "sample"))
+    ended = threading.Event()
+
+    def run_model() -> None:
+        while not ended.is_set():
+            model(*sample)
+
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(run_model)
+        for _ in range(3):
+            assert repr(hpu_magic.explain_autocast(model, *sample)) + "\n" == EXPLAINED
+        ended.set()
+        assert other.result() is None
+
+
+def test_a_profile_that_is_being_recorded_goes_on(net: None, shell: Any, torch: Any) -> None:
+    model, sample = (shell.user_ns[name] for name in ("model", "sample"))
+    with torch.autograd.profiler.profile() as profile:
+        model(*sample)
+        with pytest.raises(RefusedError, match="A profile is being recorded"):
+            hpu_magic.explain_autocast(model, *sample)
+        model(*sample)
+    assert sum(event.name == "aten::exp" for event in profile.function_events) == 2
+
+
+def test_types_that_autocast_does_not_cast_are_given_another_reason(torch: Any) -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            wide = x.double() @ x.double()
+            return torch.vmap(lambda row: row @ x)(x), wide
+
+    explained = hpu_magic.explain_autocast(Net(), torch.ones(2, 2, device="hpu"))
+    lines = [tuple(line[1:]) for line in explained.lines()]
+    assert lines[0] == ("matmul", "float64", "autocast leaves float64 alone")
+    assert ("matmul", "float32", "lower-precision list") not in lines
 
 
 def test_named_arguments_come_from_a_dict(run: Any, net: None) -> None:

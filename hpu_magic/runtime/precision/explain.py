@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
-from itertools import product
 from typing import Any
 
 from hpu_magic.errors import RefusedError
@@ -22,8 +23,9 @@ _FP32_UNDER_CUDA = {
     *("cumprod", "cumsum", "group_norm", "layer_norm", "log_softmax"),
     *("norm", "prod", "softmax", "sum"),
 }
-# They fill or move memory and compute nothing.
+# They fill, move or describe memory and compute nothing.
 _MOVES = {
+    *("as_strided_", "detach_", "resize_", "squeeze_", "t_", "transpose_", "unsqueeze_"),
     *("clone", "copy_", "fill_", "zero_", "_to_copy"),
     *("empty_like", "ones_like", "zeros_like"),
 }
@@ -112,7 +114,7 @@ class AutocastExplanation(Table):
 
 
 def explain_autocast(
-    model: Any, *sample: Any, dtype: Any = "bf16", **keywords: Any
+    model: Any, /, *sample: Any, dtype: Any = "bf16", **keywords: Any
 ) -> AutocastExplanation:
     """Show, for each module of a model, the type that its operations run in, and why.
 
@@ -131,8 +133,8 @@ def explain_autocast(
     Raises
     ------
     RefusedError
-        `model` is no module or not on the device, the type is none of autocast's, or no
-        operation ran on the device.
+        `model` is no module or not on the device, the type is none of autocast's, a profile is
+        being recorded, or no operation ran on the device.
     """
     context = autocast(dtype)
     torch = device.torch_with_hpu()
@@ -143,6 +145,10 @@ def explain_autocast(
         raise RefusedError(
             f"The model is on {', '.join(sorted(elsewhere))}: move it to the device first, "
             "with %hpu_to or hpu_magic.to."
+        )
+    if torch.autograd._profiler_enabled():
+        raise RefusedError(
+            "A profile is being recorded, and this records one of its own: explain before or after."
         )
     lower = str(context.dtype).removeprefix("torch.")
     found = AutocastExplanation(type(model).__name__, lower, operators.in_force())
@@ -185,31 +191,40 @@ def _profiled(
 
 @contextmanager
 def _restored(torch: Any, model: Any) -> Iterator[None]:
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    buffers = [
+        (module._buffers, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     random, random_there = torch.get_rng_state(), torch.hpu.get_rng_state()
     try:
         yield
     finally:
         torch.set_rng_state(random)
         torch.hpu.set_rng_state(random_there)
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+        for owner, name, buffer, before in buffers:
+            owner[name] = buffer
+            # What is as it was may be what cannot be written, such as an expanded tensor.
+            if not torch.equal(buffer, before):
+                with torch.inference_mode(buffer.is_inference()), torch.no_grad():
+                    buffer.copy_(before)
 
 
 @contextmanager
 def _scopes(torch: Any, model: Any, record_function: Any) -> Iterator[None]:
     """Mark in the profile which module a call belongs to, by its place in the model."""
     places = {module: place for place, (_, module) in enumerate(model.named_modules())}
+    thread = threading.get_ident()  # others may run the model, too
     entered: list[Any] = []
 
     def enter(module: Any, _: Any) -> None:
-        if module in places:
+        if module in places and threading.get_ident() == thread:
             entered.append(record_function(f"{_SCOPE}{places[module]}"))
             entered[-1].__enter__()
 
     def leave(module: Any, *_: Any) -> None:
-        if module in places:
+        if module in places and threading.get_ident() == thread:
             entered.pop().__exit__(None, None, None)
 
     hooks = torch.nn.modules.module
@@ -245,11 +260,17 @@ class _Reader:
 
     def _autocast_within(self, call: Any) -> Any:
         """Return the call that autocast makes after its casts; None where it made none."""
-        if operators.list_of(_plain(call.name), self._found.lists) is None:
+        listed = operators.list_of(_plain(call.name), self._found.lists)
+        if listed is None:
             return None
-        same = (one for one in call.children if one.name == call.name)
-        # In lazy mode a call of the same name on tensors without memory tells the shapes.
-        return next((one for one in same if self._types(one)), None)
+        # Others call themselves too: in lazy mode on tensors without memory, which tells the
+        # shapes, and under vmap in the type that they have.
+        wanted = {"lower": self._found.dtype, "fp32": "float32"}.get(listed)
+        for one in call.children:
+            types = self._types(one) if one.name == call.name else []
+            if types and wanted in (None, _name(types[0])):
+                return one
+        return None
 
     def _is_composed(self, call: Any) -> bool:
         return any(
@@ -260,7 +281,7 @@ class _Reader:
     def _add(self, call: Any, module: str) -> None:
         name = _plain(call.name)
         given = self._types(call)
-        if not given or name in _MOVES or _is_view(call.name):
+        if not given or name in _MOVES or _computes_nothing(call.name):
             return
         inner = self._autocast_within(call)
         computed = given if inner is None else self._types(inner)
@@ -277,10 +298,11 @@ class _Reader:
         self, name: str, given: Sequence[Any], computed: Sequence[Any], in_place: bool, cast: bool
     ) -> str:
         listed = operators.list_of(name, self._found.lists)
-        if listed and not cast:
-            return "autocast is off around it"
         if in_place:
             return "in place: the type of what it changes"
+        if listed and not cast:
+            wide = given[0] == self._torch.float64
+            return "autocast leaves float64 alone" if wide else "autocast is off around it"
         if listed == "promote":
             return f"promote list: {_widest_of(given)}"
         if listed:
@@ -330,8 +352,8 @@ def _plain(operator: str) -> str:
 
 
 @cache
-def _is_view(operator: str) -> bool:
-    """Tell whether an operator may return its argument, or a view of it, and computes nothing."""
+def _computes_nothing(operator: str) -> bool:
+    """Tell whether an operator gives no tensor, or may give its argument or a view of it."""
     import torch
 
     namespace, _, name = operator.partition("::")
@@ -339,14 +361,17 @@ def _is_view(operator: str) -> bool:
     if packet is None:
         return False
     returned = [
-        result.alias_info
+        result
         for overload in packet.overloads()
         for result in getattr(packet, overload)._schema.returns
     ]
-    return any(alias is not None and not alias.is_write for alias in returned)
+    aliases = [each.alias_info for each in returned if each.alias_info is not None]
+    return any(not alias.is_write for alias in aliases) or not any(
+        "Tensor" in str(each.type) for each in returned
+    )
 
 
-_NUMBER = re.compile(r"\b\d+\b")
+_NUMBER = re.compile(r"\b(?:0|[1-9]\d*)\b")
 
 
 def _merged(operations: Counter[Operation]) -> dict[Operation, int]:
@@ -373,7 +398,7 @@ def _joined(modules: Sequence[str]) -> Iterable[tuple[str, str]]:
     """Return modules with what they are shown as; if they are all of a range, the first only."""
     numbers = {tuple(int(one) for one in _NUMBER.findall(module)) for module in modules}
     spans = [range(min(column), max(column) + 1) for column in zip(*numbers, strict=True)]
-    if numbers != set(product(*spans)):
+    if math.prod(map(len, spans)) != len(modules):
         return [(module, module) for module in modules]
     texts = iter(f"{one[0]}-{one[-1]}" if len(one) > 1 else str(one[0]) for one in spans)
     return [(modules[0], _NUMBER.sub(lambda _: next(texts), modules[0]))]
