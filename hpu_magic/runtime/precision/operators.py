@@ -105,9 +105,13 @@ def in_force() -> OperatorLists:
     return OperatorLists(_from_file(lower, LOWER), _from_file(fp32, FP32))
 
 
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8-sig")  # some editors begin a text with a mark
+
+
 def _from_file(path: str | None, default: frozenset[str]) -> frozenset[str]:
     try:
-        return frozenset(Path(path).read_text().split()) if path else default
+        return frozenset(_text(Path(path)).split()) if path else default
     except (OSError, UnicodeDecodeError):
         # The library warns about such a file and keeps its default.
         return default
@@ -160,7 +164,7 @@ def _names(given: str | Iterable[str], default: frozenset[str]) -> frozenset[str
         # A path is told from a list by the file being there, or by its look.
         if "," not in given and (path.is_file() or os.sep in given or path.suffix):
             try:
-                given = path.read_text().split("\n")
+                given = _text(path).split("\n")
             except (OSError, UnicodeDecodeError) as error:
                 raise RefusedError(
                     f"The operator list {given!r} cannot be read: {error}."

@@ -28,6 +28,7 @@ LOSS = ["float32", "float32", "float32", "bfloat16"]
     [
         ("0", {}, DEFAULT),
         ("0", {"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "linear\n"}, LINEAR),
+        ("0", {"LOWER_LIST": "\ufefflinear\r\n"}, LINEAR),
         ("1", {"LOWER_LIST": "cross_entropy\n"}, LOSS),
         (
             "0",
@@ -98,11 +99,18 @@ from hpu_magic.runtime.precision import operators
 print(sorted(operators.in_force().lower), operators.in_force().fp32 == operators.FP32)
 operators.ensure(operators.OperatorLists())
 print(operators.in_force() == operators.OperatorLists())
+print(sorted(operators.requested(os.environ["LOWER_LIST"]).lower))
 print(operators.LOWER_VARIABLE in os.environ, operators.FP32_VARIABLE in os.environ)
 """
 
 
-def test_the_notebook_side_knows_the_older_names(script, tmp_path):
-    (tmp_path / "list").write_text("exp\nlinear\n")
+@pytest.mark.parametrize("text", ["exp\nlinear\n", "\ufeffexp\r\nlinear"], ids=["plain", "marked"])
+def test_the_notebook_side_knows_the_older_names(script, tmp_path, text):
+    (tmp_path / "list").write_text(text, encoding="utf-8")
     out = script(IN_FORCE, LOWER_LIST=str(tmp_path / "list"))
-    assert out.splitlines() == ["['exp', 'linear'] True", "True", "True False"]
+    assert out.splitlines() == [
+        "['exp', 'linear'] True",
+        "True",
+        "['exp', 'linear']",
+        "True False",
+    ]

@@ -64,7 +64,7 @@ def defaults(kind: str) -> list[str]:
 def _text(path: str | Path) -> str:
     raw = Path(path).read_bytes()
     try:
-        return raw.decode()
+        return raw.decode("utf-8-sig")  # some editors begin a text with a mark
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise OperatorListError(
