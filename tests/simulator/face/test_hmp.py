@@ -214,6 +214,117 @@ def test_functions_methods_and_operators_cast_by_the_lists(forked_script, mode):
     assert json.loads(out.splitlines()[-1]) == TYPES
 
 
+WRITTEN = """
+import json
+import torch
+from habana_frameworks.torch.hpex import hmp
+hmp.convert()
+a = torch.rand(4, 4, device="hpu")
+b = a.bfloat16()
+
+def empty(dtype, *shape):
+    return torch.empty(shape or (4, 4), dtype=dtype, device="hpu")
+
+full, half = torch.float32, torch.bfloat16
+results = {
+    "mm": (torch.mm(a, a, out=empty(full)), a.cpu() @ a.cpu()),
+    "half mm": (torch.mm(a, a, out=empty(half)), (b.cpu() @ b.cpu())),
+    "mixed mm": (torch.mm(b, a, out=empty(full)), b.cpu().float() @ a.cpu()),
+    "mv": (torch.mv(a, a[0], out=empty(full, 4)), a.cpu() @ a[0].cpu()),
+    "softmax": (torch.softmax(b, -1, out=empty(half)), b.cpu().softmax(-1)),
+    "topk": (
+        torch.topk(b, 2, out=(empty(half, 0), empty(torch.long, 0)))[0], b.cpu().topk(2)[0]
+    ),
+    "double": (torch.add(a, a, out=empty(torch.double)), (a + a).cpu().double()),
+    "none": (torch.softmax(b, -1, out=None), b.cpu().float().softmax(-1)),
+}
+for name, (found, expected) in results.items():
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-2, atol=1e-2)
+print(json.dumps({name: str(found.dtype)[6:] for name, (found, _) in results.items()}))
+"""
+
+
+@pytest.mark.parametrize("mode", ["0", "1"])
+def test_what_is_written_says_the_type_of_an_operator(forked_script, mode):
+    out = forked_script(WRITTEN, simulated=True, PT_HPU_LAZY_MODE=mode)
+    assert json.loads(out.splitlines()[-1]) == {
+        "mm": "float32",
+        "half mm": "bfloat16",
+        "mixed mm": "float32",
+        "mv": "float32",
+        "softmax": "bfloat16",
+        "topk": "bfloat16",
+        "double": "float64",
+        "none": "float32",
+    }
+
+
+LOOKED_UP = """
+import copy, pickle
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from habana_frameworks.torch.hpex import hmp
+hmp.convert()
+a = torch.rand(4, 4, device="hpu")
+seen = []
+
+class Seen(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        seen.append(function)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+class Mode(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        seen.append(function)
+        return function(*args, **(kwargs or {}))
+
+def of_sub():
+    sub = a.as_subclass(Seen)
+    return [
+        (torch.mm, torch.mm(a, sub)), (torch.cat, torch.cat([a, sub])),
+        (F.softmax, F.softmax(sub, -1)), (torch.Tensor.mm, sub.mm(a)),
+        (torch.add, torch.add(a, other=sub)),
+    ]
+
+expected = of_sub()
+print([function in seen for function, _ in expected])
+print([str(result.dtype)[6:] for _, result in expected])
+seen.clear()
+with Mode():
+    product = torch.mm(a, a)
+print(seen[0] is torch.mm, product.dtype)
+
+def scripted(x):
+    return torch.mm(x, x).relu() + F.softmax(x, -1) + F.max_pool2d(x[None, None], 1)[0, 0]
+
+layers = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.LayerNorm(4)).to("hpu")
+with hmp.disable_casts():
+    for function in (scripted, layers):
+        torch.testing.assert_close(torch.jit.script(function)(a), function(a))
+print([
+    pickle.loads(pickle.dumps(each)) is each is copy.deepcopy(each)
+    for each in (torch.mm, F.relu, torch.einsum, torch.Tensor.mm, torch.Tensor.__add__)
+])
+graph = torch.fx.symbolic_trace(scripted)
+print(graph(a).dtype, torch.compile(scripted, backend="hpu_backend")(a).dtype)
+"""
+
+
+def test_functions_are_found_by_the_object_at_their_name(forked_script, tmp_path):
+    (tmp_path / "script.py").write_text(LOOKED_UP)  # TorchScript reads sources
+    code = f"import runpy\nrunpy.run_path({str(tmp_path / 'script.py')!r})"
+    assert forked_script(code, simulated=True).splitlines()[-5:] == [
+        str([True] * 5),
+        "['bfloat16', 'float32', 'float32', 'bfloat16', 'float32']",
+        "True torch.bfloat16",
+        str([True] * 5),
+        "torch.float32 torch.float32",
+    ]
+
+
 VERBOSE = """
 import logging, sys
 import torch

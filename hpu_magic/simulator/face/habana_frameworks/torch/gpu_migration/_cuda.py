@@ -12,10 +12,11 @@ import torch
 import torch.cuda.comm
 
 from .. import hpu
+from .._stand_ins import named
 from . import _log, emulated
 from ._devices import module_of
 from ._table import Entry, entries
-from ._wrapping import named, stand_in
+from ._wrapping import stand_in
 
 _CUDA = "torch.cuda"
 

@@ -12,9 +12,10 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import handle_torch_function, has_torch_function
 
 from .. import hpu
+from .._stand_ins import named
 from . import _log
 from ._devices import numbered, place, places
-from ._wrapping import named, on_the_card, replace, stand_in
+from ._wrapping import on_the_card, replace, stand_in
 
 # Functions in Python that take a device or its type, by their modules.
 _FUNCTIONS = {

@@ -7,9 +7,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from torch.jit import _builtins
 from torch.overrides import handle_torch_function, has_torch_function
 
+from .._stand_ins import named, put_for
 from . import _log
 from ._devices import places
 
@@ -55,22 +55,11 @@ def on_the_card(
                 _log.note(_log.MATCH, name, args[first:], kwargs, became, argument=True)
             return function(*new_args, **new_kwargs)
 
-        operator = _builtins._find_builtin(function)
-        if operator is not None:  # TorchScript knows operators by their functions in Python
-            _builtins._register_builtin(call, operator)
         if tensors:
             OPERATORS.append(call)
-        return named(call, name)
+        return put_for(call, function, name)
 
     return wrap
-
-
-def named(found: Any, name: str) -> Any:
-    """Let pickle find a function or a type under the name that it stands at."""
-    parts = name.split(".")
-    depth = next((at for at, part in enumerate(parts) if part[0].isupper()), len(parts) - 1)
-    found.__module__, found.__qualname__ = ".".join(parts[:depth]), ".".join(parts[depth:])
-    return found
 
 
 class _StandIn(type):

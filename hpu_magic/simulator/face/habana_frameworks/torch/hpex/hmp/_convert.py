@@ -6,17 +6,20 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from ... import _operator_lists
+from ..._stand_ins import put_for
 from ._functions import Function, functions
 from ._rules import BF16, FP32, PRODUCTS, Rules
 
 _logger = logging.getLogger("habana_frameworks.torch.hpex.hmp")
 _CAST = (torch.float32, torch.bfloat16)
+_PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
 _rules: Rules | None = None
 _replaced: set[tuple[Any, str]] = set()
 _verbose = False
@@ -43,8 +46,9 @@ def convert(
 
     An operator of a list computes in that list's type. Of the others, those that take several
     tensors (``add``, ``cat``, ...) widen them to the widest, and the rest follow their first input.
-    Operators in place follow the tensor that they write, whatever the lists say. ``linear`` follows
-    ``addmm``, and ``matmul`` follows ``mm``, where the lists do not name them.
+    Operators in place, or with an ``out``, follow the tensor that they write, whatever the lists
+    say. ``linear`` follows ``addmm``, and ``matmul`` follows ``mm``, where the lists do not name
+    them. TorchScript compiles the functions as they are: its code casts nothing.
 
     Parameters
     ----------
@@ -72,7 +76,7 @@ def convert(
     for function in functions(rules.bf16 | rules.fp32):
         if (function.owner, function.attribute) not in _replaced:
             _replaced.add((function.owner, function.attribute))
-            function.replace(_casting(function))
+            function.replace(put_for(_casting(function), function.original, function.path))
 
 
 @contextlib.contextmanager
@@ -125,15 +129,18 @@ def _casting(function: Function) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def casting(*args: Any, **kwargs: Any) -> Any:
+        tensors = _tensors((*args, *kwargs.values()))
+        if has_torch_function(tensors):  # by the object that is at the function's name
+            return handle_torch_function(casting, tensors, *args, **kwargs)
         if _rules is None or _thread.disabled:
             return original(*args, **kwargs)
-        inputs: list[torch.dtype] = []
-        _collect(args, inputs)
-        _collect([value for name, value in kwargs.items() if name != "out"], inputs)
-        if not inputs:
+        inputs = _types([*args, *(value for name, value in kwargs.items() if name != "out")])
+        out = kwargs.get("out")
+        written = _types([out])
+        if not inputs or (out is not None and not written):
             return original(*args, **kwargs)
         in_place = function.writes_first(args, kwargs)
-        dtype, why = _rules.dtype(function.name, inputs, in_place)
+        dtype, why = _rules.dtype(function.name, [*written, *inputs], in_place or out is not None)
         if _verbose:
             _logger.info("%s computes in %s (%s)", function.name, dtype, why)
         if all(each == dtype for each in inputs):
@@ -158,12 +165,19 @@ def _is_cast(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in _CAST and value.device.type == "hpu"
 
 
-def _collect(values: Any, found: list[torch.dtype]) -> None:
+def _tensors(values: Iterable[Any]) -> list[Any]:
+    """What may be a tensor, or stand for one, in arguments and lists among them."""
+    found: list[Any] = []
     for value in values:
-        if _is_cast(value):
-            found.append(value.dtype)
-        elif type(value) in (list, tuple):
-            _collect(value, found)
+        if type(value) in (list, tuple):
+            found += _tensors(value)
+        elif type(value) not in _PLAIN:
+            found.append(value)
+    return found
+
+
+def _types(values: Iterable[Any]) -> list[torch.dtype]:
+    return [value.dtype for value in _tensors(values) if _is_cast(value)]
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

@@ -91,6 +91,12 @@ class Function:
         """What is there now."""
         return getattr(self.owner, self.attribute)
 
+    @property
+    def path(self) -> str:
+        """Where it is to be found."""
+        module = "torch." if isinstance(self.owner, type) else ""
+        return f"{module}{self.owner.__name__}.{self.attribute}"
+
     def replace(self, other: Callable[..., Any]) -> None:
         """Put another function in its place."""
         setattr(self.owner, self.attribute, other)

@@ -80,12 +80,12 @@ class Rules:
         name : str
             The operator's, without underscores.
         inputs : sequence of torch.dtype
-            Types of its tensors in float32 or bfloat16; one or more.
+            Types of its tensors in float32 or bfloat16, what it writes first; one or more.
         in_place : bool
-            Whether it writes its first input.
+            Whether it writes the first of them.
         """
         if in_place:
-            return inputs[0], "in place: the type of its first input"
+            return inputs[0], "the type of what it writes"
         for known in _names(name):
             if known in self.bf16:
                 return torch.bfloat16, "bf16 list"
