@@ -117,14 +117,21 @@ def run(shell: Any, capfd: pytest.CaptureFixture[str]) -> Callable[[str], Cell]:
     return run_cell
 
 
+def _settings(simulated: bool, environment: dict[str, str]) -> dict[str, str]:
+    settings = dict(os.environ)
+    if simulated:
+        settings["HPU_MAGIC_SIMULATOR"] = "1"
+    if "HPU_MAGIC_GENERATION" in environment:  # a machine's cards are of one
+        settings["HPU_MAGIC_CARDS_DIR"] += f"-{environment['HPU_MAGIC_GENERATION']}"
+    return settings | environment
+
+
 @pytest.fixture(scope="session")
 def script() -> Callable[..., str]:
     """Run Python code in a process of its own and return what it printed."""
 
     def run_script(code: str, *, simulated: bool = False, **environment: str) -> str:
-        settings = {**os.environ, **environment}
-        if simulated:
-            settings["HPU_MAGIC_SIMULATOR"] = "1"
+        settings = _settings(simulated, environment)
         command = [sys.executable, "-c", textwrap.dedent(code)]
         done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
@@ -139,10 +146,7 @@ def forked_script() -> Iterator[Callable[..., str]]:
     python = ForkedPython()
 
     def run_script(code: str, *, simulated: bool = False, **environment: str) -> str:
-        settings = {**os.environ, **environment}
-        if simulated:
-            settings["HPU_MAGIC_SIMULATOR"] = "1"
-        return python(textwrap.dedent(code), settings)
+        return python(textwrap.dedent(code), _settings(simulated, environment))
 
     yield run_script
     python.close()

@@ -197,7 +197,7 @@ def test_only_8_bits_convert_a_model(plugin_class: Any, torch: Any) -> None:
         plugin_class("bf16-mixed").convert_modules(torch.nn.Linear(2, 2))
 
 
-def test_the_first_generation_has_no_8_bits(forked_script: Any, tmp_path: Path) -> None:
+def test_the_first_generation_has_no_8_bits(forked_script: Any) -> None:
     out = forked_script(
         """
         from hpu_magic.lightning import HPUPrecisionPlugin
@@ -209,7 +209,6 @@ def test_the_first_generation_has_no_8_bits(forked_script: Any, tmp_path: Path) 
         """,
         simulated=True,
         HPU_MAGIC_GENERATION="gaudi",
-        HPU_MAGIC_CARDS_DIR=str(tmp_path / "cards"),
     )
     assert out.splitlines()[-1] == (
         "precision='fp8' needs a Gaudi2 or a later card, and this machine has GAUDI: write "

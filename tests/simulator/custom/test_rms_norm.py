@@ -227,3 +227,11 @@ def test_a_compiled_norm_is_that_of_eager_mode():
 def test_a_replay_normalizes_what_lies_in_the_captured_input():
     assert_replays(norm_alone, operands(3), operands(3, seed=1))
     assert_replays(norm_and_gradients, operands(3), operands(3, seed=1))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (1,), (1, 4)], ids=str)
+def test_the_backward_takes_the_inverse_of_each_row_alone(shape):
+    data, gamma = torch.ones(1, 4, device="hpu"), torch.ones(4, device="hpu")
+    inverse = torch.ones(shape, device="hpu")
+    with pytest.raises(RuntimeError, match=r"needs an inverse_rms of shape \[1, 1\], but its"):
+        run(torch.ops.hpu.rms_norm_backward, data, data, gamma, inverse, False, 0)

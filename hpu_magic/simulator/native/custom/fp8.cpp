@@ -85,7 +85,11 @@ at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape
     return values;
   }
   const at::Tensor factor = shaped(scale->to(values.scalar_type()), shape);
-  return values * (factor.sym_numel() == 1 ? factor.reshape({}) : factor);
+  const at::Tensor product = values * (factor.sym_numel() == 1 ? factor.reshape({}) : factor);
+  TORCH_CHECK(
+      product.sym_sizes() == values.sym_sizes(), "A scale must broadcast to the shape ",
+      values.sym_sizes(), " of what it scales, but has shape ", factor.sym_sizes(), ".");
+  return product;
 }
 
 at::Tensor tensor_of(const at::Tensor& like, at::ArrayRef<double> scales) {

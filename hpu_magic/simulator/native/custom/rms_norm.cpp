@@ -48,6 +48,12 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
       grad_in.sym_sizes() == data_in.sym_sizes(),
       "RmsNorm gradient must have the shape of the input, ", data_in.sym_sizes(), ", but has ",
       grad_in.sym_sizes(), ".");
+  c10::SymDimVector of_rows(data_in.sym_sizes().begin(), data_in.sym_sizes().end());
+  of_rows.back() = 1;
+  TORCH_CHECK(
+      inverse_rms.sym_sizes() == c10::SymIntArrayRef(of_rows),
+      "RmsNorm backward needs an inverse_rms of shape ", c10::SymIntArrayRef(of_rows),
+      ", but its shape is ", inverse_rms.sym_sizes(), ".");
   ScalarType dtype = gamma.scalar_type();
   for (const at::Tensor* given : {&grad_in, &data_in, &inverse_rms}) {
     dtype = given->scalar_type() == dtype ? dtype : ScalarType::Float;
