@@ -167,6 +167,24 @@ def test_the_second_form_takes_rows_at_positions(dtype):
     )
 
 
+@pytest.mark.parametrize(
+    ("cache", "said"),
+    [
+        ((3, 3, 2), r"\[3, 3, 2\] turns 6 channels, but p has 4; give at most 2 pairs"),
+        ((2, 2, 2), r"\[2, 2, 2\] has 2 positions, but p has 3; give one row for each"),
+        ((3, 2, 3), r"\[3, 2, 3\] does not fit p of shape \[3, 2, 1, 4\]; give a cache"),
+        ((3, 2), r"\[3, 2\] does not fit p of shape \[3, 2, 1, 4\]; give a cache"),
+        ((3, 3, 2, 2), r"\[3, 3, 2, 2\] is for a batch of 3, but that of p is 2; give as many"),
+    ],
+    ids=str,
+)
+def test_a_cache_that_does_not_fit_is_refused(cache, said):
+    p, rope_cache = (torch.ones(shape, device="hpu") for shape in ((3, 2, 1, 4), cache))
+    for turn in (RotaryPosEmbeddingHelperV3.apply, apply_rotary_pos_emb):
+        with pytest.raises(ValueError, match=said):
+            turn(p, rope_cache)
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 @TYPES
 def test_the_third_form_turns_the_channels_that_the_cache_has(batch, dtype):

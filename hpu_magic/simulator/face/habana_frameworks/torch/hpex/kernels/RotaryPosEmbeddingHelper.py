@@ -6,6 +6,7 @@ channel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -65,11 +66,41 @@ def parse_rope_cache(
     -------
     tuple of torch.Tensor
         Both of shape [length, batch or 1, 1, 2 * pairs] and of the type of `p`.
+
+    Raises
+    ------
+    ValueError
+        The cache has other than pairs, fewer positions, more channels or another batch than `p`.
     """
+    _check_cache(p, rope_cache)
     length, pairs = p.shape[0], rope_cache.shape[-2]
     of_pairs = rope_cache[:length].reshape(length, -1, 1, pairs, 2).to(p.dtype)
     cos, sin = (of_pairs[..., i].repeat_interleave(2, dim=-1) for i in range(2))
     return cos, sin
+
+
+def _check_cache(p: torch.Tensor, rope_cache: torch.Tensor) -> None:
+    given = f"The rope_cache of shape {list(rope_cache.shape)}"
+    if p.dim() != 4 or rope_cache.dim() < 3 or rope_cache.shape[-1] != 2:
+        raise ValueError(
+            f"{given} does not fit p of shape {list(p.shape)}; give a cache [positions, ..., "
+            "pairs, 2], cosines before sines, and p as [length, batch, heads, channels]."
+        )
+    length, batch, _, channels = p.shape
+    positions, pairs = rope_cache.shape[0], rope_cache.shape[-2]
+    if positions < length:
+        raise ValueError(
+            f"{given} has {positions} positions, but p has {length}; give one row for each."
+        )
+    if 2 * pairs > channels:
+        raise ValueError(
+            f"{given} turns {2 * pairs} channels, but p has {channels}; give at most "
+            f"{channels // 2} pairs: channels beyond them stay as they are."
+        )
+    if (batches := math.prod(rope_cache.shape[1:-2])) not in (1, batch):
+        raise ValueError(
+            f"{given} is for a batch of {batches}, but that of p is {batch}; give as many, or 1."
+        )
 
 
 def _rotate_first(
