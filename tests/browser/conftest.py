@@ -61,7 +61,13 @@ class Lab:
         """End the server and its kernels."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(20)
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                # A thread of AnyIO's that still answers a request, such as JupyterLab's for its
+                # build, is told nothing and waited for.
+                self.process.kill()
+                self.process.wait(20)
 
     def kill(self) -> None:
         """Let the server die without a word, as a crash does."""
