@@ -238,11 +238,7 @@ def permute_1D_sparse_data(
     weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Order segments of indices anew, and weights with them."""
-    given = permute, lengths, indices
-    if weights is None:
-        return *torch.ops.hpu.habana_permute_1D_sparse_data_without_weights(*given), None
-    moved: tuple[torch.Tensor, ...] = torch.ops.hpu.habana_permute_1D_sparse_data(*given, weights)
-    return moved[0], moved[1], moved[2]
+    return _permuted("habana_permute_1D_sparse_data", weights, permute, lengths, indices)
 
 
 @_of_lazy_mode("permute_2D_sparse_data_hpu_wrap")
@@ -253,11 +249,16 @@ def permute_2D_sparse_data(
     weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Order tables of segments of indices anew, and weights with them."""
-    given = permute, lengths, indices
+    return _permuted("habana_permute_2D_sparse_data", weights, permute, lengths, indices)
+
+
+def _permuted(
+    name: str, weights: torch.Tensor | None, *given: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     if weights is None:
-        return *torch.ops.hpu.habana_permute_2D_sparse_data_without_weights(*given), None
-    moved: tuple[torch.Tensor, ...] = torch.ops.hpu.habana_permute_2D_sparse_data(*given, weights)
-    return moved[0], moved[1], moved[2]
+        return *getattr(torch.ops.hpu, f"{name}_without_weights")(*given), None
+    lengths, indices, moved = getattr(torch.ops.hpu, name)(*given, weights)
+    return lengths, indices, moved
 
 
 @_of_lazy_mode("expand_into_jagged_permute_hpu_wrap")
