@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import re
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 _BODY = 2  # the number of the first line below the magic's own
 # Cell magics of IPython whose cell is Python.
 _OF_PYTHON = (["time"], ["timeit"], ["capture"], ["prun"])
+# The same magics in a line, whose rest is Python, with options before it.
+_LINE = re.compile(
+    r"^([ \t]*)(%(?:time|timeit|prun)[ \t]+(?:-\w[ \t]*\d*[ \t]+)*)(\S.*)$", re.MULTILINE
+)
 
 
 @magics_class
@@ -98,12 +104,22 @@ class PortMagics(CommandMagics):
             first, _, rest = body.partition("\n")
             known = cells.is_offered(first) or first[2:].split(maxsplit=1)[:1] in _OF_PYTHON
             return self._python(f"{code[: -len(body)]}\n{rest}") if known else ""
-        transformed: str = self.shell.input_transformer_manager.transform_cell(body)
+        plain = _LINE.sub(_as_block, body)
+        transformed: str = self.shell.input_transformer_manager.transform_cell(plain)
         if transformed.rstrip("\n").count("\n") != body.rstrip("\n").count("\n"):
             raise RefusedError(
                 "A magic or a shell command of this cell goes over several lines: write it in one."
             )
         return "\n" * (len(code) - len(body)) + transformed
+
+
+def _as_block(found: re.Match[str]) -> str:
+    """Write Python of the same width before the statements that a magic runs."""
+    try:
+        ast.parse(f"if 1: {found[3]}")
+    except (SyntaxError, ValueError):
+        return found[0]
+    return f"{found[1]}{'if 1:':{len(found[2])}}{found[3]}"
 
 
 class _Shown:

@@ -102,6 +102,20 @@ def test_magics_and_shell_commands_of_the_cell_stay(run, shell):
     assert shell.user_ns["x"] == "plum"
 
 
+def test_python_behind_a_magic_in_a_line_is_ported(run, shell):
+    cell = run(
+        "%%hpu_port\nimport torch\ny = torch.ones(2)\n%time x = y.cuda()\n"
+        "for _ in range(2):\n    %timeit -n 1 -r1 -q x + y.cuda()\n"
+        "text = '''\n%time cuda()\n'''\n"
+        "if 0:\n    best = %timeit -o y.cuda()\n(x.device.type, text)"
+    )
+    assert cell.error is None
+    assert cell.result == ("hpu", "\n%time cuda()\n")
+    for line in ("+ %time x = y.to('hpu')", "+     %timeit -n 1 -r1 -q x + y.to('hpu')"):
+        assert line in cell.out
+    assert "  Line 11: it stands in a magic or a formatted text, and is not ported." in cell.out
+
+
 @pytest.mark.parametrize("magic", ["time", "capture", "hpu_memory"])
 def test_cell_below_another_magic_is_ported(run, shell, magic):
     cell = run(f"%%hpu_port --mark-steps\n%%{magic}\nimport torch\nx = torch.ones(2).cuda()")
