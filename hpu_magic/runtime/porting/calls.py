@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hpu_magic.runtime.porting.findings import REMARK
+from hpu_magic.runtime.porting import arguments
+from hpu_magic.runtime.porting.findings import NOT_PORTED, REMARK
 from hpu_magic.runtime.porting.tables import counterpart
 
 if TYPE_CHECKING:
@@ -32,6 +33,31 @@ _DTYPES = {
     "ShortTensor": "int16",
 }
 _ONE_CARD = "a process has one card: start one process for each, with DistributedDataParallel"
+_ANY_NUMBER = "a process has one card, hpu:0, whichever its number is"
+_STARRED = "with * is not ported: write its arguments out"
+_COMPILED = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
+_OF_CUDA = ("device", "non_blocking", "memory_format")
+# Parameters of torch.cuda's functions and what they are called on the card; None: it has none.
+_PARAMETERS: dict[str, dict[str, str | None]] = {
+    "torch.hpu.is_bf16_supported": {"including_emulation": None},
+    "torch.hpu.memory_summary": {"device": "device", "abbreviated": None},
+    "torch.hpu.HPUGraph": {"keep_graph": None},
+    "torch.hpu.make_graphed_callables": {
+        "callables": "callables",
+        "sample_args": "sample_args",
+        "num_warmup_iters": "warmups",
+        "allow_unused_input": "allow_unused_input",
+        "pool": None,
+    },
+    "torch.hpu.graph": {
+        "cuda_graph": "hpu_graph",
+        "pool": None,
+        "stream": "stream",
+        "capture_error_mode": None,
+        "enable_annotations": None,
+        "check_input_liveness": None,
+    },
+}
 
 
 def mapped(cell: Rewriter, node: ast.Call) -> bool:
@@ -84,15 +110,20 @@ def _public(name: str) -> str:
 
 def _method(cell: Rewriter, node: ast.Call) -> bool:
     function = node.func
-    if isinstance(function, ast.Attribute) and cell.typed(node):
+    if isinstance(function, ast.Attribute) and not cell.typed(node):
         if function.attr == "cuda":
-            if any(isinstance(each, ast.Starred) for each in node.args) or _has(node, None):
-                cell.note(node, REMARK, "cuda() with * is not ported: write its arguments out")
+            cell.note(node, REMARK, NOT_PORTED)
+    elif isinstance(function, ast.Attribute):
+        if function.attr == "cuda":
+            if arguments.starred(node) or arguments.has(node, None):
+                cell.note(node, REMARK, f"cuda() {_STARRED}")
                 return False
             _to_card(cell, node, function)
             return True
         if function.attr == "type" and len(node.args) == 1 and not node.keywords:
             return _type(cell, node, function)
+        if function.attr == "compile" and not node.args:
+            return _module_compile(cell, node, function)
         if function.attr == "half" and not node.args:
             text = "float16 has less range than bfloat16, the card's own type"
             cell.note(node, REMARK, f"{text}: .bfloat16() is the better choice")
@@ -112,8 +143,11 @@ def _to_card(cell: Rewriter, node: ast.Call, function: ast.Attribute) -> None:
     elif by_name:
         cell.replace(by_name[0].value, cell.text("hpu"))
     else:
-        _first(cell, node, card)
-    cell.children(node, [function.value, *node.args[1:], *_others(node, "device")])
+        arguments.first(cell, node, card)
+    for argument, keyword in zip(node.args[1:], _OF_CUDA[1:], strict=False):
+        cell.insert(arguments.extent(cell, node, argument)[0], f"{keyword}=")
+    others = [each for each in node.keywords if each.arg != "device"]
+    cell.children(node, [function.value, *node.args[1:], *others])
 
 
 def _type(cell: Rewriter, node: ast.Call, function: ast.Attribute) -> bool:
@@ -153,36 +187,62 @@ def _cuda_type(cell: Rewriter, node: ast.expr) -> str | None:
 def _context(cell: Rewriter, node: ast.Call, name: str) -> None:
     """Select the process's one card, whichever number is given."""
     cell.rename(node.func, "torch.hpu.device")
-    number = node.args[0] if len(node.args) == 1 else None
-    if isinstance(number, ast.Constant) and isinstance(number.value, int) and number.value:
-        cell.replace(number, "0")
-        cell.note(node, REMARK, "a process has one card, hpu:0, whichever its number is")
+    _any_number(cell, node, known=False)
+
+
+def _set_device(cell: Rewriter, node: ast.Call, name: str) -> None:
+    """Select the process's one card; the number of a process of several is left to it."""
+    cell.rename(node.func, "torch.hpu.set_device")
+    _any_number(cell, node, known=True)
+
+
+def _any_number(cell: Rewriter, node: ast.Call, *, known: bool) -> None:
+    """Write 0 for another number, or, unless it has to be known, for what may be one."""
+    given = [*node.args, *(each.value for each in node.keywords if each.arg == "device")]
+    if len(given) == 1 and _other_number(cell, given[0], known) and cell.replace(given[0], "0"):
+        cell.note(node, REMARK, _ANY_NUMBER)
     else:
         cell.children(node, [*node.args, *node.keywords])
 
 
-def _graph(cell: Rewriter, node: ast.Call, name: str) -> None:
-    cell.rename(node.func, "torch.hpu.graph")
-    theirs = [each for each in node.keywords if each.arg in ("pool", "capture_error_mode")]
-    for each in theirs:
-        _put(cell, node, each, "")
-    cell.children(node, [*node.args, *(each for each in node.keywords if each not in theirs)])
+def _other_number(cell: Rewriter, node: ast.expr, known: bool) -> bool:
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int and node.value > 0
+    if known or isinstance(node, ast.Starred) or ast.unparse(node).endswith("device"):
+        return False
+    return not (isinstance(node, ast.Call) and cell.bindings.dotted(node.func) == "torch.device")
+
+
+def _other_parameters(cell: Rewriter, node: ast.Call, name: str) -> None:
+    """Give arguments the names that they have on the card, and leave out what it has not."""
+    found = counterpart(name)
+    assert found is not None
+    cell.remark(node, name, found)
+    cell.rename(node.func, found.text)
+    if arguments.starred(node):
+        cell.note(node, REMARK, f"{name} {_STARRED}")
+        cell.children(node, arguments.in_order(node))
+    else:
+        arguments.as_parameters(cell, node, _PARAMETERS[found.text])
 
 
 def _autocast(cell: Rewriter, node: ast.Call, name: str) -> None:
-    positional: Sequence[str] = ()
     if name.startswith("torch.cuda."):
-        positional = ("enabled", "dtype", "cache_enabled")  # torch.autocast has another order
-        if len(node.args) < 2 and not _has(node, "dtype"):
+        if arguments.starred(node):
+            cell.note(node, REMARK, f"{name} {_STARRED}")
+            cell.children(node, arguments.in_order(node))
+            return
+        if len(node.args) < 2 and not arguments.has(node, "dtype"):
             cell.note(
                 node,
                 REMARK,
                 "autocast computes in bfloat16 here, in float16 on a GPU, where none is named",
             )
         cell.rename(node.func, "torch.autocast")  # shorter than torch.amp.autocast
-        _first(cell, node, cell.text("hpu"))
-    for argument, keyword in zip(node.args, positional, strict=False):
-        cell.insert(cell.source.start(argument), f"{keyword}=")
+        arguments.first(cell, node, cell.text("hpu"))
+        order = ("enabled", "dtype", "cache_enabled")  # torch.autocast has another
+        for argument, keyword in zip(node.args, order, strict=False):
+            cell.insert(arguments.extent(cell, node, argument)[0], f"{keyword}=")
     cell.children(node, [*node.args, *node.keywords])
     types = [*node.args[1:], *(each.value for each in node.keywords if each.arg == "dtype")]
     if any(cell.bindings.dotted(each) in ("torch.float16", "torch.half") for each in types):
@@ -193,9 +253,9 @@ def _autocast(cell: Rewriter, node: ast.Call, name: str) -> None:
 def _scaler(cell: Rewriter, node: ast.Call, name: str) -> None:
     if name.startswith("torch.cuda."):
         cell.rename(node.func, "torch.amp.GradScaler")
-        _first(cell, node, cell.text("hpu"))
-    elif not node.args and not _has(node, "device"):
-        _first(cell, node, cell.text("hpu"))
+        arguments.first(cell, node, cell.text("hpu"))
+    elif not node.args and not arguments.has(node, "device"):
+        arguments.first(cell, node, cell.text("hpu"))
     cell.note(node, REMARK, "bfloat16, the card's own type, needs no GradScaler; it is kept")
     cell.children(node, [*node.args, *node.keywords])
 
@@ -204,17 +264,20 @@ def _bound(cell: Rewriter, node: ast.Call, name: str) -> None:
     found = counterpart(name)
     assert found is not None
     cell.rename(node.func, found.text)
-    _first(cell, node, f"device_type={cell.text('hpu')}")
+    arguments.first(cell, node, f"device_type={cell.text('hpu')}")
     cell.children(node, [*node.args, *node.keywords])
 
 
 def _device(cell: Rewriter, node: ast.Call, name: str) -> None:
     """Leave out the number of ``torch.device("cuda", rank)``."""
-    kind = node.args[0] if node.args else None
-    if len(node.args) == 2 and isinstance(kind, ast.Constant) and kind.value == "cuda":
-        start, end = cell.source.start(kind), cell.source.end(node.args[1])
-        cell.edits.append(cell.source.replaced(start, end, cell.text("hpu")))
-        cell.note(node, REMARK, "a process has one card, hpu:0, whichever its number is")
+    kinds = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "type")]
+    numbers: list[arguments.Argument] = [*node.args[1:2]]
+    numbers += [each for each in node.keywords if each.arg == "index"]
+    kind = kinds[0] if kinds else None
+    if numbers and isinstance(kind, ast.Constant) and kind.value == "cuda":
+        arguments.leave_out(cell, node, numbers)
+        cell.note(node, REMARK, _ANY_NUMBER)
+        cell.children(node, [each for each in arguments.in_order(node) if each not in numbers])
     else:
         cell.generic_visit(node)
 
@@ -227,26 +290,45 @@ def _compile(cell: Rewriter, node: ast.Call, name: str) -> None:
         return
     written = f"backend={cell.text('hpu_backend')}"
     theirs = [keywords[each] for each in ("backend", "mode", "options") if each in keywords]
-    if not theirs:
-        _last(cell, node, written)
-    for index, each in enumerate(theirs):
-        _put(cell, node, each, "" if index else written)
+    if theirs:
+        arguments.put(cell, node, theirs[0], written)
+        arguments.leave_out(cell, node, theirs[1:])
+    else:
+        arguments.last(cell, node, written)
+    for each in theirs:
         if each is not backend:
             cell.note(node, REMARK, f"{each.arg}= is the GPU compiler's: hpu_backend has its own")
-    cell.children(node, [*node.args, *(each for each in node.keywords if each not in theirs)])
+    others = [each for each in arguments.in_order(node) if each not in theirs]
+    cell.children(node, [node.func, *others] if name == "" else others)
+
+
+def _module_compile(cell: Rewriter, node: ast.Call, function: ast.Attribute) -> bool:
+    """Map ``model.compile()``, where the object or the arguments say that it is a module's."""
+    names = {each.arg for each in node.keywords}
+    if names.issubset(_COMPILED) and (names or _is_module(cell, function.value)):
+        _compile(cell, node, "")
+        return True
+    if not names:
+        text = 'compile() of a module is not seen here: a module takes backend="hpu_backend"'
+        cell.note(node, REMARK, text)
+    return False
+
+
+def _is_module(cell: Rewriter, node: ast.expr) -> bool:
+    value = cell.bindings.variable(node.id) if isinstance(node, ast.Name) else None
+    kinds = (f"{kind.__module__}.{kind.__name__}" for kind in type(value).__mro__)
+    return "torch.nn.modules.module.Module" in kinds
+
+
+def _profile(cell: Rewriter, node: ast.Call, name: str) -> None:
+    if arguments.has(node, "use_cuda"):
+        text = "use_cuda= records GPUs only: torch.profiler.profile() records the card"
+        cell.note(node, REMARK, text)
+    cell.generic_visit(node)
 
 
 def _is_inductor(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value == "inductor"
-
-
-def _put(cell: Rewriter, node: ast.Call, keyword: ast.keyword, text: str) -> None:
-    """Put `text` in the place of a keyword and its value; nothing takes its comma along."""
-    start = cell.source.offset(keyword.lineno, keyword.col_offset)
-    end = cell.source.end(keyword.value)
-    if not text:
-        start = cell.source.text.rindex(",", 0, start)
-    cell.edits.append(cell.source.replaced(start, end, text))
 
 
 def _parallel(cell: Rewriter, node: ast.Call, name: str) -> None:
@@ -267,7 +349,8 @@ _BY_COUNTERPART: dict[str, _Rule] = {
     "torch.amp.autocast": _autocast,
     "torch.amp.GradScaler": _scaler,
     "torch.hpu.device": _context,
-    "torch.hpu.graph": _graph,
+    "torch.hpu.set_device": _set_device,
+    **dict.fromkeys(_PARAMETERS, _other_parameters),
     **dict.fromkeys(_BOUND, _bound),
 }
 _BY_NAME: dict[str, _Rule] = {
@@ -277,31 +360,8 @@ _BY_NAME: dict[str, _Rule] = {
     "torch.GradScaler": _scaler,
     "torch.device": _device,
     "torch.compile": _compile,
+    "torch.autograd.profiler.profile": _profile,
     "torch.set_default_tensor_type": _default_type,
     "torch.nn.DistributedDataParallel": _parallel,
     "torch.nn.DataParallel": _data_parallel,
 }
-
-
-def _has(node: ast.Call, keyword: str | None) -> bool:
-    return any(each.arg == keyword for each in node.keywords)
-
-
-def _others(node: ast.Call, keyword: str) -> list[ast.keyword]:
-    return [each for each in node.keywords if each.arg != keyword]
-
-
-def _first(cell: Rewriter, node: ast.Call, argument: str) -> None:
-    """Put an argument before all others."""
-    opening = cell.source.text.index("(", cell.source.end(node.func))
-    more = ", " if node.args or node.keywords else ""
-    cell.insert(opening + 1, argument + more)
-
-
-def _last(cell: Rewriter, node: ast.Call, argument: str) -> None:
-    """Put an argument behind all others."""
-    given = [*node.args, *(each.value for each in node.keywords)]
-    if not given:
-        _first(cell, node, argument)
-        return
-    cell.insert(max(cell.source.end(each) for each in given), f", {argument}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 MISSING = "missing"
 INACTIVE = "inactive"
 REMARK = "remark"
+NOT_PORTED = "it stands in a magic or a formatted text, and is not ported"
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,13 @@ import ast
 from typing import TYPE_CHECKING
 
 from hpu_magic.runtime.porting.findings import MISSING, REMARK
+from hpu_magic.runtime.porting.source import Edit
 from hpu_magic.runtime.porting.tables import CUDA, counterpart, gpu_package
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.porting.rewrite import Rewriter
+
+_CAUGHT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
 
 def plain(cell: Rewriter, node: ast.Import) -> None:
@@ -33,13 +36,26 @@ def of_names(cell: Rewriter, node: ast.ImportFrom) -> None:
         if found is None or found.action != "name":
             # A module of torch.cuda, or what has no counterpart: where it is used, it is told.
             groups.setdefault(module, []).append(_written(alias.name, alias.asname))
+            if alias.name == "*":
+                text = f"what {module} has is not seen behind *: import the names that are used"
+                cell.note(node, REMARK, text)
             continue
         owner, _, name = found.text.rpartition(".")
         wanted = alias.asname or alias.name
         groups.setdefault(owner, []).append(_written(name, wanted if wanted != name else None))
-    text = "; ".join(f"from {owner} import {', '.join(names)}" for owner, names in groups.items())
-    if set(groups) != {module}:
-        cell.replace(node, text)
+    if set(groups) != {module} and cell.typed(node):
+        _replace(cell, node, [(owner, ", ".join(names)) for owner, names in groups.items()])
+
+
+def _replace(cell: Rewriter, node: ast.ImportFrom, groups: list[tuple[str, str]]) -> None:
+    """Write other imports; what follows in the last line still does where it is executed."""
+    start, end = cell.source.start(node), cell.source.end(node)
+    shown = [f"from {owner} import {names}" for owner, names in groups]
+    executed = shown
+    if lost := "\n" * cell.source.text.count("\n", start, end):
+        owner, names = groups[-1]
+        executed = [*shown[:-1], f"from {owner} import ({names}{lost})"]
+    cell.edits.append(Edit(start, end, "; ".join(shown), "; ".join(executed)))
 
 
 def _written(name: str, asname: str | None) -> str:
@@ -50,11 +66,30 @@ def _package(cell: Rewriter, node: ast.stmt, name: str) -> None:
     package = gpu_package(name)
     if package is None:
         return
-    guarded = any(
-        isinstance(handler.type, ast.Name)
-        and handler.type.id in ("ImportError", "ModuleNotFoundError", "Exception")
-        for around in cell.within(ast.Try)
-        for handler in around.handlers
-    )
-    kind = REMARK if guarded else MISSING
+    kind = REMARK if _guarded(cell, node) else MISSING
     cell.note(node, kind, f"{package[0]} needs a GPU: {package[1]}")
+
+
+def _guarded(cell: Rewriter, node: ast.stmt) -> bool:
+    """Tell whether the cell goes on where an import fails."""
+    for around in cell.within(ast.Try):
+        if node.lineno <= (around.body[-1].end_lineno or 0) and any(
+            handler.type is None or _catches(handler.type) for handler in around.handlers
+        ):
+            return True
+    calls = (
+        item.context_expr
+        for around in cell.within(ast.With)
+        for item in around.items
+        if isinstance(item.context_expr, ast.Call)
+    )
+    return any(
+        cell.bindings.dotted(call.func) == "contextlib.suppress" and any(map(_catches, call.args))
+        for call in calls
+    )
+
+
+def _catches(kind: ast.expr) -> bool:
+    if isinstance(kind, ast.Tuple):
+        return any(map(_catches, kind.elts))
+    return isinstance(kind, ast.Name) and kind.id in _CAUGHT

@@ -9,16 +9,20 @@ from typing import Any
 
 from hpu_magic.runtime.porting import calls, imports
 from hpu_magic.runtime.porting.bindings import Bindings
-from hpu_magic.runtime.porting.findings import INACTIVE, MISSING, REMARK, Finding
+from hpu_magic.runtime.porting.findings import INACTIVE, MISSING, NOT_PORTED, REMARK, Finding
 from hpu_magic.runtime.porting.source import Edit, Source
 from hpu_magic.runtime.porting.tables import CUDA, Counterpart, counterpart, gpu_package
 
 _DEVICE = re.compile(r"cuda(:\d*)?")
 _FORMATTED = re.compile(r"cuda:(%[ds]|\{\w*\})")
 _BACKEND = re.compile(r"(cpu:gloo,)?(cuda:)?nccl")
+_TENSOR_TYPE = re.compile(r"torch\.cuda\.\w+Tensor")
 _LITERAL = re.compile(r"[rRuU]?('''|\"\"\"|'|\").*\1", re.DOTALL)
 # Where an expression with an operator may stand without parentheses.
-_WITHOUT_PARENTHESES = (ast.If, ast.IfExp, ast.While, ast.Assert, ast.Assign, ast.BoolOp, ast.Call)
+_WITHOUT_PARENTHESES = (
+    *(ast.If, ast.IfExp, ast.While, ast.Assert, ast.Assign, ast.BoolOp, ast.Call),
+    *(ast.Return, ast.Lambda),
+)
 _SETTINGS = ("torch.backends.cudnn.", "torch.backends.cuda.")
 _ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "HABANA_VISIBLE_MODULES chooses the cards",
@@ -77,20 +81,22 @@ class Rewriter(ast.NodeVisitor):
 
     def text(self, value: str) -> str:
         """Write a text as the cell quotes its texts, and otherwise within a formatted one."""
-        quote = self._quote
-        for around in self.within(ast.JoinedStr):
-            found = re.match(r"\w*(['\"])", self.source.of(around))
-            quote = "'" if found and found[1] == '"' else '"'
+        taken = self._quotes_taken()
+        quote = self._quote if not taken else "'" if taken[-1] == '"' else '"'
         return f"{quote}{value}{quote}"
 
-    def replace(self, node: ast.expr | ast.stmt, text: str) -> bool:
+    def _quotes_taken(self) -> list[str]:
+        """Return the quotes of the formatted texts around the node that is visited."""
+        around = (self.source.of(each) for each in self.within(ast.JoinedStr))
+        return [found[1] for text in around if (found := re.match(r"\w*(['\"])(?!\1\1)", text))]
+
+    def replace(self, node: ast.expr, text: str) -> bool:
         """Put `text` in a node's place, if the node is in the cell as it was typed."""
         if not self.typed(node):
-            self.note(node, REMARK, "it stands in a magic or a formatted text, and is not ported")
+            self.note(node, REMARK, NOT_PORTED)
             return False
         start, end = self.source.start(node), self.source.end(node)
-        whole = isinstance(node, ast.expr)
-        self.edits.append(self.source.replaced(start, end, text, whole=whole))
+        self.edits.append(self.source.replaced(start, end, text, whole=True))
         return True
 
     def insert(self, offset: int, text: str) -> None:
@@ -105,6 +111,8 @@ class Rewriter(ast.NodeVisitor):
 
     def typed(self, node: ast.expr | ast.stmt) -> bool:
         """Tell whether a node is in the cell as it was typed, at its place."""
+        if len(set(self._quotes_taken())) > 1:
+            return False  # before Python 3.12 no text can be written there
         text = self.source.of(node)
         try:
             if isinstance(node, ast.expr):
@@ -149,6 +157,8 @@ class Rewriter(ast.NodeVisitor):
         self.remark(node, name, found)
         if found.action == "name":
             self.rename(node, found.text)
+        if found.text == "torch.amp.autocast":
+            self.note(node, REMARK, "autocast is not called here: call it with the device, 'hpu'")
         return True
 
     def remark(self, node: Any, name: str, found: Counterpart) -> None:
@@ -179,6 +189,9 @@ class Rewriter(ast.NodeVisitor):
             end = self.source.end(node)
             self.edits.append(self.source.replaced(end - len("CUDA"), end, "HPU"))
             return True
+        if name in ("torch.Tensor.cuda", "torch.nn.Module.cuda"):
+            self.note(node, REMARK, f"{name} is not called here, and is not ported")
+            return True
         if name.startswith(_SETTINGS):
             self.note(node, INACTIVE, f"{name} has no effect on the card")
             return True
@@ -191,16 +204,16 @@ class Rewriter(ast.NodeVisitor):
         if not self.typed(node):
             self.replace(node, "")  # which says why it is not
             return
-        dot = self.source.end(node.value)
+        end = self.source.end(node)
         self.children(node, [node.value])
-        compared = f".device.type == {self.text('hpu')}"
+        compared = f"device.type == {self.text('hpu')}"
         plain = isinstance(self.parent, _WITHOUT_PARENTHESES) or (
             isinstance(self.parent, ast.UnaryOp) and isinstance(self.parent.op, ast.Not)
         )
         if not plain:
             self.insert(self.source.start(node), "(")
         self.edits.append(
-            self.source.replaced(dot, self.source.end(node), compared + ")" * (not plain))
+            self.source.replaced(end - len("is_cuda"), end, compared + ")" * (not plain))
         )
 
     # Texts
@@ -211,18 +224,28 @@ class Rewriter(ast.NodeVisitor):
             return
         if node.value in _ENVIRONMENT:
             self.note(node, REMARK, f"{node.value} means nothing here: {_ENVIRONMENT[node.value]}")
-        text = self.source.of(node)
-        if _LITERAL.fullmatch(text) is None:
+        if _TENSOR_TYPE.fullmatch(node.value):
+            self.note(node, REMARK, f"{node.value} is not ported as a text: write device and dtype")
+        if "nvidia-smi" in node.value:
+            self.note(node, REMARK, "nvidia-smi sees no Gaudi: hl-smi and %hpu do")
+        if _LITERAL.fullmatch(self.source.of(node)) is None:
+            if ".cuda" in node.value and _is_magic(self.parent):
+                self.note(node, REMARK, NOT_PORTED)
             return
         if _DEVICE.fullmatch(node.value):
-            self.edits.append(self._inside(node, text, "hpu"))
+            self._inside(node, node.value, "hpu")
         elif _BACKEND.fullmatch(node.value):
             mapped = node.value.replace("nccl", "hccl").replace("cuda", "hpu")
-            self.edits.append(self._inside(node, text, mapped))
+            self._inside(node, node.value, mapped)
 
-    def _inside(self, node: ast.Constant, text: str, value: str) -> Edit:
-        place = self.source.start(node) + text.index(str(node.value))
-        return self.source.replaced(place, place + len(str(node.value)), value)
+    def _inside(self, node: ast.Constant, value: str, mapped: str) -> None:
+        """Write another value between a text's quotes, or the whole text where it has pieces."""
+        place = self.source.of(node).find(value)
+        if place < 0:
+            self.replace(node, self.text(mapped))
+            return
+        start = self.source.start(node) + place
+        self.edits.append(self.source.replaced(start, start + len(value), mapped))
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         """Map ``f"cuda:{rank}"``: whichever the number, a process has one card."""
@@ -295,8 +318,9 @@ class Rewriter(ast.NodeVisitor):
         if alone and self._others_remain(node) and self.typed(node):
             lost = "\n" * self.source.text.count("\n", start, ends + 1)
             self.edits.append(Edit(begins, ends + 1, "", f"{indent}pass{lost}"))
-        else:
-            self.replace(node, "pass")
+        elif self.typed(node):
+            lost = "\n" * self.source.text.count("\n", start, end)
+            self.edits.append(Edit(start, end, "pass", f"(None{lost})" if lost else "pass"))
 
     def _others_remain(self, node: ast.Expr) -> bool:
         blocks = (getattr(self.parent, name, ()) for name in ("body", "orelse", "finalbody"))
@@ -321,3 +345,12 @@ class Rewriter(ast.NodeVisitor):
 
     visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
     visit_ClassDef = visit_FunctionDef  # type: ignore[assignment]
+
+
+def _is_magic(node: ast.AST) -> bool:
+    """Tell whether IPython put a call of a magic in a line's place."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "run_line_magic"
+    )

@@ -52,7 +52,7 @@ class Source:
         """Return where a node begins."""
         return self.offset(node.lineno, node.col_offset)
 
-    def end(self, node: ast.expr | ast.stmt) -> int:
+    def end(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         """Return where a node ends."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
