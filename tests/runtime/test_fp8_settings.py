@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hpu_magic.errors import RefusedError
@@ -44,12 +46,14 @@ def refusal(*arguments, **given) -> str:
         ('{"mode": "MEASURE"}\n{}', 2, "more follows behind the object"),
         ('{"mode": MEASURE}', 1, "this is no JSON: expecting value"),
         ("[1]", 1, "settings are an object, not a list"),
+        ('{"observer": "max', 1, "a quotation mark is missing"),
+        ('{\n"observer": "maxabs,\n"use_qdq": true}', 2, "a quotation mark is missing"),
     ],
 )
 def test_a_malformed_file_is_refused_with_its_line_and_the_mend(write, text, line, mend):
     path = write(text)
     said = refusal("MEASURE", path)
-    assert said.startswith(f"{path}, line {line}")
+    assert re.match(rf"{re.escape(path)}, line {line}( \(|: )", said), said
     assert mend in said
 
 
@@ -89,6 +93,31 @@ def test_a_wrong_option_is_not_the_files_fault(write):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     assert "cannot be read" in refusal("MEASURE", str(tmp_path / "none.json"))
     assert "cannot be read" in refusal("MEASURE", str(tmp_path))
+    said = refusal("MEASURE", "~nobody_has_this_name/fp8.json")
+    assert said == (
+        "The settings '~nobody_has_this_name/fp8.json' cannot be read: Could not determine home "
+        "directory."
+    )
+
+
+def test_a_number_that_python_does_not_read_is_refused(write):
+    path = write('{"calibration_sample_interval": ' + "1" * 5000 + "}")
+    assert f"The settings {path!r} cannot be read: " in refusal("MEASURE", path)
+
+
+def test_a_file_may_begin_with_the_mark_of_utf_8(tmp_path):
+    path = tmp_path / "fp8.json"
+    path.write_text('{"dump_stats_path": "a/b"}', encoding="utf-8-sig")
+    assert settings("MEASURE", str(path)).stats == "a/b"
+
+
+def test_a_list_goes_by_two_names(write):
+    path = write('{"blocklist": {"names": ["a"]}, "blacklist": {"names": ["b"], "types": ["C"]}}')
+    assert settings("MEASURE", path).values["blocklist"] == {"types": ["C"], "names": ["a", "b"]}
+    for name in ("blocklist", "blacklist"):
+        found = settings("MEASURE", path, **{name: {"names": ["option"]}}).values
+        assert found["blocklist"] == {"types": [], "names": ["option"]}
+        assert "blacklist" not in found
 
 
 def test_options_win_over_the_file_and_quant_config_names_it(write, monkeypatch):

@@ -27,15 +27,18 @@ class SettingsFile:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._text = Path(path).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError, ValueError) as error:
-            raise RefusedError(f"The settings {path!r} cannot be read: {error}.") from None
+            # Editors of other systems mark UTF-8 at the beginning.
+            self._text = Path(path).expanduser().read_text(encoding="utf-8-sig")
+        except (OSError, RuntimeError, ValueError) as error:  # there may be no such home folder
+            raise RefusedError(f"The settings {path!r} cannot be read: {str(error).rstrip('.')}.") from None
         try:
             values = json.loads(self._text)
         except json.JSONDecodeError as error:
             raise RefusedError(_explained(path, self._text, error)) from None
         except RecursionError:
             raise RefusedError(f"The settings {path!r} are nested too deeply.") from None
+        except ValueError as error:  # a number of thousands of digits
+            raise RefusedError(f"The settings {path!r} cannot be read: {str(error).rstrip('.')}.") from None
         if not isinstance(values, dict):
             raise RefusedError(
                 f"{path}, line 1: settings are an object, not a {type(values).__name__}: "
@@ -80,6 +83,8 @@ def _mend(text: str, error: json.JSONDecodeError) -> tuple[int, str]:
         return error.lineno, f"JSON writes {right}, not {word[0]}."
     if "',' delimiter" in error.msg and rest:
         return last_line, "a comma is missing at the end."
+    if error.msg.startswith("Unterminated string") or text[error.pos : error.pos + 1] == "\n":
+        return error.lineno, "a quotation mark is missing; close the text."
     if not rest:
         return last_line, "the file ends too early; close its brackets and quotation marks."
     if "Extra data" in error.msg:

@@ -47,6 +47,7 @@ _OTHERS = (
 )
 KEYS = (*CHOICES, *SWITCHES, *_LISTS, *_OTHERS)
 
+_DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
 _FIXED = ("unit_scale", "hw_aligned_single_scale")
 _ONLY_DYNAMIC = ("act_maxabs_pcs_pow2_weight_maxabs_pts_pow2_hw", "maxabs_pcs_pow2")
 _WITH_SCALES_OF_HARDWARE = tuple(
@@ -84,6 +85,11 @@ class Settings:
     def fp8(self) -> str:
         """The 8-bit format, E4M3 or E5M2."""
         return str(self.values.get("fp8_config", "E4M3")).upper()
+
+    @property
+    def high_precision(self) -> str:
+        """The type that weights have before, bfloat16 or float32."""
+        return _DTYPES[self.values.get("hp_dtype", "BF16")]
 
     @property
     def scale_method(self) -> str:
@@ -226,9 +232,11 @@ def settings(step: str, config: str | None = None, **given: Any) -> Settings:
 
     for key, value in given.items():
         if value is not None:
+            for name in _names(key):
+                values.pop(name, None)
+                if file:
+                    file.values.pop(name, None)  # what is wrong with it is not the file's
             values[key] = value
-            if file:
-                file.values.pop(key, None)  # what is wrong with it is not the file's
     for key, value in list(values.items()):
         values[key] = _checked(key, value, refused)
     mode = values.get("mode", "AUTO")
@@ -237,12 +245,23 @@ def settings(step: str, config: str | None = None, **given: Any) -> Settings:
             f"the mode is {mode}, and this is the step {step}: give the file of that step.", "mode"
         )
     values["mode"] = step
-    for older, name in _LISTS.items():
-        found = values.pop(older, None)
-        empty: dict[str, list[str]] = {"types": [], "names": []}
-        values[name] = {**values.get(name, empty), **(found or {})}
+    lists: dict[str, dict[str, list[str]]] = {name: _empty() for name in _LISTS.values()}
+    for key, name in _LISTS.items():
+        for part, entries in values.pop(key, {}).items():
+            lists[name][part] += entries
+    values |= lists
     values["dump_stats_path"] = _stats_path(values.get("dump_stats_path", STATS))
     return Settings(values, path)
+
+
+def _names(key: str) -> list[str]:
+    """Return the names that a setting goes by."""
+    same = [name for name, one in _LISTS.items() if one == _LISTS.get(key)]
+    return same or [key]
+
+
+def _empty() -> dict[str, list[str]]:
+    return {"types": [], "names": []}
 
 
 def _checked(key: str, value: Any, refused: Any) -> Any:
@@ -292,7 +311,7 @@ def _list(key: str, value: Any, refused: Any) -> dict[str, list[str]]:
             raise refused(
                 f"{name!r} is no regular expression ({error}): write a module's name.", key, "names"
             ) from None
-    return {"types": [], "names": [], **{part: list(entries) for part, entries in value.items()}}
+    return {**_empty(), **{part: list(entries) for part, entries in value.items()}}
 
 
 def _stats_path(path: str) -> str:
