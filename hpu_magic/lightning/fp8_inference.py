@@ -10,7 +10,7 @@ from hpu_magic.runtime.device import device
 from hpu_magic.runtime.precision.fp8 import step
 from hpu_magic.runtime.precision.fp8.measure import Measurement
 from hpu_magic.runtime.precision.fp8.quantize import Quantization
-from hpu_magic.runtime.precision.fp8.settings import settings
+from hpu_magic.runtime.precision.fp8.settings import Settings, settings
 
 __all__ = ["begin_measuring", "quantize"]
 
@@ -21,7 +21,8 @@ def begin_measuring(module: torch.nn.Module, **given: Any) -> Measurement:
     Parameters
     ----------
     module : torch.nn.Module
-        Changed in place: on the device, in bf16 and in evaluation mode from now on.
+        Changed in place: on the device, in the settings' high precision and in
+        evaluation mode from now on.
     **given
         Settings by their JSON names; the others come from the file that ``QUANT_CONFIG`` names.
 
@@ -32,7 +33,7 @@ def begin_measuring(module: torch.nn.Module, **given: Any) -> Measurement:
     """
     wanted = settings("MEASURE", **given)
     step.check_process("MEASURE")
-    measurement = Measurement(_for_inference(module), wanted)
+    measurement = Measurement(_for_inference(module, wanted), wanted)
     measurement.begin()
     return measurement
 
@@ -54,9 +55,10 @@ def quantize(module: torch.nn.Module, **given: Any) -> None:
     """
     wanted = settings("QUANTIZE", **given)
     step.check_process("QUANTIZE")
-    Quantization(_for_inference(module), wanted).run()
+    Quantization(_for_inference(module, wanted), wanted).run()
 
 
-def _for_inference(module: torch.nn.Module) -> torch.nn.Module:
+def _for_inference(module: torch.nn.Module, wanted: Settings) -> torch.nn.Module:
+    step.selected(module, wanted)  # what does not fit is found before anything is changed
     device.take()
-    return module.eval().to("hpu", torch.bfloat16)
+    return module.eval().to("hpu", device.dtype_named(wanted.high_precision))

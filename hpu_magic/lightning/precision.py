@@ -115,6 +115,11 @@ class HPUPrecisionPluginBase:
         if inference:
             if quant:
                 fp8_inference.quantize(module, **settings)
+            elif self._measurement is not None:
+                raise RefusedError(
+                    f"This plug-in measures a {type(self._measurement.model).__name__}, and a "
+                    "plug-in measures one model: make another plug-in for the next."
+                )
             else:
                 self._measurement = fp8_inference.begin_measuring(module, **settings)
             self._infers = True

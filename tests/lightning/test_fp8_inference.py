@@ -80,6 +80,15 @@ def measure():
     del os.environ["QUANT_CONFIG"]
     answers["both"] = refusal(plugin.convert_modules, other, inference=True, quant=True)
     answers["other"] = [str(other.layers[0].weight.dtype), str(other.layers[0].weight.device)]
+    wrong = {"quant": False, "blocklist": {"names": ["nobody"]}}
+    another = HPUPrecisionPlugin(device="hpu", precision="fp8")
+    answers["lists"] = refusal(another.convert_modules, other, inference=True, **wrong)
+    answers["second"] = refusal(plugin.convert_modules, other, inference=True, quant=False)
+    answers["still"] = [str(other.layers[0].weight.dtype), str(other.layers[0].weight.device)]
+    another.convert_modules(
+        other, inference=True, quant=False, hp_dtype="FP32", dump_stats_path="wide/model"
+    )
+    answers["FP32"] = [str(other.layers[0].weight.dtype), str(other.layers[0].weight.device)]
     return answers
 
 
@@ -138,6 +147,21 @@ def test_one_step_a_process_and_in_their_order(answers: dict[str, Any]) -> None:
     assert "the mode is MEASURE, and this is the step QUANTIZE" in answers["early"]
     assert "A model was measured in this process, and a process does one" in answers["both"]
     assert answers["other"] == ["torch.float32", "cpu"], "what is refused changes nothing"
+
+
+@needs_compressor
+def test_what_is_refused_changes_nothing(answers: dict[str, Any]) -> None:
+    assert "The blocklist names 'nobody', which no module has" in answers["lists"]
+    assert answers["second"] == (
+        "This plug-in measures a Model, and a plug-in measures one model: make another plug-in for "
+        "the next."
+    )
+    assert answers["still"] == ["torch.float32", "cpu"]
+
+
+@needs_compressor
+def test_a_model_may_stay_in_float32(answers: dict[str, Any]) -> None:
+    assert answers["FP32"] == ["torch.float32", "hpu:0"]
 
 
 def test_settings_of_inference_have_no_meaning_in_training(shell: Any) -> None:

@@ -79,6 +79,14 @@ blocked = {"types": ["Softmax"], "names": []}
 report = hpu_magic.fp8_measure(layers, x, blocklist=blocked, dump_stats_path="softmax/net")
 answers["blocked"] = list(report.ranges)
 answers["dynamic"] = attempt(hpu_magic.fp8_measure, model(), x, mask, dynamic_quantization=True)
+twice = nn.Linear(8, 8)
+shared = nn.Sequential(twice, nn.Sequential(nn.ReLU(), twice)).eval().to("hpu", torch.bfloat16)
+answers["shared"] = attempt(hpu_magic.fp8_measure, shared, x)
+open("a file", "w").close()
+answers["no folder"] = attempt(hpu_magic.fp8_measure, model(), x, mask, dump_stats_path="a file/n")
+answers["float32"] = attempt(hpu_magic.fp8_measure, model(), x, mask, hp_dtype="FP32")
+report = hpu_magic.fp8_measure(model(), x * torch.inf, mask, dump_stats_path="infinite/net")
+answers["infinite"] = report.warnings()
 print(json.dumps(answers))
 """
 )
@@ -86,6 +94,7 @@ print(json.dumps(answers))
 QUANTIZE = (
     MODEL
     + """
+import shutil
 import torch.nn.functional as F
 
 answers = {}
@@ -107,6 +116,17 @@ for name, options in json.loads(os.environ["WAYS"]).items():
     }
 plain = hpu_magic.fp8_quantize(model(), **options)
 answers["no sample"] = [plain.columns(), plain.lines(), plain.picture, plain.notes()[-1]]
+answers["settings"] = attempt(hpu_magic.fp8_quantize, model(), scale_params="0.5")
+shutil.copytree("stats", "broken", dirs_exist_ok=True)
+broken = {**options, "dump_stats_path": "broken/net"}
+answers["origins"] = []
+for text in json.loads(os.environ.get("ORIGINS", "[]")):
+    with open("broken/net_origin.json", "w") as file:
+        file.write(text)
+    answers["origins"].append(attempt(hpu_magic.fp8_quantize, model(), **broken).splitlines()[0])
+with open("broken/net_hooks_maxabs.npz", "rb+") as file:
+    file.truncate(100)
+answers["half"] = attempt(hpu_magic.fp8_quantize, model(), **broken)
 print(json.dumps(answers))
 """
 )
@@ -136,12 +156,13 @@ def processes(tmp_path_factory, forked_script) -> Processes:
 
 
 LAZY = {"PT_HPU_LAZY_MODE": "1", "PT_HPU_WEIGHT_SHARING": "0"}
+ALONE = {"WORLD_SIZE": "1", "LOCAL_RANK": "0"}  # as a launcher starts a single process
 
 
 @pytest.fixture(scope="module")
 def measured(processes) -> dict[str, Any]:
     """What measuring in lazy mode gave."""
-    return processes(MEASURE, "MEASURE", **LAZY)
+    return processes(MEASURE, "MEASURE", **LAZY, **ALONE)
 
 
 def largest(size: float) -> float:
@@ -173,6 +194,34 @@ def test_a_layer_that_neural_compressor_mistakes_is_refused(measured):
     assert measured["blocked"] == ["0"]
 
 
+def test_a_layer_in_two_places_is_refused(measured):
+    assert measured["shared"] == (
+        "'0' is also '1.1' of the model, and Neural Compressor replaces a layer in one place "
+        "alone: put '0' in the blocklist."
+    )
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_measuring(measured):
+    assert measured["no folder"] == (
+        "Measurements cannot be kept at 'a file/n' ([Errno 17] File exists: 'a file'): give "
+        "another path (dump_stats_path)."
+    )
+
+
+def test_another_type_before_quantization_is_named(measured):
+    assert measured["float32"] == (
+        "The weights of 'keys' are bfloat16, and fp8 inference starts from float32: type %hpu_to "
+        "MODEL --dtype float32 first."
+    )
+
+
+def test_what_is_not_finite_has_no_scale(measured):
+    assert measured["infinite"] == [
+        "What keys, values, out met is not finite, and has no scale: measure again with other "
+        "data, or block it."
+    ]
+
+
 def test_a_script_is_told_the_next_step(measured):
     assert measured["notes"][-1] == (
         "The second step needs a process of its own: call hpu_magic.fp8_quantize(model, sample) "
@@ -185,16 +234,23 @@ WAYS = {
     "as measured": {},
     "pow2": {"scale_method": "maxabs_pow2", "scale_format": "const"},
     "E5M2": {"fp8_config": "E5M2"},
+    # Scales that were calculated for one format are not for the other.
+    "wide": {"scale_method": "maxabs_arbitrary", "fp8_config": "E5M2"},
+    "narrow": {"scale_method": "maxabs_arbitrary"},
     "dynamic": {"dynamic_quantization": True, "scale_method": "maxabs_pow2"},
     "unit": {"scale_method": "unit_scale", "dump_stats_path": "nowhere/net"},
     "one": {"allowlist": {"names": ["^out$"]}},
 }
 
 
+ORIGINS = ["", "[]", "3", '{"layers": []}', '{"generation": [], "layers": {}}', "[" * 100_000]
+
+
 @pytest.fixture(scope="module")
 def quantized(processes, measured) -> dict[str, Any]:
     """What quantizing in lazy mode gave."""
-    return processes(QUANTIZE, "QUANTIZE", WAYS=json.dumps(WAYS), **LAZY)
+    environment = {"WAYS": json.dumps(WAYS), "ORIGINS": json.dumps(ORIGINS)}
+    return processes(QUANTIZE, "QUANTIZE", **environment, **LAZY, **ALONE)
 
 
 def test_every_way_quantizes_with_a_small_error(quantized):
@@ -203,7 +259,7 @@ def test_every_way_quantizes_with_a_small_error(quantized):
         found = quantized[name]
         assert found["layers"] == (layers[-1:] if name == "one" else layers)
         assert found["calls"] == ([2] if name == "one" else [1, 1, 2])
-        largest_error = 0.3 if name == "E5M2" else 0.15  # it has a bit less
+        largest_error = 0.3 if name in ("E5M2", "wide") else 0.15  # it has a bit less
         assert all(0 < error < largest_error for error in (*found["errors"], found["output"])), name
     assert quantized["E5M2"]["errors"][0] > 1.5 * quantized["as measured"]["errors"][0]
     assert "fp8 (E5M2)" in quantized["E5M2"]["title"]
@@ -214,6 +270,24 @@ def test_without_a_sample_there_are_no_errors(quantized):
     columns, lines, picture, note = quantized["no sample"]
     assert (columns, lines, picture) == (["layer", "class"], [["out", "Linear"]], "")
     assert note == "Give a sample of what the model takes to see the error of each layer."
+
+
+def test_what_neural_compressor_fails_with_is_a_sentence(quantized):
+    assert quantized["settings"] == (
+        "Neural Compressor failed with TypeError ('str' object does not support item assignment): "
+        "take other settings, and build the model anew."
+    )
+
+
+def test_measurements_whose_origin_cannot_be_read_are_taken(quantized):
+    title = "Attention quantized to fp8 (E4M3) on hpu:0 (simulated GAUDI2): 1 layer"
+    assert quantized["origins"] == [title] * len(ORIGINS)
+
+
+def test_half_a_file_holds_no_measurements(quantized):
+    assert quantized["half"] == (
+        "broken/net_hooks_maxabs.npz holds no measurements: measure the model again."
+    )
 
 
 def test_another_generation_measures_anew_or_takes_the_scales_of_the_one_before(

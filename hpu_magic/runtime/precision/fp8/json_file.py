@@ -30,7 +30,7 @@ class SettingsFile:
             # Editors of other systems mark UTF-8 at the beginning.
             self._text = Path(path).expanduser().read_text(encoding="utf-8-sig")
         except (OSError, RuntimeError, ValueError) as error:  # there may be no such home folder
-            raise RefusedError(f"The settings {path!r} cannot be read: {str(error).rstrip('.')}.") from None
+            raise RefusedError(_unreadable(path, error)) from None
         try:
             values = json.loads(self._text)
         except json.JSONDecodeError as error:
@@ -38,7 +38,7 @@ class SettingsFile:
         except RecursionError:
             raise RefusedError(f"The settings {path!r} are nested too deeply.") from None
         except ValueError as error:  # a number of thousands of digits
-            raise RefusedError(f"The settings {path!r} cannot be read: {str(error).rstrip('.')}.") from None
+            raise RefusedError(_unreadable(path, error)) from None
         if not isinstance(values, dict):
             raise RefusedError(
                 f"{path}, line 1: settings are an object, not a {type(values).__name__}: "
@@ -54,6 +54,10 @@ class SettingsFile:
             at = found.start() if found else at
         line = self._text.count("\n", 0, at) + 1
         return f"{self.path}, line {line}"
+
+
+def _unreadable(path: str, error: Exception) -> str:
+    return f"The settings {path!r} cannot be read: {str(error).rstrip('.')}."
 
 
 def _explained(path: str, text: str, error: json.JSONDecodeError) -> str:

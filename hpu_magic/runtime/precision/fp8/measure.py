@@ -74,14 +74,21 @@ class MeasureReport(Table):
         ]
 
     def warnings(self) -> Sequence[str]:
-        """Name the layers that the data did not reach."""
+        """Name the layers that the data did not reach, and those that have no scale."""
         missed = [name for name, _ in self.layers if name not in self.ranges]
-        if not missed:
-            return []
-        return [
-            f"The data did not reach {', '.join(missed)}: such a layer cannot be quantized. Give "
-            "data that reaches it, or block it."
-        ]
+        broken = [name for name, found in self.ranges.items() if not found.is_finite]
+        warnings = []
+        if missed:
+            warnings.append(
+                f"The data did not reach {', '.join(missed)}: such a layer cannot be quantized. "
+                "Give data that reaches it, or block it."
+            )
+        if broken:
+            warnings.append(
+                f"What {', '.join(broken)} met is not finite, and has no scale: measure again with "
+                "other data, or block it."
+            )
+        return warnings
 
     @property
     def _has_outputs(self) -> bool:
@@ -111,17 +118,19 @@ class Measurement:
         self.layers = step.layers(model, settings)
         if settings.values.get("dynamic_quantization"):
             raise RefusedError("Dynamic quantization needs no measurements: quantize at once.")
+        Measurements(settings).check_folder()
 
     def begin(self) -> None:
         """Let the layers observe."""
         step.begin(_STEP)
-        with step.config(self.settings) as config, step.quiet():
+        with step.config(self.settings) as config, step.quiet(), step.explained():
             step.compressor().prepare(self.model, config)
         step.initialize(self.model)
 
     def finish(self, number: int = 0) -> MeasureReport:
         """Write the files and return what is in them; `number` is that of the runs."""
-        step.compressor().finalize_calibration(self.model)
+        with step.explained():
+            step.compressor().finalize_calibration(self.model)
         measurements = Measurements(self.settings)
         measurements.write_origin(self.model, self.layers)
         kind = type(self.model).__name__

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import tempfile
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +38,12 @@ class Range:
     outputs: tuple[float, ...]
     weight: float | None
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all of them are numbers."""
+        weight = () if self.weight is None else (self.weight,)
+        return all(map(math.isfinite, (*self.inputs, *self.outputs, *weight)))
+
 
 class Measurements:
     """Measurement files, by what their names begin with.
@@ -63,10 +72,31 @@ class Measurements:
             raise RefusedError(self._nothing_there())
         try:
             nodes = json.loads(self.file.read_text(encoding="utf-8"))["Nodes"]
-            return {name: _range(node) for name, node in nodes.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            ranges = {name: _range(node) for name, node in nodes.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RefusedError(
                 f"{self.file} holds no measurements ({error}): measure the model again."
+            ) from None
+        if not zipfile.is_zipfile(self.arrays):  # as where writing it was interrupted
+            raise RefusedError(f"{self.arrays} holds no measurements: measure the model again.")
+        return ranges
+
+    def check_folder(self) -> None:
+        """Refuse a place that cannot be written to, which would show when all is measured.
+
+        Raises
+        ------
+        RefusedError
+            The folder cannot be made, or is read-only.
+        """
+        folder = self.file.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except (OSError, ValueError) as error:
+            raise RefusedError(
+                f"Measurements cannot be kept at {self.settings.stats!r} ({error}): give another "
+                "path (dump_stats_path)."
             ) from None
 
     def write_origin(self, model: Any, layers: Iterable[Layer]) -> None:
@@ -86,11 +116,10 @@ class Measurements:
         RefusedError
             No measurements, or those of another generation, model or state of the model.
         """
-        ranges, origin, layers = self.read(), self._read_origin(), list(layers)
-        self._check_generation(origin.get("generation"))
+        ranges, (generation, kinds), layers = self.read(), self._read_origin(), list(layers)
+        self._check_generation(generation)
         modules = {name: type(module).__name__ for name, module in model.named_modules()}
         lacking = [name for name in ranges if name not in modules]
-        kinds = origin.get("layers", {})
         other = [name for name in ranges if kinds.get(name, modules.get(name)) != modules.get(name)]
         if lacking or other:
             named = _named(lacking or other)
@@ -128,13 +157,14 @@ class Measurements:
                     f"{largest:.4g} here and {found.weight:.4g} there. Measure this model."
                 )
 
-    def _read_origin(self) -> dict[str, Any]:
-        """Return what is kept of the origin, nothing where others took the measurements."""
+    def _read_origin(self) -> tuple[str | None, dict[str, str]]:
+        """Return generation and layers, nothing where others took the measurements."""
         try:
             origin = json.loads(self.origin.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return origin if isinstance(origin, dict) else {}
+            generation, layers = origin["generation"], dict(origin["layers"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None, {}
+        return (generation if isinstance(generation, str) else None), layers
 
     def _nothing_there(self) -> str:
         folder = self.file.parent

@@ -159,7 +159,7 @@ class Quantization:
         """Quantize the model in place."""
         before = {name: self.model.get_submodule(name) for name, _ in self.layers}
         step.begin(_STEP)
-        with step.config(self.settings) as config, step.quiet():
+        with step.config(self.settings) as config, step.quiet(), step.explained():
             step.compressor().convert(self.model, config)
         step.initialize(self.model)
         changed = [

@@ -21,7 +21,6 @@ from hpu_magic.runtime.start import restart
 Layer = tuple[str, str]
 
 _WORDS = {"MEASURE": "measured", "QUANTIZE": "quantized"}
-_DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
 # Neural Compressor keeps what it measured or quantized for the rest of the process.
 _done: str | None = None
 
@@ -99,8 +98,29 @@ def layers(model: Any, settings: Settings) -> list[Layer]:
     Raises
     ------
     RefusedError
-        The lists name what the model lacks, leave nothing, or the weights have another type
-        than the settings' high precision.
+        The lists name what the model lacks, leave nothing, or leave a layer that cannot be had;
+        or the weights have another type than the settings' high precision.
+    """
+    found = selected(model, settings)
+    wanted = settings.high_precision
+    for name, _ in found:
+        weight = getattr(model.get_submodule(name), "weight", None)
+        dtype = str(getattr(weight, "dtype", wanted)).removeprefix("torch.")
+        if dtype != wanted:
+            raise RefusedError(
+                f"The weights of {name!r} are {dtype}, and fp8 inference starts from {wanted}: "
+                f"type %hpu_to MODEL --dtype {wanted} first."
+            )
+    return found
+
+
+def selected(model: Any, settings: Settings) -> list[Layer]:
+    """Return the layers that the lists let through, of a model in any type and anywhere.
+
+    Raises
+    ------
+    RefusedError
+        The lists name what the model lacks, leave nothing, or leave a layer that cannot be had.
     """
     FP8Config = compressor().FP8Config
     modules = {name: type(module).__name__ for name, module in model.named_modules()}
@@ -116,24 +136,30 @@ def layers(model: Any, settings: Settings) -> list[Layer]:
             else "give a model with Linear or Conv2d layers within it."
         )
         raise RefusedError(f"Nothing of this {type(model).__name__} is to be quantized: {mend}")
+    _check_kinds(model, found)
+    return found
+
+
+def _check_kinds(model: Any, layers: list[Layer]) -> None:
+    """Refuse layers that Neural Compressor takes and breaks."""
     import torch
 
-    wanted = _DTYPES[settings.values.get("hp_dtype", "BF16")]
-    for name, _ in found:
+    places: dict[Any, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        places.setdefault(module, []).append(name)
+    for name, _ in layers:
         layer = model.get_submodule(name)
         if isinstance(layer, torch.nn.Softmax):
             raise RefusedError(
                 f"{name!r} is a torch.nn.Softmax, and Neural Compressor calls a Softmax with other "
                 "arguments than it takes: put Softmax in the blocklist."
             )
-        weight = getattr(layer, "weight", None)
-        dtype = str(getattr(weight, "dtype", wanted)).removeprefix("torch.")
-        if dtype != wanted:
+        others = [repr(place) for place in places[layer] if place != name]
+        if others:
             raise RefusedError(
-                f"The weights of {name!r} are {dtype}, and fp8 inference starts from {wanted}: "
-                "type %hpu_to MODEL --dtype bf16 first."
+                f"{name!r} is also {', '.join(others)} of the model, and Neural Compressor "
+                f"replaces a layer in one place alone: put {name!r} in the blocklist."
             )
-    return found
 
 
 def compressor() -> Any:
@@ -160,11 +186,34 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
+def explained() -> Iterator[None]:
+    """Turn what Neural Compressor fails with into a sentence: its checks come late, or not at all.
+
+    Raises
+    ------
+    RefusedError
+        It failed.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise RefusedError(
+            f"Neural Compressor failed with {type(error).__name__} ({error}): take other settings, "
+            "and build the model anew."
+        ) from error
+
+
+@contextmanager
 def config(settings: Settings) -> Iterator[Any]:
-    """Yield the settings in Neural Compressor's own form, which it reads from a file."""
+    """Yield the settings in Neural Compressor's own form, which it reads from a file.
+
+    Scales are calculated from the measurements each time: the files that they are kept in do not
+    say of which 8-bit format or backoff they are. Names of files have no rank in them.
+    """
+    values = {"recalc_scales": True, **settings.values, "seperate_measure_files": False}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "fp8.json")
-        file.write_text(json.dumps(settings.values), encoding="utf-8")
+        file.write_text(json.dumps(values), encoding="utf-8")
         yield compressor().FP8Config.from_json_file(str(file))
 
 
