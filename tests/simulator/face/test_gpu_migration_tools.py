@@ -134,6 +134,95 @@ def test_functions_and_types_survive_pickle(migrated):
     )
 
 
+def test_a_process_group_begins_and_ends_between_compiled_functions(migrated):
+    """PyTorch then forgets what it knows of functions, and learns it anew."""
+    found = migrated(
+        """
+        import os, tempfile
+        import torch.distributed as dist
+
+        @torch.compile(fullgraph=True)
+        def f(x):
+            return x.cuda() + torch.ones(2, device="cuda")
+
+        values = [f(torch.ones(2).cuda()).tolist()]
+        with tempfile.TemporaryDirectory() as folder:
+            store = f"file://{folder}/store"
+            dist.init_process_group("nccl", init_method=store, rank=0, world_size=1)
+            backend = dist.get_backend()
+            dist.destroy_process_group()
+        torch._dynamo.reset()
+        values.append(f(torch.ones(2).cuda()).tolist())
+        print(json.dumps([backend, values]))
+        """
+    )
+    assert found == ["nccl", [[2.0, 2.0], [2.0, 2.0]]]
+
+
+def test_parameters_that_only_cuda_has_are_taken(migrated):
+    found = migrated(
+        """
+        import warnings
+
+        warnings.simplefilter("ignore")
+        x = torch.ones(4, device="cuda")
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            state = torch.cuda.get_rng_state()
+            torch.cuda.manual_seed(3)
+        with torch.random.fork_rng([0, "cuda:1"]):
+            torch.cuda.manual_seed(4)
+        kept = torch.equal(state, torch.cuda.get_rng_state())
+        with torch.random.fork_rng(devices=[]):
+            torch.cuda.manual_seed(5)
+        torch.set_default_tensor_type("torch.cuda.FloatTensor")
+        devices = [str(torch.ones(1).device)]
+        torch.set_default_tensor_type("torch.FloatTensor")
+        devices.append(str(torch.ones(1).device))
+        torch.set_default_device("cuda")
+        torch.set_default_tensor_type(torch.DoubleTensor)
+        devices.append(str(torch.ones(1).device))
+        torch.set_default_device(None)
+        print(json.dumps({
+            "forked": [kept, not torch.equal(state, torch.cuda.get_rng_state())],
+            "seeds": [torch.cuda.default_generators[0].initial_seed(), torch.cuda.initial_seed()],
+            "bfloat16": torch.cuda.is_bf16_supported(including_emulation=False),
+            "devices": devices,
+            "storages": [x.storage().is_cuda, x.cpu().storage().is_cuda],
+            "cuda's memory": [hasattr(x, "__cuda_array_interface__")],
+        }))
+        """
+    )
+    assert found == {
+        "forked": [True, True],
+        "seeds": [5, 5],
+        "bfloat16": True,
+        "devices": ["hpu:0", "cpu", "hpu:0"],
+        "storages": [True, False],
+        "cuda's memory": [False],
+    }
+
+
+def test_the_older_profiler_records_the_card(forked_script):
+    printed = forked_script(
+        """
+        import torch
+        import habana_frameworks.torch.gpu_migration
+
+        x = torch.ones(4, device="cuda")
+        for options in ({"use_cuda": True}, {"use_device": "cuda"}):
+            with torch.autograd.profiler.profile(**options) as record:
+                (x @ x).item()
+            table = record.key_averages().table(sort_by="cuda_time_total")
+            print(record.use_device, "aten::dot" in table)
+        with torch.autograd.profiler.profile(False, use_cuda=True) as record:
+            x.sum()
+        print(record)
+        """,
+        simulated=True,
+    )
+    assert printed.split()[-5:] == ["hpu", "True", "hpu", "True", "None"]
+
+
 def test_cuda_graphs_are_hpu_graphs_in_lazy_mode(migrated):
     assert migrated(
         """

@@ -63,6 +63,8 @@ def _replacement(entry: Entry, original: Any) -> Any:
     else:
         counterpart = _find(entry.counterpart)
         became = entry.counterpart
+        if not callable(counterpart):
+            return counterpart
         if entry.counterpart.startswith("torch.amp."):
             return _of_the_card(full, counterpart, became)
     if isinstance(counterpart, type):

@@ -30,6 +30,7 @@ def install() -> None:
     replace(torch, "compile", _compile)
     when_imported(_install_in_dynamo)
     replace(torch.profiler.profile, "__init__", _profile)
+    replace(torch.autograd.profiler.profile, "__init__", _legacy_profile)
 
 
 def _from_gpu(storage: Any, location: Any) -> Any:
@@ -81,7 +82,7 @@ def _install_in_dynamo() -> None:
     methods = trace_rules.get_tensor_method().union(
         each for each in OPERATORS if each is getattr(torch.Tensor, each.__name__, None)
     )
-    trace_rules.get_tensor_method = lambda: methods
+    trace_rules.get_tensor_method = functools.cache(lambda: methods)  # which torch empties
     for operator in OPERATORS:
         allow_in_graph(operator)
 
@@ -98,5 +99,18 @@ def _profile(original: Callable[..., None]) -> Callable[..., None]:
                 for each in options["activities"]
             ]
         original(self, **options)
+
+    return __init__
+
+
+def _legacy_profile(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def __init__(self: Any, enabled: bool = True, **options: Any) -> None:
+        asked = options.pop("use_cuda", False) or options.get("use_device") == "cuda"
+        if asked:
+            name, became = "torch.autograd.profiler.profile", "use_device='hpu'"
+            _log.note(_log.MATCH, name, (enabled,), options, became)
+            options.update(use_device="hpu", use_kineto=True)
+        original(self, enabled, **options)
 
     return __init__

@@ -31,7 +31,6 @@ _FUNCTIONS = {
     ),
     "torch.amp": ("custom_fwd", "custom_bwd", "is_autocast_available"),
     "torch.amp.autocast_mode": ("custom_fwd", "custom_bwd", "is_autocast_available"),
-    "torch.random": ("fork_rng",),
 }
 _METHODS = (
     (torch.amp.autocast_mode.autocast, "__init__", "torch.autocast"),
@@ -64,6 +63,7 @@ def install() -> None:
     _install_tensor_methods()
     _install_autocast_of_gpus()
     replace(torch, "set_default_tensor_type", _default_type)
+    replace(torch.random, "fork_rng", on_the_card("torch.random.fork_rng", _one_generator))
     replace(torch.amp.GradScaler, "__init__", _scaler)
     # PyTorch remembers which functions take the default device.
     torch.utils._device._device_constructors.cache_clear()
@@ -121,6 +121,8 @@ def _install_tensor_methods() -> None:
     torch.nn.Module.cuda = _to_card("torch.nn.Module.cuda", ())
     torch.Tensor.is_cuda = property(_is_on_card, doc="Whether the tensor is on the card.")
     torch.UntypedStorage.is_cuda = property(_is_on_card)
+    torch.TypedStorage.is_cuda = property(_is_on_card)
+    torch.Tensor.__cuda_array_interface__ = property(_no_cuda_memory)
     replace(torch.Tensor, "type", _typed)
 
 
@@ -131,6 +133,18 @@ def _first_numbered(
     if len(args) > 1 and type(args[1]) is int:
         args = (args[0], numbered(args[1]), *args[2:])
     return places(args, kwargs)
+
+
+def _one_generator(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Fork the generator of the process's card, whichever GPUs are named: ``fork_rng([0, 1])``."""
+    args, kwargs = places(args, kwargs)
+    given = args[0] if args else kwargs.get("devices")
+    if given is None:
+        return args, kwargs
+    cards = [0] if list(given) else []
+    return ((cards, *args[1:]), kwargs) if args else (args, {**kwargs, "devices": cards})
 
 
 def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_format")) -> Any:
@@ -152,6 +166,10 @@ def _is_on_card(self: Any) -> bool:
     return self.device.type == "hpu"
 
 
+def _no_cuda_memory(self: torch.Tensor) -> Any:
+    raise AttributeError("The memory of a tensor on the card is not CUDA's.")
+
+
 def _typed(original: Any) -> Any:
     """Let ``tensor.type`` take the types of CUDA tensors, as classes and by name."""
 
@@ -167,15 +185,22 @@ def _typed(original: Any) -> Any:
 
 
 def _default_type(original: Any) -> Any:
+    device_too = False
+
     def set_default_tensor_type(t: Any) -> None:
         """Make `t` the type of new tensors; a CUDA type makes the card their device too."""
+        nonlocal device_too
         if isinstance(t, str) and t.startswith("torch.cuda."):
             t = getattr(hpu, t.rpartition(".")[2])
         if getattr(t, "__module__", None) == "torch.hpu":
             torch.set_default_dtype(t.dtype)
             torch.set_default_device("hpu")
-        else:
-            original(t)
+            device_too = True
+            return
+        original(t)
+        if device_too:
+            torch.set_default_device(None)
+            device_too = False
 
     return set_default_tensor_type
 

@@ -45,6 +45,24 @@ class graph(hpu.graph):
         super().__init__(cuda_graph, stream=stream)
 
 
+def make_graphed_callables(
+    callables: Any,
+    sample_args: Any,
+    num_warmup_iters: int = 3,
+    allow_unused_input: bool = False,
+    pool: Any = None,
+) -> Any:
+    """Return the callables, which replay a graph; the card chooses the memory."""
+    return hpu.make_graphed_callables(
+        callables, sample_args, warmups=num_warmup_iters, allow_unused_input=allow_unused_input
+    )
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Tell whether the card computes in bfloat16."""
+    return hpu.is_bf16_supported()
+
+
 @dataclass(frozen=True)
 class Properties:
     """What scripts read of a GPU's properties.
