@@ -2,7 +2,8 @@
 
 Importing this package brings the ``hpu`` device in, as ``%load_ext hpu_magic``
 does, and registers the accelerator and its strategy with every Lightning that is
-loaded, or will be; it imports neither Lightning nor torch.
+loaded, or will be; it imports neither Lightning nor torch. What ``Fabric`` takes is in
+``hpu_magic.lightning.fabric``.
 The classes are those of the Lightning in use; with both distributions loaded,
 ``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` gives the
 other's.
@@ -22,9 +23,16 @@ if TYPE_CHECKING:
     HPUAccelerator: type[Any]
     HPUCheckpointIO: type[Any]
     HPUPrecisionPlugin: type[Any]
+    HPUProfiler: type[Any]
     SingleHPUStrategy: type[Any]
 
-__all__ = ["HPUAccelerator", "HPUCheckpointIO", "HPUPrecisionPlugin", "SingleHPUStrategy"]
+__all__ = [
+    "HPUAccelerator",
+    "HPUCheckpointIO",
+    "HPUPrecisionPlugin",
+    "HPUProfiler",
+    "SingleHPUStrategy",
+]
 
 
 def _bring_device_in() -> None:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Sequence
 from types import ModuleType
 
-from hpu_magic.lightning.names import NAMESPACES, loaded_namespaces
+from hpu_magic.lightning.names import FABRICS, NAMESPACES, loaded_namespaces
 
 __all__ = ["install"]
 
@@ -48,7 +48,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name not in NAMESPACES or self._searching:
+        if name not in NAMESPACES + FABRICS or self._searching:
             return None
         self._searching = True
         try:
@@ -69,14 +69,17 @@ def _register(namespace: str) -> None:
     namespaces = importlib.import_module("hpu_magic.lightning.namespaces")
     connector = importlib.import_module("hpu_magic.lightning.connector")
     try:
-        namespaces.plugins(namespace)
+        if namespace in FABRICS:
+            namespaces.fabric_plugins(namespace)
+        else:
+            namespaces.plugins(namespace)
     except connector.UnsupportedLightningError as refusal:
         warnings.warn(str(refusal), stacklevel=2)
 
 
 def install() -> None:
-    """Make ``Trainer(accelerator="hpu")`` work in every Lightning of this process."""
+    """Make ``accelerator="hpu"`` work in every ``Trainer`` and ``Fabric`` of this process."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
-    for name in loaded_namespaces():
+    for name in loaded_namespaces(FABRICS + NAMESPACES):
         _register(name)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
+FABRICS = ("lightning.fabric", "lightning_fabric")
 
 
-def loaded_namespaces() -> list[str]:
-    """Return the Lightning namespaces that are imported in this process."""
-    return [name for name in NAMESPACES if name in sys.modules]
+def loaded_namespaces(names: tuple[str, ...] = NAMESPACES) -> list[str]:
+    """Return those of the Lightning namespaces that are imported in this process."""
+    return [name for name in names if name in sys.modules]

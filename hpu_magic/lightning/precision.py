@@ -1,10 +1,11 @@
-"""The precision plug-in: fp32, autocast of the card to bfloat16, or 8 bits on top of that.
+"""The precision plug-in: fp32, autocast of the card to a type of 16 bits, or 8 bits besides.
 
 8 bits are for training, by the vendor's Transformer Engine, or for inference, by Neural Compressor.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,22 +14,25 @@ import torch
 
 from hpu_magic.errors import RefusedError
 from hpu_magic.lightning import fp8, fp8_inference
+from hpu_magic.lightning.scaling import ScaledLosses
+from hpu_magic.runtime.device import device as card
 from hpu_magic.runtime.precision.fp8.measure import Measurement, MeasureReport
 
-__all__ = ["SUPPORTED_PRECISIONS", "HPUPrecisionPluginBase"]
+__all__ = ["SUPPORTED_PRECISIONS", "FabricPrecisionBase", "HPUPrecisionPluginBase"]
 
-SUPPORTED_PRECISIONS = ("32-true", "bf16-mixed")
-"""What ``Trainer(precision=...)`` takes; the plug-in takes "fp8" as well."""
+SUPPORTED_PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+"""What ``precision=...`` takes in ``Trainer`` and ``Fabric``; the plug-in takes "fp8" as well."""
+_SHORT = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
-class HPUPrecisionPluginBase:
-    """What ``HPUPrecisionPlugin`` does, apart from the Lightning class it derives from.
+class HPUPrecisionPluginBase(ScaledLosses):
+    """How a model computes on the card.
 
     Parameters
     ----------
     precision
-        ``"32-true"``, ``"bf16-mixed"``, or ``"fp8"``: as ``"bf16-mixed"``, with layers of the
-        vendor's Transformer Engine in 8 bits.
+        ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"`` with scaled losses, or ``"fp8"``: as
+        ``"bf16-mixed"``, with layers of the vendor's Transformer Engine in 8 bits.
     device
         Device type given to ``torch.autocast``.
     recipe
@@ -41,9 +45,12 @@ class HPUPrecisionPluginBase:
     Raises
     ------
     RefusedError
-        For any other precision, for ``"fp8"`` on a card of the first generation or without the
-        Transformer Engine, and for options of another precision.
+        For any other precision, for ``"fp8"`` and ``"16-mixed"`` on a card of the first
+        generation, for ``"fp8"`` without the Transformer Engine, and for options of another
+        precision.
     """
+
+    _mixed_precision_class: type[Any]
 
     def __init__(
         self,
@@ -53,10 +60,16 @@ class HPUPrecisionPluginBase:
         replace_layers: bool = False,
     ) -> None:
         known = (*SUPPORTED_PRECISIONS, "fp8")
+        precision = _SHORT.get(str(precision), precision)
         if precision not in known:
             raise RefusedError(
                 f"precision={precision!r} is not supported on hpu: "
                 f"write {' or '.join(map(repr, known))}."
+            )
+        if precision == "16-mixed" and card.generation() == "GAUDI":
+            raise RefusedError(
+                "precision='16-mixed' needs a Gaudi2 or a later card, and this machine has GAUDI: "
+                "write precision='bf16-mixed'."
             )
         if precision == "fp8":
             fp8.require_fp8()
@@ -74,9 +87,21 @@ class HPUPrecisionPluginBase:
         self.measured: MeasureReport | None = None
         self._infers = False
         self._measurement: Measurement | None = None
+        # Lightning's own; with "16-mixed" it scales losses and gradients.
+        self._mixed: Any = None
+        if precision != "32-true":
+            sixteen_bits = "16-mixed" if precision == "16-mixed" else "bf16-mixed"
+            self._mixed = self._mixed_precision_class(sixteen_bits, device)
 
     def convert_modules(
-        self, module: torch.nn.Module, inference: bool = False, quant: bool = True, **settings: Any
+        self,
+        module: torch.nn.Module,
+        inference: bool = False,
+        replace_layers: bool | None = None,
+        recipe: Mapping[str, Any] | Any | None = None,
+        quant: bool = True,
+        fp8_data_path: str | os.PathLike[str] | None = None,
+        **settings: Any,
     ) -> torch.nn.Module:
         """Make a model ready for training in 8 bits, or for inference.
 
@@ -90,8 +115,14 @@ class HPUPrecisionPluginBase:
             The model.
         inference : bool
             For inference: the model is moved to the device in bf16 and evaluation mode.
+        replace_layers : bool, optional
+            For training: as in the plug-in's own options, whose value it replaces.
+        recipe : DelayedScaling or mapping, optional
+            For training: as in the plug-in's own options, whose value it replaces.
         quant : bool
             For inference: quantize, by the measurements of a process before, or measure.
+        fp8_data_path : path, optional
+            For inference: the folder of what is measured.
         **settings
             For inference: settings by their JSON names; the others come from the file that
             ``QUANT_CONFIG`` names.
@@ -113,6 +144,8 @@ class HPUPrecisionPluginBase:
                 f"convert_modules is for precision='fp8', and this plug-in has {self.precision!r}."
             )
         if inference:
+            if fp8_data_path is not None:
+                settings["dump_stats_path"] = os.path.join(fp8_data_path, "hqt")
             if quant:
                 fp8_inference.quantize(module, **settings)
             elif self._measurement is not None:
@@ -124,11 +157,17 @@ class HPUPrecisionPluginBase:
                 self._measurement = fp8_inference.begin_measuring(module, **settings)
             self._infers = True
             return module
+        if fp8_data_path is not None:
+            settings["fp8_data_path"] = fp8_data_path
         if settings:
             raise RefusedError(
                 f"{', '.join(settings)} is a setting of inference: write inference=True, or leave "
                 "it out."
             )
+        if recipe is not None:
+            self.recipe = fp8.recipe_of(recipe)
+        if replace_layers is not None:
+            self.replace_layers = replace_layers
         return fp8.with_replaced_layers(module) if self.replace_layers else module
 
     def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
@@ -142,9 +181,8 @@ class HPUPrecisionPluginBase:
 
     def autocast_context_manager(self) -> torch.autocast:
         """Return the autocast that each step of the model runs under."""
-        return torch.autocast(
-            self.device, dtype=torch.bfloat16, enabled=self.precision != "32-true"
-        )
+        dtype = torch.float16 if self.precision == "16-mixed" else torch.bfloat16
+        return torch.autocast(self.device, dtype=dtype, enabled=self.precision != "32-true")
 
     @contextmanager
     def forward_context(self) -> Generator[None, None, None]:
@@ -158,3 +196,18 @@ class HPUPrecisionPluginBase:
                     yield
             else:
                 yield
+
+
+class FabricPrecisionBase(HPUPrecisionPluginBase):
+    """How a model computes on the card; its inputs and outputs are converted as by Fabric's own.
+
+    Takes the options of the plug-in for ``Trainer``.
+    """
+
+    def convert_input(self, data: Any) -> Any:
+        """Return a model's floating-point inputs in the type of 16 bits."""
+        return data if self._mixed is None else self._mixed.convert_input(data)
+
+    def convert_output(self, data: Any) -> Any:
+        """Return a model's floating-point outputs in the default type."""
+        return data if self._mixed is None else self._mixed.convert_output(data)

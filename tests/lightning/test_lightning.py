@@ -168,7 +168,6 @@ def test_auto_chooses_the_card_and_cpu_stays_cpu(pytorch: Any) -> None:
         ({"devices": [3]}, "HABANA_VISIBLE_MODULES"),
         ({"devices": 1, "num_nodes": 2}, "num_nodes=2 cannot be had"),
         ({"devices": 1, "strategy": "ddp"}, "strategy='ddp' is not supported on hpu"),
-        ({"devices": 1, "precision": "16-mixed"}, "write precision='bf16-mixed'"),
         ({"devices": 1, "precision": "64-true"}, "precision='64-true' is not supported"),
     ],
 )
@@ -214,19 +213,21 @@ def test_checkpoint_loads_without_a_card(
 
 
 def test_unknown_release_of_lightning_is_named(torch: Any) -> None:
-    from hpu_magic.lightning.connector import UnsupportedLightningError, patch
+    from hpu_magic.lightning.connector import TRAINER, UnsupportedLightningError, patch
 
     future = types.SimpleNamespace(__name__="lightning.pytorch", __version__="3.0.0")
+    connector = type("_AcceleratorConnector", (), {})
     with pytest.raises(UnsupportedLightningError, match=r"knows Lightning 2\.5 and 2\.6.*3\.0\.0"):
-        patch(future, type("_AcceleratorConnector", (), {}), None)  # type: ignore[arg-type]
+        patch(future, connector, None, TRAINER, ValueError)  # type: ignore[arg-type]
 
 
 def test_changed_connector_is_named(torch: Any) -> None:
-    from hpu_magic.lightning.connector import UnsupportedLightningError, patch
+    from hpu_magic.lightning.connector import TRAINER, UnsupportedLightningError, patch
 
     changed = types.SimpleNamespace(__name__="lightning.pytorch", __version__="2.6.99")
-    with pytest.raises(UnsupportedLightningError, match="no method _choose_strategy"):
-        patch(changed, type("_AcceleratorConnector", (), {}), None)  # type: ignore[arg-type]
+    connector = type("_AcceleratorConnector", (), {})
+    with pytest.raises(UnsupportedLightningError, match="no method _check_config_and_set_final"):
+        patch(changed, connector, None, TRAINER, ValueError)  # type: ignore[arg-type]
 
 
 def run_program(program: str) -> None:

@@ -1,0 +1,202 @@
+"""What a Trainer does on hpu, beside the same run on the CPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BOTH = ("cpu", "hpu")
+
+
+def test_a_fit_with_callbacks_is_the_cpus(
+    lightning: Any,
+    trainer: Any,
+    net: Any,
+    loader: Any,
+    same_weights: Any,
+    logged: Any,
+    tmp_path: Path,
+) -> None:
+    callbacks = lightning.callbacks
+    models, shown = [], []
+    for accelerator in BOTH:
+        model = net()
+        checkpoint = callbacks.ModelCheckpoint(
+            tmp_path / f"{accelerator}-best", monitor="val_loss", save_last=True
+        )
+        stopping = callbacks.EarlyStopping("val_loss", min_delta=0.02, patience=1)
+        monitor = callbacks.LearningRateMonitor(logging_interval="step")
+        run = trainer(
+            accelerator,
+            max_epochs=12,
+            accumulate_grad_batches=2,
+            gradient_clip_val=0.5,
+            enable_checkpointing=True,
+            callbacks=[checkpoint, stopping, monitor],
+        )
+        run.fit(model, loader(), loader(shuffle=False))
+        validated = run.validate(model, loader(shuffle=False), verbose=False)
+        tested = run.test(ckpt_path="best", dataloaders=loader(shuffle=False), verbose=False)
+        predicted = run.predict(model, loader(shuffle=False))
+        models.append(model)
+        shown.append(
+            {
+                "steps": (run.current_epoch, run.global_step, stopping.stopped_epoch),
+                "callbacks": {name: float(one) for name, one in run.callback_metrics.items()},
+                "best": (Path(checkpoint.best_model_path).name, float(checkpoint.best_model_score)),
+                "evaluation": (validated, tested),
+                "predicted": [batch.tolist() for batch in predicted],
+                "rates": {name: list(values) for name, values in monitor.lrs.items()},
+                "logged": logged(run),
+            }
+        )
+        assert {(kind, device) for kind, device, _ in model.seen} == {
+            (kind, accelerator) for kind in ("train", "val", "test")
+        }
+        assert model.in_inference_mode
+    cpu, hpu = shown
+    assert 2 < cpu["steps"][0] < 12
+    assert {name: hpu[name] == cpu[name] for name in cpu} == dict.fromkeys(cpu, True)
+    same_weights(*models, rtol=0, atol=0)
+
+
+def test_averaged_weights_are_the_cpus(
+    lightning: Any, trainer: Any, net: Any, loader: Any, same_weights: Any, logged: Any
+) -> None:
+    models, texts = [], []
+    for accelerator in BOTH:
+        model = net()
+        averaging = lightning.callbacks.StochasticWeightAveraging(
+            swa_lrs=0.05, swa_epoch_start=2, annealing_epochs=2
+        )
+        run = trainer(
+            accelerator,
+            max_epochs=5,
+            inference_mode=False,
+            callbacks=[averaging],
+        )
+        run.fit(model, loader(), loader(shuffle=False))
+        assert averaging.n_averaged == 4
+        assert not model.in_inference_mode
+        models.append(model)
+        texts.append(logged(run))
+    assert texts[0] == texts[1]
+    same_weights(*models, rtol=0, atol=0)
+
+
+def test_manual_optimization_is_the_cpus(
+    lightning: Any, torch: Any, trainer: Any, net: Any, loader: Any, same_weights: Any, logged: Any
+) -> None:
+    class Manual(net):
+        automatic_optimization = False
+
+        def training_step(self, batch: Any, index: int) -> None:
+            body, head = self.optimizers()
+            for optimizer in (body, head):
+                self.toggle_optimizer(optimizer)
+                loss = self.loss(batch, "train")
+                self.manual_backward(loss)
+                self.clip_gradients(optimizer, 0.05, "value")
+                optimizer.step()
+                optimizer.zero_grad()
+                self.untoggle_optimizer(optimizer)
+            if self.trainer.is_last_batch:
+                self.lr_schedulers().step()
+
+        def configure_optimizers(self) -> Any:
+            body = torch.optim.Adam(self.body.parameters(), lr=0.02)
+            head = torch.optim.SGD(self.head.parameters(), lr=0.1)
+            return [body, head], [torch.optim.lr_scheduler.ExponentialLR(head, 0.5)]
+
+    models, texts = [], []
+    for accelerator in BOTH:
+        models.append(Manual())
+        run = trainer(accelerator)
+        run.fit(models[-1], loader())
+        assert run.global_step == 2 * 4 * 2
+        texts.append(logged(run))
+    assert texts[0] == texts[1]
+    same_weights(*models, rtol=0, atol=0)
+
+
+@pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="lazy mode has no such backend")
+def test_compiled_modules_learn_as_the_cpus(
+    torch: Any, trainer: Any, net: Any, loader: Any, same_weights: Any
+) -> None:
+    class Silent(net):
+        """Lightning's ``log`` is none of what Dynamo compiles."""
+
+        def loss(self, batch: Any, kind: str) -> Any:
+            return torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    plain, layer, whole = Silent(), Silent(), Silent()
+    trainer("cpu", max_epochs=1).fit(plain, loader())
+    layer.body.compile(backend="hpu_backend")
+    trainer("hpu", max_epochs=1).fit(layer, loader(), loader(shuffle=False))
+    same_weights(layer, plain, rtol=1e-5, atol=1e-6)
+    run = trainer("hpu", max_epochs=1)
+    run.fit(torch.compile(whole, backend="hpu_backend"), loader(), loader(shuffle=False))
+    same_weights(whole, plain, rtol=1e-5, atol=1e-6)
+    assert str(run.strategy.root_device) == "hpu:0"
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_half_precision_is_the_cpus(
+    torch: Any, trainer: Any, net: Any, loader: Any, same_weights: Any, logged: Any, precision: str
+) -> None:
+    class Plain(net):
+        """Of operators that the CPU casts as the card does."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            del self.body[1]
+
+        def loss(self, batch: Any, kind: str) -> Any:
+            inputs, labels = batch
+            scores = self(inputs)
+            self.seen.append((kind, scores.device.type, scores.dtype))
+            wanted = torch.nn.functional.one_hot(labels, 3)
+            loss = (scores.float() - wanted).square().sum() / len(labels)
+            # Of the epoch's mean the card computes a product, in bfloat16.
+            self.log(f"{kind}_loss", loss, on_step=True, on_epoch=False)
+            return loss
+
+    models, texts = [], []
+    for accelerator in BOTH:
+        models.append(Plain())
+        run = trainer(accelerator, precision=precision)
+        run.fit(models[-1], loader(), loader(shuffle=False))
+        texts.append(logged(run))
+        assert {dtype for *_, dtype in models[-1].seen} == {torch.bfloat16}
+    assert texts[0] == texts[1]
+    same_weights(*models, rtol=0, atol=0)
+
+
+def test_losses_of_16_bits_are_scaled(
+    torch: Any, trainer: Any, net: Any, loader: Any, same_weights: Any, tmp_path: Path
+) -> None:
+    class Watching(net):
+        def on_after_backward(self) -> None:
+            self.largest = float(self.head.bias.grad.abs().max())
+
+    def fitted(precision: str, epochs: int, **options: Any) -> tuple[Any, Any]:
+        model = Watching()
+        run = trainer("hpu", precision=precision, max_epochs=epochs, gradient_clip_val=0.5)
+        run.fit(model, loader(shuffle=False), **options)
+        return model, run
+
+    full, _ = fitted("32-true", 2)
+    half, run = fitted("16-mixed", 2)
+    assert {dtype for *_, dtype in half.seen} == {torch.float16}
+    assert half.largest > 100 * full.largest
+    same_weights(half, full, rtol=0.05, atol=5e-3)
+    _, first = fitted("16-mixed", 1)
+    first.save_checkpoint(tmp_path / "half.ckpt")
+    saved = torch.load(tmp_path / "half.ckpt", weights_only=False)
+    assert saved["HPUPrecisionPlugin"]["_growth_tracker"] == 4
+    resumed, later = fitted("16-mixed", 2, ckpt_path=tmp_path / "half.ckpt")
+    assert later.precision_plugin.state_dict() == run.precision_plugin.state_dict()
+    same_weights(resumed, half, rtol=0, atol=0)
