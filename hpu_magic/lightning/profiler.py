@@ -53,12 +53,6 @@ class HPUProfilerBase:
         record_module_names: bool = False,
         **profiler_kwargs: Any,
     ) -> None:
-        kind = os.environ.get("HABANA_PROFILE", "profile_api_light")
-        if kind != "profile_api_light":
-            raise RefusedError(
-                f"HPUProfiler needs the light trace of the vendor's library, and HABANA_PROFILE is "
-                f"{kind!r}: leave that variable out."
-            )
         # The vendor's package has an enumeration of its own in the place of PyTorch's.
         known = torch.profiler.ProfilerActivity
         activities = list(profiler_kwargs.pop("activities", None) or [known.CPU])
@@ -75,3 +69,9 @@ class HPUProfilerBase:
             activities=activities,
             **profiler_kwargs,
         )
+        kind = os.environ.get("HABANA_PROFILE", "profile_api_light")
+        if kind != "profile_api_light":
+            raise RefusedError(
+                "HPUProfiler needs the light trace of the vendor's library, and HABANA_PROFILE is "
+                f"{kind!r}: leave that variable out."
+            )

@@ -7,6 +7,7 @@ the call. The simulator adds no kernels that nobody measured.
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -72,6 +73,18 @@ class profile(torch.profiler.profile):
         result = super().export_chrome_trace(path, **options)
         _add_to(Path(path), self._noted)
         return result
+
+
+def _takes_as_pytorch(initialize: Callable[..., None]) -> None:
+    """Let a signature name PyTorch's options, which others look up before they pass them on."""
+    own = inspect.signature(initialize).parameters
+    theirs = inspect.signature(torch.profiler.profile.__init__).parameters
+    initialize.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*theirs.values(), own["debug_activities"]]
+    )
+
+
+_takes_as_pytorch(profile.__init__)
 
 
 def _add_to(path: Path, noted: list[tuple[int, Parameters]]) -> None:
