@@ -17,8 +17,11 @@ BUILT = PROJECT / "hpu_magic" / "labextension"
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     if not (BUILT / "package.json").exists():
         pytest.skip("the JupyterLab extension has not been built")
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    return built(tmp_path_factory.mktemp("wheel"), "wheel")
+
+
+def built(folder: Path, target: str) -> list[str]:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
     subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     return zipfile.ZipFile(wheel).namelist()
@@ -43,6 +46,15 @@ def test_extension_and_package_have_one_version():
 def test_wheel_turns_the_server_extension_on(files):
     settings = below(files, "data/etc/jupyter")
     assert settings == ["jupyter_server_config.d/hpu_magic.json"]
+
+
+def test_wheel_brings_what_python_runs_at_its_start(files):
+    assert [name for name in files if name.endswith(".pth")] == ["hpu_magic_simulator.pth"]
+
+
+def test_editable_installation_brings_it_too(tmp_path):
+    names = built(tmp_path, "wheel:editable")
+    assert "hpu_magic_simulator.pth" in names
 
 
 def test_wheel_brings_no_front_end_sources(files):

@@ -1,4 +1,4 @@
-"""Put the JupyterLab extension and the server's settings into wheel and source archive."""
+"""Put the JupyterLab extension, the server's settings and the start-up file into the wheel."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 EXTENSION = "hpu_magic/labextension"
 INSTALL_NOTE = "labextension/install.json"
 SERVER_CONFIG = "jupyter-config/jupyter_server_config.d/hpu_magic.json"
+STARTUP = "hpu_magic_simulator.pth"
 
 
 class JupyterFiles(BuildHookInterface):
@@ -28,6 +29,9 @@ class JupyterFiles(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build if needed and name the files that go to Jupyter's folders."""
+        if self.target_name == "wheel":
+            kind = "force_include_editable" if version == "editable" else "force_include"
+            build_data[kind][f"tools/{STARTUP}"] = STARTUP
         if version == "editable":
             return  # `make` links them, so that a new build is seen at once
         if not self.built():

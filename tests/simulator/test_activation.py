@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,22 @@ def test_the_environment_variable_loads_it_with_torch_and_says_so(script):
         simulated=True,
     )
     assert out.split() == ["True", "8", "False", "hpu"]
+
+
+@pytest.mark.parametrize("first", ["core as htcore", "gpu_migration"])
+def test_the_bridge_may_be_imported_before_torch(script, first):
+    """As on a card. The installed package brings the file that Python reads at its start."""
+    tools = Path(__file__).parents[2] / "tools"
+    code = f"""
+        import site
+        site.addsitedir({str(tools)!r})
+        import habana_frameworks.torch.{first}
+        import torch
+        print(torch.ones(2, device="hpu").sum().item(), torch.hpu.device_count())
+    """
+    assert script(code, simulated=True).split() == ["2.0", "8"]
+    with pytest.raises(AssertionError, match="No module named 'habana_frameworks'"):
+        script(code)
 
 
 def test_without_being_asked_nothing_happens(script):
