@@ -11,7 +11,8 @@ from torch.autograd.function import once_differentiable
 
 from ...kernels.FusedSDPA import FusedSDPA, Groups
 from . import _scales
-from ._module import Fp8Module, Use
+from ._module import Fp8Module
+from ._uses import Use
 from .recipe import DelayedScaling
 from .utils import AttentionBwdTensors, AttentionFwdTensors
 

@@ -13,7 +13,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from . import _scales
-from ._module import Fp8Module, Use
+from ._module import Fp8Module
+from ._uses import Use
 from .recipe import DelayedScaling
 from .utils import FP8BwdTensors, FP8FwdTensors
 

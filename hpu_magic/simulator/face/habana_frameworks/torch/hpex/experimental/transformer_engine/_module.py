@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import IntEnum
 from typing import Any
 
@@ -10,41 +10,13 @@ import torch
 from torch import nn
 
 from . import _scales
+from ._uses import Use, Uses
 from .fp8 import FP8GlobalStateManager, Region, Step
 from .recipe import DelayedScaling, Format
 from .utils import FP8BwdTensors, FP8FwdTensors, FP8TensorMeta
 
 _INPUT_TYPES = (torch.float32, torch.bfloat16)
 _OF_FORWARD = ("scaling_fwd", "scaling_hybrid")
-
-
-@dataclass(frozen=True)
-class Use:
-    """How one forward pass of a module computes, and the backward pass that belongs to it.
-
-    Attributes
-    ----------
-    recipe : DelayedScaling
-    scale : torch.Tensor
-        Scales of the forward pass; the module's own go on where its region ends.
-    hybrid_scale : torch.Tensor or None
-        Those for casts to the type of the gradients.
-    measures : bool
-        Whether the gradients are measured.
-    measures_forward : bool
-        Whether inputs and weights are: not where a checkpointed forward pass runs again.
-    has_backward : bool
-        Whether autograd records it.
-    out_dtype : torch.dtype
-    """
-
-    recipe: DelayedScaling
-    scale: torch.Tensor
-    hybrid_scale: torch.Tensor | None
-    measures: bool
-    measures_forward: bool
-    has_backward: bool
-    out_dtype: torch.dtype
 
 
 class Fp8Module(nn.Module):
@@ -70,7 +42,7 @@ class Fp8Module(nn.Module):
         self._steps = 0  # those that could measure
         self._step: Step | None = None  # the last
         self._measures = False  # in that step
-        self._last_use: Use | None = None
+        self._uses = Uses()
         self._gradients_measured = False
 
     def begin_forward(self, *tensors: torch.Tensor) -> Use | None:
@@ -83,10 +55,17 @@ class Fp8Module(nn.Module):
         """
         if torch._C._current_graph_task_id() != -1:
             # A checkpointed forward pass, again: as it was, with the scales that it had.
-            return self._last_use and replace(
-                self._last_use, measures_forward=False, has_backward=torch.is_grad_enabled()
+            use = self._uses.repeated()
+            if use is not None and use.measures:
+                self._update_where_backward_ends()
+            return use and replace(
+                use, measures_forward=False, has_backward=torch.is_grad_enabled()
             )
-        self._last_use = None
+        use = self._new_use(tensors)
+        self._uses.note(use)
+        return use
+
+    def _new_use(self, tensors: tuple[torch.Tensor, ...]) -> Use | None:
         region = FP8GlobalStateManager.region()
         if region is None or not region.enabled or not self.takes(region.recipe):
             return None
@@ -95,7 +74,7 @@ class Fp8Module(nn.Module):
         self._prepare_meta(region.recipe, tensors[0].device)
         self._begin_step(region)
         hybrid = self.fp8_meta.get("scaling_hybrid")
-        self._last_use = Use(
+        return Use(
             recipe=region.recipe,
             scale=self.fp8_meta["scaling_fwd"].scale.clone(),
             hybrid_scale=hybrid and hybrid.scale.clone(),
@@ -104,7 +83,6 @@ class Fp8Module(nn.Module):
             has_backward=torch.is_grad_enabled(),
             out_dtype=self._out_dtype(),
         )
-        return self._last_use
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
         """Return what has scales with this recipe, by the metas that they are in."""
@@ -137,7 +115,7 @@ class Fp8Module(nn.Module):
         """Enter the largest magnitude of a gradient; its scale follows where backward ends."""
         _scales.note_amax(self.fp8_meta["scaling_bwd"], tensor, amax)
         self._gradients_measured = True
-        torch.autograd.Variable._execution_engine.queue_callback(self._update_backward_scales)
+        self._update_where_backward_ends()
 
     def update_forward_scales(self) -> None:
         """Compute the scales of inputs and weights for the next step."""
@@ -146,9 +124,13 @@ class Fp8Module(nn.Module):
         if "scaling_hybrid" in self.fp8_meta:
             _scales.end_step(self.fp8_meta["scaling_hybrid"], recipe.fp8_format.backward, recipe)
 
+    def _update_where_backward_ends(self) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(self._update_backward_scales)
+
     def _update_backward_scales(self) -> None:
-        # Each use of the module in a backward pass asks for this; the first call does it.
-        if self._gradients_measured:
+        # Each use of the module in a backward pass asks for this; the first call does it. What runs
+        # within another backward pass, as a reentrant checkpoint does, leaves it to that one.
+        if self._gradients_measured and torch._C._current_autograd_node() is None:
             self._gradients_measured = False
             recipe = self.fp8_meta["recipe"]
             with torch.no_grad():
@@ -169,7 +151,7 @@ class Fp8Module(nn.Module):
     # Made in inference mode, they could not be written in training.
     @torch.inference_mode(False)
     def _prepare_meta(self, recipe: DelayedScaling, device: torch.device) -> None:
-        before, self.fp8_meta = self.fp8_meta, {"recipe": recipe}
+        before, made = self.fp8_meta, {"recipe": recipe}
         same_format = "recipe" in before and before["recipe"].fp8_format == recipe.fp8_format
         for name, tensors in self.metas(recipe).items():
             if same_format and name in before:
@@ -177,7 +159,8 @@ class Fp8Module(nn.Module):
                 meta = _scales.with_history_of(meta, recipe.amax_history_len)
             else:
                 meta = _scales.new_meta(len(tensors), recipe.amax_history_len, device)
-            self.fp8_meta[name] = meta
+            made[name] = meta
+        self.fp8_meta = made  # whole: another thread may compute with the module
 
     def _out_dtype(self) -> torch.dtype:
         if not torch.is_autocast_enabled("hpu"):
@@ -206,7 +189,7 @@ class Fp8Module(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Take scales from a ``state_dict``; from an empty state, those of a new module."""
         self.fp8_meta = {}
-        self._step = self._last_use = None
+        self._step, self._uses = None, Uses()
         self._steps = state.get("steps", 0)
         if "recipe" in state:
             recipe = state["recipe"]
