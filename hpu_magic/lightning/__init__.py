@@ -12,12 +12,14 @@ other's.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from hpu_magic import backend
-from hpu_magic.lightning import hook
+from hpu_magic.lightning import habana, hook
+from hpu_magic.lightning.habana import as_lightning_habana
 
 if TYPE_CHECKING:
     HPUAccelerator: type[Any]
@@ -32,6 +34,7 @@ __all__ = [
     "HPUPrecisionPlugin",
     "HPUProfiler",
     "SingleHPUStrategy",
+    "as_lightning_habana",
 ]
 
 
@@ -50,10 +53,14 @@ def _bring_device_in() -> None:
 
 _bring_device_in()
 hook.install()
+habana.requested(os.environ.get(habana.VARIABLE, ""))
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
+        for one in habana.counterparts():
+            if one.name == name and one.here is None:
+                raise ImportError(habana.absence(one))
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from hpu_magic.lightning.namespaces import default_namespace, plugins
 

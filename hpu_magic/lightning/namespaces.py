@@ -89,7 +89,6 @@ def namespace_of(trainer: object) -> str | None:
     return None
 
 
-@functools.cache
 def plugins(namespace: str) -> Plugins:
     """Return the plug-in classes for the ``Trainer`` of one Lightning, registered with it.
 
@@ -98,7 +97,13 @@ def plugins(namespace: str) -> Plugins:
     UnsupportedLightningError
         When this Lightning is not one of the known releases.
     """
-    pytorch = importlib.import_module(namespace)
+    # The import may come back here by way of the hook: the classes are made once.
+    return _plugins(importlib.import_module(namespace))
+
+
+@functools.cache
+def _plugins(pytorch: ModuleType) -> Plugins:
+    namespace = pytorch.__name__
     made = _make(pytorch, namespace)
     chooser = importlib.import_module(f"{namespace}.trainer.connectors.accelerator_connector")
     connector.patch(
@@ -114,7 +119,6 @@ def plugins(namespace: str) -> Plugins:
     return made
 
 
-@functools.cache
 def fabric_plugins(namespace: str) -> FabricPlugins:
     """Return the plug-in classes for the ``Fabric`` of one Lightning, registered with it.
 
@@ -123,7 +127,12 @@ def fabric_plugins(namespace: str) -> FabricPlugins:
     UnsupportedLightningError
         When this Lightning is not one of the known releases.
     """
-    fabric = importlib.import_module(namespace)
+    return _fabric_plugins(importlib.import_module(namespace))
+
+
+@functools.cache
+def _fabric_plugins(fabric: ModuleType) -> FabricPlugins:
+    namespace = fabric.__name__
     made = _make_for_fabric(fabric, namespace)
     chooser = importlib.import_module(f"{namespace}.connector")
     connector.patch(fabric, chooser._Connector, made, connector.FABRIC, ValueError)

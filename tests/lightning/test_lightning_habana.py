@@ -1,0 +1,159 @@
+"""Code that was written for lightning_habana."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "lightning_habana.md"
+
+TRAIN = """
+import sys
+
+import torch
+from lightning_habana.pytorch.accelerator import HPUAccelerator
+from lightning_habana.pytorch.plugins.precision import HPUPrecisionPlugin
+from lightning_habana.pytorch.strategies import SingleHPUStrategy
+from lightning_habana import HPU_AVAILABLE
+import lightning_habana.fabric as on_fabric
+import lightning as L
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(16, 16)
+
+    def training_step(self, batch, index):
+        return self.layer(batch).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+net = Net()
+plugin = HPUPrecisionPlugin("fp8")
+plugin.convert_modules(net, replace_layers=True, recipe={"interval": 2})
+trainer = L.Trainer(
+    accelerator=HPUAccelerator(), devices=1, strategy=SingleHPUStrategy(), plugins=[plugin],
+    max_steps=int(sys.argv[1]), logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, enable_model_summary=False,
+)
+trainer.fit(net, torch.utils.data.DataLoader(torch.randn(64, 16), batch_size=16))
+fabric = L.Fabric(
+    accelerator=on_fabric.HPUAccelerator(), strategy=on_fabric.SingleHPUStrategy(),
+    plugins=on_fabric.HPUPrecision("bf16-mixed"),
+)
+print(HPU_AVAILABLE, trainer.global_step, type(net.layer).__module__, fabric.device)
+"""
+
+
+@pytest.fixture
+def offered(torch: Any) -> Iterator[None]:
+    """``import lightning_habana`` for one test."""
+    from hpu_magic.lightning import as_lightning_habana
+
+    finders = list(sys.meta_path)
+    as_lightning_habana()
+    as_lightning_habana()
+    assert len(sys.meta_path) == len(finders) + 1
+    yield
+    sys.meta_path[:] = finders
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lightning_habana"]:
+        del sys.modules[name]
+
+
+def test_a_script_runs_as_it_is(script: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    out = script(
+        f"""
+        import runpy, sys
+        sys.argv = ["hpu_magic.lightning", {str(tmp_path / "train.py")!r}, "3"]
+        runpy.run_module("hpu_magic.lightning", run_name="__main__")
+        """
+    )
+    available, steps, module, device = out.splitlines()[-1].split()
+    assert (available, steps, device) == ("True", "3", "hpu:0")
+    assert module.startswith("habana_frameworks.torch.hpex.experimental.transformer_engine")
+
+
+def test_every_name_of_the_table_is_there(offered: None) -> None:
+    from hpu_magic.lightning.habana import counterparts
+
+    for one in counterparts():
+        for name in one.modules:
+            module = importlib.import_module(name)
+            if one.here is None:
+                with pytest.raises(
+                    ImportError, match=f"{one.name} has no counterpart .*{one.note}"
+                ):
+                    getattr(module, one.name)
+                assert one.name not in dir(module)
+            else:
+                assert one.name in dir(module)
+                found = getattr(module, one.name)
+                assert found is True or (found.__module__, found.__name__) == tuple(
+                    one.here.rsplit(".", 1)
+                )
+
+
+def test_star_gives_what_is_there(offered: None) -> None:
+    space: dict[str, Any] = {}
+    exec("from lightning_habana import *", space)
+    assert {name for name in space if not name.startswith("__")} == {
+        "HPUAccelerator",
+        "HPUCheckpointIO",
+        "HPUPrecisionPlugin",
+        "HPUProfiler",
+        "HPU_AVAILABLE",
+        "SingleHPUStrategy",
+    }
+
+
+def test_what_never_was_is_refused_as_ever(offered: None) -> None:
+    with pytest.raises(ImportError, match="cannot import name 'HPUStrategy'"):
+        from lightning_habana import HPUStrategy  # noqa: F401
+    with pytest.raises(ModuleNotFoundError, match=r"lightning_habana\.torch"):
+        importlib.import_module("lightning_habana.torch")
+
+
+def test_absent_classes_have_a_sentence(torch: Any) -> None:
+    with pytest.raises(ImportError, match=r"HPUFSDPStrategy has no counterpart .*several cards"):
+        from hpu_magic.lightning import HPUFSDPStrategy  # noqa: F401
+
+
+def test_an_installed_package_comes_first(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hpu_magic.lightning import as_lightning_habana
+    from hpu_magic.lightning.habana import requested
+
+    (tmp_path / "lightning_habana").mkdir()
+    (tmp_path / "lightning_habana" / "__init__.py").write_text("HPUAccelerator = 'theirs'")
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = list(sys.meta_path)
+    with pytest.raises(ValueError, match="lightning_habana is installed and comes first: remove"):
+        as_lightning_habana()
+    with pytest.warns(UserWarning, match="HPU_MAGIC_LIGHTNING_HABANA=1: lightning_habana is inst"):
+        requested("1")
+    requested("0")
+    assert sys.meta_path == finders
+
+
+def test_the_document_shows_the_table() -> None:
+    from hpu_magic.lightning.habana import counterparts
+
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", DOCUMENT.read_text(), re.M)
+    assert rows == [
+        (
+            one.name,
+            ", ".join(f"`{module}`" for module in one.modules),
+            f"`{one.here}`" if one.here else "",
+            one.note,
+        )
+        for one in counterparts()
+    ]
