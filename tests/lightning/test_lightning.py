@@ -160,24 +160,6 @@ def test_auto_chooses_the_card_and_cpu_stays_cpu(pytorch: Any) -> None:
     assert pytorch.Trainer(accelerator="cpu", **QUIET).strategy.root_device.type == "cpu"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"devices": 2}, "devices=2 cannot be had: .* write devices=1"),
-        ({"devices": -1}, "devices=-1 cannot be had: .* write devices=1"),
-        ({"devices": [3]}, "HABANA_VISIBLE_MODULES"),
-        ({"devices": 1, "num_nodes": 2}, "num_nodes=2 cannot be had"),
-        ({"devices": 1, "strategy": "ddp"}, "strategy='ddp' is not supported on hpu"),
-        ({"devices": 1, "precision": "64-true"}, "precision='64-true' is not supported"),
-    ],
-)
-def test_what_cannot_be_had_is_refused_in_a_sentence(
-    pytorch: Any, arguments: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(Exception, match=sentence):
-        pytorch.Trainer(accelerator="hpu", **arguments, **QUIET)
-
-
 def test_device_stats_monitor_logs_the_documented_metrics(
     pytorch: Any, make_model: Any, tmp_path: Path
 ) -> None:

@@ -1,0 +1,146 @@
+"""What cannot be had on hpu, in a sentence each."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+
+
+@pytest.fixture(params=("lightning.pytorch", "pytorch_lightning"))
+def pytorch(request: pytest.FixtureRequest, torch: Any) -> Any:
+    """Each of the two distributions of Lightning."""
+    return pytest.importorskip(request.param)
+
+
+SEVERAL = "training on several cards is not supported yet, so write devices=1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"devices": 2}, f"devices=2 cannot be had: {SEVERAL}"),
+        ({"devices": "2"}, f"devices='2' cannot be had: {SEVERAL}"),
+        ({"devices": [0, 1]}, rf"devices=\[0, 1\] cannot be had: {SEVERAL}"),
+        ({"devices": -1}, f"devices=-1 cannot be had: {SEVERAL}"),
+        ({"devices": 9}, r"devices=9 cannot be had: this machine has 8 cards\."),
+        ({"devices": 0}, "devices=0 is no number of cards: write devices=1"),
+        ({"devices": "0"}, "devices='0' is no number of cards: write devices=1"),
+        ({"devices": -2}, "devices=-2 is no number of cards: write devices=1"),
+        ({"devices": []}, r"devices=\[\] names no card: write devices=1"),
+        ({"devices": [0, 0]}, r"devices=\[0, 0\] names a card twice: write devices=1"),
+        ({"devices": [3]}, r"devices=\[3\] cannot be had: .* HABANA_VISIBLE_MODULES"),
+        ({"devices": "3,"}, "devices='3,' cannot be had: .* HABANA_VISIBLE_MODULES"),
+        ({"devices": "two"}, "devices='two' is neither a number nor a list of numbers"),
+        ({"devices": 1.5}, r"devices=1\.5 is neither a number nor a list of numbers"),
+        ({"devices": True}, "devices=True is neither a number nor a list of numbers"),
+        ({"num_nodes": 2}, "num_nodes=2 cannot be had: .* write num_nodes=1"),
+        ({"strategy": "ddp"}, "strategy='ddp' is not supported on hpu: .* strategy='hpu_single'"),
+        ({"strategy": "fsdp"}, "strategy='fsdp' is not supported on hpu"),
+        ({"strategy": "hpu_parallel"}, "strategy='hpu_parallel' trains on several cards"),
+        ({"strategy": "hpu_ddp"}, "strategy='hpu_ddp' trains on several cards"),
+        ({"precision": "64-true"}, "precision='64-true' is not supported on hpu: write"),
+        ({"precision": "fp8"}, r"write plugins=\[HPUPrecisionPlugin\(precision='fp8', replace_l"),
+        ({"precision": "bf17"}, "Precision 'bf17' is invalid"),
+        (
+            {"accelerator": "cpu", "strategy": "hpu_single"},
+            "on hpu, and accelerator is 'cpu'",
+        ),
+    ],
+)
+def test_arguments_of_the_trainer(pytorch: Any, arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(
+        (ValueError, pytorch.utilities.exceptions.MisconfigurationException)
+    ) as said:
+        pytorch.Trainer(**{"accelerator": "hpu", **arguments}, **QUIET)
+    assert said.match(sentence)
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("devices", [1, "1", "auto", [0], "0,", (0,)])
+def test_the_one_card_can_be_asked_for_in_every_form(pytorch: Any, devices: object) -> None:
+    trainer = pytorch.Trainer(accelerator="hpu", devices=devices, **QUIET)
+    assert (trainer.num_devices, str(trainer.strategy.root_device)) == (1, "hpu:0")
+
+
+def test_strategies_of_others_are_refused(pytorch: Any) -> None:
+    from hpu_magic.lightning.fabric import SingleHPUStrategy
+
+    refusal = pytorch.utilities.exceptions.MisconfigurationException
+    with pytest.raises(refusal, match="strategy=DDPStrategy is not supported on hpu"):
+        pytorch.Trainer(accelerator="hpu", strategy=pytorch.strategies.DDPStrategy(), **QUIET)
+    with pytest.raises(refusal, match=r"made for \S*fabric, and this is the Trainer of \S+: take"):
+        pytorch.Trainer(accelerator="hpu", strategy=SingleHPUStrategy(), **QUIET)
+
+
+def test_the_strategy_brings_its_accelerator(pytorch: Any) -> None:
+    assert pytorch.Trainer(strategy="hpu_single", **QUIET).accelerator.name() == "hpu"
+
+
+def test_what_the_accelerator_knows_of_the_card(torch: Any) -> None:
+    from habana_frameworks.torch.utils.internal import is_lazy
+
+    for module in ("hpu_magic.lightning", "hpu_magic.lightning.fabric"):
+        accelerator = importlib.import_module(module).HPUAccelerator
+        assert accelerator.auto_device_count() == 1
+        assert accelerator.is_available()
+        assert accelerator.get_device_name() == "GAUDI2"
+        assert accelerator.is_fp8_available() == (True, "")
+        assert accelerator.is_lazy() is is_lazy()
+        with pytest.raises(ValueError, match="works on an hpu device, not on 'cpu'"):
+            accelerator().setup_device(torch.device("cpu"))
+
+
+def test_the_first_generation_lacks_half_precision_and_8_bits(forked_script: Any) -> None:
+    out = forked_script(
+        """
+        import lightning as L
+        from hpu_magic.lightning import HPUAccelerator, HPUPrecisionPlugin
+        from hpu_magic.lightning.fabric import HPUPrecision
+
+        for make in (
+            lambda: L.Trainer(accelerator="hpu", precision="16-mixed", logger=False),
+            lambda: HPUPrecision("16-mixed"),
+            lambda: HPUPrecisionPlugin("fp8", replace_layers=True),
+        ):
+            try:
+                make()
+            except ValueError as refusal:
+                print(refusal)
+        print(HPUAccelerator.is_fp8_available()[0])
+        print(L.Trainer(accelerator="hpu", precision="bf16-mixed").precision)
+        """,
+        simulated=True,
+        HPU_MAGIC_GENERATION="gaudi",
+    )
+    lacks = "needs a Gaudi2 or a later card, and this machine has GAUDI: write precision="
+    assert [line for line in out.splitlines() if line][-5:] == [
+        f"precision='16-mixed' {lacks}'bf16-mixed'.",
+        f"precision='16-mixed' {lacks}'bf16-mixed'.",
+        f"precision='fp8' {lacks}'bf16-mixed'.",
+        "False",
+        "bf16-mixed",
+    ]
+
+
+def test_options_of_convert_modules_as_they_were_documented(torch: Any) -> None:
+    from habana_frameworks.torch.hpex.experimental import transformer_engine as te
+
+    from hpu_magic.lightning import HPUPrecisionPlugin
+
+    plugin = HPUPrecisionPlugin("fp8")
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16))
+    assert type(plugin.convert_modules(model)[0]) is torch.nn.Linear
+    plugin.convert_modules(model, False, True, te.recipe.DelayedScaling(interval=8))
+    assert type(model[0]) is te.Linear
+    assert (plugin.recipe.interval, plugin.replace_layers) == (8, True)
+    with pytest.raises(ValueError, match="fp8_data_path is a setting of inference: write infer"):
+        plugin.convert_modules(model, fp8_data_path="here")
+    assert [HPUPrecisionPlugin(name).precision for name in (32, "bf16", 16)] == [
+        "32-true",
+        "bf16-mixed",
+        "16-mixed",
+    ]
