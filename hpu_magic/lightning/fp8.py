@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -41,13 +42,18 @@ def recipe_of(recipe: Any) -> Any:
     Raises
     ------
     RefusedError
-        The mapping names no such format, or the value is neither.
+        The mapping has an unknown option or format, or the value is neither.
     """
     recipes = _transformer_engine().recipe
     if recipe is None:
         return recipes.DelayedScaling()
     if isinstance(recipe, Mapping):
         options = dict(recipe)
+        known = list(inspect.signature(recipes.DelayedScaling).parameters)
+        for option in options:
+            if option not in known:
+                mend = suggestion(option, known) or f"there are {', '.join(known)}."
+                raise RefusedError(f"A recipe has no option {option!r}: {mend}")
         name = options.get("fp8_format")
         if isinstance(name, str):
             formats = recipes.Format.__members__
@@ -72,8 +78,9 @@ def autocast(recipe: Any) -> Any:
 def with_replaced_layers(module: nn.Module) -> nn.Module:
     """Put layers of the Transformer Engine in the place of all ``nn.Linear``, in place.
 
-    They take over parameters and hooks; where a layer is used twice, its replacement is. Classes
-    derived from ``nn.Linear`` stay, since they may compute something else.
+    They take over parameters, buffers, hooks and other attributes; where a layer is used twice, its
+    replacement is. Classes derived from ``nn.Linear``, and layers whose `forward` was replaced,
+    stay, since they may compute something else.
 
     Returns
     -------
@@ -81,7 +88,9 @@ def with_replaced_layers(module: nn.Module) -> nn.Module:
         `module` itself, or its replacement where it is an ``nn.Linear``.
     """
     replaced = {
-        layer: _replacement(layer) for layer in module.modules() if type(layer) is nn.Linear
+        layer: _replacement(layer)
+        for layer in module.modules()
+        if type(layer) is nn.Linear and "forward" not in vars(layer)
     }
     for parent in list(module.modules()):
         for name, child in parent._modules.items():
@@ -97,12 +106,21 @@ def _replacement(layer: nn.Linear) -> nn.Module:
         bias=layer.bias is not None,
         skip_weight_param_allocation=True,
     )
-    made.weight, made.bias = layer.weight, layer.bias
-    made.train(layer.training)
-    for name, value in vars(layer).items():
-        if "_hook" in name:
-            setattr(made, name, value)
+    # All that the layer is, with weights that a hook computes of others, as those of weight_norm.
+    vars(made).update(vars(layer))
+    for name, hooks in vars(layer).items():
+        if name.endswith(
+            "_hooks"
+        ):  # changed in place: handles remove hooks from these dictionaries
+            hooks.update({key: _of(made, hook) for key, hook in hooks.items()})
     return made  # type: ignore[no-any-return]
+
+
+def _of(made: nn.Module, hook: Any) -> Any:
+    """Return a hook that is called with the module that it was registered on: now with `made`."""
+    if getattr(hook, "with_module", False):
+        return type(hook)(hook.hook, made)
+    return hook
 
 
 def _transformer_engine() -> ModuleType:

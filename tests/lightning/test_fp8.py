@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,66 @@ def test_what_is_replaced(plugin_class: Any, te: Any, torch: Any) -> None:
     assert plugin_class("fp8").convert_modules(plain) is plain
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize(
+    ("way", "parameters"),
+    [
+        ("weight_norm", ["weight_g", "weight_v"]),
+        ("spectral_norm", ["weight_orig"]),
+        ("prune", ["weight_orig"]),
+    ],
+)
+def test_a_weight_that_is_computed_of_others_stays_so(
+    plugin_class: Any, te: Any, torch: Any, way: str, parameters: list[str]
+) -> None:
+    compute = getattr(torch.nn.utils, way)
+    if way == "prune":
+        compute = functools.partial(compute.l1_unstructured, name="weight", amount=0.5)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3)).eval()
+    compute(model[0])
+    data = torch.randn(2, 4)
+    expected, state = model(data), set(model.state_dict())
+    plugin = plugin_class("fp8", replace_layers=True)
+    plugin.convert_modules(model)
+    assert type(model[0]) is te.Linear
+    assert torch.equal(model(data), expected)
+    assert set(model.state_dict()) == {*state, "0._extra_state"}
+    model.train().to("hpu")
+    with plugin.forward_context():
+        out = model(data.to("hpu"))
+    assert out.dtype is torch.bfloat16
+    out.float().square().sum().backward()
+    found = dict(model[0].named_parameters())
+    assert sorted(found) == sorted(["bias", *parameters])
+    assert all(each.grad.abs().sum() > 0 for each in found.values())
+
+
+def test_what_a_layer_carries_goes_with_its_replacement(
+    plugin_class: Any, te: Any, torch: Any
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    model[0].rank = 8
+    model[0].register_buffer("mask", torch.ones(2), persistent=False)
+    met: list[str] = []
+    model[0].register_load_state_dict_pre_hook(
+        lambda module, *_: met.append(type(module).__module__)
+    )
+    handle = model[0].register_forward_hook(lambda *_: met.append("forward"))
+    model[1].forward = lambda data: data * 2
+    plugin_class("fp8", replace_layers=True).convert_modules(model)
+    gc.collect()
+    model.load_state_dict(model.state_dict())
+    assert met == [te.Linear.__module__]
+    assert (model[0].rank, list(model[0].state_dict())) == (8, ["weight", "bias", "_extra_state"])
+    assert torch.equal(model[0].mask, torch.ones(2))
+    handle.remove()
+    given = torch.ones(1, 2)
+    assert torch.equal(model(given), 2 * torch.nn.functional.linear(given, *model[0].parameters()))
+    assert met == [te.Linear.__module__]
+    assert type(model[1]) is torch.nn.Linear  # it computes something else
+
+
 def test_a_recipe_may_be_given_by_its_options(plugin_class: Any, te: Any) -> None:
     recipe = plugin_class("fp8", recipe={"interval": 16, "fp8_format": "E5M2"}).recipe
     assert recipe == te.recipe.DelayedScaling(interval=16, fp8_format=te.recipe.Format.E5M2)
@@ -183,6 +245,14 @@ def test_a_recipe_may_be_given_by_its_options(plugin_class: Any, te: Any) -> Non
             r"fp8_format='HYBRD' is no format: did you mean 'HYBRID'\?",
         ),
         ({"precision": "fp8", "recipe": {"interval": 0}}, "interval=0 is too small"),
+        (
+            {"precision": "fp8", "recipe": {"intervall": 4}},
+            r"A recipe has no option 'intervall': did you mean 'interval'\?",
+        ),
+        (
+            {"precision": "fp8", "recipe": {"steps": 4}},
+            "A recipe has no option 'steps': there are margin, interval, fp8_format, amax_history",
+        ),
     ],
 )
 def test_wrong_options_are_refused(
