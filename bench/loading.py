@@ -30,8 +30,13 @@ print(taken)
 
 
 def timed(code: str, **environ: str) -> list[float]:
-    """Return the seconds on the last line that the code prints."""
-    return [float(word) for word in fresh_process(code, **environ).splitlines()[-1].split()]
+    """Return the seconds on the last line that the code prints.
+
+    The first process may write bytecode, whatever the environment says: a checkout has none, and
+    each one after it would time the compilation of our sources beside installed packages.
+    """
+    printed = fresh_process(code, **{"PYTHONDONTWRITEBYTECODE": "", **environ})
+    return [float(word) for word in printed.splitlines()[-1].split()]
 
 
 def figures() -> Iterator[Figure]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness import Figure, in_turn, quiet_ratio
+from bench.loading import timed
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,6 +35,18 @@ def test_what_disturbs_some_rounds_changes_no_ratio():
     assert quiet_ratio(quiet) == 2.0
     assert quiet_ratio(disturbed) == 2.0
     assert quiet_ratio([(1.0, 3.0)] * 12 + disturbed) == 3.0
+
+
+def test_loading_is_timed_with_bytecode_also_where_the_environment_forbids_it(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "fresh_source.py").write_text("seconds = 0.5\n")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert timed("import fresh_source; print(fresh_source.seconds)") == [0.5]
+    assert [path.name for path in tmp_path.glob("__pycache__/*")] == [
+        f"fresh_source.{sys.implementation.cache_tag}.pyc"
+    ]
 
 
 def run_bench(*families, cards):
