@@ -142,7 +142,7 @@ def script() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def forked_script() -> Iterator[Callable[..., str]]:
-    """As `script`, seconds sooner; for all but how a process starts and what it imports."""
+    """As `script`, seconds sooner; for all but how a process starts, imports and is taken apart."""
     python = ForkedPython()
 
     def run_script(code: str, *, simulated: bool = False, **environment: str) -> str:

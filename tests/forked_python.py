@@ -1,7 +1,8 @@
 """A Python that has imported torch, of which each script gets a fork: the import takes seconds.
 
 The device comes in behind the fork, by the entry point that ends every import of torch, so a script
-chooses its environment as if it started by itself.
+chooses its environment as if it started by itself. One that comes to its end leaves as the forks of
+`multiprocessing` do: with its threads joined and its exit handlers run, and no module taken apart.
 """
 
 from __future__ import annotations
@@ -17,11 +18,23 @@ LONGEST = 120
 """Seconds that a script may take."""
 
 _LOOP = """
-import json, os, signal, sys, time
+import atexit, gc, json, os, signal, sys, time
+
+ended_well = False
+
+@atexit.register
+def leave():
+    "Run behind all that a process does at its end, as the first that was registered."
+    if ended_well:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # taking each module apart writes to all the pages that the fork shares
 
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 import torch
+import torch._dynamo  # optimizers import it, compiling does, and in lazy mode some shapes do
 
+gc.freeze()  # a collection would write to every page that a fork shares
 for line in sys.stdin:
     asked = json.loads(line)
     child = os.fork()
@@ -45,6 +58,7 @@ sys.argv = ["-c"]
 if torch._is_device_backend_autoload_enabled():
     torch._import_device_backends()
 exec(compile(asked["code"], "<string>", "exec"), {"__name__": "__main__"})
+ended_well = True
 """
 
 
