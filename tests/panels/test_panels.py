@@ -35,11 +35,42 @@ trainer = pl.Trainer(accelerator="hpu", max_epochs=20, logger=False,
 """
 
 
-def run_notebook(*cells: str) -> Any:
-    """Run cells in a real kernel and return the notebook as it would be saved."""
-    sources = ["%load_ext hpu_magic", *cells]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
-    return NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
+BROKEN = """
+class Broken(Model):
+    def training_step(self, batch, index):
+        if self.global_step == 45: raise ValueError('the data is broken')
+        return super().training_step(batch, index)
+"""
+CELLS = {
+    "load": "%load_ext hpu_magic",
+    "panel without a card": "%hpu_panel",
+    "its end": "%hpu_panel --stop",
+    "panel": "%hpu_panel --interval 0.05",
+    "work": "import torch, time\nkept = torch.zeros(1 << 20, device='hpu')\ntime.sleep(1)",
+    "end of the panel": "%hpu_panel --stop",
+    "model": FIT,
+    "fit": "%%hpu_fit\ntrainer.fit(Model(), data)",
+    "another trainer": FIT,
+    "fit of a line": "model = Model()\n%hpu_fit trainer model data",
+    "its result": "_",
+    "broken model": FIT + BROKEN,
+    "failed fit": "%%hpu_fit\ntrainer.fit(Broken(), data)",
+}
+
+
+@pytest.fixture(scope="module")
+def notebook() -> dict[str, Any]:
+    """Cells that a real kernel has run, one after the other, as they would be saved."""
+    cells = {name: nbformat.v4.new_code_cell(source) for name, source in CELLS.items()}
+    cells["failed fit"].metadata.tags = ["raises-exception"]
+    whole = nbformat.v4.new_notebook(cells=list(cells.values()))
+    NotebookClient(whole, timeout=240, kernel_name="python3").execute()
+    return dict(zip(cells, whole.cells, strict=True))
+
+
+def shown(cell: Any) -> list[Any]:
+    """Return what a cell shows besides text that it printed."""
+    return [output for output in cell.outputs if "data" in output]
 
 
 def test_trace_covers_the_whole_run_in_bounded_space() -> None:
@@ -230,71 +261,46 @@ def test_record_tells_new_validation_points_however_many_there_were() -> None:
     assert len(record.validation) == 200
 
 
-@pytest.fixture(scope="module")
-def fitted() -> Any:
-    """A notebook with one fit, as it would be saved."""
-    return run_notebook(FIT, "%%hpu_fit\ntrainer.fit(Model(), data)")
-
-
-def test_fit_leaves_a_picture_and_a_table_that_need_no_kernel(fitted: Any) -> None:
-    shown = [output for output in fitted.cells[-1].outputs if "data" in output]
-    picture, table = shown
+def test_fit_leaves_a_picture_and_a_table_that_need_no_kernel(notebook: dict[str, Any]) -> None:
+    picture, table = shown(notebook["fit"])
     assert ElementTree.fromstring(picture.data["image/svg+xml"]).tag.endswith("svg")
     assert "Fit finished on hpu:0 (simulated GAUDI2)" in table.data["text/html"]
     assert "Fit finished on hpu:0 (simulated GAUDI2)" in table.data["text/plain"]
     assert "<script" not in table.data["text/html"]
-    kinds = {kind for output in shown for kind in output.data}
+    kinds = {kind for output in (picture, table) for kind in output.data}
     assert kinds == {"image/svg+xml", "text/html", "text/plain"}
 
 
-def test_fit_adds_at_most_100_kb_to_the_notebook(fitted: Any) -> None:
-    assert len(nbformat.writes(fitted).encode()) < 100_000
+def test_fit_adds_at_most_100_kb_to_the_notebook(notebook: dict[str, Any]) -> None:
+    fitted = [notebook[name] for name in ("load", "model", "fit")]
+    assert len(nbformat.writes(nbformat.v4.new_notebook(cells=fitted)).encode()) < 100_000
 
 
-def test_result_is_shown_once_where_the_fit_ran_and_again_where_it_is_asked_for() -> None:
-    notebook = run_notebook(FIT, "model = Model()\n%hpu_fit trainer model data", "_")
-    first = [output for output in notebook.cells[-2].outputs if "data" in output]
-    assert [sorted(output.data) for output in first] == [
-        ["image/svg+xml", "text/plain"],
-        ["text/html", "text/plain"],
-    ]
+def test_result_is_shown_once_where_the_fit_ran_and_again_where_it_is_asked_for(
+    notebook: dict[str, Any],
+) -> None:
+    kinds = [["image/svg+xml", "text/plain"], ["text/html", "text/plain"]]
+    for name in ("fit of a line", "its result"):
+        assert [sorted(output.data) for output in shown(notebook[name])] == kinds
 
 
-def test_failed_fit_leaves_its_curves_and_names_the_step() -> None:
-    notebook = nbformat.v4.new_notebook(
-        cells=[
-            nbformat.v4.new_code_cell("%load_ext hpu_magic"),
-            nbformat.v4.new_code_cell(
-                FIT + "class Broken(Model):\n"
-                "    def training_step(self, batch, index):\n"
-                "        if self.global_step == 45: raise ValueError('the data is broken')\n"
-                "        return super().training_step(batch, index)"
-            ),
-            nbformat.v4.new_code_cell("%%hpu_fit\ntrainer.fit(Broken(), data)"),
-        ]
-    )
-    NotebookClient(notebook, timeout=240, allow_errors=True).execute()
-    outputs = notebook.cells[-1].outputs
-    html = "".join(output.data.get("text/html", "") for output in outputs if "data" in output)
+def test_failed_fit_leaves_its_curves_and_names_the_step(notebook: dict[str, Any]) -> None:
+    failed = notebook["failed fit"]
+    html = "".join(output.data.get("text/html", "") for output in shown(failed))
     assert "Fit failed on hpu:0 (simulated GAUDI2) in epoch 2 of 20, batch 6 of 40" in html
     assert "ValueError: the data is broken" in html
-    assert [output.ename for output in outputs if output.output_type == "error"] == ["ValueError"]
+    errors = [output.ename for output in failed.outputs if output.output_type == "error"]
+    assert errors == ["ValueError"]
 
 
-def test_memory_panel_goes_on_across_cells_and_leaves_a_picture() -> None:
-    notebook = run_notebook(
-        "%hpu_panel --interval 0.05",
-        "import torch, time\nkept = torch.zeros(1 << 20, device='hpu')\ntime.sleep(1)",
-        "%hpu_panel --stop",
-    )
-    [panel] = [output for output in notebook.cells[1].outputs if "data" in output]
+def test_memory_panel_goes_on_across_cells_and_leaves_a_picture(notebook: dict[str, Any]) -> None:
+    [panel] = shown(notebook["panel"])
     assert ElementTree.fromstring(panel.data["image/svg+xml"]).tag.endswith("svg")
     assert "4.00 MiB" in panel.data["text/plain"]
 
 
-def test_memory_panel_before_the_first_tensor_says_so() -> None:
-    notebook = run_notebook("%hpu_panel", "%hpu_panel --stop")
-    [panel] = [output for output in notebook.cells[1].outputs if "data" in output]
+def test_memory_panel_before_the_first_tensor_says_so(notebook: dict[str, Any]) -> None:
+    [panel] = shown(notebook["panel without a card"])
     assert "no card" in panel.data["text/plain"]
 
 
