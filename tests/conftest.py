@@ -141,15 +141,20 @@ def script() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def forked_script() -> Iterator[Callable[..., str]]:
-    """As `script`, seconds sooner; for all but how a process starts, imports and is taken apart."""
+def forked_python() -> Iterator[ForkedPython]:
     python = ForkedPython()
+    yield python
+    python.close()
+
+
+@pytest.fixture(scope="session")
+def forked_script(forked_python: ForkedPython) -> Callable[..., str]:
+    """As `script`, seconds sooner; for all but how a process starts, imports and is taken apart."""
 
     def run_script(code: str, *, simulated: bool = False, **environment: str) -> str:
-        return python(textwrap.dedent(code), _settings(simulated, environment))
+        return forked_python(textwrap.dedent(code), _settings(simulated, environment))
 
-    yield run_script
-    python.close()
+    return run_script
 
 
 # Python runs this at its start: the binding has the library's place built in.
@@ -238,9 +243,9 @@ def lazy() -> Iterator[LazyNotebook]:
 
 
 @pytest.fixture(scope="module")
-def lazy_process() -> Iterator[LazyProcess]:
+def lazy_process(forked_python: ForkedPython) -> Iterator[LazyProcess]:
     """A bare process in lazy mode, the same one for all tests of a module."""
-    process = LazyProcess()
+    process = LazyProcess(forked_python)
     yield process
     process.close()
 

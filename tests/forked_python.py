@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LONGEST = 120
@@ -40,6 +40,9 @@ for line in sys.stdin:
     child = os.fork()
     if child == 0:
         break
+    if not asked["longest"]:
+        print(child, flush=True)
+        continue
     end = time.monotonic() + asked["longest"]
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() > end:
@@ -63,7 +66,7 @@ ended_well = True
 
 
 class ForkedPython:
-    """Runs scripts one after the other."""
+    """Runs scripts, each in a fork."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -72,24 +75,37 @@ class ForkedPython:
 
     def __call__(self, code: str, environment: Mapping[str, str]) -> str:
         """Return what the code prints on standard output; it must end well."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as folder:
             outputs = [Path(folder, name) for name in ("out", "err")]
-            for output in outputs:
-                output.touch()
-            asked = {
-                "code": code,
-                "environment": dict(environment),
-                "outputs": [str(output) for output in outputs],
-                "longest": LONGEST,
-            }
-            self._process.stdin.write(json.dumps(asked) + "\n")
-            self._process.stdin.flush()
-            status = self._process.stdout.readline().strip()
+            status = self._ask(code, environment, outputs, LONGEST)
             out, err = (output.read_text() for output in outputs)
         assert status == "0", f"ended with {status or 'its parent'}: {err}"
         return out
+
+    def start(self, code: str, environment: Mapping[str, str], said: Path) -> None:
+        """Run the code beside what comes next; all that it prints goes to the file `said`."""
+        self._ask(code, environment, [said, said], None)
+
+    def _ask(
+        self,
+        code: str,
+        environment: Mapping[str, str],
+        outputs: Sequence[Path],
+        longest: float | None,
+    ) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        for output in outputs:
+            output.touch()
+        asked = {
+            "code": code,
+            "environment": dict(environment),
+            "outputs": [str(output) for output in outputs],
+            "longest": longest,
+        }
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
 
     def close(self) -> None:
         """End the process that is forked."""

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import socket
+import tempfile
 import textwrap
+from pathlib import Path
+
+from forked_python import ForkedPython
 
 _LOOP = """
-import contextlib, io, json, sys, traceback
+import contextlib, io, json, os, socket, traceback
 
 import torch
 import habana_frameworks.torch.core as htcore
 
-replies, sys.stdout = sys.stdout, sys.stderr
-for request in sys.stdin:
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(os.environ["SOCKET"])
+replies = connection.makefile("w")
+for request in connection.makefile("r"):
     out, error = io.StringIO(), None
     with contextlib.redirect_stdout(out):
         try:
@@ -44,25 +49,31 @@ def same(one, two):
 class LazyProcess:
     """Runs code in lazy mode; ``torch`` and ``htcore`` are imported there."""
 
-    def __init__(self) -> None:
-        environment = {**os.environ, "HPU_MAGIC_SIMULATOR": "1", "PT_HPU_LAZY_MODE": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _LOOP],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, python: ForkedPython) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        place, self._said = (Path(self._folder.name, name) for name in ("socket", "said"))
+        mode = {"HPU_MAGIC_SIMULATOR": "1", "PT_HPU_LAZY_MODE": "1"}
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(place))
+            listening.listen()
+            listening.settimeout(60)
+            python.start(_LOOP, {**os.environ, **mode, "SOCKET": str(place)}, self._said)
+            self._connection, _ = listening.accept()
+        self._connection.settimeout(None)
+        self._replies = self._connection.makefile("r")
 
     def __call__(self, code: str) -> list[str]:
         """Run code in a namespace of its own and return the lines that it printed."""
-        self._process.stdin.write(json.dumps(textwrap.dedent(code)) + "\n")
-        self._process.stdin.flush()
-        out, error = json.loads(self._process.stdout.readline())
+        self._connection.sendall(json.dumps(textwrap.dedent(code)).encode() + b"\n")
+        reply = self._replies.readline()
+        assert reply, f"the process has ended: {self._said.read_text()}"
+        out, error = json.loads(reply)
         assert error is None, error
         return out.splitlines()
 
     def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait(30)
-        self._process.stdout.close()
+        self._connection.shutdown(socket.SHUT_WR)
+        assert self._replies.read() == "", "more replies than requests"
+        self._replies.close()
+        self._connection.close()
+        self._folder.cleanup()

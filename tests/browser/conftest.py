@@ -36,6 +36,13 @@ QUIET_LAB = {
     },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
+NOTIFYING = {
+    **QUIET_LAB,
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+}
 
 
 @dataclass

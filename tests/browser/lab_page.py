@@ -11,6 +11,11 @@ from typing import Any
 
 import nbformat
 
+LOAD = "%load_ext hpu_magic\nimport torch"
+STATUS = ".hpu-StatusItem button"
+SWITCH = ".jp-NotebookPanel:not(.lm-mod-hidden) .hpu-ModeSwitch select"
+DIALOG = ".jp-Dialog"
+
 
 def wait_until(page: Any, condition: Callable[[], bool], seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
@@ -49,6 +54,29 @@ def choose_theme(page: Any, name: str) -> None:
     page.get_by_text(name, exact=True).click()
     page.wait_for_selector(f"body[data-jp-theme-name='{name}']", state="attached")
     page.wait_for_timeout(500)
+
+
+def shown_notebook(page: Any) -> Any:
+    return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+
+
+def output(page: Any, cell: int) -> str:
+    """Text below a cell of the notebook that is shown."""
+    area = shown_notebook(page).locator(".jp-CodeCell").nth(cell).locator(".jp-OutputArea")
+    return str(area.inner_text())
+
+
+def wait_for_output(page: Any, cell: int, text: str, seconds: float = 60) -> None:
+    wait_until(page, lambda: text in output(page, cell), seconds, f"{text!r} below cell {cell}")
+
+
+def wait_for_text(page: Any, selector: str, text: str, seconds: float = 20) -> None:
+    found = page.locator(selector).filter(has_text=text)
+    wait_until(page, lambda: found.count() > 0, seconds, f"{text!r} in {selector}")
+
+
+def press(page: Any, button: str) -> None:
+    page.locator(DIALOG).get_by_role("button", name=button).click()
 
 
 def busy_prompt(page: Any, cell: int) -> bool:

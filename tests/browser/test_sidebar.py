@@ -1,4 +1,4 @@
-"""Sidebar, status bar, mode switch and busy cards in a real JupyterLab and a real Chromium."""
+"""Sidebar, status bar and mode switch in a real JupyterLab and a real Chromium."""
 
 from __future__ import annotations
 
@@ -9,35 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUIET_LAB, Lab, run_lab
+from conftest import NOTIFYING, Lab, run_lab
 from lab_page import (
-    busy_prompt,
+    LOAD,
+    STATUS,
+    SWITCH,
     choose_theme,
     keep_screenshot,
     open_notebook,
+    output,
+    press,
     run_all,
     screenshots,
+    shown_notebook,
+    wait_for_output,
+    wait_for_text,
     wait_until,
 )
 
 pytestmark = pytest.mark.browser
 
-NOTIFYING = {
-    **QUIET_LAB,
-    "@jupyterlab/apputils-extension:notification": {
-        "fetchNews": "false",
-        "checkForUpdates": False,
-    },
-}
-LOAD = "%load_ext hpu_magic\nimport torch"
-TAKE = "kept = torch.empty(3 << 30, dtype=torch.uint8, device='hpu')\nprint('took a card')"
 MODE = "from habana_frameworks.torch.utils.internal import is_lazy\n"
 MODE += "print('loaded', 'lazy' if is_lazy() else 'eager')"
-STATUS = ".hpu-StatusItem button"
-SWITCH = ".jp-NotebookPanel:not(.lm-mod-hidden) .hpu-ModeSwitch select"
 OPEN_SIDEBAR = ".jp-SideBar [data-id='hpu_magic-sidebar']"
-DIALOG = ".jp-Dialog"
-TOAST = ".Toastify__toast"
 
 
 @pytest.fixture(scope="module")
@@ -46,29 +40,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("one_card")
     with run_lab(folder, NOTIFYING, HPU_MAGIC_CARDS="1") as running:
         yield running
-
-
-def shown_notebook(page: Any) -> Any:
-    return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
-
-
-def output(page: Any, cell: int) -> str:
-    """Text below a cell of the notebook that is shown."""
-    area = shown_notebook(page).locator(".jp-CodeCell").nth(cell).locator(".jp-OutputArea")
-    return str(area.inner_text())
-
-
-def wait_for_output(page: Any, cell: int, text: str, seconds: float = 60) -> None:
-    wait_until(page, lambda: text in output(page, cell), seconds, f"{text!r} below cell {cell}")
-
-
-def wait_for_text(page: Any, selector: str, text: str, seconds: float = 20) -> None:
-    found = page.locator(selector).filter(has_text=text)
-    wait_until(page, lambda: found.count() > 0, seconds, f"{text!r} in {selector}")
-
-
-def press(page: Any, button: str) -> None:
-    page.locator(DIALOG).get_by_role("button", name=button).click()
 
 
 def restart_and_run_all(page: Any) -> None:
@@ -86,41 +57,6 @@ def saved_mode(page: Any, lab: Lab, name: str) -> str:
     )
     page.wait_for_timeout(500)
     return str(json.loads((lab.folder / name).read_text())["metadata"]["hpu_magic"]["mode"])
-
-
-def test_second_notebook_is_told_who_holds_the_card_and_frees_it(
-    page: Any, lab: Lab, tmp_path: Path
-) -> None:
-    busy = f"{TAKE}\nimport time; time.sleep(8)"
-    open_notebook(page, lab, "first.ipynb", LOAD, busy, workspace="cards")
-    run_all(page)
-    wait_for_text(page, STATUS, "HPU 0 · eager · 3.00 / 96 GiB", 60)
-    assert busy_prompt(page, 1), "the status bar has to tell while the cell runs"
-    keep_screenshot(
-        page, page.locator("#jp-main-statusbar .jp-StatusBar-Left"), "status-bar.png", tmp_path
-    )
-    wait_until(page, lambda: not busy_prompt(page, 1), 20, "the end of the cell")
-
-    open_notebook(page, lab, "second.ipynb", LOAD, TAKE, workspace="cards")
-    run_all(page)
-    wait_for_text(page, TOAST, "HPU 0 is busy: first.ipynb holds it.", 60)
-    keep_screenshot(page, page.locator(TOAST), "busy-card.png", tmp_path)
-
-    page.locator(STATUS).click()
-    row = page.locator(".hpu-Card")
-    wait_for_text(page, ".hpu-Card .hpu-Holder-name", "first.ipynb")
-    assert row.count() == 1
-    page.locator(TOAST).get_by_role("button", name="Shut down kernel").click()
-    assert "first.ipynb" in page.locator(DIALOG).inner_text()
-    press(page, "Shut Down")
-    wait_for_text(page, TOAST, "HPU 0 is free. Run the cell again.")
-    wait_for_text(page, ".hpu-Card-state", "free")
-    assert [one["path"] for one in lab.sessions()] == ["second.ipynb"]
-
-    run_all(page)
-    wait_for_output(page, 1, "took a card")
-    wait_for_text(page, ".hpu-Card .hpu-Holder-name", "second.ipynb")
-    assert page.problems == []
 
 
 def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
@@ -159,41 +95,6 @@ def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
     run_all(page)
     wait_for_output(page, 2, "loaded eager")
     assert saved_mode(page, lab, "mode.ipynb") == "eager"
-    assert page.problems == []
-
-
-def test_one_of_several_holders_is_chosen_and_another_window_keeps_up(
-    page: Any, browser: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with run_lab(tmp_path_factory.mktemp("two_cards"), NOTIFYING, HPU_MAGIC_CARDS="2") as lab:
-        for name in ("first.ipynb", "second.ipynb"):
-            open_notebook(page, lab, name, LOAD, TAKE)
-            run_all(page)
-            wait_for_output(page, 1, "took a card")
-        open_notebook(page, lab, "third.ipynb", LOAD, TAKE)
-        run_all(page)
-        wait_for_text(page, TOAST, "No card is free: first.ipynb and second.ipynb hold them.", 60)
-        page.locator(TOAST).get_by_role("button", name="Shut down kernel…").click()
-        choices = page.locator(DIALOG).get_by_role("combobox")
-        choices.select_option("HPU 1: second.ipynb")
-        press(page, "Ok")
-        assert "The kernel of second.ipynb holds HPU 1" in page.locator(DIALOG).inner_text()
-        press(page, "Shut Down")
-        wait_for_text(page, TOAST, "HPU 1 is free. Run the cell again.")
-        run_all(page)
-        wait_for_output(page, 1, "took a card")
-
-        # Nothing is saved, so that the file tells another window nothing of what ran.
-        other = browser.new_page()
-        other.goto(lab.address("third.ipynb", "other"))
-        wait_for_text(other, STATUS, "HPU 1 · eager · 3.00 / 96 GiB", 60)
-        page.locator(SWITCH).select_option("lazy")
-        press(page, "Restart")
-        wait_until(page, lambda: lab.kernel_states("third.ipynb") == ["idle"], 30, "the restart")
-        page.wait_for_timeout(1_000)
-        run_all(page)
-        wait_for_text(other, STATUS, "HPU 1 · lazy", 60)
-        other.close()
     assert page.problems == []
 
 

@@ -83,8 +83,10 @@ def test_hpu_and_cpu_learn_the_same(pytorch: Any, make_model: Any, torch: Any) -
     torch.testing.assert_close(*weights)
 
 
-def test_a_lazy_step_is_one_graph_for_backward_and_one_for_the_optimizer(script: Any) -> None:
-    out = script(
+def test_a_lazy_step_is_one_graph_for_backward_and_one_for_the_optimizer(
+    forked_script: Any,
+) -> None:
+    out = forked_script(
         """
         import hpu_magic.lightning
         import lightning.pytorch as pytorch

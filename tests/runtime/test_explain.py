@@ -73,8 +73,8 @@ def test_each_operation_is_shown_with_its_type_and_the_reason(run: Any, net: Non
     assert explained.conversions == 19
 
 
-def test_lazy_mode_explains_the_same(script: Any) -> None:
-    said = script(
+def test_lazy_mode_explains_the_same(forked_script: Any) -> None:
+    said = forked_script(
         NET + "import hpu_magic; print(hpu_magic.explain_autocast(model, *sample))",
         simulated=True,
         PT_HPU_LAZY_MODE="1",
@@ -82,11 +82,11 @@ def test_lazy_mode_explains_the_same(script: Any) -> None:
     assert said == EXPLAINED
 
 
-def test_lists_in_force_are_what_counts(script: Any, tmp_path: Any) -> None:
+def test_lists_in_force_are_what_counts(forked_script: Any, tmp_path: Any) -> None:
     lower, fp32 = tmp_path / "lower.txt", tmp_path / "fp32.txt"
     lower.write_text("gelu\n")
     fp32.write_text("linear\n")
-    said = script(
+    said = forked_script(
         """
         import hpu_magic, torch
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Softmax(-1))

@@ -107,7 +107,7 @@ def test_wrong_flag_or_value_is_refused_and_changes_nothing(run, line, sentence)
     assert restart.recall() == {}
 
 
-def test_script_is_told_to_start_with_the_flag(script):
+def test_script_is_told_to_start_with_the_flag(forked_script):
     code = """
     import hpu_magic, torch
     try:
@@ -115,7 +115,7 @@ def test_script_is_told_to_start_with_the_flag(script):
     except ValueError as refused:
         print(refused)
     """
-    assert "start python with PT_HPU_SYNC_LAUNCH=1" in script(code, simulated=True)
+    assert "start python with PT_HPU_SYNC_LAUNCH=1" in forked_script(code, simulated=True)
 
 
 def test_release_explains_that_it_means_a_restart(run, torch, shell):

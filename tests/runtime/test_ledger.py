@@ -157,8 +157,8 @@ def test_compilations_become_marks_of_the_panel(lazy):
     assert text.startswith("1 graph compiled in ")
 
 
-def test_synchronizations_are_not_counted_before_the_device_reported_one(script):
-    out = script(
+def test_synchronizations_are_not_counted_before_the_device_reported_one(forked_script):
+    out = forked_script(
         """
         import torch
         import hpu_magic

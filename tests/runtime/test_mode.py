@@ -95,7 +95,7 @@ def test_unknown_mode_is_refused(run):
     assert "invalid choice: 'graph'" in run("%hpu_mode graph").err
 
 
-def test_script_is_told_to_set_the_variable(script):
+def test_script_is_told_to_set_the_variable(forked_script):
     code = """
     import hpu_magic, torch
     try:
@@ -103,7 +103,7 @@ def test_script_is_told_to_set_the_variable(script):
     except ValueError as refused:
         print(refused)
     """
-    assert "PT_HPU_LAZY_MODE=1" in script(code, simulated=True)
+    assert "PT_HPU_LAZY_MODE=1" in forked_script(code, simulated=True)
 
 
 def test_spoilt_memory_counts_as_none(run, shell, forgetful):

@@ -40,7 +40,7 @@ def test_without_being_asked_nothing_happens(script):
     assert script("import torch; print(hasattr(torch, 'hpu'))").strip() == "False"
 
 
-def test_work_on_the_cpu_before_and_after_changes_nothing(script):
+def test_work_on_the_cpu_before_and_after_changes_nothing(forked_script):
     code = """
         import torch
         def work(device):
@@ -50,8 +50,10 @@ def test_work_on_the_cpu_before_and_after_changes_nothing(script):
             return x.grad.sum().item()
         print({order})
     """
-    alone = script(code.format(order="work('cpu')"))
-    mixed = script(code.format(order="[work('cpu'), work('hpu'), work('cpu')]"), simulated=True)
+    alone = forked_script(code.format(order="work('cpu')"))
+    mixed = forked_script(
+        code.format(order="[work('cpu'), work('hpu'), work('cpu')]"), simulated=True
+    )
     assert len(set(eval(mixed))) == 1
     assert eval(mixed)[0] == eval(alone)
 
@@ -158,8 +160,8 @@ def test_a_missing_script_or_a_wrong_setting_is_one_sentence(tmp_path):
     assert "Traceback" not in missing.stderr + wrong.stderr
 
 
-def test_the_card_is_acquired_by_the_first_tensor(script):
-    out = script(
+def test_the_card_is_acquired_by_the_first_tensor(forked_script):
+    out = forked_script(
         """
         import torch
         from hpu_magic.simulator import cards
@@ -173,8 +175,8 @@ def test_the_card_is_acquired_by_the_first_tensor(script):
     assert out.split() == ["None", "GAUDI2"]
 
 
-def test_forked_children_may_not_use_the_card(script):
-    out = script(
+def test_forked_children_may_not_use_the_card(forked_script):
+    out = forked_script(
         """
         import os, torch
         before = torch.ones(4, device="hpu")
@@ -195,7 +197,7 @@ def test_forked_children_may_not_use_the_card(script):
     assert out.split()[-1] == "16"
 
 
-def test_a_busy_machine_names_the_holder(script, tmp_path):
+def test_a_busy_machine_names_the_holder(forked_script, tmp_path):
     holder = subprocess.Popen(
         [
             sys.executable,
@@ -213,7 +215,7 @@ def test_a_busy_machine_names_the_holder(script, tmp_path):
     )
     try:
         assert holder.stdout.readline() == b"ok\n"
-        out = script(
+        out = forked_script(
             """
             import torch
             try:
@@ -232,7 +234,7 @@ def test_a_busy_machine_names_the_holder(script, tmp_path):
         holder.wait()
     again = "import torch; print(torch.ones(1, device='hpu').device)"
     assert (
-        script(
+        forked_script(
             again, simulated=True, HPU_MAGIC_CARDS="1", HPU_MAGIC_CARDS_DIR=str(tmp_path)
         ).strip()
         == "hpu:0"

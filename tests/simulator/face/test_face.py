@@ -506,11 +506,11 @@ def test_the_first_generation_refuses_operators_that_it_lacks(lines, lazy):
     ]
 
 
-def test_the_legacy_loader_leaves_a_working_device(script):
+def test_the_legacy_loader_leaves_a_working_device(forked_script):
     code = """
 import torch
 from habana_frameworks.torch.utils.library_loader import is_habana_available, load_habana_module
 print(is_habana_available(), load_habana_module(), torch.hpu.is_initialized())
 print(torch.ones(1, device="hpu").device)
 """
-    assert script(code, simulated=True).splitlines() == ["True None False", "hpu:0"]
+    assert forked_script(code, simulated=True).splitlines() == ["True None False", "hpu:0"]
