@@ -27,6 +27,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Virtual environment without activation: the tools that tests start must be found.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
+# Tests and the bench start hundreds of processes, and each would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: lab test wrong-arguments compiled-operators races fuzz demo bench versions sanitize \
 	lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test

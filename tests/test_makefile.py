@@ -11,11 +11,12 @@ import pytest
 PROJECT = Path(__file__).parents[1]
 
 
-def make(*arguments):
+def make(*arguments, **variables):
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     # As from a shell, also where make runs the tests and says so to the makes below it.
     environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    environment |= variables
     done = subprocess.run(
         ["make", *arguments],
         cwd=PROJECT,
@@ -51,3 +52,8 @@ def test_the_sanitizers_suites_prepare_the_tests_tools_and_the_compiler(tmp_path
     *_, system, run = done.splitlines()
     assert system == "sh tools/system_packages.sh compiler headers"
     assert run == f"WORKERS=3 {tmp_path / 'venv'}/bin/python tools/sanitize.py"
+
+
+def test_processes_find_the_bytecode_of_those_before_them_whatever_the_environment_says():
+    rule = "show: ; @echo $${PYTHONDONTWRITEBYTECODE-unset}"
+    assert make("-s", f"--eval={rule}", "show", PYTHONDONTWRITEBYTECODE="1") == "unset\n"

@@ -145,6 +145,7 @@ def test_ten_thousand_random_lines_for_each_command_give_no_traceback(
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("LANGUAGE", "C")  # argparse looks for translations of each message anew
     shell.user_ns.update(number=3, model=torch.nn.Linear(1, 1))
     shell.run_line_magic("config", "HPUMagics.time_runs = 1")
     names = commands(shell)
