@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 MODEL = """
-import json, os
+import json, os, typing
 import torch
 from torch import nn
 import hpu_magic
@@ -44,6 +44,7 @@ def model():
 
 random = torch.Generator().manual_seed(2)
 x, mask = torch.randn(2, 5, 8, generator=random) * 3, torch.zeros(2, 5, 5)
+moved = [one.to("hpu", torch.bfloat16) for one in (x, mask)]
 
 
 def attempt(function, *given, **options):
@@ -56,6 +57,26 @@ def attempt(function, *given, **options):
 MEASURE = (
     MODEL
     + """
+class Compiled(nn.Module):
+    def __init__(self, compiled):
+        super().__init__()
+        self._orig_mod = compiled  # as torch.compile has it, which lazy mode is without
+
+
+class Two(typing.NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, two):
+        return self.layer(two.first) + self.layer(two.second)
+
+
 def calibrate(model):
     for size in (1, 2):
         model(x.to("hpu", torch.bfloat16) * size, mask.to("hpu", torch.bfloat16))
@@ -84,6 +105,10 @@ shared = nn.Sequential(twice, nn.Sequential(nn.ReLU(), twice)).eval().to("hpu", 
 answers["shared"] = attempt(hpu_magic.fp8_measure, shared, x)
 open("a file", "w").close()
 answers["no folder"] = attempt(hpu_magic.fp8_measure, model(), x, mask, dump_stats_path="a file/n")
+answers["compiled"] = attempt(hpu_magic.fp8_measure, Compiled(model()), x, mask)
+pair = Pair().eval().to("hpu", torch.bfloat16)
+report = hpu_magic.fp8_measure(pair, [Two(x, -2 * x)], dump_stats_path="pair/net")
+answers["pair"] = report.ranges["layer"].inputs
 answers["float32"] = attempt(hpu_magic.fp8_measure, model(), x, mask, hp_dtype="FP32")
 report = hpu_magic.fp8_measure(model(), x * torch.inf, mask, dump_stats_path="infinite/net")
 answers["infinite"] = report.warnings()
@@ -116,6 +141,8 @@ for name, options in json.loads(os.environ["WAYS"]).items():
     }
 plain = hpu_magic.fp8_quantize(model(), **options)
 answers["no sample"] = [plain.columns(), plain.lines(), plain.picture, plain.notes()[-1]]
+report = hpu_magic.fp8_quantize(model(), lambda model: str(model(*moved)), **options)
+answers["no output"] = [report.title(), [0 < error.total.relative < 1 for error in report.errors]]
 answers["settings"] = attempt(hpu_magic.fp8_quantize, model(), scale_params="0.5")
 shutil.copytree("stats", "broken", dirs_exist_ok=True)
 broken = {**options, "dump_stats_path": "broken/net"}
@@ -208,6 +235,17 @@ def test_a_place_that_cannot_be_written_to_is_refused_before_measuring(measured)
     )
 
 
+def test_a_compiled_model_is_refused(measured):
+    assert measured["compiled"] == (
+        "The Attention is compiled, and its layers have other names there: give the model that was "
+        "compiled, and compile it when it is quantized."
+    )
+
+
+def test_named_tuples_reach_the_model(measured):
+    assert measured["pair"] == [largest(2)]
+
+
 def test_another_type_before_quantization_is_named(measured):
     assert measured["float32"] == (
         "The weights of 'keys' are bfloat16, and fp8 inference starts from float32: type %hpu_to "
@@ -270,6 +308,11 @@ def test_without_a_sample_there_are_no_errors(quantized):
     columns, lines, picture, note = quantized["no sample"]
     assert (columns, lines, picture) == (["layer", "class"], [["out", "Linear"]], "")
     assert note == "Give a sample of what the model takes to see the error of each layer."
+
+
+def test_a_function_that_returns_no_tensors_shows_no_error_of_the_output(quantized):
+    title = "Attention quantized to fp8 (E4M3) on hpu:0 (simulated GAUDI2): 1 layer"
+    assert quantized["no output"] == [title, [True]]
 
 
 def test_what_neural_compressor_fails_with_is_a_sentence(quantized):

@@ -23,16 +23,20 @@ class Difference:
         Sum of the squared references.
     largest : float
         The largest difference.
+    tensors : int
+        How many tensors were compared.
     """
 
     squares: float = 0.0
     reference: float = 0.0
     largest: float = 0.0
+    tensors: int = 0
 
     def add(self, found: Any, expected: Any) -> None:
         """Take in what was found where something was expected: tensors, or containers of them."""
         for one, other in zip(_tensors(found), _tensors(expected), strict=False):
             if other.numel() and one.shape == other.shape:
+                self.tensors += 1
                 difference = one.float() - other.float()
                 self.squares += float(difference.square().sum())
                 self.reference += float(other.float().square().sum())

@@ -34,7 +34,7 @@ class QuantizeReport(Table):
     errors : list of LayerError
         For each of them; empty where no sample was given.
     output : Difference or None
-        Of what the model gives.
+        Of what the model gives; None without a sample, or where a function returns nothing of it.
     """
 
     model: Any
@@ -202,7 +202,8 @@ def fp8_quantize(
     reference = Reference(model, quantization.layers, runs.of_sample(model, sample))
     report = quantization.run()
     changed = {name for name, _ in report.layers}
-    errors, report.output = reference.compare(model)
+    errors, output = reference.compare(model)
+    report.output = output if output.tensors else None
     report.errors = [error for error in errors if error.name in changed]
     return report
 

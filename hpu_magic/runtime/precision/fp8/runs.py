@@ -113,5 +113,6 @@ def _moved(model: Any, value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _moved(model, one) for key, one in value.items()}
     if isinstance(value, tuple | list):
-        return type(value)(_moved(model, one) for one in value)
+        moved = [_moved(model, one) for one in value]
+        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
     return value

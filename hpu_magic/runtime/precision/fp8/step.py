@@ -73,12 +73,18 @@ def check_model(model: Any) -> None:
     Raises
     ------
     RefusedError
-        No module, one in training mode, on another device, or measured or quantized already.
+        No module, one that is compiled, in training mode, on another device, or measured or
+        quantized already.
     """
     import torch
 
     if not isinstance(model, torch.nn.Module):
         raise RefusedError(f"A {type(model).__name__} is no model: give a torch.nn.Module.")
+    if hasattr(model, "_orig_mod"):
+        raise RefusedError(
+            f"The {type(model._orig_mod).__name__} is compiled, and its layers have other names "
+            "there: give the model that was compiled, and compile it when it is quantized."
+        )
     if getattr(model, "is_quantized", False) or getattr(model, "is_prepared", False):
         state = "quantized" if getattr(model, "is_quantized", False) else "measured"
         raise RefusedError(f"The model has been {state} already: build it anew.")
