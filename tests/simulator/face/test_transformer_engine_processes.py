@@ -4,6 +4,13 @@ With HYBRID, attention's results are within 5 % of the exact ones, root mean squ
 """
 
 import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+import habana_frameworks.torch.hpex.experimental.transformer_engine as te  # noqa: E402
 
 ON_THE_FIRST = """
 import torch
@@ -32,6 +39,7 @@ def test_the_first_generation_has_no_8_bits(forked_script):
 
 
 ON_THE_THIRD = """
+import os
 import torch
 import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 
@@ -46,15 +54,31 @@ for _ in range(2):
 print(module.fp8_meta["scaling_fwd"].scale[0].item())
 exact = module.weight.detach().cpu().sum(0)
 print(((data.grad[0].cpu() - exact).norm() / exact.norm()).item() < 0.05)
+torch.save(module.state_dict(), os.environ["STATE"])
 """
 
 
-def test_the_third_generation_reaches_further_and_mixes_types(forked_script):
-    out = forked_script(ON_THE_THIRD, simulated=True, HPU_MAGIC_GENERATION="gaudi3")
+def test_the_third_generation_reaches_further_and_mixes_types(forked_script, tmp_path):
+    file = tmp_path / "state"
+    environment = {"HPU_MAGIC_GENERATION": "gaudi3", "STATE": str(file)}
+    out = forked_script(ON_THE_THIRD, simulated=True, **environment)
     assert out.splitlines()[-3:] == ["{torch.float8_e4m3fn}", "64.0", "True"]
+    # On the second generation it goes on with the range that there is.
+    module = te.Linear(64, 32).eval()
+    module.load_state_dict(torch.load(file))
+    meta = module.fp8_meta["scaling_fwd"]
+    assert (meta.scale[0].item() * 7, meta.scale_inv[0].item() * 240) == pytest.approx((240, 7))
+    assert module.fp8_meta["scaling_bwd"].scale.item() == 57344
+    data = torch.linspace(-7, 7, 640).reshape(10, 64)
+    with te.fp8_autocast(), torch.no_grad():
+        found = module(data.to("hpu")).cpu().double()
+    weight, bias = (each.detach().cpu().double() for each in module.parameters())
+    exact = data.double() @ weight.t() + bias
+    assert (found - exact).norm() / exact.norm() < 0.05
 
 
 ATTENTION_ON_THE_THIRD = """
+import os
 import torch
 import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 

@@ -169,18 +169,6 @@ def test_checkpointing_changes_neither_gradients_nor_scales(how, region):
     assert found_scales == plain_scales
 
 
-def test_checkpointing_without_8_bits_stays_without():
-    block, data = Block(), batch(0, 4, 8)
-    with te.fp8_autocast():
-        block(data)
-    outs = []
-    for use in (block, lambda given: torch_checkpoint(block, given, use_reentrant=True)):
-        given = data.clone().requires_grad_()
-        use(given).square().sum().backward()
-        outs.append(given.grad.cpu())
-    assert torch.equal(*outs)
-
-
 def train(model, optimizer, steps):
     given = recipe.DelayedScaling(amax_history_len=3, amax_compute_algo="max", interval=2)
     for step in steps:
@@ -230,6 +218,21 @@ def test_loading_takes_the_state_of_an_ordinary_layer_and_of_a_new_one():
     assert module.fp8_meta == {}
     with pytest.raises(RuntimeError, match=r"Missing key.*bias"):
         module.load_state_dict({"weight": plain.weight})
+
+
+@pytest.mark.parametrize("foreign", [None, torch.zeros(4, dtype=torch.uint8), io.BytesIO(b"...")])
+def test_scales_of_another_package_begin_anew(foreign):
+    module = te.Linear(4, 3)
+    with te.fp8_autocast():
+        module(batch(0, 2, 4))
+    state = module.state_dict() | {"_extra_state": foreign}
+    kind = type(foreign).__name__
+    with pytest.warns(UserWarning, match=rf"scales of this Linear begin anew: .* a {kind}, is of"):
+        module.load_state_dict(state)
+    assert module.fp8_meta == {}
+    with te.fp8_autocast():
+        module(torch.full((2, 4), 6.0, device="hpu"))
+    assert scales(module)["scaling_fwd"]["scale"][0] == 40.0
 
 
 def test_a_state_is_a_copy():

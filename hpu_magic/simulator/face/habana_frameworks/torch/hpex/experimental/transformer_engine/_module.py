@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, replace
 from enum import IntEnum
 from typing import Any
@@ -184,21 +185,35 @@ class Fp8Module(nn.Module):
             if name != "recipe"
         }
         recipe["fp8_format"] = recipe["fp8_format"].name
-        return {"recipe": recipe, "steps": self._steps, "metas": metas}
+        limit = _scales.largest(torch.float8_e4m3fn)
+        return {"recipe": recipe, "steps": self._steps, "metas": metas, "e4m3_limit": limit}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take scales from a ``state_dict``; from an empty state, those of a new module."""
+        """Take scales from a ``state_dict``; from an empty state, those of a new module.
+
+        Scales of another generation are converted to the range that E4M3 has on this card.
+        """
         self.fp8_meta = {}
         self._step, self._uses = None, Uses()
+        self._steps = 0
+        if not isinstance(state, dict):
+            warnings.warn(
+                f"The scales of this {type(self).__name__} begin anew: what its state has in their "
+                f"place, a {type(state).__name__}, is of another package.",
+                stacklevel=2,
+            )
+            return
         self._steps = state.get("steps", 0)
         if "recipe" in state:
             recipe = state["recipe"]
-            self.fp8_meta["recipe"] = DelayedScaling(
-                **recipe | {"fp8_format": Format[recipe["fp8_format"]]}
-            )
+            formats = Format[recipe["fp8_format"]]
+            self.fp8_meta["recipe"] = DelayedScaling(**recipe | {"fp8_format": formats})
             for name, meta in state["metas"].items():
-                copied = {key: each.clone() for key, each in meta.items()}
-                self.fp8_meta[name] = FP8TensorMeta(**copied)
+                copied = FP8TensorMeta(**{key: each.clone() for key, each in meta.items()})
+                dtype = formats.forward if name == "scaling_fwd" else formats.backward
+                if dtype == torch.float8_e4m3fn and "e4m3_limit" in state:
+                    _scales.fit(copied, _scales.largest(dtype) / state["e4m3_limit"])
+                self.fp8_meta[name] = copied
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         # Weights of an ordinary layer have no scales: they begin anew.

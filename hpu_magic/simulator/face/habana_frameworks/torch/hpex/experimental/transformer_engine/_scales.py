@@ -62,6 +62,12 @@ def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) ->
     history[0].zero_()
 
 
+def fit(meta: FP8TensorMeta, share: float) -> None:
+    """Multiply scales, so that a range becomes that share of itself."""
+    meta.scale.mul_(share)
+    meta.scale_inv.div_(share)
+
+
 def moved(meta: FP8TensorMeta, device: torch.device) -> FP8TensorMeta:
     """Return `meta` where the layer computes now."""
     if meta.scale.device == device:
