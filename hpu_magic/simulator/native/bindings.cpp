@@ -1,5 +1,6 @@
 // The engine as a Python module.
 #include "operators/autocast.h"
+#include "collectives/bind_collectives.h"
 #include "compile/bind_program.h"
 #include "memory/card.h"
 #include "memory/failure.h"
@@ -168,4 +169,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("default_generator", [] { return hpu::default_generator(); });
   bind_execution(module);
   hpu::bind_program(module);
+  hpu::bind_collectives(module);
 }

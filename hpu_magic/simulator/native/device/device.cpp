@@ -1,5 +1,6 @@
 #include "device/device.h"
 
+#include "collectives/outstanding.h"
 #include "memory/card.h"
 #include "calls/generator.h"
 #include "memory/memory.h"
@@ -91,6 +92,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeDevice(const c10::DeviceIndex) const override {
     run_recorded();
+    collectives::wait_for_all();
   }
 
   void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag)

@@ -17,6 +17,7 @@ Brief operators(Rank::operators);
 Brief pinned_memory(Rank::pinned_memory);
 Brief kept_memory(Rank::kept_memory);
 Brief events(Rank::events);
+Brief collectives(Rank::collectives);
 
 namespace {
 
@@ -57,7 +58,8 @@ void note_unlocked(Rank) {}
 std::array<void (*)(), 2> forgotten{};
 
 // Of the brief locks: a thread that forks may hold none of them, as it is in the midst of Python.
-constexpr std::array<Brief*, 4> brief{&operators, &pinned_memory, &kept_memory, &events};
+constexpr std::array<Brief*, 5> brief{
+    &operators, &pinned_memory, &kept_memory, &events, &collectives};
 
 void before_fork() {
   for (Brief* lock : brief) {

@@ -8,7 +8,15 @@
 namespace hpu::locks {
 
 /// The order in which one thread may take them: each only while it holds none of those below.
-enum class Rank : uint8_t { compilation, recorder, operators, pinned_memory, kept_memory, events };
+enum class Rank : uint8_t {
+  compilation,
+  recorder,
+  operators,
+  pinned_memory,
+  kept_memory,
+  events,
+  collectives
+};
 
 /// Held for a moment, and never while Python is asked for anything. A fork waits for it, so that
 /// the child finds whole what it guards.
@@ -52,6 +60,7 @@ extern Brief operators;      // which operators have a device kernel
 extern Brief pinned_memory;  // addresses of page-locked memory
 extern Brief kept_memory;    // memory that is kept for the next tensor of its size
 extern Brief events;         // counters and the buffer of events
+extern Brief collectives;    // those that have not ended
 
 /// What the child of a fork lets go of, in this order, once its locks are free.
 enum class Forgotten : uint8_t { card, recorded_work };

@@ -212,6 +212,7 @@ def synchronize(device: Any = None) -> None:
     native = engine.load()
     if native.pending_operations():
         native.mark_step()
+    native.wait_for_collectives()
 
 
 def get_device_name(device: Any = None) -> str:

@@ -1,10 +1,10 @@
 """The backend ``hccl`` of `torch.distributed`; importing it registers it and reads the launcher.
 
-The simulator's serves groups of one process. Larger ones are refused with a sentence.
+The simulator's collectives are gloo's, on the memory of the simulated cards.
 """
 
 from ._launch import initialize_distributed_hpu
-from ._one_process import register
+from ._registration import register
 
 __all__ = ["initialize_distributed_hpu"]
 

@@ -1,0 +1,89 @@
+"""What `torch.distributed`, FSDP and Dynamo learn of the backend ``hccl``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..._dynamo_registration import when_imported as when_dynamo_is_imported
+from ..._import_hooks import when_imported
+
+NAME = "hccl"
+_FSDP = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
+# Functions of torch.distributed with one of these in their names break a graph.
+_COLLECTIVES = (
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "gather",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "send",
+    "recv",
+)
+
+
+def register() -> None:
+    """Add the backend to `torch.distributed`, once."""
+    if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
+        return
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["hpu"])
+    when_imported(_FSDP, _average_by_sums)
+    when_dynamo_is_imported(_break_graphs_at_collectives)
+
+
+def _create(options: Any, backend_options: Any) -> Any:
+    from ._group import create
+
+    return create(options)
+
+
+def _average_by_sums() -> None:
+    """Let FSDP divide the sum of its gradients: HCCL has no average."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_collectives
+
+    _fsdp_collectives._get_gradient_divide_factors = _dividing(
+        _fsdp_collectives._get_gradient_divide_factors
+    )
+
+
+def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
+    if "device_type" in inspect.signature(original).parameters:
+
+        def factors(
+            scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **named: Any
+        ) -> Any:
+            # FSDP knows one device whose library only adds.
+            known = "mtia" if device_type == "hpu" else device_type
+            return original(scatter, reduce, dtype, known, *args, **named)
+
+    else:
+
+        def factors(
+            scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **named: Any
+        ) -> Any:
+            # Older releases add float16 only, lest an average overflow.
+            on_card = torch.device("hpu") in scatter._device_types
+            return original(scatter, reduce, torch.float16 if on_card else dtype)
+
+    return factors
+
+
+def _break_graphs_at_collectives() -> None:
+    from torch._dynamo import trace_rules
+    from torch.distributed import _functional_collectives
+
+    # Dynamo would trace another function in the place of some.
+    _functional_collectives.traceable_collective_remaps.clear()
+    for name, function in vars(dist).items():
+        # Not isinstance(), at which a deprecated name warns.
+        if type(function) is FunctionType and any(part in name for part in _COLLECTIVES):
+            trace_rules._disallowed_callable_ids.add(id(function))

@@ -1,0 +1,229 @@
+#include "collectives/backend.h"
+
+#include "threads/without_gil.h"
+
+#include <c10/util/Exception.h>
+
+#include <thread>
+
+namespace hpu::collectives {
+namespace {
+
+std::string described(const Call& call) {
+  return call.number > 0 ? c10::str(call.name, " number ", call.number) : call.name;
+}
+
+std::string words_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+/// What works need even after their group has gone. Once one has failed, the connections are given
+/// up, so that ranks that wait for this one learn of it.
+struct Hccl::State {
+  State(c10::intrusive_ptr<c10d::Backend> transport, Explain why)
+      : explain(std::move(why)), transport_(std::move(transport)) {}
+  ~State() {
+    give_up("");
+  }
+
+  /// Throws where the group has failed.
+  c10::intrusive_ptr<c10d::Backend> transport() {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (!transport_) {
+      C10_THROW_ERROR(
+          DistBackendError,
+          "This process group has failed, and none of its collectives can run any more: " +
+              failure_);
+    }
+    return transport_;
+  }
+
+  std::exception_ptr failed(const Call& call, const std::exception_ptr& failure) {
+    const std::string sentence = explain(described(call), words_of(failure));
+    give_up(sentence);
+    return std::make_exception_ptr(c10::DistBackendError(
+        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, sentence));
+  }
+
+  /// Closes the connections, on a thread that is none of the transport's.
+  void close() {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    transport_.reset();
+  }
+
+ private:
+  void give_up(const std::string& failure) {
+    c10::intrusive_ptr<c10d::Backend> given_up;
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      given_up = std::move(transport_);
+      if (given_up) {
+        failure_ = failure;
+      }
+    }
+    if (given_up) {
+      // Its destructor waits for its threads, of which this may be one, and for what they wait for.
+      std::thread([transport = std::move(given_up)]() mutable { transport.reset(); }).detach();
+    }
+  }
+
+  const Explain explain;
+  std::mutex mutex_;
+  c10::intrusive_ptr<c10d::Backend> transport_;
+  std::string failure_;
+};
+
+/// A collective's steps on their way.
+struct Hccl::Pending {
+  Pending(Operands given, std::vector<Step> all)
+      : operands(std::move(given)), steps(std::move(all)), left(steps.size()) {}
+
+  /// Returns whether that was the last step.
+  bool ended(const std::exception_ptr& with) {
+    const std::lock_guard<std::mutex> guard(mutex);
+    if (with && !failure) {
+      failure = with;
+    }
+    return --left == 0;
+  }
+
+  /// Lets go of the memory before anybody learns that it has ended.
+  void release() {
+    steps.clear();
+    operands = {};
+  }
+
+  Operands operands;
+  std::vector<Step> steps;
+  size_t left;
+  std::mutex mutex;
+  std::exception_ptr failure;
+};
+
+Hccl::Hccl(
+    c10::intrusive_ptr<c10d::Backend> transport, int rank, int size,
+    std::chrono::milliseconds timeout, Explain explain)
+    : c10d::Backend(rank, size),
+      state_(std::make_shared<State>(std::move(transport), std::move(explain))),
+      timeout_(timeout) {}
+
+Hccl::~Hccl() {
+  if (state_.use_count() == 1) {  // nothing is on its way
+    const WithoutGil released;
+    state_->close();
+  }
+}
+
+uint64_t Hccl::getSequenceNumberForGroup() {
+  return sequence_;
+}
+
+Call Hccl::next(c10d::OpType type, const char* name) {
+  return {type, name, ++sequence_};
+}
+
+void Hccl::check_peer(int rank, const char* name) const {
+  TORCH_CHECK(
+      rank >= 0 && rank < size_ && rank != rank_, "hccl's ", name, " needs another rank of the ",
+      size_, " in its group, and rank ", rank_, " named ", rank, ".");
+}
+
+std::chrono::milliseconds Hccl::limit(std::chrono::milliseconds timeout) const {
+  return timeout == c10d::kUnsetTimeout ? timeout_ : timeout;
+}
+
+Hccl::Started Hccl::launch(
+    Call call, Tensors outputs, Operands operands, std::vector<Step> steps) {
+  const WithoutGil released;
+  operands.settle();
+  const auto transport = state_->transport();
+  const auto pending = std::make_shared<Pending>(std::move(operands), std::move(steps));
+  std::vector<Started> started;
+  try {
+    for (const Step& step : pending->steps) {
+      started.push_back(step.start(*transport));
+    }
+  } catch (...) {
+    for (const Started& one : started) {  // whose memory must last
+      when_ended(one, [pending](const std::exception_ptr&) {});
+    }
+    throw;
+  }
+  auto work = Work::start(rank_, call, std::move(outputs));
+  if (coalesced_) {
+    coalesced_->push_back(work);
+  }
+  const auto then = [state = state_, pending, work](const std::exception_ptr& with) {
+    if (!pending->ended(with)) {
+      return;
+    }
+    std::exception_ptr failure = pending->failure;
+    if (failure) {
+      failure = state->failed(work->call(), failure);
+    } else {
+      try {
+        for (const Step& step : pending->steps) {
+          if (step.finish) {
+            step.finish();
+          }
+        }
+        pending->operands.finish();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
+    pending->release();
+    work->end(failure);
+  };
+  if (started.empty()) {
+    work->end(nullptr);
+  }
+  for (const Started& one : started) {
+    when_ended(one, then);
+  }
+  return work;
+}
+
+void Hccl::startCoalescing() {
+  coalesced_ = std::make_unique<std::vector<Started>>();
+}
+
+/// One work for all that were started since.
+Hccl::Started Hccl::endCoalescing() {
+  TORCH_CHECK(coalesced_, "endCoalescing() has no startCoalescing() before it.");
+  const auto parts = std::move(coalesced_);
+  auto work = Work::start(rank_, {c10d::OpType::COALESCED, "coalesced operations", sequence_}, {});
+  if (parts->empty()) {
+    work->end(nullptr);
+  }
+  struct Left {
+    std::mutex mutex;
+    size_t count;
+    std::exception_ptr failure;
+  };
+  const auto left = std::make_shared<Left>();
+  left->count = parts->size();
+  for (const Started& part : *parts) {
+    part->getFuture()->addCallback([left, work](c10::ivalue::Future& ended) {
+      std::unique_lock<std::mutex> lock(left->mutex);
+      if (ended.hasError() && !left->failure) {
+        left->failure = ended.exception_ptr();
+      }
+      if (--left->count == 0) {
+        lock.unlock();
+        work->end(left->failure);
+      }
+    });
+  }
+  return work;
+}
+
+}  // namespace hpu::collectives

@@ -1,0 +1,120 @@
+// The backend hccl of torch.distributed: the vendor's collectives on device tensors, carried out
+// by another backend on the memory of these.
+#pragma once
+
+#include "collectives/operands.h"
+#include "collectives/work.h"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace hpu::collectives {
+
+/// Says in a sentence why a collective failed: what it is called, and the transport's own words.
+using Explain = std::function<std::string(const std::string& call, const std::string& reason)>;
+
+class Hccl final : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using Started = c10::intrusive_ptr<c10d::Work>;
+
+  Hccl(
+      c10::intrusive_ptr<c10d::Backend> transport, int rank, int size,
+      std::chrono::milliseconds timeout, Explain explain);
+  ~Hccl() override;
+
+  const std::string getBackendName() const override {
+    return "hccl";
+  }
+  uint64_t getSequenceNumberForGroup() override;
+  void setSequenceNumberForGroup() override {}
+
+  // These two are asked for by later releases than the oldest that compiles this.
+  bool supportsCoalescing() const {
+    return true;
+  }
+  c10::intrusive_ptr<Options> getBackendOptions() {
+    return c10::make_intrusive<Options>("hccl", timeout_);
+  }
+  void setTimeout(std::chrono::milliseconds timeout) {
+    timeout_ = timeout;
+  }
+  void startCoalescing() override;
+  Started endCoalescing() override;
+
+  Started broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  Started allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  Started allreduce_coalesced(
+      Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  Started reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  Started allgather(
+      std::vector<Tensors>& outputs, Tensors& inputs,
+      const c10d::AllgatherOptions& options) override;
+  Started _allgather_base(
+      at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  Started allgather_coalesced(
+      std::vector<Tensors>& outputs, Tensors& inputs,
+      const c10d::AllgatherOptions& options) override;
+  Started allgather_into_tensor_coalesced(
+      Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  Started gather(
+      std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  Started scatter(
+      Tensors& outputs, std::vector<Tensors>& inputs,
+      const c10d::ScatterOptions& options) override;
+  Started reduce_scatter(
+      Tensors& outputs, std::vector<Tensors>& inputs,
+      const c10d::ReduceScatterOptions& options) override;
+  Started _reduce_scatter_base(
+      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override;
+  Started reduce_scatter_tensor_coalesced(
+      Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override;
+  Started alltoall_base(
+      at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_rows,
+      std::vector<int64_t>& input_rows, const c10d::AllToAllOptions& options) override;
+  Started alltoall(
+      Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  Started send(Tensors& tensors, int destination, int tag) override;
+  Started recv(Tensors& tensors, int source, int tag) override;
+  Started recvAnysource(Tensors& tensors, int tag) override;
+  Started barrier(const c10d::BarrierOptions& options) override;
+
+ private:
+  /// One collective of the transport, on memory, and what is to be done with its results.
+  struct Step {
+    std::function<Started(c10d::Backend&)> start;
+    std::function<void()> finish{};
+  };
+  struct State;
+  struct Pending;
+
+  Call next(c10d::OpType type, const char* name);
+  void check_peer(int rank, const char* name) const;
+  std::chrono::milliseconds limit(std::chrono::milliseconds timeout) const;
+
+  void add_reduction(
+      std::vector<Step>& steps, Operands& operands, const at::Tensor& tensor,
+      const c10d::ReduceOp& operation, std::chrono::milliseconds timeout) const;
+  void add_gathering(
+      std::vector<Step>& steps, Operands& operands, const at::Tensor& output,
+      const at::Tensor& input, std::chrono::milliseconds timeout) const;
+  void add_scattered_reduction(
+      std::vector<Step>& steps, Operands& operands, const at::Tensor& output,
+      const at::Tensor& input, const c10d::ReduceOp& operation,
+      std::chrono::milliseconds timeout) const;
+
+  /// Starts the steps together, once what was recorded has run; the work ends with the last.
+  Started launch(Call call, Tensors outputs, Operands operands, std::vector<Step> steps);
+
+  const std::shared_ptr<State> state_;  // outlives the group while works are on their way
+  std::chrono::milliseconds timeout_;
+  uint64_t sequence_ = 0;
+  std::unique_ptr<std::vector<Started>> coalesced_;
+};
+
+}  // namespace hpu::collectives

@@ -1,0 +1,144 @@
+#include "collectives/operands.h"
+
+#include "calls/dtypes.h"
+#include "calls/kernels_only.h"
+#include "lazy/recorder.h"
+#include "memory/failure.h"
+#include "memory/memory.h"
+#include "threads/without_gil.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+namespace hpu::collectives {
+namespace {
+
+void check(const at::Tensor& tensor) {
+  TORCH_CHECK(
+      is_real(tensor) && tensor.layout() == at::kStrided,
+      "hccl exchanges dense tensors in the card's memory, and got one on ", tensor.device(),
+      " with layout ", tensor.layout(), ".");
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+}  // namespace
+
+at::Tensor Operands::keep(at::Tensor tensor) {
+  kept_.push_back(tensor);
+  return tensor;
+}
+
+at::Tensor Operands::scratch(c10::IntArrayRef sizes, c10::ScalarType dtype) {
+  return keep(at::empty(sizes, at::TensorOptions().dtype(dtype).device(device())));
+}
+
+at::Tensor Operands::read(const at::Tensor& tensor) {
+  return read(tensor, tensor.scalar_type());
+}
+
+at::Tensor Operands::read(const at::Tensor& tensor, c10::ScalarType dtype) {
+  check(tensor);
+  if (tensor.scalar_type() == dtype && is_plain(tensor)) {
+    return keep(tensor);
+  }
+  return copied(tensor, dtype);
+}
+
+at::Tensor Operands::copied(const at::Tensor& tensor, c10::ScalarType dtype) {
+  check(tensor);
+  const BelowAutograd below;
+  at::Tensor copy = scratch(tensor.sizes(), dtype);
+  copy.copy_(tensor);
+  return copy;
+}
+
+at::Tensor Operands::joined(const std::vector<at::Tensor>& tensors) {
+  const BelowAutograd below;
+  std::vector<at::Tensor> rows;
+  rows.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    check(tensor);
+    rows.push_back(tensor.reshape({-1}));
+  }
+  return keep(at::cat(rows));
+}
+
+void Operands::part(const at::Tensor& joined, const std::vector<at::Tensor>& tensors) {
+  const BelowAutograd below;
+  int64_t start = 0;
+  for (const at::Tensor& tensor : tensors) {
+    check(tensor);
+    const at::Tensor row = joined.narrow(0, start, tensor.numel());
+    copies_.push_back({row.view(tensor.sizes()), keep(tensor)});
+    start += tensor.numel();
+  }
+}
+
+at::Tensor Operands::write(const at::Tensor& tensor) {
+  return write(tensor, tensor.scalar_type());
+}
+
+at::Tensor Operands::write(const at::Tensor& tensor, c10::ScalarType dtype) {
+  check(tensor);
+  if (tensor.scalar_type() == dtype && is_plain(tensor)) {
+    promise_overwritten(tensor);
+    return keep(tensor);
+  }
+  const BelowAutograd below;
+  at::Tensor written = scratch(tensor.sizes(), dtype);
+  copies_.push_back({written, keep(tensor)});
+  return written;
+}
+
+at::Tensor Operands::update(const at::Tensor& tensor) {
+  return update(tensor, tensor.scalar_type());
+}
+
+at::Tensor Operands::update(const at::Tensor& tensor, c10::ScalarType dtype) {
+  at::Tensor updated = read(tensor, dtype);
+  if (!updated.is_same(tensor)) {
+    copies_.push_back({updated, keep(tensor)});
+  }
+  return updated;
+}
+
+void Operands::settle() {
+  const WithoutGil released;
+  const recorder::Lock lock;
+  if (recorder::enabled()) {
+    TORCH_CHECK(
+        !recorder::capturing(),
+        "A collective cannot be captured in an HPU graph: end the capture before it.");
+    recorder::flush(recorder::Cause::step);
+  }
+  for (const at::Tensor& tensor : kept_) {
+    materialize(tensor);
+  }
+  for (Copy& copy : copies_) {
+    copy = {host_view(copy.from), host_view(copy.to)};
+  }
+}
+
+void Operands::finish() {
+  const KernelsOnly kernels;
+  for (const Copy& copy : copies_) {
+    copy.to.copy_(
+        copy.from.scalar_type() == copy.to.scalar_type() ? copy.from
+                                                         : narrow(copy.from, copy.to.scalar_type()));
+  }
+}
+
+at::Tensor numbers(const at::Tensor& tensor) {
+  const KernelsOnly kernels;
+  return host_view(tensor).as_strided({tensor.numel()}, {1});
+}
+
+at::Tensor bytes(const at::Tensor& tensor) {
+  const KernelsOnly kernels;
+  return numbers(tensor).view(at::kByte);
+}
+
+}  // namespace hpu::collectives

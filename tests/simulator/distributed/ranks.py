@@ -1,0 +1,185 @@
+"""Ranks that run functions of test files, as forks of one Python that has imported torch."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection, Listener, wait
+from pathlib import Path
+from typing import Any
+
+LONGEST = 120
+"""Seconds that a function may take."""
+
+_SERVER = """
+import json, os, sys
+
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch
+import torch.distributed
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    pids = []
+    for environment in asked["environments"]:
+        child = os.fork()
+        if child == 0:
+            break
+        pids.append(child)
+    else:
+        print(json.dumps(pids), flush=True)
+        continue
+    break
+else:
+    sys.exit()
+
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+os.dup2(2, 1)
+os.environ.clear()
+os.environ.update(environment)
+sys.path.insert(0, asked["folder"])
+if torch._is_device_backend_autoload_enabled():
+    torch._import_device_backends()
+import ranks
+ranks.serve(asked["address"])
+"""
+
+
+class Failed(AssertionError):
+    """A function raised on one of the ranks."""
+
+
+class Server:
+    """Starts groups of ranks."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SERVER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, size: int, **environment: str) -> Ranks:
+        """Return that many ranks, each with what torchrun gives to a process."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        common = {
+            **os.environ,
+            "HPU_MAGIC_SIMULATOR": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "WORLD_SIZE": str(size),
+            "OMP_NUM_THREADS": "1",
+            **environment,
+        }
+        environments = [
+            {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            address = os.path.join(folder, "ranks")
+            with Listener(address, "AF_UNIX", size) as listener:
+                asked = {
+                    "environments": environments,
+                    "address": address,
+                    "folder": str(Path(__file__).parent),
+                }
+                self._process.stdin.write(json.dumps(asked) + "\n")
+                self._process.stdin.flush()
+                pids = json.loads(self._process.stdout.readline())
+                connections = [listener.accept() for _ in range(size)]
+        by_rank = {connection.recv(): connection for connection in connections}
+        return Ranks(pids, [by_rank[rank] for rank in range(size)])
+
+    def close(self) -> None:
+        """End the process that is forked."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+class Ranks:
+    """Processes that run the same function at the same time."""
+
+    def __init__(self, pids: list[int], connections: list[Connection]) -> None:
+        self.pids = pids
+        self._connections = connections
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Return what the function returns on each rank; it must not raise."""
+        self.ask(function, *args)
+        answers = [self.answer(rank) for rank in range(len(self.pids))]
+        for rank, (_, error) in enumerate(answers):
+            if error:
+                raise Failed(f"rank {rank}: {error}")
+        return [value for value, _ in answers]
+
+    def ask(self, function: Callable[..., Any], *args: Any, of: Iterable[int] = ()) -> None:
+        """Let ranks begin, all if none are named."""
+        request = (function.__code__.co_filename, function.__name__, args)
+        for rank in of or range(len(self.pids)):
+            self._connections[rank].send(request)
+
+    def answer(self, rank: int, longest: float = LONGEST) -> tuple[Any, str]:
+        """Return what a rank returned, or the error that it raised."""
+        connection = self._connections[rank]
+        if not wait([connection], longest):
+            self.close()
+            raise Failed(f"rank {rank} has not answered within {longest:g} s")
+        return connection.recv()
+
+    def close(self) -> None:
+        """End them all, whatever they do."""
+        for pid, connection in zip(self.pids, self._connections, strict=True):
+            connection.close()
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def join(seconds: float = 60) -> None:
+    """Make the default group of the ranks: hccl for device tensors, gloo for the CPU's."""
+    import torch.distributed as dist
+
+    dist.init_process_group("cpu:gloo,hpu:hccl", timeout=datetime.timedelta(seconds=seconds))
+
+
+def serve(address: str) -> None:
+    """Run what is asked for, in one of the ranks."""
+    import gc
+    import runpy
+    import traceback
+    from multiprocessing.connection import Client
+
+    files: dict[str, dict[str, Any]] = {}
+    with Client(address, "AF_UNIX") as connection:
+        connection.send(int(os.environ["RANK"]))
+        while True:
+            try:
+                path, name, args = connection.recv()
+            except EOFError:
+                break
+            if path not in files:
+                files[path] = runpy.run_path(path, run_name=Path(path).stem)
+            try:
+                answer = files[path][name](*args), ""
+            except BaseException as error:  # noqa: BLE001 (the test raises it)
+                answer = None, "".join(traceback.format_exception(error))
+            gc.collect()
+            connection.send(answer)
+    os._exit(0)

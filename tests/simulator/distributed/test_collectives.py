@@ -1,0 +1,369 @@
+"""Collectives of hccl against gloo's on the CPU, and what HCCL refuses."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import join
+
+
+def random_calls(first: int, count: int) -> None:
+    from collective_calls import Call
+
+    for seed in range(first, first + count):
+        Call(seed).check()
+
+
+def test_any_collective_gives_what_gloo_gives(pair):
+    pair(random_calls, 0, 70)
+
+
+def test_any_collective_of_four_gives_what_gloo_gives(four):
+    four(random_calls, 1000, 30)
+
+
+def collectives_of_one_tensor():
+    rank = dist.get_rank()
+    mine = torch.arange(4.0, device="hpu") + 10 * rank
+    gathered = torch.zeros(8, device="hpu")
+    dist.all_gather_into_tensor(gathered, mine)
+    rows = torch.zeros(2, 4, device="hpu")
+    dist.all_gather_into_tensor(rows, mine)
+    scattered = torch.zeros(2, device="hpu")
+    dist.reduce_scatter_tensor(scattered, mine)
+    largest = torch.zeros(2, device="hpu", dtype=torch.bfloat16)
+    dist.reduce_scatter_tensor(largest, mine.bfloat16(), dist.ReduceOp.MAX)
+    exchanged = torch.zeros(4, device="hpu")
+    dist.all_to_all_single(exchanged, mine)
+    uneven = torch.zeros(2 if rank == 0 else 6, 1, device="hpu")
+    dist.all_to_all_single(uneven, mine[:, None], [1, 1] if rank == 0 else [3, 3], [1, 3])
+    half = torch.zeros(2, dtype=torch.int32, device="hpu")
+    dist.reduce_scatter_tensor(half, mine.int())
+    return [each.tolist() for each in (gathered, rows, scattered, largest, exchanged, uneven, half)]
+
+
+def test_collectives_into_one_tensor(pair):
+    first, second = pair(collectives_of_one_tensor)
+    both = [0.0, 1, 2, 3, 10, 11, 12, 13]
+    assert first[0] == second[0] == both
+    assert first[1] == [both[:4], both[4:]]
+    assert (first[2], second[2]) == ([10, 12], [14, 16])
+    assert (first[3], second[3]) == ([10, 11], [12, 13])
+    assert (first[4], second[4]) == ([0, 1, 10, 11], [2, 3, 12, 13])
+    assert first[5] == [[0], [10]]
+    assert second[5] == [[1], [2], [3], [11], [12], [13]]
+    assert (first[6], second[6]) == ([10, 12], [14, 16])
+
+
+def numbers_of_other_types():
+    large = torch.tensor([2**24 + 1, 3], device="hpu")
+    dist.all_reduce(large)
+    either = torch.tensor([dist.get_rank() == 0, False], device="hpu")
+    dist.all_reduce(either)
+    both = torch.tensor([dist.get_rank() == 0, True], device="hpu")
+    dist.all_reduce(both, dist.ReduceOp.PRODUCT)
+    eighth = torch.full((3,), 200.0, device="hpu").to(torch.float8_e4m3fn)
+    dist.all_reduce(eighth)
+    complexes = torch.tensor([1 + 2j], device="hpu")
+    dist.all_reduce(complexes)
+    return [each.tolist() for each in (large, either, both, eighth.float(), complexes)]
+
+
+def test_other_types_are_reduced_in_float32(pair):
+    """Integers lose what float32 does not hold, and 8 bits stay within the card's range."""
+    for found in pair(numbers_of_other_types):
+        assert found == [[2**25, 6], [True, False], [False, True], [240.0] * 3, [2 + 4j]]
+
+
+def coalesced():
+    rank = dist.get_rank()
+    tensors = [torch.full((n,), float(rank + n), device="hpu") for n in (1, 3)]
+    with dist._coalescing_manager(device=torch.device("hpu")):
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    outputs = [torch.zeros(2 * n, device="hpu") for n in (1, 3)]
+    with dist._coalescing_manager(device=torch.device("hpu"), async_ops=True) as manager:
+        for output, tensor in zip(outputs, tensors, strict=True):
+            dist.all_gather_into_tensor(output, tensor)
+    manager.wait()
+    scattered = [torch.zeros(n, device="hpu") for n in (1, 3)]
+    with dist._coalescing_manager(device=torch.device("hpu")):
+        for output, given in zip(scattered, outputs, strict=True):
+            dist.reduce_scatter_tensor(output, given)
+    sent, received = torch.full((2,), float(rank), device="hpu"), torch.zeros(2, device="hpu")
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, sent, 1 - rank), dist.P2POp(dist.irecv, received, 1 - rank)]
+    )
+    for work in works:
+        work.wait()
+    return [each.tolist() for each in (*tensors, *outputs, *scattered, received)]
+
+
+def test_coalesced_collectives(pair):
+    found = pair(coalesced)
+    for rank in range(2):
+        assert found[rank] == [
+            [3],
+            [7] * 3,
+            [3] * 2,
+            [7] * 6,
+            [6],
+            [14] * 3,
+            [1 - rank] * 2,
+        ]
+
+
+def objects():
+    rank = dist.get_rank()
+    gathered = [None, None]
+    dist.all_gather_object(gathered, {"rank": rank})
+    shared = [{"from": 0}, "x"] if rank == 0 else [None, None]
+    dist.broadcast_object_list(shared, src=0, device=torch.device("hpu"))
+    mine = [None]
+    dist.scatter_object_list(mine, ["first", "second"] if rank == 0 else None, src=0)
+    return gathered, shared, mine
+
+
+def test_objects_are_exchanged(pair):
+    for rank, found in enumerate(pair(objects)):
+        expected = ["first", "second"][rank : rank + 1]
+        assert found == ([{"rank": 0}, {"rank": 1}], [{"from": 0}, "x"], expected)
+
+
+def refusals():
+    tensor = torch.ones(4, device="hpu")
+    other = 1 - dist.get_rank()
+    group = dist.group.WORLD
+
+    def refused(function, *args, **named):
+        with pytest.raises(RuntimeError) as error:
+            function(*args, **named)
+        return str(error.value).splitlines()[0]
+
+    return [
+        *(
+            refused(dist.all_reduce, tensor, getattr(dist.ReduceOp, name))
+            for name in ("AVG", "BAND", "BOR", "BXOR")
+        ),
+        refused(dist.all_reduce, tensor > 0, dist.ReduceOp.AVG),
+        refused(dist.reduce_scatter_tensor, tensor[:2], tensor, dist.ReduceOp.AVG),
+        refused(dist.recv, tensor),
+        refused(group.allgather_coalesced, [[tensor, tensor]], [tensor]),
+        refused(dist.all_gather_into_tensor, tensor, tensor),
+        refused(group._get_backend(torch.device("hpu")).send, [tensor], dist.get_rank(), 0),
+        refused(group._get_backend(torch.device("hpu")).allreduce, [torch.ones(2)]),
+        refused(dist.all_to_all_single, tensor[:3], tensor[:3]),
+        refused(dist.isend, torch.ones(2).to_sparse(), other),
+    ]
+
+
+def test_what_hccl_lacks_is_refused(pair):
+    for rank, found in enumerate(pair(refusals)):
+        assert found[:6] == [
+            *(["Unsupported ReduceOp for HCCL process group: use SUM, PRODUCT, MIN or MAX."] * 4),
+            "Cannot use ReduceOp.AVG with boolean inputs",
+            "Unsupported ReduceOp for HCCL process group: use SUM, PRODUCT, MIN or MAX.",
+        ]
+        assert found[6] == "HCCL does not receive from any source: name the rank."
+        assert found[7].startswith("HCCL has no allgather_coalesced")
+        assert "the larger with the elements of all 2 ranks" in found[8]
+        assert f"rank {rank} named {rank}" in found[9]
+        assert found[10].startswith("hccl exchanges dense tensors in the card's memory")
+        assert found[11].startswith("Tensor's dim 0 does not divide equally")
+
+
+def asynchronous():
+    rank = dist.get_rank()
+    tensor = torch.ones(1 << 20, device="hpu")
+    works = [dist.all_reduce(tensor * (i + 1), async_op=True) for i in range(4)]
+    results = [work.get_future().wait()[0] for work in works]
+    sums = [result[-1].item() for result in results]
+    assert all(work.is_completed() and work.is_success() for work in works)
+    assert works[0].result()[0].device.type == "hpu"
+
+    then = dist.all_reduce(tensor, async_op=True).get_future()
+    doubled = then.then(lambda future: future.value()[0] * 2)
+    sums.append(doubled.wait()[0].item())
+
+    waited = torch.zeros(2, device="hpu")
+    if rank == 0:
+        received = dist.irecv(waited, 1)
+        assert not received.is_completed()
+        dist.barrier()
+        received.wait()
+        sums.append(waited[0].item())
+    else:
+        dist.barrier()
+        dist.send(torch.full((2,), 5.0, device="hpu"), 0)
+    return sums
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_works_end_when_their_collectives_do(pair, again):
+    first, second = pair(asynchronous)
+    assert first == [2, 4, 6, 8, 4, 5]
+    assert second == [2, 4, 6, 8, 4]
+
+
+def synchronized():
+    rank = dist.get_rank()
+    tensor = torch.full((1 << 22,), float(rank + 1), device="hpu")
+    del_early = dist.all_reduce(tensor, async_op=True)
+    torch.hpu.synchronize()
+    assert del_early.is_completed()
+    forgotten = torch.ones(1 << 20, device="hpu")
+    dist.all_reduce(forgotten, async_op=True)  # nobody keeps work or tensor
+    del forgotten
+    gc.collect()
+    torch.hpu.synchronize()
+    return tensor[-1].item()
+
+
+def test_the_device_waits_for_its_collectives(pair):
+    assert pair(synchronized) == [3.0, 3.0]
+
+
+def in_place_after():
+    """A result that a kernel makes right before, and writes right after."""
+    rank = dist.get_rank()
+    found = []
+    for _ in range(3):
+        tensor = torch.arange(6.0, device="hpu") * (rank + 1)
+        dist.all_reduce(tensor)
+        tensor.add_(1)
+        other = torch.empty(12, device="hpu")
+        dist.all_gather_into_tensor(other, tensor * 2)
+        found.append((other + 1).tolist())
+    return found
+
+
+def test_what_was_recorded_runs_before_a_collective_reads(pair):
+    row = [6.0 * i + 3 for i in range(6)]
+    assert pair(in_place_after) == [[row + row] * 3] * 2
+
+
+def memory():
+    def reduced(dtype):
+        tensor = torch.ones(1 << 18, dtype=dtype, device="hpu")
+        torch.hpu.synchronize()
+        torch.hpu.reset_peak_memory_stats()  # to 0
+        before = torch.hpu.memory_allocated()
+        dist.all_reduce(tensor)
+        return max(torch.hpu.max_memory_allocated() - before, 0)
+
+    def in_use():
+        until = time.monotonic() + 5
+        while (now := torch.hpu.memory_allocated()) > before and time.monotonic() < until:
+            time.sleep(0.01)  # the transport's thread lets go right after the work has ended
+        return now
+
+    torch.hpu.synchronize()
+    before = torch.hpu.memory_allocated()
+    found = [reduced(dtype) for dtype in (torch.float32, torch.bfloat16, torch.int32)]
+    return found, in_use() - before
+
+
+def test_a_collective_copies_only_what_a_card_converts(pair):
+    for found in pair(memory):
+        assert found == ([0, 0, 1 << 20], 0)
+
+
+def two_threads():
+    """Each thread has a group of its own."""
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    sums = [0.0, 0.0]
+
+    def work(i):
+        tensor = torch.full((1000,), float(i + 1), device="hpu")
+        for _ in range(20):
+            dist.all_reduce(tensor, group=groups[i])
+            tensor.div_(2)
+        sums[i] = tensor.sum().item()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for group in groups:
+        dist.destroy_process_group(group)
+    return sums
+
+
+def test_two_threads_use_groups_of_their_own(pair):
+    assert pair(two_threads) == [[1000.0, 2000.0]] * 2
+
+
+def groups():
+    rank = dist.get_rank()
+    found = [dist.get_backend(dist.new_group(backend="hccl"))]
+    pairs = [dist.new_group([0, 3], backend="hccl"), dist.new_group([1, 2], backend="hccl")]
+    mine = pairs[0 if rank in (0, 3) else 1]
+    tensor = torch.full((3,), float(rank), device="hpu")
+    dist.all_reduce(tensor, group=mine)
+    found.append(tensor.tolist())
+    message = torch.full((1,), float(rank), device="hpu")
+    dist.broadcast(message, src=3 if rank in (0, 3) else 1, group=mine)
+    found.append(message.item())
+    dist.barrier(group=mine)
+    split, _ = dist.new_subgroups(2)
+    dist.all_reduce(tensor, group=split)
+    found.append(tensor[0].item())
+    for group in (*pairs, split):
+        if group is not dist.GroupMember.NON_GROUP_MEMBER:
+            dist.destroy_process_group(group)
+    return found
+
+
+def test_subgroups(four):
+    found = four(groups)
+    assert found == [["hccl", [3.0] * 3, 3.0 if rank in (0, 3) else 1.0, 6.0] for rank in range(4)]
+
+
+def interrupted():
+    import os
+    import signal
+
+    rank = dist.get_rank()
+    tensor = torch.ones(4, device="hpu")
+    if rank == 0:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        work = dist.all_reduce(tensor, async_op=True)
+        with pytest.raises(KeyboardInterrupt):
+            work.wait()
+        assert time.monotonic() - began < 5
+        dist.barrier(group=dist.new_group([0]))  # other groups go on
+        store = dist.distributed_c10d._get_default_store()
+        store.set("interrupted", "yes")
+        work.wait()
+    else:
+        dist.new_group([0])
+        dist.distributed_c10d._get_default_store().wait(["interrupted"])
+        dist.all_reduce(tensor)
+    return tensor.tolist()
+
+
+def test_an_interrupt_ends_the_wait_and_not_the_collective(launch):
+    ranks = launch(2)
+    ranks(join)
+    assert ranks(interrupted) == [[2.0] * 4] * 2
+
+
+def in_a_capture():
+    graph = torch.hpu.HPUGraph()
+    tensor = torch.ones(2, device="hpu")
+    with pytest.raises(RuntimeError, match="cannot be captured"), torch.hpu.graph(graph):
+        dist.all_reduce(tensor)
+    return random.Random(0).random()
+
+
+def test_a_capture_refuses_collectives(pair, request):
+    if "lazy" in request.node.name:
+        pair(in_a_capture)

@@ -1,0 +1,108 @@
+"""Ranks that die or hang: the others end with a sentence that names them, and cards are free."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+from ranks import join
+from torch import nn
+
+
+def train(steps: int) -> None:
+    torch.manual_seed(0)
+    parallel = nn.parallel.DistributedDataParallel(nn.Linear(256, 256).to("hpu"))
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    for _ in range(steps):
+        parallel(torch.ones(64, 256, device="hpu")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def module_and_pid() -> tuple[int, int]:
+    import hpu_magic.simulator.cards as cards
+
+    torch.ones(1, device="hpu")
+    return cards.acquire().module_id, os.getpid()
+
+
+def last_line(error: str) -> str:
+    return error.strip().splitlines()[-1]
+
+
+def test_a_killed_rank_is_named_by_the_others(launch):
+    from hpu_magic.simulator import cards
+
+    ranks = launch(3)
+    ranks(join)
+    modules = ranks(module_and_pid)
+    assert sorted(module for module, _ in modules) == [0, 1, 2]
+    ranks.ask(train, 1_000_000)
+    time.sleep(1.0)
+    os.kill(ranks.pids[1], signal.SIGKILL)
+    began = time.monotonic()
+    for rank in (0, 2):
+        _, error = ranks.answer(rank, 30)
+        sentence = last_line(error)
+        assert "torch.distributed.DistBackendError: " in sentence
+        assert f"failed on rank {rank} (process {ranks.pids[rank]})" in sentence
+        assert f"rank 1 (process {ranks.pids[1]}) ended in the middle of it." in sentence
+    assert time.monotonic() - began < 20
+    held = {card.module_id: card.holder.pid for card in cards.snapshot() if card.holder}
+    assert held == {module: pid for module, pid in modules if pid != ranks.pids[1]}
+    ranks.ask(again, of=(0, 2))
+    for rank in (0, 2):
+        _, error = ranks.answer(rank, 30)
+        assert "This process group has failed, and none of its collectives can run" in error
+
+
+def again() -> None:
+    dist.all_reduce(torch.ones(1, device="hpu"))
+
+
+def all_but_one_reduce(late: int) -> None:
+    tensor = torch.ones(4, device="hpu")
+    dist.all_reduce(tensor)
+    if dist.get_rank() == late:
+        time.sleep(60)
+    dist.all_reduce(tensor)
+
+
+def test_a_rank_that_does_not_come_is_named_once_the_time_is_up(launch):
+    ranks = launch(3)
+    ranks(join, 2)
+    ranks.ask(all_but_one_reduce, 2)
+    for rank in (0, 1):
+        sentence = last_line(ranks.answer(rank, 30)[1])
+        assert "all_reduce number 2 in process group" in sentence
+        assert "within 2 s" in sentence or "failed on" in sentence
+        assert f"rank 2 (process {ranks.pids[2]}) did not come to it" in sentence
+
+
+def test_a_stopped_rank_is_said_to_be(launch):
+    ranks = launch(2)
+    ranks(join, 2)
+    os.kill(ranks.pids[0], signal.SIGSTOP)
+    ranks.ask(again)
+    sentence = last_line(ranks.answer(1, 30)[1])
+    assert f"rank 0 (process {ranks.pids[0]}) did not come to it and is stopped." in sentence
+
+
+def different() -> None:
+    tensor = torch.ones(4, device="hpu")
+    if dist.get_rank() == 0:
+        dist.all_reduce(tensor)
+    else:
+        dist.recv(tensor, 0)
+
+
+def test_ranks_in_different_collectives_are_told_so(launch):
+    ranks = launch(2)
+    ranks(join, 2)
+    ranks.ask(different)
+    first, second = (last_line(ranks.answer(rank, 30)[1]) for rank in (0, 1))
+    assert f"rank 1 (process {ranks.pids[1]}) was in recv instead" in first
+    assert f"rank 0 (process {ranks.pids[0]}) was in all_reduce number 1 instead" in second

@@ -1,0 +1,362 @@
+"""DDP, FSDP and tensor parallelism on two cards against the same training on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+ROWS = 8
+
+
+def model(width: int = 16) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 4)
+    )
+
+
+def batches(count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (
+            torch.randn(ROWS, 8, generator=generator),
+            torch.randint(0, 4, (ROWS,), generator=generator),
+        )
+        for _ in range(count)
+    ]
+
+
+def mine(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's rows of a batch."""
+    return tensor.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+def trained(module: nn.Module, device: str, share=mine, no_sync: bool = False) -> list[float]:
+    """Train for some steps and return the mean losses of all ranks."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for i, (data, labels) in enumerate(batches()):
+        optimizer.zero_grad()
+        if no_sync and i == 1:
+            with module.no_sync():
+                loss_of(module, data, labels, device, share).backward()
+        loss = loss_of(module, data, labels, device, share)
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean)
+        losses.append(mean.item() / dist.get_world_size())
+    return losses
+
+
+def loss_of(module, data, labels, device, share):
+    return nn.functional.cross_entropy(module(share(data).to(device)), share(labels).to(device))
+
+
+def check_equal(one: nn.Module, other: nn.Module) -> None:
+    for found, expected in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(found.detach().cpu(), expected.detach())
+
+
+DDP = {
+    "plain": {},
+    "views": {"gradient_as_bucket_view": True},
+    "small buckets": {"bucket_cap_mb": 0.0005, "gradient_as_bucket_view": True},
+    "static": {"static_graph": True},
+    "unused": {"find_unused_parameters": True},
+    "a list with one device": {"device_ids": [0]},
+}
+
+
+def ddp(name, no_sync):
+    options = dict(DDP[name])
+    modules = {}
+    for device in ("cpu", "hpu"):
+        if device == "cpu":
+            options.pop("device_ids", None)
+        else:
+            options = dict(DDP[name])
+        parallel = nn.parallel.DistributedDataParallel(model().to(device), **options)
+        modules[device] = parallel, trained(parallel, device, no_sync=no_sync)
+    check_equal(modules["hpu"][0], modules["cpu"][0])
+    assert modules["hpu"][1] == pytest.approx(modules["cpu"][1])
+    return modules["hpu"][1]
+
+
+@pytest.mark.parametrize("name", DDP)
+def test_ddp_trains_as_on_the_cpu(pair, name):
+    one, other = pair(ddp, name, name in ("plain", "small buckets"))
+    assert one == other
+
+
+class Half(nn.Module):
+    """Uses one of its layers at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(8, 4) for _ in range(2))
+
+    def forward(self, data: torch.Tensor, which: int) -> torch.Tensor:
+        return self.layers[which](data)
+
+
+def unused_parameters():
+    found = {}
+    for device in ("cpu", "hpu"):
+        parallel = nn.parallel.DistributedDataParallel(
+            Half().to(device), find_unused_parameters=True
+        )
+        for step in range(3):
+            parallel(torch.ones(2, 8, device=device), (dist.get_rank() + step) % 2).sum().backward()
+        parallel(torch.ones(2, 8, device=device), 0).sum().backward()
+        found[device] = [
+            None if each.grad is None else each.grad.tolist() for each in parallel.parameters()
+        ]
+    assert found["hpu"] == found["cpu"]
+
+
+def test_ddp_finds_unused_parameters(pair):
+    pair(unused_parameters)
+
+
+def comm_hooks():
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    def doubled(state, bucket):
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
+        return work.get_future().then(lambda future: future.value()[0] * 2)
+
+    weights = {}
+    for name, hook in {
+        "all-reduce": default_hooks.allreduce_hook,
+        "fp16": default_hooks.fp16_compress_hook,
+        "own": doubled,
+        "power": powerSGD_hook.powerSGD_hook,
+        "built in": dist.BuiltinCommHookType.FP16_COMPRESS,
+    }.items():
+        for device in ("cpu", "hpu"):
+            parallel = nn.parallel.DistributedDataParallel(model().to(device))
+            state = (
+                powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
+                if name == "power"
+                else None
+            )
+            if name == "built in":
+                parallel._register_builtin_comm_hook(hook)
+            else:
+                parallel.register_comm_hook(state, hook)
+            trained(parallel, device)
+            weights[device] = [each.detach().cpu() for each in parallel.parameters()]
+        for one, other in zip(weights["hpu"], weights["cpu"], strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3, msg=name)
+
+
+def test_ddp_takes_comm_hooks(pair):
+    pair(comm_hooks)
+
+
+def whole(module: nn.Module, device: str) -> list[float]:
+    """Train on the whole batch in one process."""
+    return trained(module, device, share=lambda tensor: tensor)
+
+
+def fsdp(dtype):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = init_device_mesh("hpu", (2,))
+    sharded = model().to("hpu")
+    policy = (
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+        if dtype == "bf16"
+        else MixedPrecisionPolicy()
+    )
+    for layer in sharded:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(sharded, mesh=mesh, mp_policy=policy)
+    losses = trained(sharded, "hpu")
+    reference = model()
+    expected = whole(reference, "cpu")
+    close = {"rtol": 5e-2, "atol": 5e-2} if dtype == "bf16" else {"rtol": 1e-4, "atol": 1e-5}
+    assert losses == pytest.approx(expected, rel=close["rtol"])
+    for parameter, other in zip(sharded.parameters(), reference.parameters(), strict=True):
+        assert parameter.device.type == "hpu"
+        assert parameter.to_local().numel() <= other.numel() // 2
+        torch.testing.assert_close(parameter.full_tensor().cpu(), other.detach(), **close)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bf16"])
+def test_fully_sharded_training_is_the_whole_one(pair, dtype):
+    pair(fsdp, dtype)
+
+
+def tensor_parallel():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    mesh = init_device_mesh("hpu", (2,), mesh_dim_names=("tp",))
+    network = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    torch.manual_seed(0)
+    for layer in network[::2]:
+        layer.reset_parameters()
+    reference = [each.detach().clone() for each in network.parameters()]
+    split = parallelize_module(
+        network.to("hpu"), mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    )
+    assert split[0].weight.placements == (Shard(0),)
+    losses = whole(split, "hpu")
+    plain = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    for parameter, value in zip(plain.parameters(), reference, strict=True):
+        parameter.data.copy_(value)
+    assert losses == pytest.approx(whole(plain, "cpu"))
+
+    rows = torch.arange(12.0).view(6, 2)
+    spread = distribute_tensor(rows.to("hpu"), mesh, [Shard(0)])
+    assert isinstance(spread, DTensor)
+    torch.testing.assert_close(spread.to_local().cpu(), mine(rows))
+    other = spread.redistribute(mesh, [Shard(1)])
+    torch.testing.assert_close(other.to_local().cpu(), rows[:, dist.get_rank()][:, None])
+    total = (spread * 2).sum()
+    assert total.full_tensor().item() == 2 * rows.sum().item()
+    assert (spread @ other.t().redistribute(mesh, [Replicate()])).full_tensor().shape == (6, 6)
+
+
+def test_tensor_parallel_training_is_the_whole_one(pair):
+    pair(tensor_parallel)
+
+
+def two_dimensions():
+    """Two replicas of two shards each."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("hpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    assert mesh["shard"].size() == 2
+    sharded = model().to("hpu")
+    fully_shard(sharded, mesh=mesh)
+    losses = trained(sharded, "hpu")
+    reference = model()
+    assert losses == pytest.approx(whole(reference, "cpu"), rel=1e-4)
+
+
+def test_hybrid_sharding_of_four(four):
+    four(two_dimensions)
+
+
+def checkpoint(folder):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import (
+        get_model_state_dict,
+        set_model_state_dict,
+    )
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("hpu", (2,))
+
+    def sharded(seed):
+        module = model().to("hpu")
+        torch.manual_seed(seed)
+        for parameter in module.parameters():
+            nn.init.normal_(parameter)
+            dist.broadcast(parameter.data, 0)
+        return fully_shard(module, mesh=mesh)
+
+    saved, loaded = sharded(1), sharded(2)
+    dcp.save({"model": get_model_state_dict(saved)}, checkpoint_id=folder)
+    state = {"model": get_model_state_dict(loaded)}
+    dcp.load(state, checkpoint_id=folder)
+    set_model_state_dict(loaded, state["model"])
+    full = []
+    for one, other in zip(saved.parameters(), loaded.parameters(), strict=True):
+        full.append(one.full_tensor().cpu())
+        assert torch.equal(full[-1], other.full_tensor().cpu())
+    return [each.sum().item() for each in full]
+
+
+def test_checkpoints_of_shards_load_on_a_plain_cpu(pair, tmp_path):
+    import torch.distributed.checkpoint as dcp
+
+    folder = str(tmp_path / "checkpoint")
+    sums, _ = pair(checkpoint, folder)
+    plain = model()
+    state = {"model": plain.state_dict()}
+    dcp.load(state, checkpoint_id=folder, no_dist=True)
+    assert [each.sum().item() for each in state["model"].values()] == pytest.approx(sums)
+
+
+def old_fsdp():
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    sharded = FullyShardedDataParallel(model().to("hpu"), device_id=torch.device("hpu", 0))
+    losses = trained(sharded, "hpu")
+    assert losses == pytest.approx(whole(model(), "cpu"), rel=1e-4)
+
+
+def test_fully_sharded_data_parallel_of_the_first_kind(pair):
+    pair(old_fsdp)
+
+
+def differentiable():
+    """Collectives that gradients flow through, and those that return their results."""
+    import torch.distributed._functional_collectives as functional
+    from torch.distributed.nn import functional as through
+
+    given = torch.full((2,), float(dist.get_rank() + 1), device="hpu", requires_grad=True)
+    through.all_reduce(given * 2).sum().backward()
+    assert given.grad.tolist() == [4.0, 4.0]
+    plain = given.detach()
+    summed = functional.all_reduce(plain, "sum", dist.group.WORLD)
+    gathered = functional.all_gather_tensor(plain, 0, dist.group.WORLD)
+    part = functional.reduce_scatter_tensor(gathered, "sum", 0, dist.group.WORLD)
+    return [(each + 0).tolist() for each in (summed, gathered, part)]
+
+
+def test_collectives_that_return_their_results(pair):
+    for rank, found in enumerate(pair(differentiable)):
+        assert found == [[3.0, 3.0], [1.0, 1.0, 2.0, 2.0], [2.0 * (rank + 1)] * 2]
+
+
+def compiled():
+    import torch._dynamo as dynamo
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    def step(tensor):
+        doubled = tensor * 2
+        dist.all_reduce(doubled)
+        return doubled + 1
+
+    dynamo.reset()
+    tensor = torch.full((3,), float(dist.get_rank() + 1), device="hpu")
+    counter = CompileCounterWithBackend("hpu_backend")
+    found = torch.compile(step, backend=counter)(tensor).tolist()
+
+    parallel = nn.parallel.DistributedDataParallel(model().to("hpu"))
+    reference = nn.parallel.DistributedDataParallel(model())
+    losses = trained(torch.compile(parallel, backend="hpu_backend"), "hpu")
+    assert losses == pytest.approx(trained(reference, "cpu"))
+    check_equal(parallel, reference)
+
+    import torch.distributed._functional_collectives as functional
+
+    inside = torch.compile(
+        lambda tensor: functional.all_reduce(tensor * 2, "sum", dist.group.WORLD) + 1,
+        backend="hpu_backend",
+    )
+    return found, counter.frame_count, inside(tensor).tolist()
+
+
+def test_compiled_graphs_break_at_collectives(pair, request):
+    if "lazy" in request.node.name:
+        pytest.skip("lazy mode has no compiled graphs")
+    for found in pair(compiled):
+        assert found == ([7.0] * 3, 2, [7.0] * 3)
