@@ -219,6 +219,39 @@ def test_other_threads_may_run_the_model(run: Any, net: None, shell: Any) -> Non
         assert other.result() is None
 
 
+def test_modules_that_a_model_runs_in_other_threads_are_named(torch: Any) -> None:
+    class Halves(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.here, self.there = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+        def forward(self, x: Any) -> Any:
+            with ThreadPoolExecutor(1) as pool:
+                return self.here(x), pool.submit(self.there, x).result()
+
+    explained = hpu_magic.explain_autocast(Halves().to("hpu"), torch.ones(2, 2, device="hpu"))
+    assert {one.module for one in explained.operations} == {"here (Linear)"}
+    assert explained.unseen == {"there (Linear)"}
+    assert repr(explained).endswith(
+        "Not seen, as they ran in other threads: there (Linear). Autocast holds for the thread "
+        "that enters it alone."
+    )
+
+
+def test_a_model_takes_keywords_that_the_function_has_too(torch: Any) -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: Any, *, dtype: Any, sample_keywords: int) -> Any:
+            return (x @ x).to(dtype) * sample_keywords
+
+    x = torch.ones(2, 2, device="hpu")
+    given = {"dtype": torch.float64, "sample_keywords": 3}
+    explained = hpu_magic.explain_autocast(Net(), x, sample_keywords=given)
+    assert [(one.name, one.dtype) for one in explained.operations] == [
+        ("matmul", "bfloat16"),
+        ("mul", "float64"),
+    ]
+
+
 def test_a_profile_that_is_being_recorded_goes_on(net: None, shell: Any, torch: Any) -> None:
     model, sample = (shell.user_ns[name] for name in ("model", "sample"))
     with torch.autograd.profiler.profile() as profile:

@@ -6,7 +6,7 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
@@ -69,6 +69,8 @@ class AutocastExplanation(Table):
         Tensors that autocast converted to another type.
     lists : OperatorLists
         The operator lists in force.
+    unseen : set of str
+        Modules that ran in other threads, whose operations are not among these.
     """
 
     model: str
@@ -76,6 +78,7 @@ class AutocastExplanation(Table):
     lists: operators.OperatorLists
     operations: Counter[Operation] = field(default_factory=Counter)
     conversions: int = 0
+    unseen: set[str] = field(default_factory=set)
 
     def title(self) -> str:
         """Return the headline."""
@@ -110,11 +113,21 @@ class AutocastExplanation(Table):
                 f"{names} run{'s' if one else ''} in {self.dtype} here; CUDA's autocast keeps "
                 f"{'it' if one else 'them'} in float32."
             )
+        if self.unseen:
+            said.append(
+                f"Not seen, as they ran in other threads: {', '.join(sorted(self.unseen))}. "
+                "Autocast holds for the thread that enters it alone."
+            )
         return said
 
 
 def explain_autocast(
-    model: Any, /, *sample: Any, dtype: Any = "bf16", **keywords: Any
+    model: Any,
+    /,
+    *sample: Any,
+    dtype: Any = "bf16",
+    sample_keywords: Mapping[str, Any] | None = None,
+    **keywords: Any,
 ) -> AutocastExplanation:
     """Show, for each module of a model, the type that its operations run in, and why.
 
@@ -129,6 +142,8 @@ def explain_autocast(
         What the model is called with.
     dtype : str or torch.dtype
         "bf16" or "fp16".
+    sample_keywords : mapping, optional
+        Further keywords of the model's, for those that this function takes itself: `dtype`.
 
     Raises
     ------
@@ -152,9 +167,12 @@ def explain_autocast(
         )
     lower = str(context.dtype).removeprefix("torch.")
     found = AutocastExplanation(type(model).__name__, lower, operators.in_force())
-    tree = _profiled(torch, model, context, sample, keywords)
-    _Reader(torch, found, _labels(model)).read(tree, "")
-    if not found.operations:
+    given = {**keywords, **(sample_keywords or {})}
+    labels = _labels(model)
+    tree, unseen = _profiled(torch, model, context, sample, given)
+    found.unseen.update(labels[place] for place in unseen)
+    _Reader(torch, found, labels).read(tree, "")
+    if not found.operations and not found.unseen:
         raise RefusedError(
             "No operation of the model ran on floating-point tensors of the device: move the "
             "sample there too, with %hpu_to or hpu_magic.to."
@@ -174,8 +192,11 @@ def _labels(model: Any) -> list[str]:
 
 def _profiled(
     torch: Any, model: Any, context: autocast, sample: Any, keywords: dict[str, Any]
-) -> Any:
-    """Run the model and return the tree of its calls, in which autocast's own casts appear."""
+) -> tuple[Any, set[int]]:
+    """Run the model and return the tree of its calls, in which autocast's own casts appear.
+
+    Beside it come the places of the modules that other threads have run.
+    """
     from torch.autograd import profiler
 
     with ExitStack() as stack:
@@ -183,10 +204,10 @@ def _profiled(
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         profile = stack.enter_context(profiler.profile(record_shapes=True))
-        stack.enter_context(_scopes(torch, model, profiler.record_function))
+        unseen = stack.enter_context(_scopes(torch, model, profiler.record_function))
         stack.enter_context(context)
         model(*sample, **keywords)
-    return profile.kineto_results.experimental_event_tree()
+    return profile.kineto_results.experimental_event_tree(), unseen
 
 
 @contextmanager
@@ -212,14 +233,25 @@ def _restored(torch: Any, model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _scopes(torch: Any, model: Any, record_function: Any) -> Iterator[None]:
-    """Mark in the profile which module a call belongs to, by its place in the model."""
+def _scopes(torch: Any, model: Any, record_function: Any) -> Iterator[set[int]]:
+    """Mark in the profile which module a call belongs to, by its place in the model.
+
+    Yield a set that gets the places of modules that run in other threads only, which the profile
+    does not record. Whoever runs the whole model elsewhere meanwhile adds none to it.
+    """
     places = {module: place for place, (_, module) in enumerate(model.named_modules())}
-    thread = threading.get_ident()  # others may run the model, too
+    thread = threading.get_ident()
     entered: list[Any] = []
+    here: set[int] = set()
+    elsewhere: set[int] = set()
 
     def enter(module: Any, _: Any) -> None:
-        if module in places and threading.get_ident() == thread:
+        if module not in places:
+            return
+        if threading.get_ident() != thread:
+            elsewhere.add(places[module])
+        else:
+            here.add(places[module])
             entered.append(record_function(f"{_SCOPE}{places[module]}"))
             entered[-1].__enter__()
 
@@ -231,7 +263,9 @@ def _scopes(torch: Any, model: Any, record_function: Any) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(hooks.register_module_forward_pre_hook(enter).remove)
         stack.callback(hooks.register_module_forward_hook(leave, always_call=True).remove)
-        yield
+        unseen: set[int] = set()
+        yield unseen
+        unseen |= elsewhere - here
 
 
 class _Reader:
