@@ -121,6 +121,26 @@ def test_a_masked_product_is_the_sum_of_two(trans_a, trans_b):
         run(hpu_ops.masked_batch_gemm, given[0][0], *given[1:], trans_a, trans_b)
 
 
+@pytest.mark.parametrize(
+    ("of_masks", "product"),
+    [
+        (((3, 1, 4, 5), (3, 1, 5, 6)), (3, 1, 4, 6)),
+        (((2, 2, 4, 5), (1, 1, 5, 6)), (2, 2, 4, 6)),
+        (((2, 1, 1, 5), (2, 1, 5, 6)), (2, 1, 1, 6)),
+        (((2, 1, 4, 7), (2, 1, 7, 1)), (2, 1, 4, 1)),
+    ],
+)
+def test_masks_of_another_product_are_refused(of_masks, product):
+    given = [torch.ones(shape, device="hpu") for shape in ((2, 3, 4, 5), (2, 3, 5, 6), *of_masks)]
+    with pytest.raises(RuntimeError) as refused:
+        run(hpu_ops.masked_batch_gemm, *given, False, False)
+    said = (
+        "MaskedBatchGemm masks must have a product of shape [2, 3, 4, 6], as a and b have, with 1 "
+        f"for a batch dimension at most, but theirs has shape {list(product)}."
+    )
+    assert said in str(refused.value)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["exp", "sqrt", "rsqrt"])
 def test_what_the_vendor_calls_fast_is_exact_here(name, dtype):

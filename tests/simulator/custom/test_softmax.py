@@ -64,6 +64,11 @@ ONE = torch.ones(2, 3, 1)
     ("shape", "rest", "said"),
     [
         ((3, 3), (), "Self tensor must be 3D."),
+        (
+            (2, 3, 4),
+            (),
+            "Self tensor must have as many rows as columns, but has shape [2, 3, 4].",
+        ),
         ((2, 3, 3), (ONE, None), "Inputs max and exp_sum_recpr must be both given or Null."),
         (
             (2, 3, 3),
@@ -72,7 +77,7 @@ ONE = torch.ones(2, 3, 1)
         ),
         ((2, 3, 3), (ONE[:1], ONE[:1]), "must have shape [self_shape[0], self_shape[1], 1]."),
     ],
-    ids=["2D", "one", "shapes", "shape"],
+    ids=["2D", "rows", "one", "shapes", "shape"],
 )
 def test_what_the_triangular_softmax_does_not_take_is_refused_in_its_words(shape, rest, said):
     rest = [each if each is None else each.to("hpu") for each in rest]
@@ -122,7 +127,13 @@ def test_the_masked_triangular_softmax_may_give_fp8():
             "Input and output dtypes must be equal or input must be bfloat16 and output must be "
             "fp8. Got: Float and Float8_e5m2",
         ),
-        ((2, 4, 4), 1, None, "start_end must have a pair for each group of 1 batches of 2"),
+        (
+            (2, 4, 4),
+            1,
+            None,
+            "start_end must have a pair of whole numbers for each group of 1 batches of 2, but has "
+            "2 elements of dtype Int.",
+        ),
     ],
     ids=["2D", "dim1", "zero", "multiple", "dtype", "pairs"],
 )
@@ -130,6 +141,22 @@ def test_what_the_masked_triangular_softmax_does_not_take_is_refused(shape, grou
     x, pair = torch.ones(shape, device="hpu"), torch.tensor([0, 4]).int().to("hpu")
     with pytest.raises(RuntimeError) as refused:
         run(hpu_ops.scaled_masked_triangular_softmax, x, pair, 1.0, group, True, 0, out_dtype)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("pair", "mode", "said"),
+    [
+        ([0.0, 4.0], 0, "of 1 batches of 1, but has 2 elements of dtype Float."),
+        ([0, 4, 1], 0, "of 1 batches of 1, but has 3 elements of dtype Long."),
+        ([0, 4], 2, "ScaledMaskedTriangularSoftmax mode must be 0, 1 or 15, but is 2."),
+    ],
+    ids=["dtype", "odd", "mode"],
+)
+def test_pairs_and_modes_that_mean_nothing_are_refused(pair, mode, said):
+    x, pair = torch.ones(1, 4, 4, device="hpu"), torch.tensor(pair).to("hpu")
+    with pytest.raises(RuntimeError) as refused:
+        run(hpu_ops.scaled_masked_triangular_softmax, x, pair, 1.0, 1, True, mode)
     assert said in str(refused.value)
 
 

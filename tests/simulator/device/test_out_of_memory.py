@@ -180,3 +180,33 @@ def test_convolutions_need_room_for_their_results_alone(forked_script):
     assert larger == f"{3 * 1024 * 1024 * 4} (12)MB"
     assert transposed == f"{2049 * 2049 * 4} ({2049 * 2049 * 4 / (1 << 20):.6g})MB"
     assert smaller == "None"
+
+
+HOST = """
+    import resource
+    import torch
+    from habana_frameworks.torch.core import mark_step
+
+    image = torch.ones(1, 1, 4, 4).to("hpu").to(torch.float8_e4m3fn)
+    kernel = torch.ones(1, 1, 2, 2).to("hpu").to(torch.float8_e4m3fn)
+    convolve = torch.ops.hpu.conv2d_fp8
+    convolve(image, kernel)
+    mark_step()
+    resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+    for padding in ([40_000] * 2, [2**31, 0]):
+        try:
+            convolve(image, kernel, None, [1, 1], padding)
+            mark_step()
+        except RuntimeError as error:
+            print(error)
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_what_the_machine_has_no_memory_for_says_what_to_do(script, lazy):
+    """The CPU's kernel wants more than the result takes, which the card would have room for."""
+    printed = script(HOST, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
+    said = [line for line in printed if line.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM")]
+    assert len(said) == len(printed) == 2
+    mend = "this machine's own memory does not: set HPU_MAGIC_MEMORY to a smaller card."
+    assert said[0].endswith(mend)

@@ -28,6 +28,15 @@ at::Tensor masked_batch_gemm(
   };
   const at::Tensor product = at::matmul(operand(a, trans_a), operand(b, trans_b));
   const at::Tensor of_masks = at::matmul(operand(mask_a, trans_a), operand(mask_b, trans_b));
+  const c10::SymIntArrayRef shape = product.sym_sizes(), masks = of_masks.sym_sizes();
+  bool broadcasts = true;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    broadcasts = broadcasts && (masks[i] == shape[i] || (i < 2 && masks[i] == 1));
+  }
+  TORCH_CHECK(
+      broadcasts, "MaskedBatchGemm masks must have a product of shape ", shape,
+      ", as a and b have, with 1 for a batch dimension at most, but theirs has shape ", masks,
+      ".");
   return (product + of_masks).to(a.scalar_type());
 }
 

@@ -27,6 +27,9 @@ at::Tensor scaled_masked_softmax(const at::Tensor& input, const at::Tensor& mask
 /// Scores of [N, L, L], minus infinity above the diagonal.
 at::Tensor triangular(const at::Tensor& self, double inv_scale_attn) {
   TORCH_CHECK(self.dim() == 3, "Self tensor must be 3D.");
+  TORCH_CHECK(
+      self.sym_size(1) == self.sym_size(2),
+      "Self tensor must have as many rows as columns, but has shape ", self.sym_sizes(), ".");
   const at::Tensor scores = self.to(ScalarType::Float) * inv_scale_attn;
   const at::Tensor ones =
       at::ones_symint({self.sym_size(1), self.sym_size(2)}, self.options().dtype(ScalarType::Bool));
@@ -67,9 +70,6 @@ at::Tensor hidden(const at::Tensor& self, const at::Tensor& start_end, int64_t g
   const auto options = self.options().dtype(ScalarType::Long);
   const at::Tensor pairs =
       start_end.to(ScalarType::Long).reshape({-1, 2}).repeat_interleave(group, 0);
-  TORCH_CHECK(
-      pairs.size(0) == self.size(0), "start_end must have a pair for each group of ", group,
-      " batches of ", self.size(0), ", but has ", start_end.numel(), " elements.");
   const at::Tensor column = at::arange(self.size(2), options);
   at::Tensor seen = at::logical_and(
       column >= pairs.select(1, 0).reshape({-1, 1, 1}),
@@ -82,7 +82,7 @@ at::Tensor hidden(const at::Tensor& self, const at::Tensor& start_end, int64_t g
 
 at::Tensor scaled_masked_triangular_softmax(
     const at::Tensor& self, const at::Tensor& start_end, double inv_scale_attn,
-    int64_t grouped_batch_size, bool use_max, int64_t /*mode*/,
+    int64_t grouped_batch_size, bool use_max, int64_t mode,
     std::optional<ScalarType> out_dtype) {
   const ScalarType dtype = out_dtype.value_or(self.scalar_type());
   TORCH_CHECK(self.dim() == 3, "Input must be a 3D tensor.");
@@ -96,6 +96,15 @@ at::Tensor scaled_masked_triangular_softmax(
       dtype == self.scalar_type() || (self.scalar_type() == ScalarType::BFloat16 && is_fp8(dtype)),
       "Input and output dtypes must be equal or input must be bfloat16 and output must be fp8. "
       "Got: ", toString(self.scalar_type()), " and ", toString(dtype));
+  TORCH_CHECK(
+      at::isIntegralType(start_end.scalar_type(), /*includeBool=*/false) &&
+          start_end.sym_numel() * grouped_batch_size == self.sym_size(0) * 2,
+      "start_end must have a pair of whole numbers for each group of ", grouped_batch_size,
+      " batches of ", self.sym_size(0), ", but has ", start_end.sym_numel(), " elements of dtype ",
+      toString(start_end.scalar_type()), ".");
+  TORCH_CHECK(
+      mode == 0 || mode == 1 || mode == 15, "ScaledMaskedTriangularSoftmax mode must be 0, 1 or 15, "
+      "but is ", mode, ".");
   if (self.is_meta()) {
     return at::empty_symint(self.sym_sizes(), self.options().dtype(dtype));
   }

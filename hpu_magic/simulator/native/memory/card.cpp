@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <new>
+#include <string>
 
 namespace hpu::card {
 namespace {
@@ -30,6 +31,13 @@ void raise_to(std::atomic<int64_t>& peak, int64_t value) {
   int64_t seen = peak.load(std::memory_order_relaxed);
   while (value > seen && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
   }
+}
+
+std::string allocation_failed(size_t bytes) {
+  const char* rank = std::getenv("RANK");
+  return c10::str(
+      "[Rank:", rank ? rank : "0", "] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::",
+      bytes, " (", static_cast<double>(bytes) / (1 << 20), ")MB");
 }
 
 }  // namespace
@@ -86,11 +94,14 @@ bool has_room(int64_t bytes) {
 }
 
 void out_of_memory(size_t bytes) {
-  const char* rank = std::getenv("RANK");
+  TORCH_CHECK(false, allocation_failed(bytes));
+}
+
+void host_out_of_memory(size_t bytes) {
   TORCH_CHECK(
-      false, "[Rank:", rank ? rank : "0",
-      "] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::", bytes, " (",
-      static_cast<double>(bytes) / (1 << 20), ")MB");
+      false, allocation_failed(bytes),
+      ". The simulated card has room for it, but this machine's own memory does not: set "
+      "HPU_MAGIC_MEMORY to a smaller card.");
 }
 
 void release(size_t bytes) noexcept {

@@ -41,6 +41,8 @@ bool charge(size_t bytes);
 bool has_room(int64_t bytes);
 /// Throws the vendor's error for bytes that `charge` refused.
 [[noreturn]] void out_of_memory(size_t bytes);
+/// The same where the card has room for them, and the machine has not.
+[[noreturn]] void host_out_of_memory(size_t bytes);
 void release(size_t bytes) noexcept;
 
 const Counters& counters();

@@ -71,11 +71,7 @@ struct DeviceAllocator final : c10::Allocator {
     void* data = host.get();
     if (!data && bytes > 0) {
       card::release(bytes);
-      TORCH_CHECK(
-          false, "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::", bytes,
-          " (", static_cast<double>(bytes) / (1 << 20),
-          ")MB. The simulated card has room for it, but this machine's own memory does not: set "
-          "HPU_MAGIC_MEMORY to a smaller card.");
+      card::host_out_of_memory(bytes);
     }
     auto twin = make_storage(bytes, std::move(host), c10::GetCPUAllocator());
     return {data, new Block{std::move(twin), bytes}, &free_block, device()};

@@ -1,6 +1,7 @@
 #include "memory/memory_reuse.h"
 
 #include "memory/booking.h"
+#include "memory/card.h"
 #include "threads/locks.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -41,7 +42,7 @@ class Shelf {
       kept_ -= bytes;
     } else {
       lock.unlock();
-      data = host_->raw_allocate(bytes);
+      data = from_host(bytes);
       lock.lock();
     }
     lent_.emplace(data, Loan{bytes, owner});
@@ -75,6 +76,14 @@ class Shelf {
   }
 
  private:
+  void* from_host(size_t bytes) {
+    try {
+      return host_->raw_allocate(bytes);
+    } catch (const c10::Error&) {
+      card::host_out_of_memory(bytes);
+    }
+  }
+
   void keep(void* data, size_t bytes) {
     while (kept_ + bytes > kMostKept && !free_.empty()) {
       const auto any = free_.begin();
