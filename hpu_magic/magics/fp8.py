@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -94,8 +95,16 @@ class Fp8Magics(CommandMagics):
         default=Configured("fp8_dynamic"),
         help="calculate scales while the model runs, without measurements",
     )
-    @argument("--allow", metavar="LIST", help="layers or classes to quantize, with commas between")
-    @argument("--block", metavar="LIST", help="layers or classes to leave in bf16")
+    @argument(
+        "--allow",
+        metavar="LIST",
+        help="layers, or parts of their names, or classes to quantize, with commas between",
+    )
+    @argument(
+        "--block",
+        metavar="LIST",
+        help="layers, or parts of their names, or classes to leave in bf16",
+    )
     @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
     @RESTART
     def hpu_fp8(self, line: str) -> MeasureReport | QuantizeReport:
@@ -164,9 +173,11 @@ class Fp8Magics(CommandMagics):
     def _lists(self, options: argparse.Namespace, model: Any) -> dict[str, dict[str, list[str]]]:
         """Return the lists in their JSON form: a name of a class is one of types."""
         named: Any = getattr(model, "named_modules", None)
-        kinds_there = {type(module).__name__ for _, module in named()} if callable(named) else set()
+        modules = (
+            {name: type(module).__name__ for name, module in named()} if callable(named) else {}
+        )
         return {
-            name: _list(given, kinds_there)
+            name: _list(given, modules)
             for name, given in (("allowlist", options.allow), ("blocklist", options.block))
             if given is not None
         }
@@ -187,11 +198,17 @@ class Fp8Magics(CommandMagics):
         )
 
 
-def _list(given: str, classes: Sequence[str] | set[str]) -> dict[str, list[str]]:
+def _list(given: str, modules: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return classes, and patterns of names: the whole name of a layer fits no other layer."""
     words = [word.strip() for word in given.split(",") if word.strip()]
     if not words:
         raise UsageError("The list is empty: give names of layers, or of classes such as Linear.")
+    classes = set(modules.values())
     return {
         "types": [word for word in words if word in classes],
-        "names": [word for word in words if word not in classes],
+        "names": [
+            rf"^{re.escape(word)}(\.|$)" if word in modules else word
+            for word in words
+            if word not in classes
+        ],
     }

@@ -76,6 +76,17 @@ run("no sample", "%hpu_fp8 measure model model")
 run("training", "model.train()\\n%hpu_fp8 measure model x")
 run("unknown", "model.eval()\\n%hpu_fp8 measure model x --block haed,Linear")
 run("everything", "%hpu_fp8 measure model x --block Linear,Conv2d")
+run("names", '''
+many = nn.Sequential(*(nn.Linear(2, 2) for _ in range(12))).eval().to("hpu", torch.bfloat16)
+pairs = torch.ones(1, 2)
+%hpu_fp8 measure many pairs --block 1,0 --stats names/net -o names
+''')
+answers["names"]["left"] = [name for name, _ in shell.user_ns["names"].layers]
+run("parts", '''
+many = nn.Sequential(*(nn.Linear(2, 2) for _ in range(12))).eval().to("hpu", torch.bfloat16)
+%hpu_fp8 measure many pairs --block 1$ --stats names/net -o names
+''')
+answers["parts"]["left"] = [name for name, _ in shell.user_ns["names"].layers]
 run("wrong", "wrong = x[0, :, :2]\\n%hpu_fp8 measure model wrong")
 run("a step", "%hpu_fp8 measrue model x")
 before = run("before", "model(x.to('hpu', torch.bfloat16)).float().cpu().tolist()")
@@ -212,6 +223,12 @@ def refused(answers: dict[str, Any], name: str) -> str:
 )
 def test_measuring_refuses_in_one_sentence(steps, name, sentence):
     assert sentence in refused(steps[0], name)
+
+
+@needs_compressor
+def test_a_whole_name_blocks_that_layer_alone(steps):
+    assert steps[0]["names"]["left"] == [str(number) for number in range(2, 12)]
+    assert steps[0]["parts"]["left"] == ["0", *(str(number) for number in range(2, 11))]
 
 
 @needs_compressor
