@@ -18,6 +18,7 @@ from .harness import Figure
 
 FAMILIES = (
     "training",
+    "fit",
     "execution",
     "compile",
     "dispatch",

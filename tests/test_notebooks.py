@@ -18,6 +18,7 @@ FIXTURES = {
     "mixed_precision": "precision",
     "fp8": "fp8",
     "porting_from_cuda": "porting",
+    "lightning_features": "features",
 }
 NAMES = list(FIXTURES)
 
@@ -78,6 +79,11 @@ def fp8(tmp_path_factory: pytest.TempPathFactory) -> Executed:
 @pytest.fixture(scope="module")
 def porting(tmp_path_factory: pytest.TempPathFactory) -> Executed:
     return execute("porting_from_cuda", tmp_path_factory.mktemp("porting"))
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    return execute("lightning_features", tmp_path_factory.mktemp("features"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -287,3 +293,35 @@ def test_a_layer_that_is_none_and_a_second_step_are_refused(fp8: Executed) -> No
 def test_training_in_8_bits_learns(fp8: Executed) -> None:
     first, last = map(float, re.findall(r"\d+\.\d+", fp8.text("training")))
     assert last < 0.5 * first
+
+
+def test_each_feature_of_lightning_trains(features: Executed) -> None:
+    def accuracies(cell_id: str) -> list[float]:
+        return [float(one) for one in re.findall(r"accuracy\W+([\d.]+)", features.text(cell_id))]
+
+    cells = {"fit": 2, "evaluate": 1, "precision": 3, "plugin": 1, "callbacks": 1, "checkpoint": 1}
+    cells |= {"steps": 1, "manual": 1, "compile": 1}
+    for cell_id, count in cells.items():
+        found = accuracies(cell_id)
+        assert len(found) == count, cell_id
+        assert min(found) > 0.95, cell_id
+    assert features.text("fit").endswith("same weights: True\n")
+    assert "Linear from habana_frameworks" in features.text("plugin")
+    assert float(re.findall(r"loss ([\d.]+) on hpu:0", features.text("fabric"))[0]) < 0.1
+
+
+def test_features_show_what_they_say(features: Executed) -> None:
+    stopped, best = map(
+        int, re.findall(r"after (\d+) .*epoch=(\d+)", features.text("callbacks"))[0]
+    )
+    assert best < stopped < 60
+    assert f"{{'cpu'}} after epoch {best}\n" in features.text("checkpoint")
+    assert f"resumed on hpu up to epoch {best + 3}\n" in features.text("checkpoint")
+    assert re.search(r"^Limit +103079215104$", features.text("stats"), re.M)
+    assert "aten::copy_" in features.text("profiler")
+    assert features.text("profiler").endswith("1 trace\n")
+    assert features.text("cli") == "['HPUAccelerator', 'SingleHPUStrategy', 'HPUPrecisionPlugin']\n"
+    refused = features.text("refused").splitlines()
+    assert len(refused) == 4
+    assert refused[0] == "devices=9 cannot be had: this machine has 8 cards."
+    assert features.text("porting") == "hpu_magic.lightning 6 steps\n"

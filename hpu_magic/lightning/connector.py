@@ -210,7 +210,7 @@ class _Choices:
         if precision not in SUPPORTED_PRECISIONS:
             raise self._refused(
                 f"precision={precision!r} is not supported on hpu: "
-                "write precision='bf16-mixed' or precision='32-true'."
+                f"write {', '.join(map(repr, SUPPORTED_PRECISIONS))}, 'bf16-true' or '16-true'."
             )
         return getattr(self._plugins, self._flags.plugin_class)(precision)
 
