@@ -7,6 +7,7 @@
 #                KEEP=folder for environments that stay, QUICK=1 without the tables of operators)
 # make wrong-arguments  call the vendor's operators COUNT times each with what their schemas suggest
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
+# make collectives  compare COUNT random collectives of two and four cards with gloo, from seed FIRST
 # make races  run random programs of several threads, forks and interrupts
 # make docs  write docs/vendor_api.md from its tables
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
@@ -30,7 +31,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and the bench start hundreds of processes, and each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test wrong-arguments compiled-operators races fuzz demo bench versions sanitize \
+.PHONY: lab test wrong-arguments compiled-operators collectives races fuzz demo bench versions sanitize \
 	lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -125,6 +126,12 @@ wrong-arguments: engine
 compiled-operators: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_OPERATORS=1 $(BIN)/pytest $(SPREAD) \
 		tests/simulator/compile/test_compiled_operators.py
+
+collectives: COUNT = 2000
+collectives: $(DEVELOPING) engine
+	OMP_NUM_THREADS=1 HPU_MAGIC_CARDS_DIR=$$(mktemp -d) \
+		$(BIN)/python tests/simulator/distributed/random_collectives.py \
+		--count $(COUNT) --first $(FIRST)
 
 COUNT ?= 100000
 FIRST ?= 0

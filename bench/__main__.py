@@ -23,6 +23,7 @@ FAMILIES = (
     "compile",
     "dispatch",
     "precision",
+    "distributed",
     "panel",
     "loading",
     "memory",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -78,12 +79,17 @@ class Call:
         self._on_cpu = [[reference(each, reduced) for each, _ in part] for part in (given, made)]
         self._shape = shape
 
-    def check(self) -> None:
+    def start(self) -> None:
+        """Begin on the card."""
+        self._work = self._collective(self, *self._on_card)
+
+    def finish(self) -> None:
         """Compare the card's results with gloo's."""
-        for tensors in (self._on_card, self._on_cpu):
-            work = self._collective(self, *tensors)
-            if self.asynchronous and work is not None:
-                work.wait()
+        if self.asynchronous and self._work is not None:
+            self._work.wait()
+        work = self._collective(self, *self._on_cpu)
+        if self.asynchronous and work is not None:
+            work.wait()
         for found, expected in zip(self._on_card, self._on_cpu, strict=True):
             for one, other in zip(found, expected, strict=True):
                 other = other.to(self.dtype)
@@ -91,6 +97,18 @@ class Call:
                 torch.testing.assert_close(
                     one.cpu(), other, msg=lambda text: f"{self.described}: {text}"
                 )
+
+
+def check(first: int, count: int) -> None:
+    """Make that many calls, up to four on their way at once, which end in any order."""
+    draw = random.Random(first)
+    seeds = iter(range(first, first + count))
+    while calls := [Call(seed) for seed in itertools.islice(seeds, draw.randint(1, 4))]:
+        for call in calls:
+            call.start()
+        draw.shuffle(calls)
+        for call in calls:
+            call.finish()
 
 
 def _of_one(size: int) -> tuple[int, int]:
@@ -143,6 +161,24 @@ def scatter(call: Call, given: list, made: list) -> Any:
     return dist.scatter(made[0], scattered, src=call.root, async_op=call.asynchronous)
 
 
+def all_gather_into_tensor(call: Call, given: list, made: list) -> Any:
+    if made[0].device.type == "cpu":
+        return dist.all_gather(made, given[0], async_op=call.asynchronous)
+    whole = torch.empty(len(made), *given[0].shape, dtype=call.dtype, device="hpu")
+    dist.all_gather_into_tensor(whole, given[0])
+    for target, row in zip(made, whole, strict=True):
+        target.copy_(row)
+    return None
+
+
+def reduce_scatter_tensor(call: Call, given: list, made: list) -> Any:
+    if made[0].device.type == "cpu":
+        return reduce_scatter(call, given, made)
+    return dist.reduce_scatter_tensor(
+        made[0], torch.stack(given), call.reduction, async_op=call.asynchronous
+    )
+
+
 def reduce_scatter(call: Call, given: list, made: list) -> Any:
     if made[0].device.type == "hpu":
         return dist.reduce_scatter(made[0], given, call.reduction, async_op=call.asynchronous)
@@ -177,9 +213,11 @@ COLLECTIVES: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[int, int]
     "broadcast": (broadcast, _of_one),
     "reduce": (reduce, _of_one),
     "all_gather": (all_gather, _of_all),
+    "all_gather_into_tensor": (all_gather_into_tensor, _of_all),
     "gather": (gather, _of_all),
     "scatter": (scatter, _from_all),
     "reduce_scatter": (reduce_scatter, _from_all),
+    "reduce_scatter_tensor": (reduce_scatter_tensor, _from_all),
     "all_to_all": (all_to_all, _all_to_all),
     "send_and_recv": (send_and_recv, lambda size: (1, 1)),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import threading
 import time
@@ -10,22 +11,16 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from collective_calls import check
 from ranks import join
 
 
-def random_calls(first: int, count: int) -> None:
-    from collective_calls import Call
-
-    for seed in range(first, first + count):
-        Call(seed).check()
-
-
 def test_any_collective_gives_what_gloo_gives(pair):
-    pair(random_calls, 0, 70)
+    pair(check, 0, 70)
 
 
 def test_any_collective_of_four_gives_what_gloo_gives(four):
-    four(random_calls, 1000, 30)
+    four(check, 1000, 30)
 
 
 def collectives_of_one_tensor():
@@ -327,7 +322,6 @@ def test_subgroups(four):
 
 
 def interrupted():
-    import os
     import signal
 
     rank = dist.get_rank()
@@ -367,3 +361,39 @@ def in_a_capture():
 def test_a_capture_refuses_collectives(pair, request):
     if "lazy" in request.node.name:
         pair(in_a_capture)
+
+
+def groups_by_name(folder):
+    """Groups begun as users begin them."""
+    found = []
+    for name, options in {
+        "by name": {"backend": "hccl"},
+        "by device": {"backend": "hpu:hccl"},
+        "bound": {"backend": "hccl", "device_id": torch.device("hpu", 0)},
+        "default": {},
+        "watched": {"backend": "cpu:gloo,hpu:hccl"},
+    }.items():
+        dist.set_debug_level(dist.DebugLevel.DETAIL if name == "watched" else dist.DebugLevel.OFF)
+        store = dist.FileStore(f"{folder}/{name}", 2)
+        rank = int(os.environ["RANK"])
+        dist.init_process_group(rank=rank, world_size=2, store=store, **options)
+        tensor = torch.ones(2, device="hpu")
+        dist.all_reduce(tensor)
+        dist.barrier()
+        group = dist.new_group([0, 1])
+        dist.broadcast(tensor, 0, group=group)
+        gathered = [None, None]
+        dist.all_gather_object(gathered, rank)
+        assert gathered == [0, 1], name
+        assert dist.get_world_size(group) == 2
+        assert dist.distributed_c10d._get_default_group().rank() == rank
+        found.append((dist.get_backend(), tensor.tolist()))
+        dist.destroy_process_group()
+    dist.set_debug_level(dist.DebugLevel.OFF)
+    return found
+
+
+def test_groups_begin_as_users_write_it(launch, tmp_path):
+    for found in launch(2)(groups_by_name, str(tmp_path)):
+        assert [tensor for _, tensor in found] == [[2.0, 2.0]] * 5
+        assert [backend for backend, _ in found[:3]] == ["hccl"] * 3

@@ -125,9 +125,8 @@ void Operands::settle() {
 void Operands::finish() {
   const KernelsOnly kernels;
   for (const Copy& copy : copies_) {
-    copy.to.copy_(
-        copy.from.scalar_type() == copy.to.scalar_type() ? copy.from
-                                                         : narrow(copy.from, copy.to.scalar_type()));
+    const auto dtype = copy.to.scalar_type();
+    copy.to.copy_(copy.from.scalar_type() == dtype ? copy.from : narrow(copy.from, dtype));
   }
 }
 
@@ -139,6 +138,15 @@ at::Tensor numbers(const at::Tensor& tensor) {
 at::Tensor bytes(const at::Tensor& tensor) {
   const KernelsOnly kernels;
   return numbers(tensor).view(at::kByte);
+}
+
+std::vector<at::Tensor> bytes(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> memories;
+  memories.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    memories.push_back(bytes(tensor));
+  }
+  return memories;
 }
 
 }  // namespace hpu::collectives

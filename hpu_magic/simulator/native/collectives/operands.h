@@ -53,5 +53,6 @@ class Operands {
 /// The memory of a contiguous device tensor as one dimension of numbers, or of bytes.
 at::Tensor numbers(const at::Tensor& tensor);
 at::Tensor bytes(const at::Tensor& tensor);
+std::vector<at::Tensor> bytes(const std::vector<at::Tensor>& tensors);
 
 }  // namespace hpu::collectives

@@ -1,0 +1,112 @@
+"""Simulated cards that exchange tensors against CPU processes over gloo.
+
+Both kinds of tensors are in the same processes, so that each round of one lies beside a round of
+the other on every rank.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from .harness import Figure, in_turn, quiet_ratio
+from .training import CNN_BATCH, MLP_BATCH, TARGET, cnn, mlp
+
+LARGE = 64 << 20
+MODELS = {"MLP": (mlp, MLP_BATCH, 120), "CNN": (cnn, CNN_BATCH, 60)}
+
+
+def figures() -> Iterator[Figure]:
+    """Yield a figure for each model, and one for a large tensor."""
+    for name in MODELS:
+        value = _on_ranks(2, "ddp", name)
+        yield Figure(f"two cards under DDP, {name}: hccl / gloo", value, "ratio", TARGET)
+    value = _on_ranks(4, "all_reduce")
+    yield Figure("all-reduce of 64 MiB on four cards: hccl / gloo", value, "ratio", TARGET)
+
+
+def _on_ranks(size: int, *what: str) -> float:
+    """Measure in that many processes, and return what the first one found."""
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-m", __spec__.name, str(Path(folder) / "store"), *what],
+                env={
+                    **os.environ,
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(size),
+                    "OMP_NUM_THREADS": "1",
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL if rank else None,
+                text=True,
+            )
+            for rank in range(size)
+        ]
+        said = [rank.communicate()[0] for rank in ranks]
+    if any(rank.returncode for rank in ranks):
+        raise RuntimeError(f"A rank that should measure {what[0]} ended with an error.")
+    return float(said[0].splitlines()[-1])
+
+
+def _ddp(name: str) -> float:
+    build, batch, rounds = MODELS[name]
+    steps = [_step(build, batch, device) for device in ("cpu", "hpu")]
+    for _ in range(5):
+        for step in steps:
+            step()
+    return quiet_ratio(in_turn(*steps, rounds, longest=math.inf))
+
+
+def _step(
+    build: Callable[[], torch.nn.Module], batch: tuple[int, ...], device: str
+) -> Callable[[], float]:
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(build().to(device))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    inputs, labels = torch.randn(batch), torch.randint(0, 10, batch[:1])
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs.to(device)), labels.to(device))
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def _all_reduce() -> float:
+    runs = []
+    for device in ("cpu", "hpu"):
+        tensor = torch.ones(LARGE // 4, device=device)
+
+        def run(tensor: torch.Tensor = tensor) -> None:
+            dist.all_reduce(tensor)
+
+        runs.append(run)
+    return quiet_ratio(in_turn(*runs, 24, longest=math.inf))
+
+
+def main(store: str, what: str, *arguments: str) -> None:
+    """Measure on this rank, beside the others."""
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(
+        "cpu:gloo,hpu:hccl", rank=rank, world_size=size, store=dist.FileStore(store, size)
+    )
+    found = _ddp(*arguments) if what == "ddp" else _all_reduce()
+    dist.destroy_process_group()
+    print(found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

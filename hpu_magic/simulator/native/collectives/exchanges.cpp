@@ -1,0 +1,188 @@
+// Collectives that give each rank something else, and messages.
+#include "collectives/backend.h"
+#include "collectives/checks.h"
+
+#include <algorithm>
+
+namespace hpu::collectives {
+namespace {
+
+int64_t sum(const std::vector<int64_t>& sizes) {
+  int64_t all = 0;
+  for (const int64_t size : sizes) {
+    all += size;
+  }
+  return all;
+}
+
+/// How many bytes each rank gets of a tensor that is split by rows of its first dimension.
+std::vector<int64_t> split_in_bytes(
+    const std::vector<int64_t>& rows, const at::Tensor& tensor, int size) {
+  const int64_t all = tensor.dim() > 0 ? tensor.size(0) : 1;
+  std::vector<int64_t> split = rows;
+  if (rows.empty()) {
+    TORCH_CHECK(
+        all % size == 0, "Tensor's dim 0 does not divide equally across group size: ", all,
+        " rows for ", size, " ranks.");
+    split.assign(static_cast<size_t>(size), all / size);
+  }
+  const bool negative =
+      std::any_of(split.begin(), split.end(), [](int64_t count) { return count < 0; });
+  TORCH_CHECK(
+      split.size() == static_cast<size_t>(size) && sum(split) == all && !negative,
+      "Split sizes doesn't match total dim 0 size: ", c10::IntArrayRef(split), " for ", all,
+      " rows and ", size, " ranks.");
+  const int64_t row = all > 0 ? static_cast<int64_t>(tensor.nbytes()) / all : 0;
+  for (int64_t& count : split) {
+    count *= row;
+  }
+  return split;
+}
+
+std::vector<int64_t> sizes_of(const Hccl::Tensors& tensors) {
+  std::vector<int64_t> sizes;
+  sizes.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    sizes.push_back(tensor.numel());
+  }
+  return sizes;
+}
+
+}  // namespace
+
+Hccl::Started Hccl::gather(
+    std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& given) {
+  Operands operands;
+  c10d::GatherOptions options = given;
+  options.timeout = limit(given.timeout);
+  const at::Tensor& input = only(inputs, "gather");
+  const at::Tensor from = operands.read(input);
+  Tensors to;
+  if (options.rootRank == rank_) {
+    for (const at::Tensor& output : only(outputs, size_, "gather")) {
+      check_like(output, input, "gather");
+      to.push_back(operands.write(output));
+    }
+  }
+  return launch(
+      next(c10d::OpType::GATHER, "gather"), outputs.empty() ? Tensors() : outputs[0],
+      std::move(operands), {{[from, to, options](c10d::Backend& transport) {
+        std::vector<Tensors> lists;
+        if (!to.empty()) {
+          lists.push_back(bytes(to));
+        }
+        Tensors tensors{bytes(from)};
+        return transport.gather(lists, tensors, options);
+      }}});
+}
+
+Hccl::Started Hccl::scatter(
+    Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& given) {
+  Operands operands;
+  c10d::ScatterOptions options = given;
+  options.timeout = limit(given.timeout);
+  const at::Tensor& output = only(outputs, "scatter");
+  Tensors from;
+  if (options.rootRank == rank_) {
+    for (const at::Tensor& input : only(inputs, size_, "scatter")) {
+      check_like(output, input, "scatter");
+      from.push_back(operands.read(input));
+    }
+  }
+  const at::Tensor to = operands.write(output);
+  return launch(
+      next(c10d::OpType::SCATTER, "scatter"), outputs, std::move(operands),
+      {{[from, to, options](c10d::Backend& transport) {
+        std::vector<Tensors> lists;
+        if (!from.empty()) {
+          lists.push_back(bytes(from));
+        }
+        Tensors tensors{bytes(to)};
+        return transport.scatter(tensors, lists, options);
+      }}});
+}
+
+Hccl::Started Hccl::alltoall_base(
+    at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_rows,
+    std::vector<int64_t>& input_rows, const c10d::AllToAllOptions& given) {
+  TORCH_CHECK(
+      output.scalar_type() == input.scalar_type(), "hccl's all_to_all_single needs tensors of one "
+      "type, not ", output.scalar_type(), " and ", input.scalar_type(), ".");
+  Operands operands;
+  const auto options = with<c10d::AllToAllOptions>(limit(given.timeout));
+  const auto sent = split_in_bytes(input_rows, input, size_);
+  const auto received = split_in_bytes(output_rows, output, size_);
+  const at::Tensor from = operands.read(input);
+  const at::Tensor to = operands.write(output);
+  return launch(
+      next(c10d::OpType::ALLTOALL_BASE, "all_to_all_single"), {output}, std::move(operands),
+      {{[=](c10d::Backend& transport) {
+        at::Tensor source = bytes(from);
+        at::Tensor target = bytes(to);
+        std::vector<int64_t> target_split = received;
+        std::vector<int64_t> source_split = sent;
+        return transport.alltoall_base(target, source, target_split, source_split, options);
+      }}});
+}
+
+Hccl::Started Hccl::alltoall(
+    Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& given) {
+  const auto ranks = static_cast<size_t>(size_);
+  TORCH_CHECK(
+      outputs.size() == ranks && inputs.size() == ranks, "hccl's all_to_all takes a tensor for "
+      "each of the ", size_, " ranks, not ", outputs.size(), " outputs and ", inputs.size(),
+      " inputs.");
+  for (const Tensors* tensors : {&outputs, &inputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      TORCH_CHECK(
+          tensor.scalar_type() == inputs[0].scalar_type(), "hccl's all_to_all needs tensors of "
+          "one type, not ", inputs[0].scalar_type(), " and ", tensor.scalar_type(), ".");
+    }
+  }
+  Operands operands;
+  at::Tensor input = operands.joined(inputs);
+  at::Tensor output = operands.scratch({sum(sizes_of(outputs))}, input.scalar_type());
+  operands.part(output, outputs);
+  const auto options = with<c10d::AllToAllOptions>(limit(given.timeout));
+  const auto sent = split_in_bytes(sizes_of(inputs), input, size_);
+  const auto received = split_in_bytes(sizes_of(outputs), output, size_);
+  return launch(
+      next(c10d::OpType::ALLTOALL, "all_to_all"), outputs, std::move(operands),
+      {{[=](c10d::Backend& transport) {
+        at::Tensor source = bytes(input);
+        at::Tensor target = bytes(output);
+        std::vector<int64_t> target_split = received;
+        std::vector<int64_t> source_split = sent;
+        return transport.alltoall_base(target, source, target_split, source_split, options);
+      }}});
+}
+
+Hccl::Started Hccl::send(Tensors& tensors, int destination, int tag) {
+  check_peer(destination, "send");
+  Operands operands;
+  const at::Tensor memory = operands.read(only(tensors, "send"));
+  return launch(
+      {c10d::OpType::SEND, "send", 0}, tensors, std::move(operands),
+      {{[=](c10d::Backend& transport) {
+        Tensors memories{bytes(memory)};
+        return transport.send(memories, destination, tag);
+      }}});
+}
+
+Hccl::Started Hccl::recv(Tensors& tensors, int source, int tag) {
+  check_peer(source, "recv");
+  Operands operands;
+  const at::Tensor memory = operands.write(only(tensors, "recv"));
+  return launch(
+      {c10d::OpType::RECV, "recv", 0}, tensors, std::move(operands),
+      {{[=](c10d::Backend& transport) {
+        Tensors memories{bytes(memory)};
+        return transport.recv(memories, source, tag);
+      }}});
+}
+
+Hccl::Started Hccl::recvAnysource(Tensors& /*tensors*/, int /*tag*/) {
+  TORCH_CHECK(false, "HCCL does not receive from any source: name the rank.");
+}
+
+}  // namespace hpu::collectives
