@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from IPython.core.error import UsageError
@@ -46,6 +47,41 @@ def test_all_flags_are_listed_with_default_meaning_and_reader(run, torch):
     [line] = [one for one in cell.out.splitlines() if "PT_HPU_PLACE_ON_CPU" in one]
     assert "at import" in line
     assert "fall back to the CPU" in line
+
+
+def test_flags_say_which_have_no_effect_on_the_simulator(run, torch):
+    lines = {line[0]: line[-1] for line in run("%hpu_flags").result.lines()}
+    assert lines["PT_HPU_POOL_STRATEGY"] == (
+        "How the memory pool looks for a free block. No effect on the simulator: memory is taken "
+        "from the machine as it is asked for."
+    )
+    assert lines["PT_HPU_LAZY_MODE"] == documented()["PT_HPU_LAZY_MODE"].meaning
+    without = {name for name, said in lines.items() if "No effect on the simulator: " in said}
+    assert without == {flag.name for flag in documented().values() if flag.simulated}
+
+
+def test_flags_with_an_effect_are_read_somewhere():
+    """Neural Compressor, which runs on the simulator as on a card, reads its own."""
+    package = Path(hpu_magic.__file__).parent
+    folders = ("simulator/face", "simulator/native", "simulator/cards", "runtime/precision")
+    sources = "".join(
+        path.read_text(encoding="utf-8")
+        for folder in folders
+        for pattern in ("*.py", "*.cpp", "*.h")
+        for path in (package / folder).rglob(pattern)
+    )
+    others = ("PT_HPU_METRICS_", "LOG_LEVEL_INC", "INC_LOG_")
+    effective = [flag.name for flag in documented().values() if not flag.simulated]
+    assert len(effective) > 30
+    assert [n for n in effective if n not in sources and not n.startswith(others)] == []
+
+
+def test_flag_without_effect_says_so_where_it_is_set(run, torch, forgetful):
+    cell = run("%hpu_flags PT_HPU_SYNC_LAUNCH=1")
+    assert (
+        "No effect on the simulator: operations run at once, on the thread that asks for them."
+        in cell.result.notes()
+    )
 
 
 def test_beginning_of_a_name_shows_all_that_begin_so(run):

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpu_magic import backend
 from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.table import Table
@@ -44,6 +45,8 @@ class Flag:
         Its value when the variable is not set; empty where there is none.
     read : {"import", "load", "runtime", "use", "container"}
         Who reads it, which decides when a change takes effect; see `READ`.
+    simulated : str
+        Why it has no effect on the simulator; empty where it has the same.
     meaning : str
         What it does, in a sentence.
     """
@@ -52,6 +55,7 @@ class Flag:
     kind: str
     default: str
     read: str
+    simulated: str
     meaning: str
 
     def choices(self) -> list[str]:
@@ -65,6 +69,16 @@ class Flag:
         if kind == "choice":
             return " or ".join(choices.split(","))
         return {"switch": "1 or 0 (true or false)", "whole": "a whole number"}.get(kind, "any text")
+
+    def explained(self) -> str:
+        """Say what it means, and that a simulated card knows nothing of it."""
+        return " ".join(filter(None, (self.meaning, self.without_effect())))
+
+    def without_effect(self) -> str:
+        """Say why it has no effect here; empty where it has one."""
+        if not (self.simulated and backend.is_simulated()):
+            return ""
+        return f"No effect on the simulator: {self.simulated}."
 
     def check(self, value: str) -> None:
         """Refuse a value that the flag does not take.
@@ -134,8 +148,9 @@ class FlagsReport(Table):
         known = {*self.values, *self.pending}
         ordered = sorted(self.flags, key=lambda flag: flag.name not in known)
         return [
-            (flag.name, self._value(flag), flag.default or "none", READ[flag.read], flag.meaning)
+            (flag.name, self._value(flag), flag.default or "none", READ[flag.read], said)
             for flag in ordered
+            for said in (flag.explained(),)
         ]
 
     def notes(self) -> Sequence[str]:
@@ -220,6 +235,8 @@ def _set(flag: Flag, value: str) -> list[str]:
     elif in_time:
         os.environ[flag.name] = value
     restart.remember({flag.name: value or None})
+    if flag.without_effect():
+        return [flag.without_effect()]
     if not in_time:
         return []
     return [f"{flag.name} takes effect now." if flag.read == "use" else _soon(flag)]

@@ -14,6 +14,40 @@ def test_settings_apply_to_one_compilation_and_unknown_ones_are_refused(torch, c
         compile_on_hpu(lambda x: x + 2, options={"no_such": 1})(x)
 
 
+@pytest.mark.parametrize("mode", ["none", "core_aten", "inductor"])
+def test_each_decomposition_gives_the_same(torch, compile_on_hpu, mode):
+    def f(x):
+        return torch.nn.functional.gelu(x, approximate="tanh").softmax(-1) + torch.addmm(x, x, x)
+
+    x = torch.linspace(-1, 1, 16, device="hpu").view(4, 4)
+    given = [x.clone().requires_grad_(), x.clone().requires_grad_()]
+    found = compile_on_hpu(f, options={"decomposition_mode": mode})(given[0])
+    expected = f(given[1])
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(given[0].grad, given[1].grad)
+
+
+def test_every_documented_decomposition_is_taken(forked_script):
+    out = forked_script(
+        """
+        from hpu_magic.runtime.execution.flags import documented
+        import torch
+        from habana_frameworks.torch.dynamo.compile_backend import config
+        documented = documented()["PT_HPU_COMPILE_DECOMPOSITION_MODE"].choices()
+        print(config.configuration_flags["decomposition_mode"], sorted(documented))
+        print(sorted(config._DECOMPOSITIONS))
+        """,
+        simulated=True,
+        PT_HPU_COMPILE_DECOMPOSITION_MODE="inductor",
+    )
+    assert out.splitlines() == [
+        "inductor ['core_aten', 'habana', 'inductor', 'none']",
+        "['core_aten', 'habana', 'inductor', 'none']",
+    ]
+
+
 def test_settings_come_from_the_environment(forked_script):
     out = forked_script(
         """

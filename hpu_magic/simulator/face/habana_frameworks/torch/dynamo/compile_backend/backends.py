@@ -87,6 +87,10 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
         from torch._decomp import core_aten_decompositions
 
         return dict(core_aten_decompositions())
+    if mode == "inductor":
+        from torch._inductor.decomposition import select_decomp_table
+
+        return dict(select_decomp_table())
     return DROPOUT if mode == "habana" else {}
 
 

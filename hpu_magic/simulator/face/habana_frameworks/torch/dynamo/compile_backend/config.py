@@ -31,7 +31,7 @@ _BOOLEANS = {
     "reassign_copy_": ("PT_HPU_REASSIGN_COPY_", True),
     "use_boxed_input": ("PT_HPU_USE_BOXED_INPUT", True),
 }
-_DECOMPOSITIONS = ("habana", "core_aten", "none")
+_DECOMPOSITIONS = ("habana", "core_aten", "none", "inductor")
 _TRUE = frozenset({"on", "1", "yes", "true", "y", "t"})
 _FALSE = frozenset({"off", "0", "no", "false", "n", "f"})
 
