@@ -4,6 +4,7 @@
 #include "compile/bind_program.h"
 #include "memory/card.h"
 #include "memory/failure.h"
+#include "memory/lacking_types.h"
 #include "device/cuda_build.h"
 #include "device/device.h"
 #include "calls/dtypes.h"
@@ -161,6 +162,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("set_driver", &set_driver);
   module.def("acquire", &hpu::card::acquire, py::call_guard<py::gil_scoped_release>());
   module.def("is_acquired", &hpu::card::acquired);
+  module.def("set_lacking_types", &hpu::lacking_types::set);
   module.def("memory_stats", &memory_stats);
   module.def("reset_peak_memory_stats", &hpu::card::reset_peak);
   module.def("reset_accumulated_memory_stats", &hpu::card::reset_accumulated);

@@ -495,14 +495,53 @@ def test_the_first_generation_refuses_operators_that_it_lacks(lines, lazy):
     found = lines(FIRST_GENERATION, HPU_MAGIC_GENERATION="gaudi", PT_HPU_LAZY_MODE=lazy)
     operators = (
         *("cast_to_fp8_v2", "fp8_gemm_v2", "fp8_gemm_v2", "sdpa_recomp_fwd", "convert_from_int4"),
-        *("mixture_of_experts", "optimizer_adamw.default", "rms_norm.default"),
+        "mixture_of_experts",
     )
+    later = "needs a card of the second generation or a later one, and this is GAUDI"
     assert found == [
         *(f"torch.ops.hpu.{name} True" for name in operators),
+        f"8-bit floating point {later} True",
+        f"float16 {later} True",
         "torch.ops.hpu.cast_to_fp8_v2: 8-bit floating point needs a card of the second generation "
         "or a later one, and this is GAUDI: compute in bfloat16, under torch.autocast('hpu').",
         "[1.0]",
         "[0.5]",
+    ]
+
+
+TYPES_OF_LATER_GENERATIONS = """
+import torch
+device = torch.device("hpu")
+x = torch.ones(32, 32, device=device)
+makers = (
+    lambda dtype: x.to(dtype),
+    lambda dtype: torch.ones(2).to(dtype).to(device),
+    lambda dtype: torch.empty(2, dtype=dtype, device=device),
+    lambda dtype: torch.empty_strided((2,), (1,), dtype=dtype, device=device),
+    lambda dtype: x.to(torch.int16 if dtype is torch.float16 else torch.uint8).view(dtype).clone(),
+    lambda dtype: torch._scaled_mm(x.to(dtype), x.to(dtype).T, x[0, 0], x[0, 0]),
+    lambda dtype: torch.nn.Linear(2, 2).to(dtype).to(device),
+)
+for dtype in (torch.float16, torch.float8_e4m3fn, torch.float8_e5m2):
+    for make in makers:
+        try:
+            make(dtype)
+            print("accepted", make.__code__.co_firstlineno, dtype)
+        except RuntimeError as error:
+            print(error)
+host = torch.ones(2).half()
+print(host.to(device, torch.bfloat16).tolist(), x.bfloat16().sum().item())
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_the_first_generation_has_no_tensors_of_later_types(lines, lazy):
+    found = lines(TYPES_OF_LATER_GENERATIONS, HPU_MAGIC_GENERATION="gaudi", PT_HPU_LAZY_MODE=lazy)
+    later = "needs a card of the second generation or a later one, and this is GAUDI"
+    assert found == [
+        *[f"float16 {later}: use bfloat16."] * 7,
+        *[f"8-bit floating point {later}: compute in bfloat16, under torch.autocast('hpu')."] * 14,
+        "[1.0, 1.0] 1024.0",
     ]
 
 

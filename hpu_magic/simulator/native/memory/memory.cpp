@@ -3,6 +3,7 @@
 #include "memory/booking.h"
 #include "memory/card.h"
 #include "memory/failure.h"
+#include "memory/lacking_types.h"
 #include "memory/memory_reuse.h"
 
 #include <ATen/EmptyTensor.h>
@@ -225,6 +226,7 @@ at::Tensor shape_view(const at::Tensor& tensor) {
 
 at::Tensor pending_tensor(
     c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset, caffe2::TypeMeta dtype) {
+  lacking_types::check(c10::typeMetaToScalarType(dtype));
   card::acquire();
   const size_t bytes =
       at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize(), offset);
@@ -341,6 +343,7 @@ void place(const at::Tensor& result, const at::Tensor& output) {
 }
 
 at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like) {
+  lacking_types::check(like.scalar_type());
   auto tensor = make_tensor(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::HPU), like);
   copy_lazy_bits(like, tensor);
   return tensor;
@@ -353,6 +356,7 @@ at::Tensor adopt(const at::Tensor& result) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       result.layout() == c10::kStrided && result.has_storage(), "HPU tensors have strided layout; ",
       result.layout(), " results are not supported on HPU. Move the inputs to the CPU first.");
+  lacking_types::check(result.scalar_type());  // before anything is booked
   StoragePtr twin = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
       result.storage().unsafeGetStorageImpl());
   const size_t bytes = twin->nbytes();

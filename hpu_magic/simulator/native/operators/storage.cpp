@@ -2,6 +2,7 @@
 #include "calls/dtypes.h"
 #include "events/events.h"
 #include "memory/failure.h"
+#include "memory/lacking_types.h"
 #include "operators/kernel.h"
 #include "threads/backward_thread.h"
 
@@ -50,6 +51,7 @@ at::Tensor empty(
     std::optional<at::MemoryFormat> memory_format) {
   check_layout(layout, pin_memory);
   check_device(wanted);
+  lacking_types::check(c10::dtype_or_default(dtype));
   run_backward_on_this_thread();
   if (recorder::enabled()) {
     return pending(at::Tensor(
@@ -66,6 +68,7 @@ at::Tensor empty_strided(
     std::optional<bool> pin_memory) {
   check_layout(layout, pin_memory);
   check_device(wanted);
+  lacking_types::check(c10::dtype_or_default(dtype));
   run_backward_on_this_thread();
   if (recorder::enabled()) {
     return pending(at::Tensor(

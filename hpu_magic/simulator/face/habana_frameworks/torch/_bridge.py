@@ -69,6 +69,7 @@ def load() -> None:
     if Configuration.from_environment().generation == "GAUDI":
         _float16.refuse_in_autocast()
         _first_generation.refuse_operators()
+        native.set_lacking_types(_first_generation.LACKING_TYPES)
     if lacking := _limits.sentence():
         print(f"hpu_magic: {lacking}", file=sys.stderr)
     _loaded = True

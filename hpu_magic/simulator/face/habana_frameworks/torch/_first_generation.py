@@ -20,6 +20,9 @@ _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _KEY = torch._C.DispatchKey.BackendSelect
 _BELOW = torch._C._dispatch_keyset_full_after(_KEY)
 
+# By their names in C++.
+LACKING_TYPES = {"Half": _NO_FLOAT16, "Float8_e4m3fn": NO_FP8, "Float8_e5m2": NO_FP8}
+
 # Libraries take their kernels with them.
 _libraries: list[torch.library.Library] = []
 
