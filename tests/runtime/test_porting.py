@@ -129,6 +129,7 @@ def test_every_statement_is_executed_in_its_line():
         ("torch.cuda.reset_max_memory_allocated()", "torch.hpu.reset_peak_memory_stats()"),
         ("torch.cuda.CUDAGraph()", "torch.hpu.HPUGraph()"),
         ("torch.cuda.get_device_properties(0).total_memory", "torch.hpu.mem_get_info()[1]"),
+        ("torch.cuda.get_device_properties(d).name", "torch.hpu.get_device_name()"),
         ("with torch.cuda.nvtx.range('a'): f()", "with torch.profiler.record_function('a'): f()"),
         ("[ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]",
          "[ProfilerActivity.CPU, torch.profiler.ProfilerActivity.HPU]"),

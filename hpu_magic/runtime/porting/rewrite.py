@@ -24,6 +24,11 @@ _WITHOUT_PARENTHESES = (
     *(ast.Return, ast.Lambda),
 )
 _SETTINGS = ("torch.backends.cudnn.", "torch.backends.cuda.")
+# Of what torch.cuda.get_device_properties returns, which is a text on Gaudi.
+_PROPERTIES = {
+    "total_memory": "torch.hpu.mem_get_info()[1]",
+    "name": "torch.hpu.get_device_name()",
+}
 _ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "HABANA_VISIBLE_MODULES chooses the cards",
     "CUDA_LAUNCH_BLOCKING": "PT_ENABLE_HABANA_STREAMASYNC=0 has the host wait",
@@ -132,9 +137,9 @@ class Rewriter(ast.NodeVisitor):
             return
         if node.attr == "is_cuda" and isinstance(node.ctx, ast.Load):
             self._is_cuda(node)
-        elif node.attr == "total_memory" and calls.asks_properties(self, node.value):
+        elif node.attr in _PROPERTIES and calls.asks_properties(self, node.value):
             self.needs_torch = True
-            self.replace(node, "torch.hpu.mem_get_info()[1]")
+            self.replace(node, _PROPERTIES[node.attr])
         else:
             self.generic_visit(node)
 
