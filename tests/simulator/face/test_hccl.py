@@ -153,3 +153,30 @@ def test_a_list_of_modules_that_is_none_is_refused(forked_script):
     ).splitlines()
     assert number == "3"
     assert refusal.startswith("HABANA_VISIBLE_MODULES does not have valid value.")
+
+
+def limit_of_the_card(forked_script, **environment):
+    code = """
+    import torch
+    try:
+        print(torch.hpu.memory_stats()["Limit"])
+    except ValueError as error:
+        print(error)
+    """
+    return forked_script(code, simulated=True, HPU_MAGIC_MEMORY="1GiB", **environment).strip()
+
+
+@pytest.mark.parametrize(
+    ("world_size", "allowance", "limit"),
+    [("1", "100", 1 << 30), ("2", "100", (1 << 30) - (100 << 20)), ("2", "4096", 0)],
+)
+def test_memory_is_kept_for_collectives_of_several(forked_script, world_size, allowance, limit):
+    found = limit_of_the_card(
+        forked_script, WORLD_SIZE=world_size, PT_HCCL_MEMORY_ALLOWANCE_MB=allowance
+    )
+    assert int(found.splitlines()[-1]) == limit
+
+
+def test_an_allowance_that_is_none_is_refused(forked_script):
+    found = limit_of_the_card(forked_script, WORLD_SIZE="2", PT_HCCL_MEMORY_ALLOWANCE_MB="much")
+    assert "PT_HCCL_MEMORY_ALLOWANCE_MB='much' is no size" in found

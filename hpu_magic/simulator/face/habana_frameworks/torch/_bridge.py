@@ -86,9 +86,9 @@ def _is_accelerator() -> bool:
 
 
 def _acquire() -> tuple[object, int, int, float]:
-    percentage = _flags.pool_percentage()
+    percentage, kept = _flags.pool_percentage(), _flags.kept_for_collectives()
     card = cards.acquire()
-    pool = card.capacity * percentage // 100
+    pool = max(card.capacity * percentage // 100 - kept, 0)
     if _shown.acquire(blocking=False):
         _banner.show()
     return card.page, COUNTERS_OFFSET, pool, FLOAT8_E4M3FN_LIMIT[card.generation]

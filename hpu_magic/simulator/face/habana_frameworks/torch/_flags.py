@@ -21,6 +21,8 @@ _DEFAULTS = {
     "PT_HPU_POOL_MEM_ACQUIRE_PERC": "100",
 }
 
+_KEPT = "PT_HCCL_MEMORY_ALLOWANCE_MB"
+
 IN_FORCE = {name: os.environ.get(name, default) for name, default in _DEFAULTS.items()}
 """Values by name: the environment's, or the default of release 1.23."""
 
@@ -40,6 +42,25 @@ def pool_percentage() -> int:
             "write a whole number from 1 to 100."
         )
     return int(text)
+
+
+def kept_for_collectives() -> int:
+    """Return how many bytes of a card the allocator leaves free; none for one process.
+
+    Raises
+    ------
+    ValueError
+        The flag is no number of megabytes.
+    """
+    if int(os.environ.get("WORLD_SIZE") or 1) == 1:
+        return 0
+    text = os.environ.get(_KEPT, "0").strip()
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(
+            f"{_KEPT}={text!r} is no size; write a whole number of megabytes that are kept for "
+            "collectives."
+        )
+    return int(text) << 20
 
 
 def is_on(name: str) -> bool:
