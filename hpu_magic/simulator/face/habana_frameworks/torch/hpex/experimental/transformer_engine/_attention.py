@@ -93,8 +93,8 @@ class _Attention(torch.autograd.Function):
             *(of_gradients[_BWD.GRAD_SCORES].reshape(1), use.measures, out),
         )
         if use.measures:
-            module.note_backward(_BWD.GRAD_OUTPUT, amax)
-            module.note_backward(_BWD.GRAD_SCORES, of_scores)
+            module.note_backward(_BWD.GRAD_OUTPUT, amax, use)
+            module.note_backward(_BWD.GRAD_SCORES, of_scores, use)
         gradients = [
             each.reshape(shape).to(dtype)
             for each, shape, dtype in zip(found, ctx.shapes, ctx.dtypes, strict=True)

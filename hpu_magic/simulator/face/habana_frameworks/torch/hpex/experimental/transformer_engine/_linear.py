@@ -104,7 +104,7 @@ class _Product(torch.autograd.Function):
         hpu, dtype = torch.ops.hpu, use.recipe.fp8_format.backward
         cast, amax = hpu.cast_to_fp8_v2(grad, factor, False, use.measures, dtype)
         if use.measures:
-            module.note_backward(_GRADIENT, amax)
+            module.note_backward(_GRADIENT, amax, use)
         of_input = of_weight = of_bias = None
         if ctx.needs_input_grad[0]:
             weight, weight_inverse = saved[2:4]

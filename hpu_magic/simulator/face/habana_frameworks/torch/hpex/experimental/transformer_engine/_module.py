@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import asdict, replace
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ class Fp8Module(nn.Module):
             # A checkpointed forward pass, again: as it was, with the scales that it had.
             use = self._uses.repeated()
             if use is not None and use.measures:
-                self._update_where_backward_ends()
+                self._update_where_backward_ends(use)
             return use and replace(
                 use, measures_forward=False, has_backward=torch.is_grad_enabled()
             )
@@ -83,6 +84,7 @@ class Fp8Module(nn.Module):
             measures_forward=self._measures,
             has_backward=torch.is_grad_enabled(),
             out_dtype=self._out_dtype(),
+            group=region.group,
         )
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
@@ -112,11 +114,19 @@ class Fp8Module(nn.Module):
             if name in self.fp8_meta:
                 _scales.note_amax(self.fp8_meta[name], tensor, amax)
 
-    def note_backward(self, tensor: IntEnum, amax: torch.Tensor) -> None:
+    def note_backward(self, tensor: IntEnum, amax: torch.Tensor, use: Use) -> None:
         """Enter the largest magnitude of a gradient; its scale follows where backward ends."""
         _scales.note_amax(self.fp8_meta["scaling_bwd"], tensor, amax)
         self._gradients_measured = True
-        self._update_where_backward_ends()
+        self._update_where_backward_ends(use)
+
+    def forward_amaxes(self) -> list[torch.Tensor]:
+        """Return what processes agree on; nothing where the recipe has them not to."""
+        if not self.fp8_meta["recipe"].reduce_amax:
+            return []
+        return [
+            self.fp8_meta[name].amax_history[0] for name in _OF_FORWARD if name in self.fp8_meta
+        ]
 
     def update_forward_scales(self) -> None:
         """Compute the scales of inputs and weights for the next step."""
@@ -125,17 +135,20 @@ class Fp8Module(nn.Module):
         if "scaling_hybrid" in self.fp8_meta:
             _scales.end_step(self.fp8_meta["scaling_hybrid"], recipe.fp8_format.backward, recipe)
 
-    def _update_where_backward_ends(self) -> None:
-        torch.autograd.Variable._execution_engine.queue_callback(self._update_backward_scales)
+    def _update_where_backward_ends(self, use: Use) -> None:
+        update = partial(self._update_backward_scales, use.group)
+        torch.autograd.Variable._execution_engine.queue_callback(update)
 
-    def _update_backward_scales(self) -> None:
+    def _update_backward_scales(self, group: Any) -> None:
         # Each use of the module in a backward pass asks for this; the first call does it. What runs
         # within another backward pass, as a reentrant checkpoint does, leaves it to that one.
         if self._gradients_measured and torch._C._current_autograd_node() is None:
             self._gradients_measured = False
-            recipe = self.fp8_meta["recipe"]
+            recipe, meta = self.fp8_meta["recipe"], self.fp8_meta["scaling_bwd"]
             with torch.no_grad():
-                _scales.end_step(self.fp8_meta["scaling_bwd"], recipe.fp8_format.backward, recipe)
+                if recipe.reduce_amax:
+                    _scales.agree([meta.amax_history[0]], group)
+                _scales.end_step(meta, recipe.fp8_format.backward, recipe)
 
     def _begin_step(self, region: Region) -> None:
         if self._step is not region.step:
@@ -147,7 +160,7 @@ class Fp8Module(nn.Module):
                 self._measures = due if forced is None else forced
                 self._steps += 1
         if self._measures:
-            region.step.measured[self] = None
+            region.step.measured[self] = region.group
 
     # Made in inference mode, they could not be written in training.
     @torch.inference_mode(False)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import distributed
 
 from .... import hpu
 from ...._bridge import FLOAT8_E4M3FN_LIMIT
@@ -39,6 +42,25 @@ def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
     """Enter the largest magnitude of a tensor, which may be there several times in a step."""
     running = meta.amax_history[0, tensor]
     running.copy_(torch.maximum(running, amax.reshape(())))
+
+
+def agree(amaxes: list[torch.Tensor], group: Any) -> None:
+    """Put the largest of all processes of a group in the place of each magnitude.
+
+    Parameters
+    ----------
+    amaxes : list of torch.Tensor
+        [tensors] each; the same ones in all of the processes.
+    group : torch.distributed.ProcessGroup or None
+        None for all processes.
+    """
+    if not (amaxes and distributed.is_available() and distributed.is_initialized()):
+        return
+    if distributed.get_world_size(group) > 1:
+        shared = torch.cat(amaxes)
+        distributed.all_reduce(shared, distributed.ReduceOp.MAX, group)
+        for mine, ours in zip(amaxes, shared.split([len(each) for each in amaxes]), strict=True):
+            mine.copy_(ours)
 
 
 def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

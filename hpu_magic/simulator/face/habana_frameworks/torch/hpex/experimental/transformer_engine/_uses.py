@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 
 import torch
 
@@ -32,6 +33,8 @@ class Use:
     has_backward : bool
         Whether autograd records it.
     out_dtype : torch.dtype
+    group : torch.distributed.ProcessGroup or None
+        The processes that agree on what is measured, None for all.
     """
 
     recipe: DelayedScaling
@@ -41,6 +44,7 @@ class Use:
     measures_forward: bool
     has_backward: bool
     out_dtype: torch.dtype
+    group: Any
 
 
 class Uses:

@@ -8,13 +8,19 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
+import torch
+
 from .... import hpu
 from ...._first_generation import NO_FP8
+from . import _scales
 from .recipe import DelayedScaling
 
 
 class Measured(Protocol):
     """A module whose tensors were measured."""
+
+    def forward_amaxes(self) -> list[torch.Tensor]:
+        """Return what processes agree on: the largest magnitudes of this step."""
 
     def update_forward_scales(self) -> None:
         """Compute the scales for the next step."""
@@ -37,11 +43,12 @@ class Step:
     Attributes
     ----------
     measured : dict
-        The modules that were measured in it, in the order of their first use.
+        The modules that were measured in it, in the order of their first use, each with the
+        processes that agree on what was measured.
     """
 
     def __init__(self) -> None:
-        self.measured: dict[Measured, None] = {}
+        self.measured: dict[Measured, Any] = {}
 
 
 class _Regions(threading.local):
@@ -68,7 +75,8 @@ class fp8_autocast(contextlib.ContextDecorator):
     force_measurement : bool, optional
         True to measure in this step, False not to, whatever the recipe's interval says.
     fp8_group : torch.distributed.ProcessGroup, optional
-        The processes that agree on the largest magnitudes. A group has one process here.
+        The processes that agree on the largest magnitudes, by default all. Each of them uses the
+        same modules in the same order.
 
     Raises
     ------
@@ -165,10 +173,13 @@ class FP8GlobalStateManager:
         measured = _regions.entered.pop().step.measured
         if _regions.entered:
             return
-        modules = list(measured)
+        groups = dict(measured)
         measured.clear()  # modules keep the step, and it is not to keep them
         if completed:
-            for module in modules:
+            for group in dict.fromkeys(groups.values()):
+                amaxes = [module.forward_amaxes() for module in groups if groups[module] is group]
+                _scales.agree([each for of_module in amaxes for each in of_module], group)
+            for module in groups:
                 module.update_forward_scales()
 
     @classmethod

@@ -48,7 +48,7 @@ class DelayedScaling:
     amax_compute_algo : str
         "most_recent", or "max" for the largest that is remembered.
     reduce_amax : bool
-        Whether processes agree on the largest magnitude. A group has one process here.
+        Whether the processes of a group agree on the largest magnitude.
     override_linear_precision : tuple of bool
         Which products are not in 8 bits: none, so that only False is taken.
 

@@ -1,0 +1,56 @@
+"""8-bit training on two cards: scales are those of one card that has the batches of both."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def scales(module, rows, group=None, **options):
+    """Take two steps on rows of the batches, and return all scales."""
+    import habana_frameworks.torch.hpex.experimental.transformer_engine as te
+
+    given = te.recipe.DelayedScaling(amax_history_len=2, **options)
+    for step in range(2):
+        generator = torch.Generator().manual_seed(step)
+        data = torch.randn(8, 6, generator=generator) * torch.arange(1.0, 9.0)[:, None]
+        with te.fp8_autocast(fp8_recipe=given, fp8_group=group):
+            out = module(data[rows].to("hpu"))
+        out.backward(data[rows][:, :4].to("hpu", out.dtype))
+    return [
+        meta.scale.tolist()
+        for each in module.modules()
+        for name, meta in getattr(each, "fp8_meta", {}).items()
+        if name != "recipe"
+    ]
+
+
+def layers():
+    import habana_frameworks.torch.hpex.experimental.transformer_engine as te
+
+    torch.manual_seed(0)
+    return nn.Sequential(te.Linear(6, 6), te.LayerNormLinear(6, 4))
+
+
+def agreed(parallel):
+    rank = dist.get_rank()
+    mine = slice(4 * rank, 4 * rank + 4)
+    alone = [dist.new_group([each]) for each in range(2)][rank]
+    wrap = nn.parallel.DistributedDataParallel if parallel else nn.Sequential
+    return {
+        "together": scales(wrap(layers()), mine),
+        "one card": scales(layers(), slice(8), reduce_amax=False),
+        "apart": scales(wrap(layers()), mine, reduce_amax=False),
+        "in groups of their own": scales(wrap(layers()), mine, group=alone),
+    }
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_cards_agree_on_the_largest_magnitudes(pair, parallel):
+    first, second = pair(agreed, parallel)
+    assert first["together"] == second["together"] == first["one card"] == second["one card"]
+    assert first["apart"] != second["apart"]
+    assert first["in groups of their own"] == first["apart"]
+    assert second["in groups of their own"] == second["apart"]
