@@ -7,6 +7,7 @@ from habana_frameworks.torch import _bridge, _flags
 _bridge.load()
 
 from habana_frameworks.torch import (  # noqa: E402
+    _fallback_log,
     _optimizers,
     activity_profiler,
     core,
@@ -24,6 +25,7 @@ if not internal.is_lazy():  # the mode is read now, once
 
     _dynamo_registration.install()
 
+_fallback_log.install()
 activity_profiler.install()
 _optimizers.overwrite_if_asked()
 if _flags.is_on("PT_HPU_GPU_MIGRATION"):
