@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from hpu_magic.errors import RefusedError
-from hpu_magic.lightning import fp8, fp8_inference
+from hpu_magic.lightning import fp8, fp8_inference, hmp
 from hpu_magic.lightning.scaling import ScaledLosses
 from hpu_magic.runtime.device import device as card
 from hpu_magic.runtime.precision.fp8.measure import Measurement, MeasureReport
@@ -41,6 +41,10 @@ class HPUPrecisionPluginBase(ScaledLosses):
     replace_layers
         With ``"fp8"``: put layers of the Transformer Engine in the place of linear ones. It
         happens in `convert_modules`, and where a fit begins.
+    opt_level, verbose, bf16_file_path, fp32_file_path
+        Options of HMP, which came before autocast: with one of them, functions of PyTorch cast
+        their tensors to bfloat16 or float32 by lists of operators, for the rest of the process, and
+        `precision` is ``16`` or ``"bf16-mixed"``.
 
     Raises
     ------
@@ -58,38 +62,29 @@ class HPUPrecisionPluginBase(ScaledLosses):
         device: str = "hpu",
         recipe: Mapping[str, Any] | Any | None = None,
         replace_layers: bool = False,
+        opt_level: str | None = None,
+        verbose: bool = False,
+        bf16_file_path: str | os.PathLike[str] | None = None,
+        fp32_file_path: str | os.PathLike[str] | None = None,
     ) -> None:
-        known = (*SUPPORTED_PRECISIONS, "fp8")
-        precision = _SHORT.get(str(precision), precision)
-        if precision not in known:
-            raise RefusedError(
-                f"precision={precision!r} is not supported on hpu: "
-                f"write {' or '.join(map(repr, known))}."
-            )
-        if precision == "16-mixed" and card.generation() == "GAUDI":
-            raise RefusedError(
-                "precision='16-mixed' needs a Gaudi2 or a later card, and this machine has GAUDI: "
-                "write precision='bf16-mixed'."
-            )
+        by_hmp = bool(opt_level or verbose or bf16_file_path or fp32_file_path)
+        precision = _checked(precision, by_hmp, options=recipe is not None or replace_layers)
+        if by_hmp:
+            hmp.convert(opt_level, verbose, bf16_file_path, fp32_file_path)
         if precision == "fp8":
-            fp8.require_fp8()
             recipe = fp8.recipe_of(recipe)
-        elif recipe is not None or replace_layers:
-            raise RefusedError(
-                f"recipe and replace_layers are options of precision='fp8', not of {precision!r}: "
-                "leave them out."
-            )
         super().__init__()
         self.precision = precision
         self.device = device
         self.recipe = recipe
         self.replace_layers = replace_layers
         self.measured: MeasureReport | None = None
+        self._by_hmp = by_hmp
         self._infers = False
         self._measurement: Measurement | None = None
         # Lightning's own; with "16-mixed" it scales losses and gradients.
         self._mixed: Any = None
-        if precision != "32-true":
+        if self._casts():
             sixteen_bits = "16-mixed" if precision == "16-mixed" else "bf16-mixed"
             self._mixed = self._mixed_precision_class(sixteen_bits, device)
 
@@ -182,12 +177,15 @@ class HPUPrecisionPluginBase(ScaledLosses):
     def autocast_context_manager(self) -> torch.autocast:
         """Return the autocast that each step of the model runs under."""
         dtype = torch.float16 if self.precision == "16-mixed" else torch.bfloat16
-        return torch.autocast(self.device, dtype=dtype, enabled=self.precision != "32-true")
+        return torch.autocast(self.device, dtype=dtype, enabled=self._casts())
+
+    def _casts(self) -> bool:
+        return self.precision != "32-true" and not self._by_hmp
 
     @contextmanager
     def forward_context(self) -> Generator[None, None, None]:
         """Run a step of the model under this precision."""
-        if self.precision == "32-true":
+        if not self._casts():
             yield
             return
         with self.autocast_context_manager():
@@ -196,6 +194,52 @@ class HPUPrecisionPluginBase(ScaledLosses):
                     yield
             else:
                 yield
+
+
+def _checked(precision: str, by_hmp: bool, options: bool) -> str:
+    """Return the precision by its long name.
+
+    Parameters
+    ----------
+    precision : str
+        As it was given.
+    by_hmp : bool
+        There are options of HMP.
+    options : bool
+        There are options of ``"fp8"``.
+
+    Raises
+    ------
+    RefusedError
+        There is no such precision, here or on this card, or it has not these options.
+    """
+    known = (*SUPPORTED_PRECISIONS, "fp8")
+    precision = _SHORT.get(str(precision), precision)
+    if precision not in known:
+        raise RefusedError(
+            f"precision={precision!r} is not supported on hpu: "
+            f"write {' or '.join(map(repr, known))}."
+        )
+    if by_hmp:
+        if precision not in ("16-mixed", "bf16-mixed"):
+            raise RefusedError(
+                "opt_level, verbose, bf16_file_path and fp32_file_path are options of "
+                f"precision='bf16-mixed', not of {precision!r}: leave them out."
+            )
+        precision = "bf16-mixed"
+    if precision == "16-mixed" and card.generation() == "GAUDI":
+        raise RefusedError(
+            "precision='16-mixed' needs a Gaudi2 or a later card, and this machine has GAUDI: "
+            "write precision='bf16-mixed'."
+        )
+    if precision == "fp8":
+        fp8.require_fp8()
+    elif options:
+        raise RefusedError(
+            f"recipe and replace_layers are options of precision='fp8', not of {precision!r}: "
+            "leave them out."
+        )
+    return precision
 
 
 class FabricPrecisionBase(HPUPrecisionPluginBase):

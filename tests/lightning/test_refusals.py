@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import pytest
@@ -126,7 +127,9 @@ def test_the_first_generation_lacks_half_precision_and_8_bits(forked_script: Any
     ]
 
 
-def test_options_of_convert_modules_as_they_were_documented(torch: Any) -> None:
+def test_options_of_convert_modules_as_they_were_documented(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from habana_frameworks.torch.hpex.experimental import transformer_engine as te
 
     from hpu_magic.lightning import HPUPrecisionPlugin
@@ -139,6 +142,13 @@ def test_options_of_convert_modules_as_they_were_documented(torch: Any) -> None:
     assert (plugin.recipe.interval, plugin.replace_layers) == (8, True)
     with pytest.raises(ValueError, match="fp8_data_path is a setting of inference: write infer"):
         plugin.convert_modules(model, fp8_data_path="here")
+    measured: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "hpu_magic.lightning.fp8_inference.begin_measuring",
+        lambda module, **settings: measured.append(settings),
+    )
+    plugin.convert_modules(model, inference=True, quant=False, fp8_data_path="here")
+    assert measured == [{"dump_stats_path": os.path.join("here", "hqt")}]
     assert [HPUPrecisionPlugin(name).precision for name in (32, "bf16", 16)] == [
         "32-true",
         "bf16-mixed",
