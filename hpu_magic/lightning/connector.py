@@ -174,16 +174,16 @@ class _Choices:
     def choose_strategy(self, original: Callable[..., Any], connector: Any) -> Any:
         if not self._on_hpu(connector):
             return original(connector)
-        if connector._num_nodes_flag > 1:
-            raise self._refused(
-                f"num_nodes={connector._num_nodes_flag} cannot be had: training on several "
-                "machines is not supported on hpu yet, so write num_nodes=1."
-            )
         return self._plugins.SingleHPUStrategy(device=connector._parallel_devices[0])
 
     def check_strategy_and_fallback(self, original: Callable[..., Any], connector: Any) -> Any:
         flag = connector._strategy_flag
         if self._on_hpu(connector):
+            if connector._num_nodes_flag > 1:
+                raise self._refused(
+                    f"num_nodes={connector._num_nodes_flag} cannot be had: training on several "
+                    "machines is not supported on hpu yet, so write num_nodes=1."
+                )
             several = hasattr(flag, "parallel_devices")
             if several or (isinstance(flag, str) and flag != SINGLE):
                 shown = type(flag).__name__ if several else repr(flag)

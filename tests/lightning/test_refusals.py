@@ -39,6 +39,7 @@ SEVERAL = "training on several cards is not supported yet, so write devices=1"
         ({"devices": 1.5}, r"devices=1\.5 is neither a number nor a list of numbers"),
         ({"devices": True}, "devices=True is neither a number nor a list of numbers"),
         ({"num_nodes": 2}, "num_nodes=2 cannot be had: .* write num_nodes=1"),
+        ({"num_nodes": 2, "strategy": "hpu_single"}, "num_nodes=2 cannot be had: "),
         ({"strategy": "ddp"}, "strategy='ddp' is not supported on hpu: .* strategy='hpu_single'"),
         ({"strategy": "fsdp"}, "strategy='fsdp' is not supported on hpu"),
         ({"strategy": "hpu_parallel"}, "strategy='hpu_parallel' trains on several cards"),
