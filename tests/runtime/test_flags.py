@@ -79,7 +79,7 @@ def test_flags_with_an_effect_are_read_somewhere():
 def test_flag_without_effect_says_so_where_it_is_set(run, torch, forgetful):
     cell = run("%hpu_flags PT_HPU_SYNC_LAUNCH=1")
     assert (
-        "No effect on the simulator: operations run at once, on the thread that asks for them."
+        "No effect on the simulator: nothing runs on a thread or a stream of its own."
         in cell.result.notes()
     )
 
