@@ -22,9 +22,20 @@ if _SANITIZERS := os.environ.get("HPU_MAGIC_SANITIZE"):
     ]
 
 
+_SMALL = 23 << 10
+"""Bytes of a folder's sources below which its compilation is little but that of the headers."""
+
+
 def units() -> dict[str, list[Path]]:
-    """Sources of each translation unit: a folder is one, so PyTorch's headers are read once."""
-    found: dict[str, list[Path]] = {}
+    """Sources of each translation unit, in which PyTorch's headers are read once.
+
+    A folder is one, and all the small folders are one together.
+    """
+    folders: dict[str, list[Path]] = {}
     for source in sorted(SOURCES.rglob("*.cpp")):
-        found.setdefault(source.relative_to(SOURCES).with_suffix("").parts[0], []).append(source)
+        folders.setdefault(source.relative_to(SOURCES).with_suffix("").parts[0], []).append(source)
+    found: dict[str, list[Path]] = {}
+    for name, sources in folders.items():
+        small = sum(source.stat().st_size for source in sources) < _SMALL
+        found.setdefault("small" if small else name, []).extend(sources)
     return found

@@ -108,14 +108,26 @@ def test_every_source_is_compiled_once(tmp_path):
     assert sorted(included) == sorted(map(str, there))
 
 
+def test_folders_that_are_little_beside_the_headers_are_compiled_together():
+    folders = {
+        unit: {path.relative_to(engine.SOURCES).with_suffix("").parts[0] for path in files}
+        for unit, files in compile_units.units().items()
+    }
+    together = folders.pop("small")
+    assert {"bindings", "events", "threads"} <= together
+    assert folders == {unit: {unit} for unit in folders}
+    assert "custom" in folders
+
+
 def test_builds_from_other_sources_leave_each_others_units_alone(monkeypatch, tmp_path):
     first = compile_units._write_units(tmp_path)
     contents = {path: Path(path).read_text() for path in first}
-    fewer = {unit: files[:1] for unit, files in compile_units.units().items()}
+    fewer = compile_units.units()
+    fewer["custom"] = fewer["custom"][:1]
     monkeypatch.setattr(compile_units, "units", lambda: fewer)
     second = compile_units._write_units(tmp_path)
     assert {path: Path(path).read_text() for path in first} == contents
-    same = {path for path, text in contents.items() if text.count("#include") == 1}
+    same = {path for path in first if not Path(path).name.startswith("custom-")}
     assert set(first) & set(second) == same
 
 
