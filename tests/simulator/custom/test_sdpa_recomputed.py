@@ -57,6 +57,43 @@ def test_scores_that_the_operands_type_rounds_far_away(dtype, score):
     assert gradient.tolist() == [[[[1.0, 1.0], [0.0, 0.0]]]]
 
 
+@pytest.fixture
+def with_threads():
+    """Compute with another number of threads."""
+    before = torch.get_num_threads()
+
+    def compute(threads, function):
+        torch.set_num_threads(threads)
+        return [each.cpu() for each in function()]
+
+    yield compute
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("of_v", [(1, 5, 600, 8), (2, 1, 600, 8)], ids=str)
+@pytest.mark.parametrize("of_mask", [None, (5, 130, 1), (600,)], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_threads_attend_to_some_heads_and_queries_each(with_threads, of_v, of_mask, causal):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(shape) for shape in ((1, 5, 130, 8), (5, 600, 8), of_v))
+    mask = None if of_mask is None else torch.randn(of_mask)
+    given = [each if each is None else each.to("hpu") for each in (q, k, v, mask)]
+    options = (0.0, 0.5, causal, True, "none", None, "left")
+    one, two = (
+        with_threads(threads, lambda: hpu_ops.sdpa_recomp_fwd(*given, *options))
+        for threads in (1, 2)
+    )
+    torch.testing.assert_close(two, one, rtol=0, atol=0)
+
+    scores = q.double() @ k.double().mT * 0.5 + (0 if mask is None else mask)
+    if causal:
+        scores = scores.masked_fill(~torch.ones(130, 600, dtype=torch.bool).tril(), -torch.inf)
+    largest = scores.amax(-1, keepdim=True)
+    sums = (scores - largest).exp().sum(-1, keepdim=True)
+    expected = [torch.softmax(scores, -1) @ v.double(), largest, 1 / sums]
+    torch.testing.assert_close([each.double() for each in one[:3]], expected, rtol=1e-5, atol=1e-5)
+
+
 SHAPES = {"grad": (2, 2, 3, 4), "m": (2, 2, 3, 1), "linv": (2, 2, 3, 1), "fwd_out": (2, 2, 3, 4)}
 
 

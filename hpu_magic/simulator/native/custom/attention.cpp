@@ -5,8 +5,11 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace hpu::custom {
@@ -17,10 +20,15 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-at::Tensor causal(const at::Tensor& scores, int64_t first_query) {
+/// Hides the keys behind each query's own position.
+void hide_later(const at::Tensor& scores, int64_t first_query) {
+  const int64_t keys = scores.size(-1) - first_query;
+  if (keys <= 0) {
+    return;  // every query sees the keys before the first one's position
+  }
   const auto options = scores.options().dtype(ScalarType::Long);
-  const at::Tensor query = at::arange(scores.size(-2), options) + first_query;
-  return at::arange(scores.size(-1), options) <= query.unsqueeze(-1);
+  const at::Tensor query = at::arange(scores.size(-2), options).unsqueeze(-1);
+  scores.narrow(-1, first_query, keys).masked_fill_(at::arange(keys, options) > query, -kInfinity);
 }
 
 at::Tensor valid(const at::Tensor& scores, const at::Tensor& length, const std::string& padding) {
@@ -58,12 +66,17 @@ std::vector<int64_t> with_last(std::vector<int64_t> batch, int64_t rows, int64_t
   return batch;
 }
 
-at::Tensor as_four(const at::Tensor& tensor, const std::vector<int64_t>& batch) {
-  at::Tensor whole = tensor.expand(with_last(batch, tensor.size(-2), tensor.size(-1)));
+at::Tensor expanded_to_four(
+    const at::Tensor& tensor, const std::vector<int64_t>& batch, int64_t rows, int64_t columns) {
+  at::Tensor whole = tensor.expand(with_last(batch, rows, columns));
   while (whole.dim() < 4) {
     whole = whole.unsqueeze(0);
   }
-  whole = whole.dim() > 4 ? whole.flatten(0, whole.dim() - 4) : whole;
+  return whole.dim() > 4 ? whole.flatten(0, whole.dim() - 4) : whole;
+}
+
+at::Tensor as_four(const at::Tensor& tensor, const std::vector<int64_t>& batch) {
+  const at::Tensor whole = expanded_to_four(tensor, batch, tensor.size(-2), tensor.size(-1));
   return whole.stride(-1) == 1 ? whole : whole.contiguous();
 }
 
@@ -87,6 +100,67 @@ FourDimensional four_dimensional(
     four.mask = as_four(mask.expand(with_last(leading(mask), q.size(-2), k.size(-2))), four.batch);
   }
   return four;
+}
+
+/// Calls `work` with each number below `count`, on PyTorch's threads: at::parallel_for does so only
+/// in code that is compiled with PyTorch's OpenMP.
+template <class Work>
+void each_below(int64_t count, const Work& work) {
+  const at::Tensor numbers = at::arange(count, at::TensorOptions().dtype(ScalarType::Long));
+  auto iterator = at::TensorIteratorConfig().add_const_input(numbers).build();
+  iterator.for_each(
+      [&](char** data, const int64_t* strides, int64_t size) {
+        const at::AutoDispatchBelowADInplaceOrView below_autograd;  // other threads are not yet
+        for (int64_t i = 0; i < size; ++i) {
+          work(*reinterpret_cast<const int64_t*>(data[0] + i * strides[0]));
+        }
+      },
+      /*grain_size=*/1);
+}
+
+constexpr int64_t kQueriesAtOnce = 64;
+constexpr int64_t kScoresAtOnce = 1 << 17;  // half a MiB, which a core's cache holds
+
+/// Operands of attention in four dimensions, and where its results go.
+struct Heads {
+  at::Tensor q;
+  at::Tensor k;
+  at::Tensor v;
+  std::optional<at::Tensor> mask;
+  at::Tensor out;
+  at::Tensor largest;
+  at::Tensor log_sum;
+};
+
+/// Attention of `count` queries from the `first` on, of some heads: views of three dimensions.
+void attend(const Heads& heads, int64_t first, int64_t count, double scale, bool causal) {
+  const int64_t seen = causal ? std::min(heads.k.size(-2), first + count) : heads.k.size(-2);
+  const auto queries = [&](const at::Tensor& of) { return of.narrow(-2, first, count); };
+  Masks masks{std::nullopt, causal, std::nullopt, ""};
+  if (heads.mask) {
+    masks.attention = queries(*heads.mask).narrow(-1, 0, seen);
+  }
+  at::Tensor weights =
+      masked_scores(queries(heads.q), heads.k.narrow(-2, 0, seen), scale, masks, first);
+  const at::Tensor largest = weights.amax(-1, /*keepdim=*/true);
+  const at::Tensor none = at::isneginf(largest);
+  const at::Tensor reference = largest.masked_fill(none, 0.0);
+  weights.sub_(reference).exp_();
+  const at::Tensor sum = weights.sum(-1, /*keepdim=*/true).masked_fill_(none, 1.0);
+  queries(heads.out).copy_(at::matmul(weights, heads.v.narrow(-2, 0, seen)).div_(sum));
+  queries(heads.largest).copy_(largest);
+  queries(heads.log_sum).copy_(sum.log().add_(reference));
+}
+
+/// What is the same for all that it was broadcast to, for `batch` alone.
+at::Tensor of_one(at::Tensor rows, const std::vector<int64_t>& batch) {
+  while (rows.dim() > static_cast<int64_t>(batch.size()) + 2) {
+    rows = rows.select(0, 0);
+  }
+  for (size_t dim = 0; dim < batch.size(); ++dim) {
+    rows = batch[dim] == 1 ? rows.narrow(static_cast<int64_t>(dim), 0, 1) : rows;
+  }
+  return rows.contiguous();
 }
 
 /// Sums a gradient over what broadcast, into the shape of what it is the gradient of.
@@ -142,7 +216,7 @@ at::Tensor masked_scores(
   at::Tensor scores =
       at::matmul(q.to(ScalarType::Float) * scale, k.to(ScalarType::Float).transpose(-2, -1));
   if (masks.causal && !scores.is_meta()) {
-    scores.masked_fill_(causal(scores, first_query).logical_not(), -kInfinity);
+    hide_later(scores, first_query);
   }
   if (masks.valid_length && !scores.is_meta()) {
     scores.masked_fill_(
@@ -223,6 +297,50 @@ std::tuple<at::Tensor, at::Tensor> flash_attention(
   return {
       out.reshape(with_last(four.batch, out.size(-2), out.size(-1))).contiguous(),
       log_sum.reshape(with_last(four.batch, out.size(-2), 1))};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_in_blocks(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
+    const Masks& masks) {
+  const std::vector<int64_t> of_scores = at::infer_size(leading(q), leading(k));
+  const std::vector<int64_t> batch = at::infer_size(of_scores, leading(v));
+  const int64_t length = q.size(-2);
+  Heads all;
+  all.q = as_four(q, batch);
+  all.k = as_four(k.to(ScalarType::Float), batch);
+  all.v = as_four(v.to(ScalarType::Float), batch);
+  if (masks.attention) {
+    all.mask = expanded_to_four(*masks.attention, batch, length, k.size(-2));
+  }
+  const auto result = [&](int64_t columns) {
+    return at::empty({all.q.size(0), all.q.size(1), length, columns}, all.v.options());
+  };
+  all.out = result(v.size(-1));
+  all.largest = result(1);
+  all.log_sum = result(1);
+  // Threads take blocks of their own, instead of each taking part in every operation on all.
+  const int64_t heads = all.q.size(1);
+  const int64_t together =
+      std::clamp<int64_t>(kScoresAtOnce / (kQueriesAtOnce * k.size(-2)), 1, heads);
+  const int64_t groups = (heads + together - 1) / together;
+  const int64_t blocks = (length + kQueriesAtOnce - 1) / kQueriesAtOnce;
+  each_below(all.q.size(0) * groups * blocks, [&](int64_t i) {
+    const int64_t head = i / blocks % groups * together;
+    const auto some = [&](const at::Tensor& of) {
+      return of.select(0, i / blocks / groups).narrow(0, head, std::min(together, heads - head));
+    };
+    Heads few{some(all.q),   some(all.k),       some(all.v),      std::nullopt,
+              some(all.out), some(all.largest), some(all.log_sum)};
+    if (all.mask) {
+      few.mask = some(*all.mask);
+    }
+    const int64_t first = i % blocks * kQueriesAtOnce;
+    attend(few, first, std::min(kQueriesAtOnce, length - first), scale, masks.causal);
+  });
+  return {
+      all.out.reshape(with_last(batch, length, v.size(-1))),
+      of_one(all.largest.reshape(with_last(batch, length, 1)), of_scores),
+      of_one(all.log_sum.reshape(with_last(batch, length, 1)), of_scores)};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(

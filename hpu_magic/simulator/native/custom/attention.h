@@ -79,6 +79,13 @@ std::tuple<at::Tensor, at::Tensor> flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
     const Masks& masks);
 
+/// The result in float32, each query's largest score and the logarithm of its sum of exponentials,
+/// with the scores of few heads and queries in memory at a time. For what `flash_attention` takes,
+/// which does not tell the largest scores.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_in_blocks(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
+    const Masks& masks);
+
 /// Gradients in the shapes of q, k and v.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

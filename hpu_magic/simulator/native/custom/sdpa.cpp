@@ -105,45 +105,6 @@ Three sdpa_bwd(
   return backward_of(grad, q, k, v, P, dm, p, scale);
 }
 
-constexpr int64_t kQueriesAtOnce = 64;
-
-/// Some of a mask's dimension, unless that broadcasts.
-at::Tensor part_of(const at::Tensor& mask, int64_t dim, int64_t first, int64_t count) {
-  const bool broadcasts = mask.dim() < -dim || mask.size(dim) == 1;
-  return broadcasts ? mask : mask.narrow(dim, first, count);
-}
-
-/// The result in float32, each query's largest score and the logarithm of its sum of exponentials,
-/// with the scores of few queries in memory at a time.
-Three in_blocks(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
-    const Masks& masks) {
-  const at::Tensor keys = k.to(ScalarType::Float);
-  const at::Tensor values = v.to(ScalarType::Float);
-  std::vector<at::Tensor> outs;
-  std::vector<at::Tensor> largest;
-  std::vector<at::Tensor> log_sums;
-  for (int64_t first = 0; first < q.size(-2); first += kQueriesAtOnce) {
-    const int64_t count = std::min(kQueriesAtOnce, q.size(-2) - first);
-    const int64_t seen = masks.causal ? std::min(k.size(-2), first + count) : k.size(-2);
-    Masks some = masks;
-    if (masks.attention) {
-      const at::Tensor rows = part_of(*masks.attention, -2, first, count);
-      some.attention = part_of(rows, -1, 0, seen);
-    }
-    at::Tensor weights = masked_scores(
-        q.narrow(-2, first, count), keys.narrow(-2, 0, seen), scale, some, first);
-    largest.push_back(weights.amax(-1, /*keepdim=*/true));
-    const at::Tensor none = at::isneginf(largest.back());
-    const at::Tensor reference = largest.back().masked_fill(none, 0.0);
-    weights.sub_(reference).exp_();
-    const at::Tensor sum = weights.sum(-1, /*keepdim=*/true).masked_fill_(none, 1.0);
-    outs.push_back(at::matmul(weights, values.narrow(-2, 0, seen)).div_(sum));
-    log_sums.push_back(sum.log().add_(reference));
-  }
-  return {at::cat(outs, -2), at::cat(largest, -2), at::cat(log_sums, -2)};
-}
-
 bool is_fast(c10::string_view softmax_mode) {
   return softmax_mode == "fast";
 }
@@ -162,7 +123,7 @@ Four recomputed_forward(
   at::Tensor log_sum;
   if (p == 0.0 && takes_flash_attention(q, k, v, masks)) {
     if (requires_backward) {
-      std::tie(out, largest, log_sum) = in_blocks(q, k, v, scale, masks);
+      std::tie(out, largest, log_sum) = attention_in_blocks(q, k, v, scale, masks);
       out = out.to(q.scalar_type());
     } else {
       std::tie(out, log_sum) = flash_attention(q, k, v, scale, masks);
