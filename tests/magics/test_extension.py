@@ -12,6 +12,15 @@ import pytest
 import hpu_magic
 
 HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "numpy", "psutil"]
+# What of this package may come in before any command has run, besides the commands.
+AT_LOAD = {
+    *("backend", "errors", "program_name", "units"),
+    *("lightning", "lightning.habana", "lightning.hook", "lightning.names"),
+    *("monitor", "monitor.reading"),
+    *("runtime", "runtime.device", "runtime.measure", "runtime.present", "runtime.start"),
+    *("simulator", "simulator.activation", "simulator.cards", "simulator.finder"),
+    "simulator.private_folder",
+}
 
 
 @pytest.fixture
@@ -41,11 +50,15 @@ def test_import_brings_in_nothing_heavy(script):
 
 def test_load_ext_brings_in_nothing_heavy_and_says_once_what_there_is(notebook):
     out = notebook(
-        "%load_ext hpu_magic", f"import sys; print([m for m in {HEAVY[:-1]} if m in sys.modules])"
+        "%load_ext hpu_magic",
+        f"import sys; print([m for m in {HEAVY[:-1]} if m in sys.modules])",
+        "ours = [name.split('.')[1:3] for name in sys.modules if name.startswith('hpu_magic.')]",
+        "print(*{'.'.join(parts) for parts in ours if parts[0] != 'magics'})",
     )
-    first, second = out.strip().splitlines()
+    first, second, ours = out.strip().splitlines()
     assert "SIMULATED" in first
     assert second == "[]"
+    assert set(ours.split()) == AT_LOAD
 
 
 def test_plain_functions_are_found_and_listed():
