@@ -19,12 +19,14 @@ LONGEST = 120
 """Seconds that a function may take."""
 
 _SERVER = """
-import json, os, sys
+import gc, json, os, sys
 
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 import torch
+import torch._dynamo  # optimizers import it
 import torch.distributed
 
+gc.freeze()  # a collection would write to every page that a fork shares
 for line in sys.stdin:
     asked = json.loads(line)
     pids = []
