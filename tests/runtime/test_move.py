@@ -8,6 +8,7 @@ import pytest
 from IPython.core.error import UsageError
 
 import hpu_magic
+from hpu_magic.runtime.device.move import move
 
 Pair = namedtuple("Pair", "left right")
 
@@ -107,6 +108,37 @@ def test_dtype_converts_floating_point_values_only(run, ns, torch):
     run("%hpu_to x --dtype bf16")
     assert ns["x"]["f"].dtype == torch.bfloat16
     assert ns["x"]["i"].dtype == torch.int64
+
+
+def test_a_card_takes_four_bytes_for_a_float64(torch):
+    wide = torch.zeros(1 << 18, dtype=torch.float64)
+    before = torch.hpu.memory_allocated()
+    report = move({"wide": wide, "whole": torch.zeros(1 << 18, dtype=torch.int64)})
+    assert report.sizes == {"wide": 1 << 20, "whole": 2 << 20}
+    assert torch.hpu.memory_allocated() - before == 3 << 20
+    assert move({"wide": report.moved["wide"]}, device="cpu").sizes == {"wide": 2 << 20}
+
+
+@pytest.mark.parametrize(
+    ("environment", "bytes_of_int64"),
+    [
+        ({"PT_HPU_LAZY_MODE": "1"}, 4),
+        ({"PT_HPU_LAZY_MODE": "1", "PT_ENABLE_INT64_SUPPORT": "true"}, 8),
+        ({"HPU_MAGIC_GENERATION": "gaudi"}, 4),
+    ],
+)
+def test_mode_generation_and_flag_decide_what_an_int64_takes(
+    environment, bytes_of_int64, forked_script
+):
+    code = """
+    import torch
+    import hpu_magic
+    from hpu_magic.runtime.device.move import move
+    report = move({"whole": torch.zeros(1024, dtype=torch.int64)})
+    print(report.sizes["whole"], torch.hpu.memory_allocated())
+    """
+    told = forked_script(code, simulated=True, **environment)
+    assert told.split() == [str(1024 * bytes_of_int64)] * 2
 
 
 def test_there_and_back_again(run, ns, torch):

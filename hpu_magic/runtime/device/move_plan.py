@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpu_magic.errors import RefusedError
+from hpu_magic.runtime.device.widths import width
 
 # The device's allocator hands out multiples of this many bytes.
 _ALIGNMENT = 128
@@ -143,7 +144,8 @@ class Plan:
         return self._dtype if converts else tensor.dtype
 
     def _width(self, tensor: Any) -> int:
-        return self._dtype_of(tensor).itemsize
+        dtype = self._dtype_of(tensor)
+        return width(dtype) if self.device.type == "hpu" else dtype.itemsize
 
 
 def _merged(spans: list[_Span]) -> list[_Span]:

@@ -5,6 +5,7 @@
 #include "memory/card.h"
 #include "memory/failure.h"
 #include "memory/lacking_types.h"
+#include "memory/narrow_types.h"
 #include "device/cuda_build.h"
 #include "device/device.h"
 #include "calls/dtypes.h"
@@ -160,6 +161,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.doc() = "The simulated device behind PyTorch's hpu.";
   module.def("make_room_beside_cuda", &hpu::make_room_beside_cuda);
   module.def("set_driver", &set_driver);
+  module.def(
+      "set_narrow_types",
+      [](bool float64, bool int64, bool check_range) {
+        hpu::narrow_types::set({float64, int64, check_range});
+      },
+      py::arg("float64"), py::arg("int64"), py::arg("check_range"));
   module.def("acquire", &hpu::card::acquire, py::call_guard<py::gil_scoped_release>());
   module.def("is_acquired", &hpu::card::acquired);
   module.def("set_lacking_types", &hpu::lacking_types::set);

@@ -118,6 +118,8 @@ def test_operator_equals_the_cpu(op):
             op.supports_autograd
             and (dtype.is_floating_point or dtype.is_complex)
             and dtype in op.backward_dtypes
+            and not (op.name == "renorm" and dtype.is_complex)  # NaN on the CPU: in float64 no
+            # value equals the largest one, which is of float32
         )
         samples = list(op.sample_inputs("cpu", dtype, requires_grad=with_gradients))
         # A few operators have thousands, in which every option meets every other.

@@ -7,6 +7,7 @@
 #include "memory/booking.h"
 #include "memory/failure.h"
 #include "memory/memory_reuse.h"
+#include "memory/narrow_types.h"
 
 #include <algorithm>
 #include <string_view>
@@ -24,6 +25,19 @@ bool fills(const c10::OperatorHandle& op) {
       "aten::uniform_", "aten::random_", "aten::cauchy_", "aten::bernoulli_",
       "aten::geometric_", "aten::log_normal_", "aten::exponential_"};
   return names.count(op.operator_name().name) > 0;
+}
+
+/// Whether a declared argument is of a kind of type, or None.
+bool takes(const c10::Argument& argument, c10::TypeKind kind) {
+  const c10::Type& type = *argument.type();
+  if (const auto* optional = type.castRaw<c10::OptionalType>()) {
+    return optional->getElementType()->kind() == kind;
+  }
+  return type.kind() == kind;
+}
+
+bool draws(const c10::OperatorHandle& op) {
+  return op.operator_name().name == "aten::uniform_" || op.operator_name().name == "aten::random_";
 }
 
 }  // namespace
@@ -48,8 +62,8 @@ void HostCall::run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized
   int64_t unbooked = 0;
   for (const at::Tensor& output : outputs) {
     if (output.defined() && !has_memory(output.storage())) {
-      check_room(output.storage().nbytes(), unbooked);
-      unbooked += static_cast<int64_t>(output.storage().nbytes());
+      check_room(booked_bytes(output.storage()), unbooked);
+      unbooked += static_cast<int64_t>(booked_bytes(output.storage()));
     }
   }
   promised_ = outputs;
@@ -76,6 +90,20 @@ void HostCall::arguments_to_host() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     argument_to_host(i);
   }
+  if (float64_) {
+    round_numbers();
+  }
+}
+
+/// Numbers beside float64 tensors are float32 on the card as well: x == 0.1 holds for what was made
+/// from 0.1.
+void HostCall::round_numbers() {
+  for (size_t i = 0; i < schema_.arguments().size(); ++i) {
+    c10::IValue& value = argument(i);
+    if (value.isDouble() && takes(schema_.arguments()[i], c10::TypeKind::NumberType)) {
+      value = narrow_types::as_taken(value.toDouble());
+    }
+  }
 }
 
 at::Tensor HostCall::tensor_to_host(
@@ -85,9 +113,14 @@ at::Tensor HostCall::tensor_to_host(
   }
   if (!on_device(tensor)) {
     check_operand(tensor, i);
-    return tensor;
+    return written ? tensor : narrow_types::as_taken(tensor);
   }
-  reduced_ = reduced_ || is_reduced(tensor.scalar_type());
+  const auto dtype = tensor.scalar_type();
+  reduced_ = reduced_ || is_reduced(dtype);
+  if (narrow_types::include(dtype)) {
+    narrow_ = true;
+    float64_ = float64_ || dtype == at::kDouble;
+  }
   if (written && !shapes_only_ && failure_of(tensor.storage()) && overwrites(i)) {
     promise_overwritten(as_promised(tensor, i, item));
   }
@@ -133,7 +166,7 @@ void HostCall::run_kernel() {
   if (reduced_) {
     run_reduced();
   } else {
-    redispatch();
+    redispatch(narrow_ ? 2 : 1);
   }
 }
 
@@ -245,6 +278,10 @@ bool HostCall::is_operand(const at::Tensor& view) const {
 
 void HostCall::results_to_device() {
   for (const Operand& operand : operands_) {
+    if (operand.written && !shapes_only_) {
+      narrow_types::apply(operand.view, draws(op_) ? narrow_types::Values::drawn
+                                                   : narrow_types::Values::computed);
+    }
     if (operand.written && promised_) {
       keep_promise(operand);
     } else if (operand.written && !shapes_only_) {
@@ -343,6 +380,7 @@ void HostCall::place_next(const at::Tensor& result) {
   }
   ++placed_;
   if (result.defined() && output.defined()) {
+    narrow_types::apply(result);
     place(result, output);
   }
 }
@@ -366,6 +404,7 @@ at::Tensor HostCall::tensor_to_device(const at::Tensor& result) {
   }
   for (const auto& [host, adopted] : shared_) {
     if (host == storage) {
+      narrow_types::apply(result);
       return with_geometry_of(adopted, result);
     }
   }
@@ -389,11 +428,7 @@ bool lacks_dtype(const c10::Error& error) {
 }
 
 bool takes_generator(const c10::Argument& argument) {
-  const c10::Type& type = *argument.type();
-  if (const auto* optional = type.castRaw<c10::OptionalType>()) {
-    return optional->getElementType()->kind() == c10::TypeKind::GeneratorType;
-  }
-  return type.kind() == c10::TypeKind::GeneratorType;
+  return takes(argument, c10::TypeKind::GeneratorType);
 }
 
 }  // namespace hpu

@@ -45,6 +45,7 @@ class HostCall {
   void arguments_to_host();
   void argument_to_host(size_t i);
   at::Tensor tensor_to_host(const at::Tensor& tensor, size_t i, bool written, size_t item = 0);
+  void round_numbers();
   void check_supported() const;
 
   void run_kernel();
@@ -71,6 +72,8 @@ class HostCall {
   size_t first_;
   bool shapes_only_ = false;
   bool reduced_ = false;
+  bool narrow_ = false;   // whether an operand is of a type that the card keeps in half its size
+  bool float64_ = false;  // whether that type is float64
   std::optional<c10::ArrayRef<at::Tensor>> promised_;  // the outputs to fill
   c10::ArrayRef<Resized> resized_;
   size_t placed_ = 0;  // of the promised

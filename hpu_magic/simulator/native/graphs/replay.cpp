@@ -5,6 +5,7 @@
 #include "calls/kernels_only.h"
 #include "memory/failure.h"
 #include "memory/memory_reuse.h"
+#include "memory/narrow_types.h"
 
 #include <map>
 
@@ -71,6 +72,9 @@ Step::Way Step::prepare() {
   for (const auto& [tensor, written] : node_->tensors()) {
     if (failure_of(tensor.storage())) {
       return Way::unprepared;
+    }
+    if (narrow_types::include(tensor) && (written || tensor.scalar_type() == at::kDouble)) {
+      return Way::as_recorded;
     }
   }
   const auto view_of = [this](const at::Tensor& tensor) {

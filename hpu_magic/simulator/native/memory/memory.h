@@ -23,7 +23,14 @@ inline bool on_device(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kDevice;
 }
 
-c10::Allocator* device_allocator();
+/// The allocator of storages for a type, which books what the card takes for it.
+c10::Allocator* device_allocator(c10::ScalarType dtype);
+
+/// What the card books for a storage with memory.
+size_t booked_bytes(const c10::Storage& storage);
+
+/// Books a storage that was made without a type as one for `dtype`.
+void book_as(const c10::Storage& storage, c10::ScalarType dtype);
 
 /// A CPU tensor over the memory of a device tensor, with its sizes, strides and lazy bits.
 at::Tensor host_view(const at::Tensor& tensor);
@@ -31,7 +38,8 @@ at::Tensor host_view(const at::Tensor& tensor);
 /// A CPU tensor of the same shape over no memory, for kernels that only look at shapes.
 at::Tensor shape_view(const at::Tensor& tensor);
 
-/// A device tensor that takes over the storage of a CPU result. Undefined stays undefined.
+/// A device tensor that takes over the storage of a CPU result, and keeps of its values what the
+/// card does. Undefined stays undefined.
 at::Tensor adopt(const at::Tensor& result);
 
 /// A device tensor over `storage` (a device storage) with the geometry of `like`.

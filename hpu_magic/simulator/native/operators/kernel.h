@@ -8,6 +8,7 @@
 #include "calls/kernels_only.h"
 #include "operators/fallback.h"
 #include "memory/memory_reuse.h"
+#include "memory/narrow_types.h"
 #include "lazy/recorder.h"
 
 #include <ATen/core/IListRef.h>
@@ -57,6 +58,25 @@ decltype(auto) to_host(T& value, size_t index) {
   }
 }
 
+template <class T>
+bool is_narrow(const T& value) {
+  if constexpr (is_tensor<T>) {
+    return narrow_types::include(value);
+  } else if constexpr (std::is_same_v<T, std::optional<at::Tensor>>) {
+    return value && narrow_types::include(*value);
+  } else if constexpr (
+      std::is_same_v<T, at::TensorList> || std::is_same_v<T, at::ITensorListRef>) {
+    for (const at::Tensor& tensor : value) {
+      if (narrow_types::include(tensor)) {
+        return true;
+      }
+    }
+    return false;
+  } else {
+    return false;
+  }
+}
+
 inline at::Tensor to_device(const at::Tensor& result) {
   return adopt(result);
 }
@@ -88,7 +108,7 @@ struct Kernel;
 template <class Op, class Result, class... Arguments>
 struct Kernel<Op, Result(Arguments...)> {
   static Result call(Arguments... arguments) {
-    if (!recorder::enabled()) {
+    if (!recorder::enabled() && !(is_narrow(arguments) || ...)) {
       try {
         return run(std::index_sequence_for<Arguments...>(), arguments...);
       } catch (const c10::Error& error) {

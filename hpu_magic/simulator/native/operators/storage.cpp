@@ -3,6 +3,7 @@
 #include "events/events.h"
 #include "memory/failure.h"
 #include "memory/lacking_types.h"
+#include "memory/narrow_types.h"
 #include "operators/kernel.h"
 #include "threads/backward_thread.h"
 
@@ -58,7 +59,7 @@ at::Tensor empty(
         at::detail::empty_meta(size, c10::dtype_or_default(dtype), memory_format)));
   }
   return at::Tensor(at::detail::empty_generic(
-      size, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::HPU),
+      size, device_allocator(c10::dtype_or_default(dtype)), c10::DispatchKeySet(c10::DispatchKey::HPU),
       c10::dtype_or_default(dtype), memory_format));
 }
 
@@ -75,7 +76,7 @@ at::Tensor empty_strided(
         at::detail::empty_strided_meta(size, stride, c10::dtype_or_default(dtype))));
   }
   return at::Tensor(at::detail::empty_strided_generic(
-      size, stride, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::HPU),
+      size, stride, device_allocator(c10::dtype_or_default(dtype)), c10::DispatchKeySet(c10::DispatchKey::HPU),
       c10::dtype_or_default(dtype)));
 }
 
@@ -126,6 +127,18 @@ const at::Tensor& resize(
   return self;
 }
 
+/// What a file held comes as a storage of bytes, and is known to be numbers with its first tensor.
+void keep_as_card_does(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  if (!has_memory(storage) || failure_of(storage)) {
+    return;
+  }
+  const recorder::Lock lock;
+  recorder::flush_users_of(tensor, recorder::Cause::host_write, "aten::set_");
+  book_as(storage, tensor.scalar_type());
+  narrow_types::apply(host_view(tensor));
+}
+
 at::Tensor& set_storage_and_geometry(
     at::Tensor& self, at::Storage source, c10::SymInt offset, c10::SymIntArrayRef size,
     c10::SymIntArrayRef stride) {
@@ -140,6 +153,9 @@ at::Tensor& set_storage_and_geometry(
   impl->set_storage_keep_dtype(std::move(source));
   impl->set_storage_offset(offset.expect_int());
   at::native::resize_impl_cpu_(impl, wanted, strides);
+  if (narrow_types::include(self)) {
+    keep_as_card_does(self);
+  }
   return self;
 }
 
@@ -181,6 +197,9 @@ void copy_values(const at::Tensor& source, at::Tensor destination) {
   } else {
     at::_ops::copy_::call(const_cast<at::Tensor&>(to), from, false);
   }
+  if (on_device(destination)) {
+    narrow_types::apply(to);
+  }
 }
 
 /// In lazy mode a copy within the device is recorded like any operation; one to or from the host
@@ -200,6 +219,9 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
       return Kernel<at::_ops::copy_>::call(self, source, non_blocking);
     }
     if (on_device(self)) {
+      if (self.scalar_type() == source.scalar_type()) {
+        narrow_types::check_range(source);
+      }
       recorder::flush_before_write(self, "aten::copy_");
     } else {
       recorder::flush_before_read(source, "aten::copy_");

@@ -14,7 +14,16 @@ from hpu_magic.simulator.activation import GpuPresent, TooLate
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
-from . import _banner, _first_generation, _flags, _float16, _lazy_access, _limits, _operator_lists
+from . import (
+    _banner,
+    _first_generation,
+    _flags,
+    _float16,
+    _lazy_access,
+    _limits,
+    _narrow_types,
+    _operator_lists,
+)
 from ._mode import is_lazy
 
 FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
@@ -56,6 +65,7 @@ def load() -> None:
     if not _is_accelerator():
         raise TooLate
     native.set_driver(_acquire)
+    native.set_narrow_types(*narrow_types())
     native.set_autocast_operators(
         _operators("lower_precision", "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", "LOWER_LIST"),
         _operators("fp32", "PT_HPU_AUTOCAST_FP32_OPS_LIST", "FP32_LIST"),
@@ -66,13 +76,22 @@ def load() -> None:
     if is_lazy():
         native.set_lazy(min(int(os.environ.get(name, _NO_LIMIT)) for name in _GRAPH_LIMITS))
         _lazy_access.install()
-    if Configuration.from_environment().generation == "GAUDI":
+    if _generation() == "GAUDI":
         _float16.refuse_in_autocast()
         _first_generation.refuse_operators()
         native.set_lacking_types(_first_generation.LACKING_TYPES)
     if lacking := _limits.sentence():
         print(f"hpu_magic: {lacking}", file=sys.stderr)
     _loaded = True
+
+
+def narrow_types() -> _narrow_types.NarrowTypes:
+    """Return which 64-bit types this process's card keeps in 32 bits."""
+    return _narrow_types.of(lazy=is_lazy(), generation=_generation())
+
+
+def _generation() -> str:
+    return Configuration.from_environment().generation
 
 
 def _device_operators() -> list[str]:

@@ -63,6 +63,7 @@ def kept_for_collectives() -> int:
     return int(text) << 20
 
 
-def is_on(name: str) -> bool:
+def is_on(name: str, *, default: bool = False) -> bool:
     """Tell whether a switch is set in the environment."""
-    return os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on")
+    text = os.environ.get(name, "").strip().lower()
+    return text in ("1", "true", "yes", "on") if text else default

@@ -1,0 +1,28 @@
+"""Bytes of an element on a card, which keeps some 64-bit types in 32 bits."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hpu_magic.runtime.device import device as devices
+
+
+def width(dtype: Any) -> int:
+    """Return the bytes that a card takes for one element of a torch dtype.
+
+    A card has no float64. It has int64 in eager mode from the second generation on, elsewhere with
+    ``PT_ENABLE_INT64_SUPPORT``.
+    """
+    torch = devices.torch_with_hpu()
+    if dtype == torch.float64 or (dtype == torch.int64 and not _has_int64()):
+        return 4
+    return int(dtype.itemsize)
+
+
+def _has_int64() -> bool:
+    from habana_frameworks.torch.utils.internal import is_lazy
+
+    if os.environ.get("PT_ENABLE_INT64_SUPPORT", "").strip().lower() in ("1", "true", "yes", "on"):
+        return True
+    return not is_lazy() and devices.generation() != "GAUDI"

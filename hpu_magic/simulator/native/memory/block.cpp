@@ -1,0 +1,169 @@
+#include "memory/block.h"
+
+#include "memory/booking.h"
+#include "memory/card.h"
+#include "memory/failure.h"
+#include "memory/memory_reuse.h"
+#include "memory/narrow_types.h"
+
+#include <ATen/native/Resize.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <utility>
+
+namespace hpu {
+namespace {
+
+/// The host's own memory for bytes that are booked; null where it has none.
+c10::DataPtr host_memory(size_t bytes) {
+  const KeptMemory kept;
+  c10::DataPtr memory;
+  const auto attempt = [bytes, &memory] {
+    try {
+      memory = c10::GetCPUAllocator()->allocate(bytes);
+      return true;
+    } catch (const c10::Error&) {
+      return false;
+    }
+  };
+  if (!attempt()) {
+    defragment(attempt);
+  }
+  return memory;
+}
+
+struct DeviceAllocator final : c10::Allocator {
+  explicit DeviceAllocator(bool narrow) : narrow(narrow) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    charge(booked(bytes, narrow));  // before the host is asked, so that a full card never fills the host
+    c10::DataPtr host = host_memory(bytes);
+    void* data = host.get();
+    if (!data && bytes > 0) {
+      card::release(booked(bytes, narrow));
+      card::host_out_of_memory(booked(bytes, narrow));
+    }
+    auto twin = make_storage(bytes, std::move(host), c10::GetCPUAllocator());
+    return {data, new Block{std::move(twin), bytes, narrow}, &free_block, device()};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override {
+    return nullptr;  // a block is freed through its context, not through its address
+  }
+
+  void copy_data(void* destination, const void* source, size_t bytes) const override {
+    std::memcpy(destination, source, bytes);
+  }
+
+  const bool narrow;  // for types that the card keeps in half their size
+};
+
+// Leaked: tensors of static lifetime may outlive static destruction.
+DeviceAllocator& allocator = *new DeviceAllocator(false);
+DeviceAllocator& narrow_allocator = *new DeviceAllocator(true);
+
+/// Gives a storage that was only recorded its memory.
+void materialize(const c10::Storage& storage) {
+  const size_t bytes = storage.nbytes();
+  c10::DataPtr memory = storage.allocator()->allocate(bytes);
+  auto* fresh = memory.cast_context<Block>(&free_block);
+  rebind(storage, std::exchange(fresh->twin, nullptr), std::exchange(fresh->bytes, 0));
+}
+
+}  // namespace
+
+REGISTER_ALLOCATOR(kDevice, &allocator);
+
+c10::Allocator* device_allocator(c10::ScalarType dtype) {
+  return narrow_types::include(dtype) ? &narrow_allocator : &allocator;
+}
+
+size_t booked_bytes(const c10::Storage& storage) {
+  return booked(storage.nbytes(), is_narrow(storage));
+}
+
+void book_as(const c10::Storage& storage, c10::ScalarType dtype) {
+  auto* impl = storage.unsafeGetStorageImpl();
+  Block* block = block_of(storage);
+  if (!narrow_types::include(dtype) || is_narrow(storage) || !block) {
+    return;
+  }
+  impl->set_allocator(&narrow_allocator);
+  block->narrow = true;
+  card::release(block->bytes - booked(block->bytes, true));
+}
+
+bool is_narrow(const c10::Storage& storage) {
+  return storage.allocator() == &narrow_allocator;
+}
+
+size_t booked(size_t bytes, bool narrow) {
+  return narrow ? narrow_types::booked(bytes) : bytes;
+}
+
+void free_block(void* context) {
+  auto* block = static_cast<Block*>(context);
+  card::release(booked(block->bytes, block->narrow));
+  delete block;
+}
+
+Block* block_of(const c10::Storage& storage) {
+  return storage.data_ptr().cast_context<Block>(&free_block);
+}
+
+StoragePtr make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator) {
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), allocator, /*resizable=*/true);
+}
+
+/// The CPU storage over a device storage's memory.
+StoragePtr twin_of(const c10::Storage& storage) {
+  if (Block* block = block_of(storage)) {
+    if (const auto& failure = failure_of(*block)) {
+      TORCH_CHECK(false, *failure);
+    }
+    if (!block->twin) {
+      materialize(storage);
+    }
+  }
+  void* data = storage.mutable_data();  // a copy-on-write storage gets its own memory here
+  if (Block* block = block_of(storage)) {
+    return block->twin;
+  }
+  return make_storage(
+      storage.nbytes(), c10::DataPtr(data, c10::Device(c10::kCPU)), c10::GetCPUAllocator());
+}
+
+void rebind(const c10::Storage& storage, StoragePtr twin, size_t bytes) {
+  void* data = twin->mutable_data();
+  Block* old = block_of(storage);
+  auto* impl = storage.unsafeGetStorageImpl();
+  auto* block = new Block{std::move(twin), bytes, is_narrow(storage)};
+  if (old) {
+    block->mark = old->mark;
+    block->number = old->number;
+    if (old->twin) {
+      block->failure = old->failure;
+    }
+  }
+  impl->set_data_ptr_noswap({data, block, &free_block, device()});
+  impl->set_nbytes(bytes);
+}
+
+/// Makes a device storage follow its twin after a kernel resized the twin.
+void follow_twin(const c10::Storage& storage, Block& block) {
+  StoragePtr twin = block.twin;
+  try {
+    charge(booked(twin->nbytes(), block.narrow));
+  } catch (const c10::Error&) {
+    at::native::resize_bytes_cpu(twin.get(), block.bytes);
+    rebind(storage, std::move(twin), std::exchange(block.bytes, 0));
+    throw;
+  }
+  const size_t bytes = twin->nbytes();
+  rebind(storage, std::move(twin), bytes);
+}
+
+}  // namespace hpu

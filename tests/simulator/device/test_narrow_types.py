@@ -1,0 +1,293 @@
+"""64-bit numbers on the card: float64 is kept as float32, and int64 as int32 in lazy mode."""
+
+import io
+import json
+
+import pytest
+import torch
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+
+from habana_frameworks.torch import core as htcore  # noqa: E402
+from habana_frameworks.torch import hpu  # noqa: E402
+from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+
+WIDE = torch.tensor([[0.1, -1 / 3, 1e-3], [2 / 7, 1e9 + 0.7, float("nan")]], dtype=torch.float64)
+LARGEST = torch.finfo(torch.float32).max
+
+
+def kept(values):
+    """What the card keeps of CPU values."""
+    return values.float().double()
+
+
+def assert_kept(result, reference):
+    """Values as float32 has them, and close to those of float64."""
+    assert result.device.type == "hpu"
+    assert result.dtype == torch.float64
+    values = result.cpu()
+    torch.testing.assert_close(values, kept(values), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(values, reference, rtol=1e-6, atol=1e-12, equal_nan=True)
+
+
+def written_in_place(write):
+    def written(x):
+        y = x.clone()
+        write(y)
+        return y
+
+    return written
+
+
+def into_view(x):
+    y = torch.zeros(3, 4, dtype=x.dtype, device=x.device)
+    torch.mul(x.t(), 0.7, out=y[:, ::2])
+    return y
+
+
+WAYS = {
+    "copied from the host": lambda x: x + 0,
+    "clone": torch.clone,
+    "elementwise": lambda x: x * 0.3,
+    "of a transposed tensor": lambda x: x.t() / 3,
+    "several results": lambda x: torch.frexp(x)[0],
+    "a list of results": lambda x: torch._foreach_mul([x, x[0]], 0.7)[1],
+    "a reduction": lambda x: x[:, :2].sum(0) / 3,
+    "an expanded operand": lambda x: x.expand(2, 2, 3) * 0.3,
+    "a view": lambda x: (x * 0.3).t()[1:],
+    "full": lambda x: torch.full((2,), 0.1, dtype=x.dtype, device=x.device),
+    "linspace": lambda x: torch.linspace(0, 1, 7, dtype=x.dtype, device=x.device),
+    "a wider sum": lambda x: x[:, :2].float().sum(dtype=x.dtype) / 3,
+    "from float32": lambda x: x.float().double() * 0.3,
+    "add_": written_in_place(lambda y: y.add_(0.3)),
+    "a slice": written_in_place(lambda y: y[:, ::2].mul_(0.3)),
+    "a column": written_in_place(lambda y: y.t()[1].fill_(0.3)),
+    "masked_fill_": written_in_place(lambda y: y.masked_fill_(y > 0, 0.3)),
+    "index_put_": written_in_place(lambda y: y.index_put_((y[:, 0] > 0,), y[0] * 0.3)),
+    "copy_": written_in_place(lambda y: y.copy_(y.t()[:1].t() / 3)),
+    "a list of tensors": written_in_place(lambda y: torch._foreach_div_([y, y], 3)),
+    "resize_ and fill": written_in_place(lambda y: y.resize_(5).fill_(0.1)),
+    "out": lambda x: torch.mul(x, 0.3, out=torch.empty(0, dtype=x.dtype, device=x.device)),
+    "out as a view": into_view,
+    "matmul": lambda x: x[:, :2] @ x[:, :2].t(),
+    "softmax": lambda x: x[:, :2].softmax(1),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_float64_holds_what_float32_can(way):
+    compute = WAYS[way]
+    assert_kept(compute(WIDE.to("hpu")), compute(kept(WIDE)))
+
+
+def test_gradients_of_float64_are_kept_as_float32():
+    def gradients(x):
+        x.requires_grad_()
+        (x.exp() / 3).sum().backward()
+        return x.grad
+
+    assert_kept(gradients(WIDE[:1].to("hpu")), gradients(kept(WIDE[:1])))
+
+
+def test_numbers_beside_float64_are_float32_too():
+    x = torch.full((2,), 0.1, dtype=torch.float64, device="hpu")
+    scalar = torch.tensor(0.1, dtype=torch.float64)
+    for same in (x == 0.1, x.eq(0.1), x == scalar, scalar == x, torch.isin(x, 0.1)):
+        assert same.tolist() == [True, True]
+    assert (x - 0.1).tolist() == [0, 0]
+    assert x.clamp(min=0.1).eq(x).tolist() == [True, True]
+    assert scalar.item() == 0.1  # the host's own stays as it is
+
+
+def test_draws_below_one_stay_below_one():
+    below = torch.empty(1000, dtype=torch.float64, device="hpu").uniform_(1 - 2**-26, 1)
+    assert below.lt(1).all().item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.complex128])
+def test_the_card_books_what_it_keeps(dtype):
+    narrow = dtype == torch.float64 or (dtype == torch.int64 and is_lazy())
+    width = dtype.itemsize // (2 if narrow else 1)
+    steps = []
+    htcore.mark_step()
+    before = torch.hpu.memory_allocated()
+
+    def step(elements):
+        htcore.mark_step()
+        steps.append(((torch.hpu.memory_allocated() - before) / width, elements))
+
+    x = torch.ones(1000, dtype=dtype, device="hpu")
+    step(1000)
+    y = x + x
+    step(2000)
+    x.resize_(3000).fill_(1)
+    step(4000)
+    y.resize_(0)
+    torch.add(x, x, out=y)
+    step(6000)
+    x = x[:10].clone()
+    step(3010)
+    y.untyped_storage().resize_(0)
+    step(10)
+    del x, y
+    step(0)
+    assert [booked for booked, _ in steps] == [elements for _, elements in steps]
+
+
+def test_what_a_file_holds_is_kept_and_booked_alike():
+    file = io.BytesIO()
+    torch.save({"a": WIDE, "b": WIDE[0]}, file)
+    file.seek(0)
+    htcore.mark_step()
+    before = torch.hpu.memory_allocated()
+    loaded = torch.load(file, map_location="hpu")
+    htcore.mark_step()
+    assert torch.hpu.memory_allocated() - before == WIDE.numel() * 4
+    assert_kept(loaded["a"], kept(WIDE))
+    assert_kept(loaded["b"], kept(WIDE[0]))
+    assert loaded["a"].untyped_storage().data_ptr() == loaded["b"].untyped_storage().data_ptr()
+
+
+@pytest.mark.skipif(is_lazy(), reason="lazy mode looks through what comes from the host")
+def test_eager_mode_takes_values_that_do_not_fit_without_a_word():
+    huge = torch.tensor([1e300, -1e300, float("inf"), float("nan")], dtype=torch.float64)
+    taken = huge.to("hpu").cpu()
+    infinite = torch.tensor([torch.inf, -torch.inf, torch.inf, torch.nan], dtype=torch.float64)
+    torch.testing.assert_close(taken, infinite, equal_nan=True)
+    assert torch.tensor([2**40]).to("hpu").add(1).tolist() == [2**40 + 1]
+
+
+@pytest.mark.skipif(not is_lazy(), reason="eager mode has int64")
+def test_lazy_mode_refuses_values_that_do_not_fit():
+    held = torch.zeros(3, dtype=torch.int64, device="hpu")
+    doubles = torch.zeros(3, dtype=torch.float64, device="hpu")
+    refused = (
+        "Error when trying to cast Long to Int, Input values range [-5, 1099511627776] exceeds "
+        "Int range [-2147483648, 2147483647]"
+    )
+    values = torch.tensor([[-5, 7], [2**40, 9], [3, 8]]).t()[0]
+    for use in (lambda: values.to("hpu"), lambda: held.copy_(values), lambda: held + values):
+        with pytest.raises(RuntimeError) as raised:
+            use()
+        assert str(raised.value) == refused
+    with pytest.raises(RuntimeError) as raised:
+        doubles.copy_(torch.tensor([1e300, float("nan"), float("inf")], dtype=torch.float64))
+    assert str(raised.value) == (
+        "Error when trying to cast Double to Float, Input values range [1e+300, 1e+300] exceeds "
+        "Float range [-3.40282e+38, 3.40282e+38]"
+    )
+    assert held.tolist() == doubles.tolist() == [0, 0, 0]
+    assert doubles.copy_(torch.tensor([LARGEST, float("-inf"), 0.0]).double()).tolist() == [
+        LARGEST,
+        float("-inf"),
+        0,
+    ]
+
+
+@pytest.mark.skipif(not is_lazy(), reason="eager mode has int64")
+def test_whole_numbers_wrap_on_the_device_in_lazy_mode():
+    x = torch.tensor([2**31 - 1, -(2**31), 5], device="hpu")
+    assert (x + 1).tolist() == [-(2**31), -(2**31) + 1, 6]
+    assert x.mul(3).sum().item() == (3 * (2**31 - 1 - 2**31 + 5) + 2**31) % 2**32 - 2**31
+    x.t().sub_(1)
+    assert x.tolist() == [2**31 - 2, 2**31 - 1, 4]
+    drawn = torch.empty(1000, dtype=torch.int64, device="hpu").random_()
+    assert drawn.ge(0).all().item()
+    assert torch.tensor([1.5, 2.0**33 + 2**10], device="hpu").long().tolist() == [1, 1024]
+
+
+@pytest.mark.skipif(not is_lazy(), reason="about captured work")
+def test_a_replay_keeps_what_the_card_does():
+    whole = torch.tensor([2**31 - 1, 1], device="hpu")
+    x = torch.tensor([0.1, 0.2], dtype=torch.float64, device="hpu")
+    total = torch.zeros(2, dtype=torch.float64, device="hpu")
+    graph = hpu.HPUGraph()
+    with hpu.graph(graph):
+        wrapped = whole + 1
+        third = x / 3
+        total.add_(0.1)
+        same = x == 0.1
+    graph.replay()
+    graph.replay()
+    assert wrapped.tolist() == [-(2**31), 2]
+    assert_kept(third, x.cpu() / 3)
+    assert_kept(total, torch.full((2,), 0.3, dtype=torch.float64))
+    assert same.tolist() == [True, False]
+
+
+@pytest.mark.skipif(is_lazy(), reason="compiled graphs are for eager mode")
+def test_a_compiled_graph_keeps_what_the_card_does():
+    compiled = torch.compile(lambda x, y: (y.add_(x * 0.3), x == 0.1), backend="hpu_backend")
+    x = torch.full((2, 2), 0.1, dtype=torch.float64, device="hpu")
+    total, same = compiled(x, x.t().clone())
+    assert_kept(total, torch.full((2, 2), 0.13, dtype=torch.float64))
+    assert same.all().item()
+
+
+# Tells the sizes on the device of a float64 and of an int64, and what the device makes of numbers
+# that 32 bits cannot hold.
+ASK = """
+import json, torch
+import habana_frameworks.torch.core as htcore
+def taken(value):
+    try:
+        return torch.tensor([value], dtype=type_).to("hpu").tolist()[0] == value
+    except RuntimeError as error:
+        return str(error).partition(",")[0]
+told = []
+for type_, value in ((torch.float64, 0.1), (torch.int64, 2**40)):
+    before = torch.hpu.memory_allocated()
+    x = torch.ones(1, dtype=type_, device="hpu")
+    htcore.mark_step()
+    told += [torch.hpu.memory_allocated() - before, taken(value)]
+    del x
+print(json.dumps(told))
+"""
+REFUSED = "Error when trying to cast Long to Int"
+LAZY = {"PT_HPU_LAZY_MODE": "1"}
+FIRST = {"HPU_MAGIC_GENERATION": "gaudi"}
+INT64 = {"PT_ENABLE_INT64_SUPPORT": "1"}
+RULES = [
+    ({}, [4, False, 8, True]),
+    (FIRST, [4, False, 4, False]),
+    (FIRST | INT64, [4, False, 8, True]),
+    (LAZY, [4, False, 4, REFUSED]),
+    (LAZY | {"PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK": "0"}, [4, False, 4, False]),
+    (LAZY | INT64, [4, False, 8, True]),
+    (LAZY | {"HPU_MAGIC_EXACT_64_BIT": "1"}, [8, True, 8, True]),
+    (FIRST | {"HPU_MAGIC_EXACT_64_BIT": "1"}, [8, True, 8, True]),
+]
+
+
+@pytest.mark.skipif(is_lazy(), reason="the processes have modes of their own")
+@pytest.mark.parametrize(("environment", "expected"), RULES)
+def test_mode_generation_and_flags_decide(environment, expected, forked_script):
+    settings = {"PT_HPU_LAZY_MODE": "0"} | environment
+    assert json.loads(forked_script(ASK, simulated=True, **settings)) == expected
+
+
+@pytest.mark.skipif(is_lazy(), reason="the processes have modes of their own")
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_a_card_has_room_for_twice_as_many(lazy, forked_script):
+    code = """
+    import torch
+    import habana_frameworks.torch.core as htcore
+    x = torch.ones(48 << 10, dtype=torch.float64).to("hpu")
+    y = x + x
+    z = torch.cat([y, y])
+    htcore.mark_step()
+    print(torch.hpu.memory_allocated(), torch.hpu.max_memory_allocated())
+    try:
+        w = z + z
+        htcore.mark_step()
+    except RuntimeError as error:
+        print(str(error).splitlines()[0])
+    """
+    settings = {"PT_HPU_LAZY_MODE": lazy, "HPU_MAGIC_MEMORY": "1MiB"}
+    assert forked_script(code, simulated=True, **settings).splitlines() == [
+        f"{4 * (192 << 10)} {4 * (192 << 10)}",
+        f"[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::{4 * (96 << 10)} "
+        "(0.375)MB",
+    ]
