@@ -75,6 +75,12 @@ def test_a_rebound_name_counts_although_its_memory_is_used_again(used, ns, torch
     assert used("del x\ny = torch.zeros(1 << 18, device='hpu')").left == {"y": MIB}
 
 
+def test_a_float64_is_left_with_the_four_bytes_that_a_card_takes(used, ns, torch):
+    use = used("wide = torch.zeros(1 << 18, dtype=torch.float64, device='hpu')")
+    assert use.left == {"wide": MIB}
+    assert use.after - use.before == MIB
+
+
 def test_displayed_value_is_left_in_out(used, ns):
     use = used("torch.zeros(1 << 18, device='hpu')")
     assert list(use.left.values()) == [MIB]

@@ -10,6 +10,7 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.tensors import tensors_in
+from hpu_magic.runtime.device.widths import width
 from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.present.report import Report, Row
 
@@ -199,5 +200,6 @@ def _storages(values: Sequence[Any]) -> list[tuple[int, tuple[int, Any]]]:
         if tensor.device.type == "hpu" and tensor.layout == torch.strided:
             storage = tensor.untyped_storage()
             reference = StorageWeakRef(storage)
-            found.append((reference.cdata, (storage.nbytes(), reference)))
+            taken = storage.nbytes() * width(tensor.dtype) // tensor.dtype.itemsize
+            found.append((reference.cdata, (taken, reference)))
     return found

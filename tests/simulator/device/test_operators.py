@@ -85,7 +85,12 @@ def compare(op, sample, with_gradients):
         expected_gradients = gradients(sample, expected) if with_gradients else []
     except (RuntimeError, TypeError, ValueError, IndexError):
         return False  # the CPU refuses the sample
-    actual = tensors(call(op, on_device))
+    try:
+        actual = tensors(call(op, on_device))
+    except RuntimeError as refused:
+        if is_lazy() and str(refused).startswith("Error when trying to cast Long to Int"):
+            return False  # it hands the largest int64 to a card that has none
+        raise
     assert len(actual) == len(expected)
     for result, reference in zip(actual, expected, strict=True):
         if tensors((sample.input, sample.args)) and op.name not in PLACED_BY_ARGUMENT:
