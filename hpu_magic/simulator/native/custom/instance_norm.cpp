@@ -74,8 +74,8 @@ ThreeOfNorm instance_norm_backward(
       (scaled_grad - scaled_grad.mean(-1, /*keepdim=*/true) - normalized * along) *
       over_places(istd);
   return {
-      of_input.reshape_symint(input.sym_sizes()), grad.sum({0, 2}),
-      (grad * normalized).sum({0, 2})};
+      of_input.reshape_symint(input.sym_sizes()), grad.sum(c10::IntArrayRef{0, 2}),
+      (grad * normalized).sum(c10::IntArrayRef{0, 2})};
 }
 
 const Operators instance_norms([](Operators& define) {
