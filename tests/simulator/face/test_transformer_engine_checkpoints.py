@@ -162,3 +162,20 @@ def test_another_thread_meets_whole_metas():
         with te.fp8_autocast():
             module(batch(0))
     assert seen == [[], ["recipe", "scaling_fwd", "scaling_bwd", "scaling_hybrid"]]
+
+
+@pytest.mark.parametrize("apply", [plain, *WAYS])
+def test_a_state_may_be_loaded_before_the_backward_pass(apply):
+    """Scales begin anew then: gradients have those of a first step."""
+    found = []
+    for loads in (False, True):
+        torch.manual_seed(0)
+        module, data = te.Linear(8, 8), batch(0)
+        with te.fp8_autocast():
+            out = apply(module, data)
+        if loads:
+            module.load_state_dict({"weight": module.weight, "bias": module.bias})
+        out.float().square().sum().backward()
+        found.append([each.grad.cpu() for each in (data, module.weight)])
+    assert module.fp8_meta == {}
+    assert all(map(torch.equal, *found))

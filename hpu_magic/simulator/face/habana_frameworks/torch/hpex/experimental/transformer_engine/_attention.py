@@ -82,7 +82,7 @@ class _Attention(torch.autograd.Function):
         *inverses, of_probabilities = ctx.scales
         _, dropout, scale, is_causal, _ = ctx.attend
         grad = ctx.groups.queries(grads[0])
-        of_gradients = module.fp8_meta["scaling_bwd"].scale
+        of_gradients = module.gradient_scales(use)
         factor, inverse = _scales.factor_of(of_gradients[_BWD.GRAD_OUTPUT], grad.dtype)
         cast, amax = torch.ops.hpu.cast_to_fp8_v2(
             grad, factor, False, use.measures, use.recipe.fp8_format.backward

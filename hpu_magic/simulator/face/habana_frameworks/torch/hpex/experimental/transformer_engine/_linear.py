@@ -99,7 +99,7 @@ class _Product(torch.autograd.Function):
         module, use, saved = ctx.module, ctx.use, ctx.saved_tensors
         input_dtype, weight_dtype, bias_dtype = ctx.dtypes
         grad = grads[0].reshape(-1, grads[0].shape[-1])
-        scale = module.fp8_meta["scaling_bwd"].scale[_GRADIENT]
+        scale = module.gradient_scales(use)[_GRADIENT]
         factor, inverse = _scales.factor_of(scale, grad.dtype)
         hpu, dtype = torch.ops.hpu, use.recipe.fp8_format.backward
         cast, amax = hpu.cast_to_fp8_v2(grad, factor, False, use.measures, dtype)

@@ -114,8 +114,18 @@ class Fp8Module(nn.Module):
             if name in self.fp8_meta:
                 _scales.note_amax(self.fp8_meta[name], tensor, amax)
 
+    def gradient_scales(self, use: Use) -> torch.Tensor:
+        """Return the scales of gradients; ones where a new state came after the forward pass."""
+        meta = self.fp8_meta.get("scaling_bwd")
+        if meta is None:
+            return use.scale.new_ones(len(self.metas(use.recipe)["scaling_bwd"]))
+        scales: torch.Tensor = meta.scale
+        return scales
+
     def note_backward(self, tensor: IntEnum, amax: torch.Tensor, use: Use) -> None:
         """Enter the largest magnitude of a gradient; its scale follows where backward ends."""
+        if "scaling_bwd" not in self.fp8_meta:
+            return
         _scales.note_amax(self.fp8_meta["scaling_bwd"], tensor, amax)
         self._gradients_measured = True
         self._update_where_backward_ends(use)
@@ -207,7 +217,7 @@ class Fp8Module(nn.Module):
         Scales of another generation are converted to the range that E4M3 has on this card.
         """
         self.fp8_meta = {}
-        self._step, self._uses = None, Uses()
+        self._step, self._gradients_measured = None, False
         self._steps = 0
         if not isinstance(state, dict):
             warnings.warn(
