@@ -50,11 +50,11 @@ print(*net.types, net.losses[-1] < net.losses[0], torch.is_autocast_enabled("hpu
         ),
     ],
 )
-def test_a_fit_by_lists(script: Any, tmp_path: Path, options: str, types: str) -> None:
+def test_a_fit_by_lists(forked_script: Any, tmp_path: Path, options: str, types: str) -> None:
     (tmp_path / "bf16").write_text("tanh\n")
     (tmp_path / "fp32").write_text("addmm\nlinear\n")
     options = options.format(bf16=tmp_path / "bf16", fp32=tmp_path / "fp32")
-    out = script(FIT.replace("{options}", options))
+    out = forked_script(FIT.replace("{options}", options), simulated=True)
     assert out.splitlines()[-1] == f"{types} torch.float32 True False"
 
 

@@ -67,14 +67,15 @@ def offered(torch: Any) -> Iterator[None]:
         del sys.modules[name]
 
 
-def test_a_script_runs_as_it_is(script: Any, tmp_path: Path) -> None:
+def test_a_script_runs_as_it_is(forked_script: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    out = script(
+    out = forked_script(
         f"""
         import runpy, sys
         sys.argv = ["hpu_magic.lightning", {str(tmp_path / "train.py")!r}, "3"]
         runpy.run_module("hpu_magic.lightning", run_name="__main__")
-        """
+        """,
+        simulated=True,
     )
     available, steps, module, device = out.splitlines()[-1].split()
     assert (available, steps, device) == ("True", "3", "hpu:0")
