@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import signal
@@ -61,9 +62,10 @@ class Failed(AssertionError):
 
 
 class Server:
-    """Starts groups of ranks."""
+    """Starts groups of ranks, each on cards that nobody else sees."""
 
     def __init__(self) -> None:
+        self._numbers = itertools.count()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SERVER],
             stdin=subprocess.PIPE,
@@ -78,9 +80,11 @@ class Server:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
+        cards = f"{os.environ['HPU_MAGIC_CARDS_DIR']}-of-ranks-{next(self._numbers)}"
         common = {
             **os.environ,
             "HPU_MAGIC_SIMULATOR": "1",
+            "HPU_MAGIC_CARDS_DIR": cards,
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "WORLD_SIZE": str(size),
@@ -103,7 +107,7 @@ class Server:
                 pids = json.loads(self._process.stdout.readline())
                 connections = [listener.accept() for _ in range(size)]
         by_rank = {connection.recv(): connection for connection in connections}
-        return Ranks(pids, [by_rank[rank] for rank in range(size)])
+        return Ranks(pids, [by_rank[rank] for rank in range(size)], cards)
 
     def close(self) -> None:
         """End the process that is forked."""
@@ -117,8 +121,9 @@ class Server:
 class Ranks:
     """Processes that run the same function at the same time."""
 
-    def __init__(self, pids: list[int], connections: list[Connection]) -> None:
+    def __init__(self, pids: list[int], connections: list[Connection], cards: str) -> None:
         self.pids = pids
+        self.cards = cards  # the folder of their cards
         self._connections = connections
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:

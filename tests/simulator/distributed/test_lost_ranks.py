@@ -35,7 +35,7 @@ def last_line(error: str) -> str:
     return error.strip().splitlines()[-1]
 
 
-def test_a_killed_rank_is_named_by_the_others(launch):
+def test_a_killed_rank_is_named_by_the_others(launch, monkeypatch):
     from hpu_magic.simulator import cards
 
     ranks = launch(4)
@@ -53,6 +53,7 @@ def test_a_killed_rank_is_named_by_the_others(launch):
         assert f"failed on rank {rank} (process {ranks.pids[rank]})" in sentence
         assert f"rank 1 (process {ranks.pids[1]}) ended in the middle of it." in sentence
     assert time.monotonic() - began < 20
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", ranks.cards)
     held = {card.module_id: card.holder.pid for card in cards.snapshot() if card.holder}
     assert held == {module: pid for module, pid in modules if pid != ranks.pids[1]}
     ranks.ask(again, of=(0, 2, 3))
