@@ -11,12 +11,13 @@ from hpu_magic.runtime.device import device as devices
 def width(dtype: Any) -> int:
     """Return the bytes that a card takes for one element of a torch dtype.
 
-    A card has no float64. It has int64 in eager mode from the second generation on, elsewhere with
-    ``PT_ENABLE_INT64_SUPPORT``.
+    A card has no float64, and so no complex128. It has int64 in eager mode from the second
+    generation on, elsewhere with ``PT_ENABLE_INT64_SUPPORT``.
     """
     torch = devices.torch_with_hpu()
-    if dtype == torch.float64 or (dtype == torch.int64 and not _has_int64()):
-        return 4
+    narrow = dtype in (torch.float64, torch.complex128)
+    if narrow or (dtype == torch.int64 and not _has_int64()):
+        return int(dtype.itemsize) // 2
     return int(dtype.itemsize)
 
 

@@ -76,6 +76,22 @@ def test_other_types_are_reduced_in_float32(pair):
         assert found == [[2**25, 6], [True, False], [False, True], [240.0] * 3, [2 + 4j]]
 
 
+def numbers_past_int32():
+    kept = []
+    for operation in (dist.ReduceOp.SUM, dist.ReduceOp.MAX):
+        large = torch.tensor([2**31 - 1, -(2**31), 2**30], device="hpu")
+        dist.all_reduce(large, operation)
+        kept.append(large.tolist())
+    return kept
+
+
+def test_int64_keeps_32_bits_where_the_card_does(pair, request):
+    expected = [[2**32, -(2**32), 2**31], [2**31, -(2**31), 2**30]]
+    if "lazy" in request.node.name:
+        expected = [[0, 0, -(2**31)], [-(2**31), -(2**31), 2**30]]
+    assert pair(numbers_past_int32) == [expected, expected]
+
+
 def coalesced():
     rank = dist.get_rank()
     tensors = [torch.full((n,), float(rank + n), device="hpu") for n in (1, 3)]

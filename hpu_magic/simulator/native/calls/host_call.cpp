@@ -36,6 +36,14 @@ bool takes(const c10::Argument& argument, c10::TypeKind kind) {
   return type.kind() == kind;
 }
 
+/// Whether a kernel may write an argument: batch normalization writes its running statistics, which
+/// not all of its operators declare.
+bool may_be_written(const c10::Argument& argument) {
+  const auto* alias = argument.alias_info();
+  return (alias && alias->isWrite()) || argument.name() == "running_mean" ||
+      argument.name() == "running_var";
+}
+
 bool draws(const c10::OperatorHandle& op) {
   return op.operator_name().name == "aten::uniform_" || op.operator_name().name == "aten::random_";
 }
@@ -100,8 +108,13 @@ void HostCall::arguments_to_host() {
 void HostCall::round_numbers() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     c10::IValue& value = argument(i);
-    if (value.isDouble() && takes(schema_.arguments()[i], c10::TypeKind::NumberType)) {
+    if (!takes(schema_.arguments()[i], c10::TypeKind::NumberType)) {
+      continue;
+    }
+    if (value.isDouble()) {
       value = narrow_types::as_taken(value.toDouble());
+    } else if (value.isComplexDouble()) {
+      value = narrow_types::as_taken(value.toComplexDouble());
     }
   }
 }
@@ -119,7 +132,7 @@ at::Tensor HostCall::tensor_to_host(
   reduced_ = reduced_ || is_reduced(dtype);
   if (narrow_types::include(dtype)) {
     narrow_ = true;
-    float64_ = float64_ || dtype == at::kDouble;
+    float64_ = float64_ || narrow_types::includes_float64(dtype);
   }
   if (written && !shapes_only_ && failure_of(tensor.storage()) && overwrites(i)) {
     promise_overwritten(as_promised(tensor, i, item));
@@ -278,7 +291,7 @@ bool HostCall::is_operand(const at::Tensor& view) const {
 
 void HostCall::results_to_device() {
   for (const Operand& operand : operands_) {
-    if (operand.written && !shapes_only_) {
+    if (!shapes_only_ && may_be_written(schema_.arguments()[operand.argument])) {
       narrow_types::apply(operand.view, draws(op_) ? narrow_types::Values::drawn
                                                    : narrow_types::Values::computed);
     }

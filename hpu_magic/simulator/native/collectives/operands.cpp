@@ -5,6 +5,7 @@
 #include "lazy/recorder.h"
 #include "memory/failure.h"
 #include "memory/memory.h"
+#include "memory/narrow_types.h"
 #include "threads/without_gil.h"
 
 #include <ATen/ops/cat.h>
@@ -127,6 +128,7 @@ void Operands::finish() {
   for (const Copy& copy : copies_) {
     const auto dtype = copy.to.scalar_type();
     copy.to.copy_(copy.from.scalar_type() == dtype ? copy.from : narrow(copy.from, dtype));
+    narrow_types::apply(copy.to);
   }
 }
 

@@ -73,7 +73,8 @@ Step::Way Step::prepare() {
     if (failure_of(tensor.storage())) {
       return Way::unprepared;
     }
-    if (narrow_types::include(tensor) && (written || tensor.scalar_type() == at::kDouble)) {
+    if (narrow_types::includes_float64(tensor.scalar_type()) ||
+        (written && narrow_types::include(tensor))) {
       return Way::as_recorded;
     }
   }

@@ -61,6 +61,7 @@ struct DeviceAllocator final : c10::Allocator {
 };
 
 // Leaked: tensors of static lifetime may outlive static destruction.
+DeviceAllocator& bytes_allocator = *new DeviceAllocator(false);
 DeviceAllocator& allocator = *new DeviceAllocator(false);
 DeviceAllocator& narrow_allocator = *new DeviceAllocator(true);
 
@@ -74,10 +75,13 @@ void materialize(const c10::Storage& storage) {
 
 }  // namespace
 
-REGISTER_ALLOCATOR(kDevice, &allocator);
+REGISTER_ALLOCATOR(kDevice, &bytes_allocator);
 
 c10::Allocator* device_allocator(c10::ScalarType dtype) {
-  return narrow_types::include(dtype) ? &narrow_allocator : &allocator;
+  if (narrow_types::include(dtype)) {
+    return &narrow_allocator;
+  }
+  return dtype == at::kByte ? &bytes_allocator : &allocator;
 }
 
 size_t booked_bytes(const c10::Storage& storage) {
@@ -85,13 +89,14 @@ size_t booked_bytes(const c10::Storage& storage) {
 }
 
 void book_as(const c10::Storage& storage, c10::ScalarType dtype) {
-  auto* impl = storage.unsafeGetStorageImpl();
-  Block* block = block_of(storage);
-  if (!narrow_types::include(dtype) || is_narrow(storage) || !block) {
+  if (storage.allocator() != &bytes_allocator || !narrow_types::include(dtype)) {
     return;
   }
-  impl->set_allocator(&narrow_allocator);
-  block->narrow = true;
+  Block* block = block_of(storage);
+  if (!block || block->narrow.exchange(true)) {  // two threads may use a tensor for the first time
+    return;
+  }
+  storage.unsafeGetStorageImpl()->set_allocator(&narrow_allocator);
   card::release(block->bytes - booked(block->bytes, true));
 }
 

@@ -3,6 +3,8 @@
 
 #include "memory/memory.h"
 
+#include <atomic>
+
 namespace hpu {
 
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
@@ -10,7 +12,7 @@ using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 struct Block {
   StoragePtr twin;   // null until a recorded operation writes the storage
   size_t bytes = 0;  // of the twin, as far as they are booked
-  bool narrow = false;  // whether the card takes half of them
+  std::atomic<bool> narrow{false};  // whether the card takes half of them
   RecordMark mark{};
   uint64_t number = 0;  // see number_of
   std::shared_ptr<const std::string> failure{};  // why it will never be written
@@ -28,6 +30,9 @@ std::shared_ptr<const std::string>& failure_of(Block& block);
 /// Whether the card takes half of a storage's bytes: its allocator tells.
 bool is_narrow(const c10::Storage& storage);
 size_t booked(size_t bytes, bool narrow);
+
+/// Books a storage of bytes, as files and resized storages are, as one for `dtype`.
+void book_as(const c10::Storage& storage, c10::ScalarType dtype);
 
 StoragePtr make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator);
 

@@ -33,7 +33,7 @@ void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& wh
 void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::string>& why) {
   const Block* block = block_of(storage);
   if (block && block->twin) {
-    auto* freed = new Block{nullptr, 0, block->narrow, block->mark, block->number, why};
+    auto* freed = new Block{nullptr, 0, block->narrow.load(), block->mark, block->number, why};
     c10::DataPtr nothing(nullptr, freed, &free_block, device());
     storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(nothing));
   }

@@ -47,6 +47,7 @@ bool same_geometry(const at::Tensor& one, const at::Tensor& other) {
 }  // namespace
 
 at::Tensor host_view(const at::Tensor& tensor) {
+  book_as(tensor.storage(), tensor.scalar_type());
   auto view = make_tensor(c10::Storage(twin_of(tensor.storage())), kHost, tensor);
   copy_lazy_bits(tensor, view);
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {

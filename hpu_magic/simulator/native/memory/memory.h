@@ -29,9 +29,6 @@ c10::Allocator* device_allocator(c10::ScalarType dtype);
 /// What the card books for a storage with memory.
 size_t booked_bytes(const c10::Storage& storage);
 
-/// Books a storage that was made without a type as one for `dtype`.
-void book_as(const c10::Storage& storage, c10::ScalarType dtype);
-
 /// A CPU tensor over the memory of a device tensor, with its sizes, strides and lazy bits.
 at::Tensor host_view(const at::Tensor& tensor);
 

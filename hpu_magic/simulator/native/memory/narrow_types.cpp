@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -56,8 +57,10 @@ void apply_to(T* data, int64_t count, const Function& function) {
 void apply_dense(const at::Tensor& tensor, Values values) {
   const int64_t count = tensor.numel();
   const bool drawn = values == Values::drawn;
-  if (tensor.scalar_type() == at::kDouble) {
-    apply_to(tensor.mutable_data_ptr<double>(), count, drawn ? towards_zero : nearest);
+  if (includes_float64(tensor.scalar_type())) {
+    const int64_t parts = tensor.is_complex() ? 2 : 1;
+    auto* data = static_cast<double*>(tensor.mutable_data_ptr());
+    apply_to(data, parts * count, drawn ? towards_zero : nearest);
   } else {
     apply_to(tensor.mutable_data_ptr<int64_t>(), count, drawn ? low_bits_without_sign : low_bits);
   }
@@ -101,7 +104,11 @@ void set(const Rules& chosen) {
 }
 
 bool include(c10::ScalarType dtype) {
-  return (dtype == at::kDouble && rules.float64) || (dtype == at::kLong && rules.int64);
+  return includes_float64(dtype) || (dtype == at::kLong && rules.int64);
+}
+
+bool includes_float64(c10::ScalarType dtype) {
+  return (dtype == at::kDouble || dtype == at::kComplexDouble) && rules.float64;
 }
 
 bool include(const at::Tensor& tensor) {
@@ -124,7 +131,7 @@ void apply(const at::Tensor& tensor, Values values) {
 }
 
 at::Tensor as_taken(const at::Tensor& number) {
-  if (!rules.float64 || number.scalar_type() != at::kDouble) {
+  if (!includes_float64(number.scalar_type())) {
     return number;
   }
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -139,11 +146,17 @@ double as_taken(double number) {
   return rules.float64 ? nearest(number) : number;
 }
 
+c10::complex<double> as_taken(c10::complex<double> number) {
+  return {as_taken(number.real()), as_taken(number.imag())};
+}
+
 void check_range(const at::Tensor& tensor) {
   if (!rules.check_range || !include(tensor)) {
     return;
   }
-  if (tensor.scalar_type() == at::kDouble) {
+  if (tensor.is_complex()) {
+    check<double, float>(at::view_as_real(tensor.resolve_conj()), "Double", "Float");
+  } else if (tensor.scalar_type() == at::kDouble) {
     check<double, float>(tensor, "Double", "Float");
   } else {
     check<int64_t, int32_t>(tensor, "Long", "Int");

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/complex.h>
 
 #include <cstddef>
 
@@ -23,6 +24,9 @@ void set(const Rules& rules);
 bool include(c10::ScalarType dtype);
 bool include(const at::Tensor& tensor);
 
+/// Whether it does so because of float64, which both parts of a complex128 are.
+bool includes_float64(c10::ScalarType dtype);
+
 /// Bytes of the card for bytes of the host that hold a narrowed type.
 inline size_t booked(size_t bytes) {
   return (bytes + 1) / 2;
@@ -39,6 +43,7 @@ void apply(const at::Tensor& tensor, Values values = Values::computed);
 /// A host's number, as a 0-dim CPU tensor, as the card takes it beside its own.
 at::Tensor as_taken(const at::Tensor& number);
 double as_taken(double number);
+c10::complex<double> as_taken(c10::complex<double> number);
 
 /// Raises the vendor's error for a CPU tensor with values that the card cannot keep. As there,
 /// infinities and NaN pass.

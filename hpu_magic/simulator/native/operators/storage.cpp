@@ -135,7 +135,6 @@ void keep_as_card_does(const at::Tensor& tensor) {
   }
   const recorder::Lock lock;
   recorder::flush_users_of(tensor, recorder::Cause::host_write, "aten::set_");
-  book_as(storage, tensor.scalar_type());
   narrow_types::apply(host_view(tensor));
 }
 
