@@ -119,3 +119,20 @@ def test_a_full_card_raises_the_vendors_error_and_stays_usable(forked_script):
         ).strip()
         == "8"
     )
+
+
+def test_a_storage_is_made_smaller_and_keeps_its_first_values():
+    htcore.mark_step()
+    before = torch.hpu.memory_allocated()
+    x = torch.arange(2000.0).to("hpu")
+    x.add_(1)
+    storage = x.untyped_storage()
+    storage.resize_(16_000)
+    storage.resize_(800)
+    assert x[:200].tolist() == torch.arange(1.0, 201).tolist()
+    assert torch.hpu.memory_allocated() - before == 800
+    x[:200].mul_(2)
+    storage.resize_(0)
+    storage.resize_(8000)
+    assert torch.hpu.memory_allocated() - before == 8000
+    assert x.fill_(3).sum().item() == 6000

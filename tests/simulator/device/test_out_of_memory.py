@@ -210,3 +210,24 @@ def test_what_the_machine_has_no_memory_for_says_what_to_do(script, lazy):
     assert len(said) == len(printed) == 2
     mend = "this machine's own memory does not: set HPU_MAGIC_MEMORY to a smaller card."
     assert said[0].endswith(mend)
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_a_refused_resize_changes_nothing(forked_script, lazy):
+    code = """
+    import torch
+    x = torch.arange(4.0).to("hpu").view(2, 2).t()
+    try:
+        x.resize_(1 << 20)
+        x.add_(1)
+        x.cpu()
+    except RuntimeError as error:
+        print(str(error).splitlines()[0])
+    print(x.shape, x.stride(), torch.hpu.memory_allocated())
+    """
+    settings = {"HPU_MAGIC_MEMORY": "1MiB", "PT_HPU_LAZY_MODE": lazy}
+    refused, left = forked_script(code, simulated=True, **settings).splitlines()
+    assert refused.startswith(
+        "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::41942"
+    )
+    assert left == "torch.Size([2, 2]) (1, 2) 16"

@@ -119,7 +119,14 @@ const at::Tensor& resize(
   const auto before = static_cast<int64_t>(self.storage().nbytes());
   make_room(
       self.storage(), self.storage_offset(), wanted, std::nullopt, self.dtype().itemsize());
-  at::native::resize_(self, wanted, memory_format);
+  const std::vector<int64_t> sizes = self.sizes().vec();
+  const std::vector<int64_t> strides = self.strides().vec();
+  try {
+    at::native::resize_(self, wanted, memory_format);
+  } catch (const c10::Error&) {  // the card is full: the memory is that of before
+    self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+    throw;
+  }
   if (recorder::enabled() && at::globalContext().deterministicAlgorithms() &&
       at::globalContext().deterministicFillUninitializedMemory()) {
     at::native::fill_resize_deterministic_(self, before);
@@ -201,6 +208,15 @@ void copy_values(const at::Tensor& source, at::Tensor destination) {
   }
 }
 
+/// Whether PyTorch makes a storage smaller: it copies the first bytes into a new tensor, and then
+/// takes its memory away from that, which a recorded copy would not have written.
+bool shrinks_storage(const at::Tensor& source, const at::Tensor& destination) {
+  return source.scalar_type() == at::kByte && destination.scalar_type() == at::kByte &&
+      source.dim() == 1 && destination.dim() == 1 && source.storage_offset() == 0 &&
+      source.is_contiguous() && source.nbytes() < source.storage().nbytes() &&
+      !has_memory(destination.storage()) && !recorder::capturing();
+}
+
 /// In lazy mode a copy within the device is recorded like any operation; one to or from the host
 /// waits for the recorded work that uses its tensors.
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
@@ -210,6 +226,11 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   if (recorder::enabled()) {
     const recorder::Lock lock;  // through the copy: a replay writes the same memory
     if (on_device(self) && on_device(source)) {
+      if (shrinks_storage(source, self)) {
+        recorder::flush_users_of(source, recorder::Cause::step, "aten::copy_");
+        copy_values(source, self);
+        return self;
+      }
       if (self.scalar_type() == at::kFloat8_e4m3fn && source.scalar_type() != at::kFloat8_e4m3fn) {
         const double limit = float8_e4m3fn_limit();
         const at::Tensor clamped = at::clamp(source.to(at::kFloat), -limit, limit);
