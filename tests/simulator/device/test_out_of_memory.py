@@ -228,6 +228,6 @@ def test_a_refused_resize_changes_nothing(forked_script, lazy):
     settings = {"HPU_MAGIC_MEMORY": "1MiB", "PT_HPU_LAZY_MODE": lazy}
     refused, left = forked_script(code, simulated=True, **settings).splitlines()
     assert refused.startswith(
-        "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::41942"
+        "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::4194"
     )
     assert left == "torch.Size([2, 2]) (1, 2) 16"
