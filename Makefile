@@ -102,11 +102,12 @@ PROCESSORS := $(addprefix tests/simulator/device/test_,device.py operators.py) \
 	-k "not test_operator_equals_the_cpu or conv or matmul or pool"
 
 # What needs one core or the network goes on beside the compilation of the engine. One thread a
-# worker: two teams on two cores wait for each other. The browser's tests wait for servers and
+# worker: two teams on two cores wait for each other. Tests of the first suite wait for processes of
+# their own now and then: one more worker takes their place. The browser's tests wait for servers and
 # kernels half of the time, so that they leave room for each other and no more.
 test: system
 	@$(MAKE) --no-print-directory -j2 engine lint-python front-end
-	OMP_NUM_THREADS=1 $(BIN)/pytest $(SPREAD) -m "not browser"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(($(WORKERS) + 1)) -m "not browser"
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(SPREAD) $(LAZY)
 	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 \
 		$(BIN)/pytest $(SPREAD) $(PROCESSORS)
