@@ -1,4 +1,4 @@
-"""What a process is called for others: its program and script, or its notebook; no arguments.
+"""What a process is called for others: its notebook, or its program and script; no arguments.
 
 Arguments often hold tokens and passwords, so they do not leave the process with its name.
 """
@@ -9,6 +9,8 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+
+from hpu_magic import sessions
 
 __all__ = ["command_words", "full_command", "program_name"]
 
@@ -27,7 +29,7 @@ _LONG_WITH_VALUE = {"--check-hash-based-pycs", "--rcfile", "--init-file"}
 
 
 def program_name(pid: int) -> str:
-    """Name a running process: ``python train.py``, or ``Jupyter kernel analysis.ipynb``.
+    """Name a running process: ``analysis.ipynb`` for a notebook's kernel, else ``python train.py``.
 
     Raises
     ------
@@ -37,12 +39,11 @@ def program_name(pid: int) -> str:
     words = command_words(pid)
     if not words:
         return ENDED
-    kernel = _is_kernel(words)
-    return _shortened(_kernel(_notebook(pid)) if kernel else _named(words))
+    return _shortened(_notebook(pid, words) or _named(words))
 
 
 def full_command(pid: int) -> str:
-    """Return a running process's command line with all arguments, for its owner alone.
+    """Return a notebook's name, or a command line with all arguments, for its owner alone.
 
     Raises
     ------
@@ -50,7 +51,10 @@ def full_command(pid: int) -> str:
         This user may not see what the process is.
     """
     words = command_words(pid)
-    return _shortened(" ".join([os.path.basename(words[0]), *words[1:]])) if words else ENDED
+    if not words:
+        return ENDED
+    typed = " ".join([os.path.basename(words[0]), *words[1:]])
+    return _shortened(_notebook(pid, words) or typed)
 
 
 def command_words(pid: int) -> list[str]:
@@ -78,6 +82,8 @@ def command_words(pid: int) -> list[str]:
 
 
 def _named(words: Sequence[str]) -> str:
+    if _is_kernel(words):
+        return "Jupyter kernel"
     program = os.path.basename(words[0])
     if _PYTHON.fullmatch(program):
         return f"{program} {_target(words[1:], 'cm', _PYTHON_VALUES)}".rstrip()
@@ -125,11 +131,16 @@ def _is_kernel(words: Sequence[str]) -> bool:
     return _target(words[1:], "cm", _PYTHON_VALUES).removeprefix("-m ") in _KERNELS
 
 
-def _kernel(notebook: str | None) -> str:
-    return f"Jupyter kernel {notebook}" if notebook else "Jupyter kernel"
+def _notebook(pid: int, words: Sequence[str]) -> str | None:
+    """Return the name of a kernel's notebook: as the kernel tells it, else as its server did."""
+    session = sessions.session(pid)
+    if session is not None and session.notebook:
+        return os.path.basename(session.notebook)
+    # What a kernel starts inherits its environment and is no kernel.
+    return _session_name(pid) if _is_kernel(words) else None
 
 
-def _notebook(pid: int) -> str | None:
+def _session_name(pid: int) -> str | None:
     """Return the notebook's name, which the server puts into its kernel's environment."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()

@@ -115,7 +115,8 @@ def test_a_kernel_is_named_by_its_notebook(tmp_path, monkeypatch):
     # What a kernel starts has its environment too, and is no kernel.
     child = start(sys.executable, "-c", WAIT)
     try:
-        assert program_name.program_name(process.pid) == "Jupyter kernel analysis 2.ipynb"
+        assert program_name.program_name(process.pid) == "analysis 2.ipynb"
+        assert full_command(process.pid) == "analysis 2.ipynb"
         assert program_name.program_name(child.pid) == f"{PYTHON} -c"
     finally:
         ended(process)

@@ -51,8 +51,9 @@ def load(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Take the magics out of `shell` again; the device stays as it is."""
-    from hpu_magic.magics import cell, completion, control
+    from hpu_magic.magics import cell, completion, control, session
 
+    session.disable(shell)
     cell.disable(shell)
     control.disable(shell)
     completion.disable(shell)
@@ -101,9 +102,10 @@ def _install_lightning_hook() -> None:
 
 
 def _register(shell: InteractiveShell) -> None:
-    from hpu_magic.magics import cell, completion, control
+    from hpu_magic.magics import cell, completion, control, session
     from hpu_magic.magics.settings import HPUMagics
 
+    session.enable(shell)
     cell.enable(shell)
     _forget_wrong_defaults(shell, HPUMagics)
     settings = HPUMagics(parent=shell)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hpu_magic import sessions
 from hpu_magic.program_name import full_command, program_name
 
 from .reading import Holder, Snapshot
@@ -76,15 +77,19 @@ def minors_by_bus(classes: Path = Path("/sys/class")) -> dict[str, int]:
 
 
 def describe(pid: int) -> Holder:
-    """Name a process by its program and script or notebook, and its user."""
+    """Name a process by its notebook or its program and script, and its user."""
     try:
-        return Holder(pid, program_name(pid), user(pid))
+        name = program_name(pid)
     except PermissionError:
         return Holder(pid, "a process of another user", user(pid))
+    session = sessions.session(pid)
+    return Holder(pid, name, user(pid), session.idle if session else None)
 
 
 def with_arguments(snapshot: Snapshot, *, of_others: bool = False) -> Snapshot:
     """Return a snapshot whose holders show their whole command lines, in at most 80 characters.
+
+    Kernels keep the names of their notebooks.
 
     Parameters
     ----------

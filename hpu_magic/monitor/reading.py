@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from hpu_magic import sessions
+
 Source = Literal["hlml", "hl-smi", "simulator", "none"]
 
 
@@ -17,15 +19,23 @@ class Holder:
     pid : int
         0 when the process lives in another PID namespace and cannot be named.
     command : str
-        Its program and script, or its notebook: ``python train.py``. No arguments, unless
+        Its notebook, or its program and script: ``python train.py``. No arguments, unless
         `processes.with_arguments` put them there.
     user : str or None
         Its owner's login name, where it can be told.
+    idle : float or None
+        Seconds since it last ran a cell, 0 while it runs one; None where it is no interactive
+        session, or tells nothing.
     """
 
     pid: int
     command: str
     user: str | None
+    idle: float | None = None
+
+    def described(self) -> str:
+        """Name it and say for how long it has been idle: ``first.ipynb, idle for 2 h``."""
+        return ", ".join(filter(None, (self.command, sessions.activity(self.idle))))
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ def read() -> tuple[CardReading, ...]:
 def _reading(state: cards.CardState) -> CardReading:
     holders: tuple[Holder, ...] = ()
     if state.holder:
-        pid = state.holder.pid
-        holders = (Holder(pid, state.holder.command, user(pid) if pid else None),)
+        pid, command, idle = state.holder.pid, state.holder.command, state.holder.idle
+        holders = (Holder(pid, command, user(pid) if pid else None, idle),)
     return CardReading(
         index=state.module_id,
         module_id=state.module_id,

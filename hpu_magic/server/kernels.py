@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 from jupyter_core.utils import ensure_async
@@ -22,7 +23,8 @@ class Kernels:
         """Replace the ``ancestors`` of each holder in a record by its ``kernel``.
 
         That is the kernel of this server whose process the holder is or descends
-        from, or None.
+        from, or None. Where a kernel does not tell itself for how long it has been
+        idle, its last activity does.
         """
         pids = self._pids()
         found: list[tuple[dict[str, Any], str]] = []
@@ -42,6 +44,8 @@ class Kernels:
         for holder, kernel_id in found:
             if kernel_id in self:  # it may have gone while the sessions were asked for
                 holder["kernel"] = self._describe(kernel_id, sessions.get(kernel_id))
+                if holder["idle"] is None:
+                    holder["idle"] = self._idle(kernel_id)
 
     async def shut_down(self, kernel_id: str) -> None:
         """End a kernel as Jupyter does: it is asked first, and killed if it does not listen."""
@@ -56,6 +60,16 @@ class Kernels:
             if pid:
                 pids[pid] = kernel_id
         return pids
+
+    def _idle(self, kernel_id: str) -> float | None:
+        """Seconds since the kernel last did something; 0 while it runs, None where nobody knows."""
+        kernel = self._kernels.get_kernel(kernel_id)
+        if getattr(kernel, "execution_state", None) != "idle":
+            return 0.0 if getattr(kernel, "execution_state", None) == "busy" else None
+        since = getattr(kernel, "last_activity", None)
+        if since is None:
+            return None
+        return max(0.1, round((datetime.now(timezone.utc) - since).total_seconds(), 1))
 
     def _describe(self, kernel_id: str, session: Mapping[str, Any] | None) -> dict[str, Any]:
         kernel = self._kernels.kernel_model(kernel_id)

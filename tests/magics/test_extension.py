@@ -10,16 +10,17 @@ import textwrap
 import pytest
 
 import hpu_magic
+from hpu_magic import monitor
+from hpu_magic.errors import RefusedError
 
 HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "numpy", "psutil"]
 # What of this package may come in before any command has run, besides the commands.
 AT_LOAD = {
-    *("backend", "errors", "program_name", "units"),
+    *("backend", "errors", "private_folder", "program_name", "sessions", "units"),
     *("lightning", "lightning.habana", "lightning.hook", "lightning.names"),
     *("monitor", "monitor.reading"),
     *("runtime", "runtime.device", "runtime.measure", "runtime.present", "runtime.start"),
     *("simulator", "simulator.activation", "simulator.cards", "simulator.finder"),
-    "simulator.private_folder",
 }
 
 
@@ -132,12 +133,13 @@ def test_status_with_a_card_tells_owner_memory_and_mode(run, shell, torch):
         "driver": torch.hpu.get_device_capability(),
     }
     assert "owned by this process" in cell.out
-    assert hpu_magic.status().card == state.card
+    assert hpu_magic.status().card.module_id == state.card.module_id
+    assert [one.pid for one in state.card.holders] == [os.getpid()]
 
 
 def test_status_names_the_process_that_holds_another_card(run, holder):
     cell = run("%hpu")
-    assert f"held by pid {holder.pid} ({os.path.basename(sys.executable)} -c)" in cell.out
+    assert f"held by {os.path.basename(sys.executable)} -c (pid {holder.pid})" in cell.out
     assert "S3CRET" not in cell.out + repr(cell.result) + cell.result._repr_html_()
 
 
@@ -165,6 +167,43 @@ def test_busy_machine_is_a_sentence_that_names_the_holder(notebook, tmp_path):
     assert holder in out.split("Device acquire failed")[1]
     assert "S3CRET" not in out
     assert "\ncpu\n" in out
+
+
+def test_refusal_that_names_nobody_gets_a_second_sentence_with_the_holders(torch, monkeypatch):
+    """As a real card's bridge refuses."""
+    refusal = "synStatus=8 [Device not found] Device acquire failed."
+    held = [
+        monitor.CardReading(index, index, "HL-225", "GAUDI2", False, None, None, holders=(holder,))
+        for index, holder in enumerate(
+            (
+                monitor.Holder(7, "train.py", "ann"),
+                monitor.Holder(8, "first.ipynb", "ada", 7300.0),
+            )
+        )
+    ]
+    seen = monitor.Snapshot(tuple(held), "hlml")
+
+    def refuse():
+        raise RuntimeError(refusal)
+
+    monkeypatch.setattr(torch.hpu, "init", refuse)
+    monkeypatch.setattr(monitor, "snapshot", lambda: seen)
+    with pytest.raises(RefusedError) as refused:
+        hpu_magic.to(torch.nn.Linear(1, 1))
+    sentence = (
+        f"{refusal} Cards are held (card 1 by process 8 (first.ipynb, idle for 2 h), "
+        "card 0 by process 7 (train.py)): shut down that notebook's kernel or end that process, "
+        "then try again."
+    )
+    assert str(refused.value) == sentence
+    refusal += f" {sentence[len(refusal) + 1 :]}"
+    with pytest.raises(RefusedError) as refused:
+        hpu_magic.to(torch.nn.Linear(1, 1))
+    assert str(refused.value) == sentence
+    refusal = "synStatus=8 [Device not found] Device acquire failed. No devices found."
+    with pytest.raises(RefusedError) as refused:
+        hpu_magic.to(torch.nn.Linear(1, 1))
+    assert str(refused.value) == refusal
 
 
 @pytest.fixture

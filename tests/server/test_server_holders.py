@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 from conftest import ACQUIRE, Server, wait_for
 
@@ -44,6 +45,30 @@ def test_kernel_that_holds_a_card_is_named_with_its_notebook(server, notebook):
     renamed = {"path": "deep/better.ipynb", "name": "better.ipynb"}
     assert server.ask(f"api/sessions/{work.session['id']}", "PATCH", renamed).status == 200
     assert held(server)[1]["kernel"]["notebook"]["path"] == "deep/better.ipynb"
+
+
+def test_idleness_is_told_by_the_kernel_else_by_the_server(server, notebook):
+    silent, telling = notebook("silent.ipynb"), notebook("telling.ipynb")
+    silent.run(ACQUIRE)
+    telling.run("%load_ext hpu_magic")
+    telling.run(ACQUIRE)
+
+    def idle():
+        return [holder["idle"] for card in server.cards() for holder in card["holders"]]
+
+    wait_for(lambda: all(idle()))
+    # What a front end runs in silence is no work of the user's, but the server cannot tell.
+    time.sleep(0.5)
+    before = idle()
+    for client in (silent.client, telling.client):
+        client.execute_interactive("1 + 1", silent=True, timeout=60)
+    after = idle()
+    assert after[0] < before[0]
+    assert after[1] >= before[1] > 0.5
+
+    for place, one in enumerate((silent, telling)):
+        one.client.execute("import time; time.sleep(2)")
+        wait_for(lambda place=place: idle()[place] == 0)
 
 
 def test_process_that_a_kernel_started_counts_as_the_kernel(server, notebook):

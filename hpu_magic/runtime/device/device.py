@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from functools import lru_cache
 from types import ModuleType
@@ -13,6 +14,7 @@ from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.runtime.start import restart
 
+_NO_CARD_TO_BE_HAD = re.compile(r"Device acquire failed\.(?!\s*No devices found)")
 _LIBRARIES = ("torch", "habana_frameworks", "habana_frameworks.torch", "torch.hpu")
 
 DTYPES = {
@@ -75,14 +77,33 @@ def take() -> ModuleType:
     Raises
     ------
     RefusedError
-        No card can be had; the text is the vendor's (and names the holder where known).
+        No card can be had; the text is the vendor's, and names the holders where known.
     """
     torch = torch_with_hpu()
     try:
         torch.hpu.init()
     except RuntimeError as error:
-        raise RefusedError(str(error)) from error
+        raise RefusedError(_with_holders(str(error))) from error
     return torch
+
+
+def _with_holders(refusal: str) -> str:
+    """Add to the vendor's refusal of a card who holds the cards, unless it says so itself."""
+    if not _NO_CARD_TO_BE_HAD.search(refusal):
+        return refusal
+    held = [(card, one) for card in monitor.snapshot().cards for one in card.holders]
+    if not held or any(f"process {one.pid} " in refusal for _, one in held):
+        return refusal
+    # Whoever has been idle for longest is the one to ask first.
+    held.sort(key=lambda pair: -(pair[1].idle or 0.0))
+    named = (
+        f"card {card.index} by process {one.pid or 'unknown'} ({one.described()})"
+        for card, one in held
+    )
+    return (
+        f"{refusal.rstrip()} Cards are held ({', '.join(named)}): shut down that notebook's kernel "
+        "or end that process, then try again."
+    )
 
 
 def synchronize() -> None:

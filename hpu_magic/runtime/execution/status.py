@@ -90,7 +90,7 @@ def _holders(card: CardReading) -> str:
     return ", ".join(
         f"this process (pid {one.pid})"
         if one.pid == os.getpid()
-        else f"pid {one.pid or 'unknown'} ({one.command})"
+        else f"{one.described()} (pid {one.pid or 'unknown'})"
         for one in card.holders
     )
 

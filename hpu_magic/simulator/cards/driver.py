@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpu_magic import sessions
 from hpu_magic.program_name import program_name
 
 from . import place
@@ -40,12 +41,14 @@ class Holder:
     """A process that owns a card.
 
     `pid` is 0, and `command` says so, when the process lives in another PID
-    namespace (another container) and cannot be seen from here.
+    namespace (another container) and cannot be seen from here. `idle` are seconds since it last
+    ran a cell; None where it tells nothing of that.
     """
 
     module_id: int
     pid: int
     command: str
+    idle: float | None = None
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ def _state(
     configuration: Configuration, directory: Path, module: int, owner: LockHolder | None
 ) -> CardState:
     path = _page_path(directory, module)
-    holder = Holder(module, owner.pid, _command(owner.pid)) if owner else None
+    holder = _holder(module, owner.pid) if owner else None
     error = None
     try:
         page = read_page(path)
@@ -261,7 +264,7 @@ def _take(configuration: Configuration, candidates: Iterable[int], directory: Pa
         path = _lock_path(directory, module)
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         if owner := lock_or_holder(lock):
-            holders.append(Holder(module, owner.pid, _command(owner.pid)))
+            holders.append(_holder(module, owner.pid))
             os.close(lock)
             continue
         page = Page(
@@ -289,17 +292,25 @@ def _take(configuration: Configuration, candidates: Iterable[int], directory: Pa
 
 
 def _busy(holders: Sequence[Holder], configuration: Configuration) -> str:
-    named = ", ".join(
-        f"card {holder.module_id} by process {holder.pid} ({holder.command})"
-        if holder.pid
-        else f"card {holder.module_id} by {holder.command}"
-        for holder in holders
-    )
-    which = "The card that this process may use is" if len(holders) == 1 else "All cards are"
-    mend = "shut down that notebook's kernel or end that process, then try again"
+    # Whoever has been idle for longest is the one to ask first.
+    ordered = sorted(holders, key=lambda holder: -(holder.idle or 0.0))
+    which, first = "The card that this process may use is", "that notebook's kernel"
+    if len(holders) > 1:
+        which, first = "All cards are", "one of these notebooks' kernels"
+        if ordered[0].idle:
+            first += ", of which the longest idle stands first,"
+    mend = f"shut down {first} or end that process, then try again"
     if configuration.count < MOST_CARDS:
         mend += f", or simulate more than {configuration.count} with HPU_MAGIC_CARDS"
+    named = ", ".join(map(_named, ordered))
     return f"synStatus=8 [Device not found] Device acquire failed. {which} held ({named}): {mend}."
+
+
+def _named(holder: Holder) -> str:
+    if not holder.pid:
+        return f"card {holder.module_id} by {holder.command}"
+    who = ", ".join(filter(None, (holder.command, sessions.activity(holder.idle))))
+    return f"card {holder.module_id} by process {holder.pid} ({who})"
 
 
 def _owner(path: Path) -> LockHolder | None:
@@ -319,14 +330,16 @@ def _owner(path: Path) -> LockHolder | None:
         os.close(descriptor)
 
 
-def _command(pid: int) -> str:
-    """Name of a process as others may see it."""
+def _holder(module: int, pid: int) -> Holder:
+    """Name the process that owns a card as others may see it."""
     if not pid:
-        return "a process outside this PID namespace"
+        return Holder(module, 0, "a process outside this PID namespace")
     try:
-        return program_name(pid)
+        name = program_name(pid)
     except PermissionError:
-        return "a process of another user"
+        return Holder(module, pid, "a process of another user")
+    session = sessions.session(pid)
+    return Holder(module, pid, name, session.idle if session else None)
 
 
 def _lock_path(directory: Path, module: int) -> Path:

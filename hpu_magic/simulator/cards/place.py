@@ -1,26 +1,12 @@
-"""The folder of the user's simulated cards, out of the reach of other users.
-
-All processes of a user on a machine must find the same folder, whatever their environment: a
-server that the system started, its kernels, a terminal. It is therefore chosen from what lies in
-the file system alone. Somebody else may have taken a name in a folder that is open to all; the
-next place does then. A folder that is there already comes before one that could be made, so that
-nobody moves the cards by giving a name back.
-"""
+"""The folder of the user's simulated cards, out of the reach of other users."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pwd
-import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
-from ..private_folder import is_private
-
-_OPEN_TO_ALL = (Path("/dev/shm"), Path("/tmp"))
-_RUNTIME = Path("/run/user")
+from hpu_magic import private_folder
 
 
 def existing_directory() -> Path | None:
@@ -34,7 +20,7 @@ def existing_directory() -> Path | None:
     if chosen := os.environ.get("HPU_MAGIC_CARDS_DIR"):
         _check(Path(chosen))
         return Path(chosen)
-    return next(filter(is_private, _places()), None)
+    return private_folder.found()
 
 
 def directory() -> Path:
@@ -49,31 +35,13 @@ def directory() -> Path:
         Path(chosen).mkdir(mode=0o700, parents=True, exist_ok=True)
         _check(Path(chosen))
         return Path(chosen)
-    if found := existing_directory():
-        return found
-    for place in _places():
-        with contextlib.suppress(OSError):  # taken, or in a folder that cannot be written
-            place.mkdir(mode=0o700)
-        if is_private(place):
-            return place
-    tried = ", ".join(map(str, _places()))
+    if made := private_folder.made():
+        return made
+    tried = ", ".join(map(str, private_folder.places()))
     raise RuntimeError(
         f"There is no place for the simulated cards that is yours alone (tried {tried}); "
         "set HPU_MAGIC_CARDS_DIR to a directory of your own."
     )
-
-
-def _places() -> Iterator[Path]:
-    """Places in the order in which they are tried; nobody else can take the last two."""
-    user = os.geteuid()
-    for parent in _OPEN_TO_ALL:
-        yield parent / f"hpu_magic-{user}"
-    yield _RUNTIME / str(user) / "hpu_magic"
-    try:
-        home = Path(pwd.getpwuid(user).pw_dir)
-    except KeyError:  # a container may run under a number without a name
-        return
-    yield home / f".hpu_magic-cards-{socket.gethostname()}"
 
 
 def _check(chosen: Path) -> None:

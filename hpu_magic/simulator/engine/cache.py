@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ..private_folder import distrust_folders, is_private, writable_by_others
+from hpu_magic.private_folder import distrust_folders, is_private, writable_by_others
+
 from . import sources
 
 _SILENCE = 180.0

@@ -234,6 +234,35 @@ def test_busy_card_names_the_process_and_program_that_hold_it_without_its_argume
     assert "shut down" in message
 
 
+def test_busy_cards_name_the_session_that_has_idled_for_longest_first(start, run, monkeypatch):
+    monkeypatch.setenv("HPU_MAGIC_CARDS", "3")
+    session = """
+        import time
+        from hpu_magic import sessions
+        told = sessions.Announcement({notebook!r}, running=False)
+        now = time.time
+        time.time = lambda: now() - {idle}
+        told.{say}()
+    """
+    holders = []
+    for notebook, idle, say in (
+        ("/work/busy.ipynb", 0, "begin"),
+        ("/work/lunch.ipynb", 3700, "end"),
+        ("/work/holiday.ipynb", 9 * 86400, "end"),
+    ):
+        code = textwrap.dedent(session.format(notebook=notebook, idle=idle, say=say))
+        holders.append(start(code + textwrap.dedent(HOLD)))
+        holders[-1].stdout.readline()
+    busy, lunch, holiday = (holder.pid for holder in holders)
+    message = acquire_message(run)
+    assert (
+        f"All cards are held (card 2 by process {holiday} (holiday.ipynb, idle for 9 days), "
+        f"card 1 by process {lunch} (lunch.ipynb, idle for 1 h), "
+        f"card 0 by process {busy} (busy.ipynb, busy)): shut down one of these notebooks' kernels, "
+        "of which the longest idle stands first, or end that process, then try again"
+    ) in message
+
+
 def test_busy_error_carries_the_holders(start, run):
     holder = start(HOLD)
     holder.stdout.readline()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpu_magic import private_folder
 from hpu_magic.simulator import cards
 from hpu_magic.simulator.cards import place
 
@@ -27,8 +28,8 @@ def open_to_all(tmp_path, monkeypatch):
         folder.mkdir()
         folder.chmod(0o1777)
         folders.append(folder)
-    monkeypatch.setattr(place, "_OPEN_TO_ALL", tuple(folders))
-    monkeypatch.setattr(place, "_RUNTIME", tmp_path / "run")
+    monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", tuple(folders))
+    monkeypatch.setattr(private_folder, "_RUNTIME", tmp_path / "run")
     (tmp_path / "run" / str(os.geteuid())).mkdir(parents=True, mode=0o700)
     return folders
 
@@ -104,7 +105,7 @@ def test_giving_a_name_back_does_not_move_the_cards(open_to_all):
 def test_taking_the_name_afterwards_is_impossible(monkeypatch):
     with tempfile.TemporaryDirectory() as shared:  # pytest's own folders are closed to others
         os.chmod(shared, 0o1777)
-        monkeypatch.setattr(place, "_OPEN_TO_ALL", (Path(shared),))
+        monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (Path(shared),))
         before = place.directory()
         code = (
             f"import os; os.setgid({STRANGER}); os.setuid({STRANGER})\n"
@@ -122,7 +123,7 @@ def test_taking_the_name_afterwards_is_impossible(monkeypatch):
 def test_without_any_place_one_sentence_says_what_to_do(open_to_all, monkeypatch, tmp_path):
     for folder in open_to_all:
         taken_by_a_file(own(folder))
-    monkeypatch.setattr(place, "_RUNTIME", tmp_path / "missing")
+    monkeypatch.setattr(private_folder, "_RUNTIME", tmp_path / "missing")
     unnamed = 4_000_000_000  # a user without an entry, as containers have
     monkeypatch.setattr(os, "geteuid", lambda: unnamed)
     for folder in open_to_all:
@@ -135,8 +136,8 @@ def test_processes_with_other_environments_find_the_same_card(tmp_path):
     """A server that the system started, and a kernel of a login."""
     code = (
         "import sys\nfrom pathlib import Path\n"
-        "from hpu_magic.simulator import cards\nfrom hpu_magic.simulator.cards import place\n"
-        f"place._OPEN_TO_ALL = (Path({str(tmp_path / 'shm')!r}),)\n"
+        "from hpu_magic.simulator import cards\nfrom hpu_magic import private_folder\n"
+        f"private_folder._OPEN_TO_ALL = (Path({str(tmp_path / 'shm')!r}),)\n"
     )
     bare = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     bare |= {"HPU_MAGIC_CARDS": "1"}

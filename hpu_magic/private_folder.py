@@ -1,24 +1,68 @@
-"""Whether files and folders are this user's own, out of the reach of other users."""
+"""Files and folders that are one user's own, out of the reach of other users.
+
+All processes of a user on a machine must find the same folder, whatever their environment: a
+server that the system started, its kernels, a terminal. It is therefore chosen from what lies in
+the file system alone. Somebody else may have taken a name in a folder that is open to all; the
+next place does then. A folder that is there already comes before one that could be made, so that
+nobody moves it by giving a name back.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
+import socket
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+_OPEN_TO_ALL = (Path("/dev/shm"), Path("/tmp"))
+_RUNTIME = Path("/run/user")
 
-def is_private(folder: Path) -> bool:
-    """Tell whether `folder` is a real folder of this user that nobody else may enter or write."""
+
+def is_private(folder: Path, user: int | None = None) -> bool:
+    """Tell whether a folder is real, of `user` (by default this one), and closed to all others."""
     try:
         status = os.lstat(folder)
     except OSError:
         return False
     return (
         stat.S_ISDIR(status.st_mode)
-        and status.st_uid == os.geteuid()
+        and status.st_uid == (os.geteuid() if user is None else user)
         and not stat.S_IMODE(status.st_mode) & 0o077
     )
+
+
+def places(user: int | None = None) -> Iterator[Path]:
+    """Yield where a user's folder may be, in the order of trial; nobody can take the last two."""
+    user = os.geteuid() if user is None else user
+    for parent in _OPEN_TO_ALL:
+        yield parent / f"hpu_magic-{user}"
+    yield _RUNTIME / str(user) / "hpu_magic"
+    try:
+        home = Path(pwd.getpwuid(user).pw_dir)
+    except KeyError:  # a container may run under a number without a name
+        return
+    yield home / f".hpu_magic-{socket.gethostname()}"
+
+
+def found(user: int | None = None) -> Path | None:
+    """Return the folder of `user` (by default this one) on this machine, if there is one."""
+    return next((place for place in places(user) if is_private(place, user)), None)
+
+
+def made() -> Path | None:
+    """Return this user's folder on this machine, made where it is missing; None where none can."""
+    if there := found():
+        return there
+    for place in places():
+        with contextlib.suppress(OSError):  # taken, or in a folder that cannot be written
+            place.mkdir(mode=0o700)
+        if is_private(place):
+            return place
+    return None
 
 
 def writable_by_others(path: Path, *, sticky_will_do: bool = False) -> str | None:

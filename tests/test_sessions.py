@@ -1,0 +1,221 @@
+"""What interactive sessions tell other processes: their notebooks, and how long they idle."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+from hpu_magic import monitor, private_folder, program_name, sessions
+from hpu_magic.monitor import processes
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+STRANGER = 54321
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    """A folder of this test's own in the place of the user's."""
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (shared,))
+    return shared / f"hpu_magic-{os.geteuid()}" / "sessions"
+
+
+@pytest.fixture
+def announce(own_folder):
+    made = []
+
+    def begin(notebook="/work/first.ipynb", *, running=False):
+        made.append(sessions.Announcement(notebook, running=running))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.withdraw()
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    """A kernel that no Jupyter server started, as VS Code has them."""
+    manager, client = start_new_kernel(kernel_name="python3")
+    client.execute_interactive("__vsc_ipynb_file__ = '/home/ada/deep/first.ipynb'", timeout=60)
+    client.execute_interactive("%load_ext hpu_magic", timeout=60)
+    yield client, manager.provisioner.pid
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def test_a_kernel_without_a_server_tells_its_notebook_and_when_it_last_ran_a_cell(kernel):
+    client, pid = kernel
+    assert sessions.session(pid).notebook == "/home/ada/deep/first.ipynb"
+    assert program_name.program_name(pid) == program_name.full_command(pid) == "first.ipynb"
+
+    client.execute("import time; time.sleep(2)")
+    wait_for(lambda: sessions.session(pid).idle == 0)
+    assert processes.describe(pid).described() == "first.ipynb, busy"
+    wait_for(lambda: sessions.session(pid).idle > 0.3)
+    holder = processes.describe(pid)
+    assert holder.described() == "first.ipynb, idle"
+    assert 0.3 < holder.idle < 30
+
+    # What a front end asks in silence is no work of the user's.
+    client.execute_interactive("1 + 1", silent=True, timeout=60)
+    assert sessions.session(pid).idle >= holder.idle
+
+
+def test_the_cell_that_loads_the_extension_counts_as_running(forked_script):
+    out = forked_script("""
+        import os
+        from IPython.core.interactiveshell import InteractiveShell
+        shell = InteractiveShell.instance()
+        shell.run_cell(
+            "%load_ext hpu_magic\\nimport os; from hpu_magic.sessions import session\\n"
+            "print(session(os.getpid()))", store_history=True
+        )
+        from hpu_magic.sessions import session
+        print(session(os.getpid()).idle > 0)
+        shell.run_line_magic("reload_ext", "hpu_magic")
+        print(session(os.getpid()).idle > 0)
+        shell.run_line_magic("unload_ext", "hpu_magic")
+        print(session(os.getpid()))
+    """)
+    said = [line for line in out.splitlines() if "SIMULATED" not in line]
+    assert said == ["Session(notebook=None, idle=0.0)", "True", "True", "None"]
+
+
+def test_cells_of_several_threads_are_one_busy_session(announce):
+    told = announce(running=True)
+    told.begin()
+    told.end()
+    assert sessions.session(os.getpid()) == sessions.Session("/work/first.ipynb", 0.0)
+    told.end()
+    assert sessions.session(os.getpid()).idle > 0
+    told.end()
+    told.begin()
+    assert sessions.session(os.getpid()).idle == 0
+
+
+def test_a_process_that_ends_tells_nothing_and_leaves_nothing_even_if_killed(own_folder, announce):
+    code = f"""
+        import os, sys
+        from pathlib import Path
+        from hpu_magic import private_folder, sessions
+        private_folder._OPEN_TO_ALL = (Path({str(own_folder.parents[1])!r}),)
+        told = sessions.Announcement("/work/other.ipynb", running=False)
+        if not os.fork():
+            told.begin()
+            sys.exit()
+        os.wait()
+        print(flush=True)
+        input()
+    """
+    ends = (lambda process: process.communicate("\n"), lambda process: process.kill())
+    for end, left in zip(ends, (0, 1), strict=True):
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        process.stdout.readline()
+        seen = sessions.session(process.pid)
+        assert (seen.notebook, seen.idle > 0) == ("/work/other.ipynb", True)
+        end(process)
+        process.wait()
+        process.communicate()
+        assert sessions.session(process.pid) is None
+        assert len(list(own_folder.iterdir())) == left
+    announce()
+    assert [int(path.name.partition("-")[0]) for path in own_folder.iterdir()] == [os.getpid()]
+
+
+def test_another_process_with_the_same_number_is_not_taken_for_the_session(announce, own_folder):
+    announce()
+    [path] = own_folder.iterdir()
+    path.rename(path.with_name(f"{os.getpid()}-1"))
+    assert sessions.session(os.getpid()) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{",
+        json.dumps({"notebook": "a.ipynb"}),
+        json.dumps({"notebook": 7, "idle_since": 0}),
+        json.dumps({"notebook": "a.ipynb", "idle_since": "0"}),
+    ],
+)
+def test_damaged_files_are_passed_over(announce, own_folder, content):
+    announce()
+    [path] = own_folder.iterdir()
+    path.write_text(content)
+    assert sessions.session(os.getpid()) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert sessions.session(os.getpid()) is None
+
+
+def test_a_folder_that_others_may_enter_is_not_believed(announce, own_folder):
+    announce()
+    own_folder.parent.chmod(0o755)
+    assert sessions.session(os.getpid()) is None
+
+
+@as_root
+def test_other_users_learn_nothing_and_root_does(monkeypatch):
+    with tempfile.TemporaryDirectory() as shared:  # pytest's own folders are closed to others
+        os.chmod(shared, 0o1777)
+        monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (Path(shared),))
+        with subprocess.Popen(["sleep", "60"], user=STRANGER) as owner:
+            folder = Path(shared, f"hpu_magic-{STRANGER}")
+            (folder / "sessions").mkdir(parents=True)
+            file = folder / "sessions" / sessions._name(owner.pid)
+            file.write_text(json.dumps({"notebook": "/work/theirs.ipynb", "idle_since": None}))
+            for path in (folder, folder / "sessions", file):
+                os.chown(path, STRANGER, STRANGER)
+            assert sessions.session(owner.pid) is None  # as long as others may enter it
+            folder.chmod(0o700)
+            assert sessions.session(owner.pid) == sessions.Session("/work/theirs.ipynb", 0.0)
+            if not (other := os.fork()):
+                os.setuid(STRANGER + 1)
+                os._exit(sessions.session(owner.pid) is not None)
+            assert os.waitpid(other, 0)[1] == 0
+            owner.kill()
+
+
+@pytest.mark.parametrize(
+    ("idle", "text"),
+    [
+        (None, ""),
+        (0, "busy"),
+        (0.1, "idle"),
+        (59.9, "idle"),
+        (60, "idle for 1 min"),
+        (3599, "idle for 59 min"),
+        (7300, "idle for 2 h"),
+        (86400, "idle for 1 day"),
+        (3 * 86400, "idle for 3 days"),
+    ],
+)
+def test_idleness_in_words(idle, text):
+    assert sessions.activity(idle) == text
+    name = ", ".join(filter(None, ("first.ipynb", text)))
+    assert monitor.Holder(7, "first.ipynb", "ada", idle).described() == name
