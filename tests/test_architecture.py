@@ -24,7 +24,7 @@ PARTS = {
     "backend": {"simulator"},
     "simulator": set(),
 }
-BELOW_ALL = {"units", "errors", "program_name", "__version__"}
+BELOW_ALL = {"units", "errors", "private_folder", "sessions", "program_name", "__version__"}
 
 
 def folders(heading: str) -> list[str]:
