@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from hpu_magic import monitor
 from hpu_magic.units import size
 
-from .processes import with_arguments
-from .reading import CardReading, Holder, Snapshot
-from .record import as_record
+from ..processes import with_arguments
+from ..reading import CardReading, Holder, Snapshot
+from ..record import as_record
 
 _SHORTEST = 0.2  # seconds
 _BAR = 10  # characters
