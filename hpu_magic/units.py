@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
@@ -14,6 +16,14 @@ def size(count: int | float) -> str:
         if magnitude >= scale * 0.9995:
             return f"{sign}{_three_digits(magnitude / scale)} {unit}"
     return f"{sign}{round(magnitude)} B"
+
+
+def usage(used: int | float, total: int | float) -> str:
+    """Write memory in use next to the whole, for example ``12.3 / 96 GiB``."""
+    part, whole = size(used), re.sub(r"\.0+ ", " ", size(total))
+    number, unit = part.split()
+    # One unit is enough where both share it.
+    return f"{number} / {whole}" if whole.endswith(f" {unit}") else f"{part} / {whole}"
 
 
 def duration(seconds: float) -> str:

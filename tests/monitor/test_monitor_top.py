@@ -1,19 +1,25 @@
 """The command hpu-magic top."""
 
+import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import textwrap
 import time
 
 import pytest
 
 from hpu_magic.monitor import CardReading, Holder, Snapshot
-from hpu_magic.monitor.top import table
+from hpu_magic.monitor.top.cells import width
+from hpu_magic.monitor.top.table import Order, headline, table
+from hpu_magic.monitor.top.view import View
 
 # As the installed script does.
 RUN = """\
@@ -49,9 +55,10 @@ def test_json_is_one_snapshot():
 
 def test_output_that_is_no_terminal_gets_one_table():
     done = run("top")
-    heading, first, _ = done.stdout.splitlines()
-    assert heading.split() == ["card", "name", "memory", "held", "by"]
-    assert first.split()[:4] == ["0", "GAUDI2", "simulated", "0"]
+    title, heading, first, _ = done.stdout.splitlines()
+    assert title == "2 simulated GAUDI2 cards, none in use"
+    assert heading.split() == ["card", "model", "memory", "full", "pid", "held", "by"]
+    assert first.split()[:3] == ["0", "GAUDI2", "0"]
     assert "\x1b" not in done.stdout
 
 
@@ -87,14 +94,14 @@ def test_others_processes_are_shown_without_their_arguments(holder):
         import os
         from hpu_magic import monitor
         from hpu_magic.monitor.processes import with_arguments
-        from hpu_magic.monitor.top import table
+        from hpu_magic.monitor.top.table import table
         seen = monitor.snapshot()
         os.setresuid(65534, 0, 0)
         print(*table(with_arguments(seen)), table(with_arguments(seen, of_others=True)), sep="END")
     """
     done = run(code=textwrap.dedent(code))
     mine, everybodys = done.stdout.split("END")[1], done.stdout.split("END")[-1]
-    assert "train.py (" in mine
+    assert "train.py'" in mine
     assert SECRET not in mine
     assert SECRET in everybodys
 
@@ -102,7 +109,7 @@ def test_others_processes_are_shown_without_their_arguments(holder):
 def test_works_without_torch():
     done = run("top", code=f"import sys\nsys.modules['torch'] = None\n{RUN}")
     assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 3
+    assert len(done.stdout.splitlines()) == 4
 
 
 def test_reader_that_has_seen_enough_is_no_error():
@@ -141,31 +148,326 @@ def test_terminal_is_given_back_when_the_program_ends(end, status):
     assert b"Traceback" not in shown
 
 
+class Terminal:
+    """The command in a terminal of its own, of a given width."""
+
+    def __init__(self, columns, *arguments, rows=16):
+        self.pid, self.descriptor = pty.fork()
+        if self.pid == 0:
+            os.execv(sys.executable, [sys.executable, "-c", RUN, "top", *arguments])
+        self._shown = ""
+        self.resize(columns, rows)
+
+    def resize(self, columns, rows=16):
+        size = struct.pack("HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, size)
+
+    def press(self, keys):
+        os.write(self.descriptor, keys.encode())
+
+    def wait_for(self, condition):
+        """Return the lines of the first whole screen that fulfils a condition."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            whole = [part for part in self._shown.split("\x1b[H") if part.endswith("\x1b[J")]
+            for part in whole:
+                lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", part).split("\r\n")
+                if condition("\n".join(lines)):
+                    # Only what comes from now on is looked at next.
+                    self.selected = re.findall(r"\x1b\[7m *([0-9]+)", part)
+                    self._shown = ""
+                    return lines
+            if select.select([self.descriptor], [], [], 1)[0]:
+                self._shown += os.read(self.descriptor, 65536).decode()
+        raise AssertionError(f"it was not shown: {self._shown[-3000:]!r}")
+
+    def end(self):
+        """Return the status with which the program ended, and what it wrote last."""
+        try:
+            while more := os.read(self.descriptor, 4096):
+                self._shown += more.decode()
+        except OSError:
+            pass  # the terminal ends with the program
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.descriptor)
+        self.pid = None
+        return os.waitstatus_to_exitcode(status), self._shown
+
+    def close(self):
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.end()
+
+
+@pytest.fixture
+def terminal():
+    opened = []
+
+    def start(*arguments, **options):
+        opened.append(Terminal(*arguments, **options))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """A session that holds a card, of a notebook with a long name."""
+    code = """
+        from hpu_magic import sessions
+        from hpu_magic.simulator import cards
+        told = sessions.Announcement("/work/first 東京 with a rather long name.ipynb", running=True)
+        cards.acquire(); print(flush=True); input()
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.readline()
+    yield process
+    process.communicate("\n")
+
+
+@pytest.mark.parametrize(
+    ("columns", "kept", "dropped"),
+    [
+        (40, ("idle",), ("memory", "model", "user")),
+        (60, ("idle", "memory"), ("user",)),
+        (80, ("idle", "memory", "model", "user"), ()),
+        (120, ("idle", "memory", "model", "user"), ()),
+    ],
+)
+def test_every_width_shows_pid_and_name(terminal, holder, kernel, columns, kept, dropped):
+    lines = terminal(columns).wait_for(lambda text: "2 in use" in text)
+    assert len(lines) == 16
+    assert max(map(width, lines)) <= columns
+    heading = lines[2].split()
+    assert [name for name in (*kept, *dropped) if name in heading] == list(kept)
+    script, notebook = lines[3], lines[4]
+    assert "2 simulated GAUDI2 cards, 2 in use" in lines[0]
+    assert str(holder.pid) in script.split()
+    assert str(kernel.pid) in notebook.split()
+    assert "busy" in notebook.split()
+    assert script.split(str(holder.pid))[1].split("python")[0].split() in ([], ["-"], ["root", "-"])
+    name = "first 東京 with a rather long name.ipynb"
+    shown = notebook[notebook.index("first") :]
+    assert shown == name or (len(shown) > 5 and name.startswith(shown[:-1]) and shown[-1] == "…")
+    if columns == 120:
+        assert shown == name
+
+
+def test_a_terminal_that_changes_its_width_is_followed_at_once(terminal, kernel):
+    one = terminal(120, "--interval", "600")
+    wide = one.wait_for(lambda text: "1 in use" in text)
+    one.resize(40)
+    narrow = one.wait_for(lambda text: "1 in use" in text and "memory" not in text)
+    assert max(map(width, wide)) > 40 >= max(map(width, narrow))
+
+
+@pytest.mark.parametrize("keys", ["q", "Q", "\x1b", "\x03"])
+def test_the_keys_that_end_give_the_terminal_back(terminal, keys):
+    one = terminal(80)
+    before = termios.tcgetattr(one.descriptor)
+    one.wait_for(lambda text: "GAUDI2" in text)
+    one.press(keys)
+    status, shown = one.end()
+    assert status == (130 if keys == "\x03" else 0)
+    assert shown.endswith(LEAVE.decode())
+    assert before[3] & termios.ICANON
+
+
+@pytest.mark.parametrize("up", ["\x1b[A", "\x1bOA"])
+def test_arrows_choose_a_card_and_enter_shows_it_alone(terminal, kernel, up):
+    one = terminal(60)
+    one.wait_for(lambda text: "1 in use" in text)
+    assert one.selected == []
+    one.press("\x1b[B")
+    one.wait_for(lambda text: True)
+    assert one.selected == ["0"]
+    one.press(f"\x1b[B\x1b[B{up}\r")
+    lines = one.wait_for(lambda text: "module 0" in text)
+    text = "\n".join(lines)
+    assert "HPU 0  GAUDI2" in text
+    assert f"pid {kernel.pid}" in text
+    assert "first 東京 with a rather long name.ipynb" in text
+    assert max(map(width, lines)) <= 60
+    one.press("1")
+    one.wait_for(lambda text: "HPU 1" in text and "held by nobody" in text)
+    one.press("\x1b")
+    one.wait_for(lambda text: "held by\n" in text)
+    assert one.selected == ["1"]
+
+
+def test_h_explains_the_keys_and_any_key_goes_back(terminal):
+    one = terminal(60)
+    one.wait_for(lambda text: "GAUDI2" in text)
+    for key in ("h", "?", "\x1bOP"):
+        one.press(key)
+        text = "\n".join(one.wait_for(lambda text: "sort the other way" in text))
+        for word in ("q ", "Enter", "↑ ↓", "← →", "h ?"):
+            assert word in text
+        one.press("x")
+        one.wait_for(lambda text: "held by" in text)
+
+
+def test_sorting_goes_by_idleness_and_back(terminal, holder, kernel):
+    one = terminal(60, "--sort", "idle")
+    lines = one.wait_for(lambda text: "2 in use" in text)
+    assert [line.split()[0] for line in lines[3:5]] == ["1", "0"]
+    one.press(">>")
+    lines = one.wait_for(lambda text: "by name" in text)
+    assert [line.split()[0] for line in lines[3:5]] == ["1", "0"]
+    one.press("r")
+    lines = one.wait_for(lambda text: "reversed" in text)
+    assert [line.split()[0] for line in lines[3:5]] == ["0", "1"]
+
+
+def test_a_driver_that_hangs_keeps_no_key_from_working(terminal):
+    hung = "import time\nfrom hpu_magic import monitor\nmonitor.snapshot = lambda: time.sleep(600)"
+    pid, descriptor = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", f"{hung}\n{RUN}", "top"])
+    shown = b""
+    while b"Looking for cards" not in shown:
+        shown += os.read(descriptor, 4096)
+    os.write(descriptor, b"q")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(descriptor)
+
+
+def test_one_card_is_shown_where_there_is_no_terminal(kernel):
+    done = run("top", "--card", "0")
+    assert done.stdout.splitlines()[0] == "HPU 0  GAUDI2  module 0"
+    assert f"pid {kernel.pid}" in done.stdout
+    [card] = json.loads(run("top", "--json", "--card", "1").stdout)["cards"]
+    assert card["index"] == 1
+    missing = run("top", "--card", "7")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr == "hpu-magic: this machine has no card 7: its cards are 0 to 1.\n"
+
+
 CARD = CardReading(0, 4, "HL-225", "GAUDI2", False, 48 << 30, 96 << 30)
+
+
+def texts(snapshot, *arguments):
+    return [line.text for line in table(snapshot, *arguments)]
 
 
 def test_what_no_card_has_gets_no_column_and_what_some_have_a_dash():
     warm = CardReading(1, 5, "HL-225", "GAUDI2", False, None, None, temperature=41.0)
-    heading, first, second = table(Snapshot((CARD, warm), "hlml"))
-    assert heading.split() == ["card", "name", "memory", "temp", "held", "by"]
+    heading, first, second = texts(Snapshot((CARD, warm), "hlml"))
+    assert heading.split() == ["card", "model", "memory", "full", "temp", "pid", "held", "by"]
     assert first.split() == [
-        *("0", "HL-225", "48.0", "GiB", "/", "96.0", "GiB"),
-        *("[#####.....]", "50%", "-", "-"),
+        *("0", "HL-225", "48.0", "/", "96", "GiB"),
+        *("50%", "[#####.....]", "-", "-", "-"),
     ]
-    assert second.split() == ["1", "HL-225", "-", "41", "°C", "-"]
+    assert second.split() == ["1", "HL-225", "-", "-", "-", "41", "°C", "-", "-"]
 
 
 def test_every_holder_has_a_line_and_no_command_reaches_the_terminal_unseen():
     holders = (Holder(7, "python\x1b[2J train.py", "ann"), Holder(0, "a process elsewhere", None))
     card = CardReading(0, 4, "HL-225", "GAUDI2", False, None, None, holders=holders, error="Lost.")
-    lines = table(Snapshot((card,), "hlml", "Card 9 is hidden."))
-    assert lines[1].endswith("python?[2J train.py (pid 7, ann)")
-    assert [line.strip() for line in lines[2:]] == [
-        "a process elsewhere",
-        "unknown: Lost.",
-        "Card 9 is hidden.",
+    lines = texts(Snapshot((card,), "hlml", "Card 9 is hidden."))
+    assert lines[1].split()[-5:] == ["-", "7", "ann", "python?[2J", "train.py"]
+    assert [line.split() for line in lines[2:]] == [
+        ["-", "-", "a", "process", "elsewhere"],
+        ["unknown:", "Lost."],
+        ["Card", "9", "is", "hidden."],
     ]
 
 
+def test_columns_give_way_in_their_order_and_never_pid_and_name():
+    card = CardReading(
+        *(0, 4, "HL-225", "GAUDI2", False, 48 << 30, 96 << 30),
+        utilization=41.0,
+        temperature=38.0,
+        power=310.0,
+        clock=1650.0,
+        holders=(Holder(1234567, "first.ipynb", "ada", 7300.0),),
+    )
+    seen = Snapshot((card,), "hlml")
+    for room in range(30, 140):
+        heading, row = texts(seen, room)
+        assert width(row) <= room
+        assert "pid" in heading.split()
+        assert "1234567" in row
+        assert "first" in row
+        order = ["full", "idle", "busy", "memory", "model", "user", "temp", "power", "clock"]
+        names = [name for name in order if name in heading.split()]
+        assert names == order[: len(names)]
+        # Nothing gives way where there is room for it.
+        assert ("clock" in heading) == (room >= width(texts(seen)[1]))
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("card", [0, 1, 2, 3]),
+        ("memory", [1, 2, 0, 3]),
+        ("idle", [2, 1, 0, 3]),
+        ("pid", [2, 0, 1, 3]),
+        ("name", [1, 0, 2, 3]),
+        ("busy", [0, 1, 2, 3]),
+    ],
+)
+def test_cards_are_sorted_and_what_is_unknown_comes_last(by, expected):
+    def card(index, used, *holders):
+        return CardReading(index, index, "", None, False, used, 96 << 30, holders=holders)
+
+    cards = (
+        card(0, 1, Holder(7, "b.ipynb", None, 0.0)),
+        card(1, 9, Holder(8, "a.ipynb", None, 60.0)),
+        # As active as the most active of its holders.
+        card(2, 5, Holder(9, "x.ipynb", None, 9000.0), Holder(5, "c.py", None)),
+        card(3, None),
+    )
+    assert [card.index for card in Order(by).sort(cards)] == expected
+    known = [index for index in expected if index != 3]
+    turned = [card.index for card in Order(by, reverse=True).sort(cards)]
+    assert turned == ([*known[::-1], 3] if by not in ("card", "busy") else turned)
+    if by == "card":
+        assert turned == [3, 2, 1, 0]
+
+
+def test_more_cards_than_rows_scroll_with_the_choice():
+    cards = tuple(
+        CardReading(index, index, "HL-225", "GAUDI2", False, 0, 96 << 30) for index in range(8)
+    )
+    view = View(Order())
+    view.show(Snapshot(cards, "hlml"))
+
+    def shown():
+        lines = view.lines(60, 8)
+        assert len(lines) == 8
+        return [int(text.split()[0]) for text, _ in lines[3:-1]]
+
+    assert shown() == [0, 1, 2, 3]
+    for _ in range(6):
+        view.press("down")
+        shown()
+    assert shown() == [2, 3, 4, 5]
+    view.press("end")
+    assert shown() == [4, 5, 6, 7]
+    view.press("home")
+    assert shown() == [0, 1, 2, 3]
+
+
+def test_the_headline_says_simulated_once():
+    simulated = CardReading(
+        0, 0, "GAUDI2", "GAUDI2", True, 0, 64 << 20, holders=(Holder(1, "", None),)
+    )
+    assert headline(Snapshot((simulated,) * 8, "simulator")) == (
+        "8 simulated GAUDI2 cards, 8 in use"
+    )
+    assert headline(Snapshot((CARD,), "hlml")) == "1 HL-225 card, none in use"
+    lines = texts(Snapshot((simulated,) * 8, "simulator"))
+    assert "simulated" not in "".join(lines)
+    assert "0 B / 64 MiB" in lines[1]
+
+
 def test_nothing_to_show_says_why():
-    assert table(Snapshot((), "none", "No driver.")) == ["No Gaudi cards to show: No driver."]
+    assert texts(Snapshot((), "none", "No driver.")) == ["No Gaudi cards to show: No driver."]

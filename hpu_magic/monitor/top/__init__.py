@@ -5,74 +5,42 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from hpu_magic import monitor
-from hpu_magic.units import size
 
 from ..processes import with_arguments
-from ..reading import CardReading, Holder, Snapshot
+from ..reading import Snapshot
 from ..record import as_record
+from .card import MemoryHistory, page
+from .screen import Screen
+from .table import ORDERS, Order, headline, table
+from .view import View
 
 _SHORTEST = 0.2  # seconds
-_BAR = 10  # characters
-
-_COLUMNS = ("card", "name", "memory", "", "busy", "temp", "power", "clock", "held by")
-_LAST_FIXED = 3  # the columns after this one and before the last are left out when all are empty
-
-_ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, without a cursor
-_LEAVE = "\x1b[?25h\x1b[?1049l"
-_HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     try:
         if options.json:
-            print(json.dumps(as_record(_look()), indent=2))
-        elif sys.stdout.isatty():
-            _live(options.interval)
+            print(json.dumps(as_record(_only(_look(), options.card)), indent=2))
+        elif sys.stdout.isatty() and not options.once:
+            _live(options)
         else:
-            print("\n".join(table(_look())))
+            print("\n".join(_once(_look(), options)))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # Whoever read has seen enough; Python's own flush at the end must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except _NoSuchCard as missing:
+        print(f"hpu-magic: {missing}", file=sys.stderr)
+        return 1
     return 0
-
-
-def table(snapshot: Snapshot) -> list[str]:
-    """Return the lines of a table of all cards; what is absent is a dash or has no column."""
-    if not snapshot.cards:
-        return [f"No Gaudi cards to show: {snapshot.reason}"]
-    lines: list[Sequence[str]] = [_COLUMNS]
-    for card in snapshot.cards:
-        holders = [_holder(holder) for holder in card.holders] or ["-"]
-        if card.error:
-            holders.append(f"unknown: {card.error}")
-        lines.append([*_figures(card), holders[0]])
-        lines += [[*[""] * (len(_COLUMNS) - 1), holder] for holder in holders[1:]]
-    shown = [
-        column
-        for column in range(len(_COLUMNS))
-        if not _LAST_FIXED < column < len(_COLUMNS) - 1
-        or any(line[column] not in ("", "-") for line in lines[1:])
-    ]
-    widths = [max(len(line[column]) for line in lines) for column in shown]
-    text = [
-        "  ".join(f"{line[column]:<{width}}" for column, width in zip(shown, widths, strict=True))
-        for line in lines
-    ]
-    if snapshot.reason:
-        text.append(snapshot.reason)
-    return [_printable(line.rstrip()) for line in text]
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -81,12 +49,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "top",
         help="show all cards, how full they are and who holds them",
         description="Show all cards, how full they are and who holds them: live in a terminal, "
-        "until Ctrl-C; once when the output goes elsewhere. Your own processes are shown with "
-        "their arguments. No card is acquired.",
-        epilog="Examples: hpu-magic top; hpu-magic top --interval 0.5; "
+        "until q; once when the output goes elsewhere. Your own processes are shown with "
+        "their arguments, kernels by their notebooks. No card is acquired.",
+        epilog="Examples: hpu-magic top; hpu-magic top --card 3; hpu-magic top --sort idle; "
         "hpu-magic top --json | jq '.cards[].memory_used'",
     )
     top.add_argument("--json", action="store_true", help="print one snapshot as JSON and end")
+    top.add_argument("--once", action="store_true", help="print one table and end")
+    top.add_argument("--card", type=int, metavar="N", help="show only this card")
+    top.add_argument(
+        "--sort", choices=ORDERS, default="card", help="what to sort by (default: %(default)s)"
+    )
     top.add_argument(
         "--interval",
         type=_seconds,
@@ -95,6 +68,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help=f"seconds between looks, at least {_SHORTEST} (default: %(default)g)",
     )
     top.set_defaults(run=run)
+
+
+class _NoSuchCard(Exception):
+    """The machine has no card of that number."""
 
 
 def _seconds(text: str) -> float:
@@ -114,65 +91,70 @@ def _look() -> Snapshot:
     return with_arguments(monitor.snapshot())
 
 
-def _live(interval: float) -> None:
-    with _screen():
+def _only(snapshot: Snapshot, index: int | None) -> Snapshot:
+    """Return a snapshot with that card alone; None means all."""
+    if index is None:
+        return snapshot
+    cards = tuple(card for card in snapshot.cards if card.index == index)
+    if not cards:
+        known = f"its cards are 0 to {len(snapshot.cards) - 1}" if snapshot.cards else "it has none"
+        raise _NoSuchCard(f"this machine has no card {index}: {known}.")
+    return Snapshot(cards, snapshot.source, snapshot.reason)
+
+
+def _once(snapshot: Snapshot, options: argparse.Namespace) -> list[str]:
+    room = os.get_terminal_size().columns if sys.stdout.isatty() else None
+    if options.card is not None:
+        [card] = _only(snapshot, options.card).cards
+        return [line for line in page(card, MemoryHistory(), room or 80) if line]
+    lines = [line.text for line in table(snapshot, room, Order(options.sort))]
+    return [headline(snapshot), *lines] if snapshot.cards else lines
+
+
+class _Looks:
+    """Looks at the cards again and again in a thread, so that keys need not wait for a driver.
+
+    Parameters
+    ----------
+    interval : float
+        Seconds between looks.
+    screen : Screen
+        What to wake after each.
+    """
+
+    def __init__(self, interval: float, screen: Screen) -> None:
+        self._interval = interval
+        self._screen = screen
+        self._latest: Snapshot | BaseException | None = None
+        threading.Thread(target=self._go_on, daemon=True).start()
+
+    def take(self) -> Snapshot | None:
+        """Return what was seen since the last call, if anything was; raise what went wrong."""
+        latest, self._latest = self._latest, None
+        if isinstance(latest, BaseException):
+            raise latest
+        return latest
+
+    def _go_on(self) -> None:
         while True:
-            snapshot = _look()
-            columns, rows = shutil.get_terminal_size()
-            title = f"{time.strftime('%H:%M:%S')}  {snapshot.source}  every {interval:g} s"
-            lines = [f"hpu-magic top  {title}, Ctrl-C ends", "", *table(snapshot)][: rows - 1]
-            text = "".join(f"{line[:columns]}{_END_OF_LINE}\n" for line in lines)
-            sys.stdout.write(f"{_HOME}{text}{_END_OF_SCREEN}")
-            sys.stdout.flush()
-            time.sleep(interval)
+            try:
+                self._latest = _look()
+            except Exception as wrong:  # noqa: BLE001  # for the main thread to raise
+                self._latest = wrong
+            self._screen.wake()
+            time.sleep(self._interval)
 
 
-@contextmanager
-def _screen() -> Iterator[None]:
-    """Draw on a screen of its own, and give the terminal back whatever ends the program."""
-    before = signal.signal(signal.SIGTERM, _stop)
-    sys.stdout.write(_ENTER)
-    try:
-        yield
-    finally:
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
-        signal.signal(signal.SIGTERM, before)
-
-
-def _stop(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
-
-
-def _figures(card: CardReading) -> list[str]:
-    name = f"{card.name} simulated" if card.simulated else card.name
-    memory, bar = "-", ""
-    if card.memory_used is not None and card.memory_total:
-        share = min(card.memory_used / card.memory_total, 1.0)
-        memory = f"{size(card.memory_used)} / {size(card.memory_total)}"
-        bar = f"[{'#' * round(share * _BAR):.<{_BAR}}] {share:4.0%}"
-    return [
-        str(card.index),
-        name,
-        memory,
-        bar,
-        _measured(card.utilization, "%"),
-        _measured(card.temperature, "°C"),
-        _measured(card.power, "W"),
-        _measured(card.clock, "MHz"),
-    ]
-
-
-def _measured(value: float | None, unit: str) -> str:
-    return "-" if value is None else f"{value:.0f} {unit}"
-
-
-def _holder(holder: Holder) -> str:
-    who = [f"pid {holder.pid}"] if holder.pid else []
-    who += [holder.user] if holder.user else []
-    return f"{holder.command} ({', '.join(who)})" if who else holder.command
-
-
-def _printable(line: str) -> str:
-    """Take from command lines what a terminal would obey."""
-    return "".join(character if character.isprintable() else "?" for character in line)
+def _live(options: argparse.Namespace) -> None:
+    if options.card is not None:
+        _only(_look(), options.card)
+    view = View(Order(options.sort), options.card)
+    with Screen() as screen:
+        looks = _Looks(options.interval, screen)
+        while True:
+            screen.draw(view.lines(*screen.size(), keys=screen.has_keys))
+            keys = screen.wait()
+            if not all(map(view.press, keys)):
+                return
+            if (seen := looks.take()) is not None:
+                view.show(seen)

@@ -1,0 +1,65 @@
+"""One card as a page of text: all that is known of it, and its memory of the last minutes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import deque
+
+from hpu_magic import sessions
+
+from ..reading import CardReading, Snapshot
+from .cells import printable
+from .table import figures
+
+_KEPT = 1000  # samples
+_STEPS = " ▁▂▃▄▅▆▇█"
+_NARROW = 20
+_JOINT = "  "
+
+
+class MemoryHistory:
+    """How full the cards were since the program began, as one character a sample."""
+
+    def __init__(self) -> None:
+        self._shares: dict[int, deque[float | None]] = {}
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Note a sample."""
+        for card in snapshot.cards:
+            known = card.memory_used is not None and card.memory_total
+            share = min(card.memory_used / card.memory_total, 1.0) if known else None  # type: ignore[operator]
+            self._shares.setdefault(card.index, deque(maxlen=_KEPT)).append(share)
+
+    def drawn(self, card: int, room: int) -> str:
+        """Return the newest samples that fit; what was not known is a blank."""
+        shares = list(self._shares.get(card, ()))[-room:]
+        return "".join(
+            " " if share is None else _STEPS[1 + round(share * (len(_STEPS) - 2))]
+            for share in shares
+        )
+
+
+def page(card: CardReading, history: MemoryHistory, room: int) -> list[str]:
+    """Return the lines of a card's page."""
+    room = max(room, _NARROW)
+    known = figures(card)
+    lines = [f"HPU {card.index}  {known['model']}  module {card.module_id}"]
+    if card.memory_used is not None and card.memory_total:
+        share = min(card.memory_used / card.memory_total, 1.0)
+        lines += [
+            f"memory  {known['memory']}  {known['full']}",
+            f"[{'#' * round(share * (room - 2)):.<{room - 2}}]",
+            history.drawn(card.index, room),
+        ]
+    measured = [f"{name} {known[name]}" for name in ("busy", "temp", "power", "clock")]
+    lines += textwrap.wrap(_JOINT.join(one for one in measured if not one.endswith(" -")), room)
+    lines.append("")
+    for holder in card.holders:
+        who = (f"pid {holder.pid or 'unknown'}", holder.user, sessions.activity(holder.idle))
+        lines += textwrap.wrap(_JOINT.join(filter(None, who)), room)
+        command = textwrap.wrap(printable(holder.command), room - len(_JOINT))
+        lines += [f"{_JOINT}{line}" for line in command]
+    if not card.holders and not card.error:
+        lines.append("held by nobody that can be seen")
+    lines += textwrap.wrap(printable(card.error or ""), room)
+    return lines

@@ -1,0 +1,211 @@
+"""All cards as lines of text, in as many columns as the terminal has room for."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hpu_magic import sessions, units
+
+from ..reading import CardReading, Holder, Snapshot
+from .cells import clipped, padded, printable, width
+
+ORDERS = ("card", "memory", "busy", "idle", "pid", "name")
+"""What the cards can be sorted by."""
+
+_BAR = 10  # characters
+_GAP = "  "
+_GOOD_NAME, _SHORTEST_NAME = 24, 12
+_NONE = "-"
+_HELD_BY = "held by"
+
+# What gives way where there is little room, in that order: to a good length of the name, and to a
+# short one. Card, pid and name never do.
+_DROPPED = {
+    **dict.fromkeys(("clock", "power", "bar", "temp", "user", "model"), _GOOD_NAME),
+    **dict.fromkeys(("memory", "busy", "idle", "full"), _SHORTEST_NAME),
+}
+# Not shown where no card has it.
+_OPTIONAL = {"bar", "full", "busy", "temp", "power", "clock", "user", "idle"}
+_RIGHT = {"card", "full", "busy", "temp", "power", "clock", "pid"}
+
+
+class Line(NamedTuple):
+    """A line of the table, and the card that it is about."""
+
+    text: str
+    card: int | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """How the cards are sorted.
+
+    Attributes
+    ----------
+    by : str
+        One of `ORDERS`. Memory, use and idleness begin with the highest.
+    reverse : bool
+        The other way round.
+    """
+
+    by: str = "card"
+    reverse: bool = False
+
+    def sort(self, cards: Sequence[CardReading]) -> list[CardReading]:
+        """Return the cards sorted; those of which it is not known come last."""
+        key = _KEYS[self.by]
+        known = [card for card in cards if key(card) is not None]
+        unknown = [card for card in cards if key(card) is None]
+        falling = (self.by in ("memory", "busy", "idle")) != self.reverse
+        # Cards that are equal keep the order of their numbers.
+        known.sort(key=lambda card: card.index)
+        return sorted(known, key=key, reverse=falling) + unknown  # type: ignore[arg-type]
+
+
+def table(
+    snapshot: Snapshot, room: int | None = None, order: Order = Order(), shift: int = 0
+) -> list[Line]:
+    """Return the lines of a table of all cards; what is absent is a dash or has no column.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        What to show.
+    room : int or None
+        Cells in a line; None where lines may have any length.
+    order : Order
+        How to sort the cards.
+    shift : int
+        How many characters of the names to leave out at their beginning.
+    """
+    if not snapshot.cards:
+        return _remark(f"No Gaudi cards to show: {snapshot.reason}", room)
+    rows = [(card.index, row) for card in order.sort(snapshot.cards) for row in _rows(card, shift)]
+    shown = _columns([row for _, row in rows], room)
+    lines = [Line(_joined({name: name for name, _ in shown}, shown))]
+    lines += [Line(_joined(row, shown), index) for index, row in rows]
+    return lines + (_remark(snapshot.reason, room) if snapshot.reason else [])
+
+
+def headline(snapshot: Snapshot) -> str:
+    """Say what the machine has: ``8 simulated GAUDI2 cards, 2 in use``."""
+    cards = snapshot.cards
+    names = {card.name for card in cards if card.name}
+    words = [str(len(cards))]
+    words += ["simulated"] if cards and all(card.simulated for card in cards) else []
+    words += [*names] if len(names) == 1 else ["Gaudi"]
+    words.append("card" if len(cards) == 1 else "cards")
+    return f"{' '.join(words)}, {sum(bool(card.holders) for card in cards) or 'none'} in use"
+
+
+def figures(card: CardReading) -> dict[str, str]:
+    """Return what is known of a card as texts, by the names of the columns."""
+    memory = full = bar = _NONE
+    if card.memory_used is not None and card.memory_total:
+        share = min(card.memory_used / card.memory_total, 1.0)
+        memory = units.usage(card.memory_used, card.memory_total)
+        full, bar = f"{share:.0%}", f"[{'#' * round(share * _BAR):.<{_BAR}}]"
+    return {
+        "card": str(card.index),
+        "model": card.name or _NONE,
+        "memory": memory,
+        "full": full,
+        "bar": bar,
+        "busy": _measured(card.utilization, "%"),
+        "temp": _measured(card.temperature, "°C"),
+        "power": _measured(card.power, "W"),
+        "clock": _measured(card.clock, "MHz"),
+    }
+
+
+def idleness(holder: Holder) -> str:
+    """Say for how long a session has been idle, for a column with that name: ``2 h``."""
+    return sessions.activity(holder.idle).removeprefix("idle for ") or _NONE
+
+
+def _rows(card: CardReading, shift: int) -> list[dict[str, str]]:
+    holders = [
+        {
+            "pid": str(holder.pid or _NONE),
+            "user": holder.user or _NONE,
+            "idle": idleness(holder),
+            _HELD_BY: printable(holder.command)[shift:],
+        }
+        for holder in card.holders
+    ] or [{_HELD_BY: _NONE, "pid": _NONE}]
+    if card.error:
+        unknown = {_HELD_BY: printable(f"unknown: {card.error}")[shift:]}
+        holders = [*(holders if card.holders else []), unknown]
+    first = {name: printable(text) for name, text in figures(card).items()}
+    return [{**first, **holders[0]}, *holders[1:]]
+
+
+def _columns(rows: Sequence[dict[str, str]], room: int | None) -> list[tuple[str, int]]:
+    """Choose the columns for which there is room; with the cells that each takes."""
+    names = [*figures(_BLANK), "pid", "user", "idle", _HELD_BY]
+    names = [
+        name
+        for name in names
+        if name not in _OPTIONAL or any(row.get(name, _NONE) != _NONE for row in rows)
+    ]
+    widths = {name: max(width(text) for text in _texts(name, rows)) for name in names}
+    if room is None:
+        return [(name, widths[name]) for name in names]
+
+    def rest() -> int:
+        return room - sum(widths[name] + len(_GAP) for name in names if name != _HELD_BY)
+
+    for name, length in _DROPPED.items():
+        if name in names and rest() < min(widths[_HELD_BY], length):
+            names.remove(name)
+    widths[_HELD_BY] = max(1, min(widths[_HELD_BY], rest()))
+    return [(name, widths[name]) for name in names]
+
+
+def _texts(name: str, rows: Sequence[dict[str, str]]) -> list[str]:
+    return [_heading(name), *(row.get(name, "") for row in rows)]
+
+
+def _joined(row: dict[str, str], columns: Sequence[tuple[str, int]]) -> str:
+    heading = row.get(_HELD_BY) == _HELD_BY
+    texts = (
+        padded(_heading(name) if heading else row.get(name, ""), room, right=name in _RIGHT)
+        for name, room in columns
+    )
+    return _GAP.join(texts).rstrip()
+
+
+def _heading(name: str) -> str:
+    return "" if name == "bar" else name
+
+
+def _remark(text: str, room: int | None) -> list[Line]:
+    lines = textwrap.wrap(printable(text), max(room, 10)) if room else [printable(text)]
+    return [Line(clipped(line, room) if room else line) for line in lines]
+
+
+def _measured(value: float | None, unit: str) -> str:
+    return _NONE if value is None else f"{value:.0f} {unit}"
+
+
+def _of_holders(find: Callable[[Holder], object]) -> Callable[[CardReading], object]:
+    def key(card: CardReading) -> object:
+        found = [value for value in map(find, card.holders) if value is not None]
+        return min(found) if found else None  # type: ignore[type-var]
+
+    return key
+
+
+_BLANK = CardReading(0, 0, "", None, False, None, None)
+_KEYS: dict[str, Callable[[CardReading], object]] = {
+    "card": lambda card: card.index,
+    "memory": lambda card: card.memory_used,
+    "busy": lambda card: card.utilization,
+    # A card is as idle as the most active of its holders.
+    "idle": _of_holders(lambda holder: holder.idle),
+    "pid": _of_holders(lambda holder: holder.pid or None),
+    "name": _of_holders(lambda holder: holder.command.lower()),
+}

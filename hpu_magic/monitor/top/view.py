@@ -1,0 +1,158 @@
+"""What the command shows at a moment, and what its keys change about that."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from ..reading import Snapshot
+from .card import MemoryHistory, page
+from .cells import clipped, padded, width
+from .screen import Styled
+from .table import ORDERS, Line, Order, headline, table
+
+_SHIFT = 8  # characters
+_HELP = (
+    ("q", "end; Esc leaves a page, then ends"),
+    ("↑ ↓", "choose a card; Home and End the first and last"),
+    ("Enter", "show the card that is chosen; 0 to 9 show one at once"),
+    ("← →", "move long names"),
+    (", .", "sort by the column before or after; < and > do too"),
+    ("r", "sort the other way round"),
+    ("h ?", "this page; any key leaves it"),
+)
+
+
+class View:
+    """The pages of the command: all cards, one card, and the keys.
+
+    Parameters
+    ----------
+    order : Order
+        How the cards are sorted at first.
+    card : int or None
+        The card that is shown at first; None for all.
+    """
+
+    def __init__(self, order: Order, card: int | None = None) -> None:
+        self.order = order
+        self.history = MemoryHistory()
+        self._snapshot: Snapshot | None = None
+        self._only = self._chosen = card
+        self._help = False
+        self._shift = 0
+        self._top = 0
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Take a new sample."""
+        self._snapshot = snapshot
+        self.history.add(snapshot)
+
+    def press(self, key: str) -> bool:
+        """Do what a key is for; return whether the program goes on."""
+        if key in ("q", "Q"):
+            return False
+        if self._help:
+            self._help = False
+        elif key in ("h", "H", "?"):
+            self._help = True
+        elif key == "escape":
+            if self._only is None:
+                return False
+            self._only = None
+        elif key == "enter":
+            self._only = self._chosen if self._only is None else None
+        elif key.isdigit() and int(key) in self._indices():
+            self._only = self._chosen = int(key)
+        elif key in ("up", "down", "home", "end", "page up", "page down"):
+            self._choose(key)
+        elif key in ("left", "right"):
+            self._shift = max(0, self._shift + (_SHIFT if key == "right" else -_SHIFT))
+        elif key in (",", "<", ".", ">"):
+            step = 1 if key in (".", ">") else -1
+            place = (ORDERS.index(self.order.by) + step) % len(ORDERS)
+            self.order = replace(self.order, by=ORDERS[place])
+        elif key in ("r", "R"):
+            self.order = replace(self.order, reverse=not self.order.reverse)
+        return True
+
+    def lines(self, columns: int, rows: int, *, keys: bool = True) -> list[Styled]:
+        """Return what fills a terminal of that size.
+
+        Parameters
+        ----------
+        columns, rows : int
+            Its size.
+        keys : bool
+            Whether there is a keyboard.
+        """
+        if self._snapshot is None:
+            head, body = "", [("Looking for cards …", "")]
+        else:
+            head, body = headline(self._snapshot), self._body(self._snapshot, columns, rows - 3)
+        title = f"hpu-magic top  {head}"
+        title = padded(title if width(title) <= columns else head, columns)
+        clock = time.strftime("%H:%M:%S")
+        if width(title.rstrip()) + len(clock) < columns:
+            title = title[: columns - len(clock)] + clock
+        shown = [(title, "bold"), ("", ""), *body[: max(rows - 3, 1)]]
+        shown += [("", "")] * (rows - len(shown) - 1)
+        shown.append((self._foot(keys), ""))
+        return [(clipped(text, columns), style) for text, style in shown[:rows]]
+
+    def _body(self, snapshot: Snapshot, columns: int, room: int) -> list[Styled]:
+        if self._help:
+            return [(f"{keys:<7}{text}", "") for keys, text in _HELP]
+        if self._only is not None:
+            card = next((one for one in snapshot.cards if one.index == self._only), None)
+            if card is None:
+                return [(f"There is no card {self._only} now.", "")]
+            return [(line, "") for line in page(card, self.history, columns)]
+        heading, *rows = table(snapshot, columns, self.order, self._shift)
+        rows = rows[self._scroll(rows, room - 1) :]
+        styled = [
+            (padded(text, columns), "selected")
+            if card is not None and card == self._chosen
+            else (text, "")
+            for text, card in rows
+        ]
+        return [(heading.text, "bold" if rows else ""), *styled]
+
+    def _scroll(self, rows: list[Line], room: int) -> int:
+        """Return the first row to show, so that the chosen card is in sight."""
+        mine = [place for place, row in enumerate(rows) if row.card == self._chosen is not None]
+        if mine:
+            self._top = min(max(self._top, mine[-1] - room + 1), mine[0])
+        self._top = max(0, min(self._top, len(rows) - room))
+        return self._top
+
+    def _choose(self, key: str) -> None:
+        indices = self._indices()
+        if not indices:
+            return
+        last = len(indices) - 1
+        place = indices.index(self._chosen) if self._chosen in indices else None
+        if key in ("home", "page up"):
+            place = 0
+        elif key in ("end", "page down"):
+            place = last
+        elif key == "down":
+            place = 0 if place is None else min(place + 1, last)
+        else:
+            place = last if place is None else max(place - 1, 0)
+        self._chosen = indices[place]
+        if self._only is not None:
+            self._only = self._chosen
+
+    def _indices(self) -> list[int]:
+        """Cards in the order in which they are shown."""
+        cards = self._snapshot.cards if self._snapshot else ()
+        return [card.index for card in self.order.sort(cards)]
+
+    def _foot(self, keys: bool) -> str:
+        if not keys:
+            return "Ctrl-C ends"
+        by = f"{self.order.by}{', reversed' if self.order.reverse else ''}"
+        if self._only is not None:
+            return "q end  h keys  Esc all cards  ↑↓ other cards"
+        return f"q end  h keys  ↑↓ Enter one card  , . by {by}"
