@@ -15,8 +15,9 @@ RUNTIME, NATIVE = PACKAGE / "runtime", PACKAGE / "simulator" / "native"
 
 # Part: the parts that it may import, besides itself and what lies below all of them.
 PARTS = {
-    "magics": {"runtime", "panels", "lightning", "backend"},
+    "magics": {"runtime", "panels", "lightning", "parallel", "backend"},
     "panels": {"runtime", "lightning", "backend"},
+    "parallel": {"runtime", "monitor", "backend"},
     "lightning": {"runtime", "backend"},
     "runtime": {"monitor", "backend"},
     "server": {"monitor"},

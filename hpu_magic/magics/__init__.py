@@ -29,6 +29,7 @@ _FAMILIES = (
     ("profiling", "ProfileMagics"),
     ("graphs", "GraphMagics"),
     ("porting", "PortMagics"),
+    ("parallel", "ParallelMagics"),
 )
 _loaded: list[CommandMagics] = []
 

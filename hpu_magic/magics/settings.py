@@ -97,6 +97,11 @@ class HPUMagics(Configurable):
         allow_none=True,
         help="%%hpu_port --mark-steps; None marks them in lazy mode.",
     ).tag(config=True)
+    parallel_grace = Float(
+        5.0,
+        min=0.0,
+        help="%%hpu_parallel --grace: seconds that ranks may go on once another has failed.",
+    ).tag(config=True)
     restart = Bool(
         False,
         help="--restart of every command that may need one: restart the kernel without asking.",

@@ -78,13 +78,14 @@ class StatusReport(Report):
 
     def _holders(self) -> list[Row]:
         return [
-            (f"card {card.index}", f"held by {_holders(card)}")
+            (f"card {card.index}", f"held by {holders_of(card)}")
             for card in self.machine.cards
             if card.holders or card.error
         ]
 
 
-def _holders(card: CardReading) -> str:
+def holders_of(card: CardReading) -> str:
+    """Name the processes that hold a card, or say why nobody knows."""
     if card.error:
         return f"nobody knows: {card.error}"
     return ", ".join(

@@ -1,0 +1,186 @@
+"""The ranks of a parallel run as one table: memory of each card, pace, and who is slowest.
+
+It is an ordinary output that is rewritten in place, so that what is saved, exported or shown
+elsewhere is the state of then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from hpu_magic import units
+from hpu_magic.runtime.measure.ranks import RankState, slowest
+from hpu_magic.runtime.present.bars import BAR, MARK
+from hpu_magic.runtime.present.table import Table
+
+__all__ = ["RankTable", "RanksView"]
+
+AFTER = 1.0
+"""Seconds that a run takes before it gets a table."""
+
+_EVERY = 0.5
+_WIDTH = 160  # pixels of a full card
+_CELL = "text-align:left;padding:2px 14px 2px 0;white-space:nowrap"
+_LABEL = f"{_CELL};font-weight:normal;opacity:.75"
+
+
+class RankTable(Table):
+    """States of ranks.
+
+    Parameters
+    ----------
+    states
+        In the order of ranks.
+    """
+
+    def __init__(self, states: Sequence[RankState]) -> None:
+        self.states = list(states)
+        self.slowest = slowest(self.states)
+
+    def title(self) -> str:
+        """Return the headline."""
+        return f"{len(self.states)} rank{'s' if len(self.states) > 1 else ''}"
+
+    def columns(self) -> Sequence[str]:
+        """Return the names of the columns; those of which nothing is known are left out."""
+        names = ["rank"]
+        if len({state.host for state in self.states}) > 1:
+            names.append("host")
+        names += ["card", "memory", "peak"]
+        if any(state.steps for state in self.states):
+            names += ["steps", "pace", "own part of a step"]
+        return names
+
+    def lines(self) -> Sequence[Sequence[str]]:
+        """Return a line for each rank."""
+        columns = self.columns()
+        return [[self._text(state)[name] for name in columns] for state in self.states]
+
+    def notes(self) -> Sequence[str]:
+        """Say who is slowest, and what that means."""
+        if self.slowest is None:
+            return ()
+        return (
+            f"Rank {self.slowest.rank} is slowest: outside of its backward pass, where ranks wait "
+            "for each other, its steps take longest.",
+        )
+
+    def _text(self, state: RankState) -> dict[str, str]:
+        pace, own = state.steps_per_second, state.own_seconds
+        return {
+            "rank": str(state.rank),
+            "host": state.host,
+            "card": "none" if state.card is None else str(state.card),
+            "memory": _memory(state),
+            "peak": "" if state.peak is None else units.size(state.peak),
+            "steps": str(state.steps),
+            "pace": "" if pace is None else units.rate(pace),
+            "own part of a step": ("" if own is None else units.duration(own))
+            + ("  slowest" if state is self.slowest else ""),
+        }
+
+    def _repr_html_(self) -> str:
+        columns = self.columns()
+        head = "".join(f'<th style="{_LABEL}">{escape(name)}</th>' for name in columns)
+        body = "".join(f"<tr>{self._row(state, columns)}</tr>" for state in self.states)
+        notes = "".join(f"<div>{escape(note)}</div>" for note in self.notes())
+        return (
+            f"<div><b>{escape(self.title())}</b></div>"
+            f'<table style="font-variant-numeric:tabular-nums"><tr>{head}</tr>{body}</table>{notes}'
+        )
+
+    def _row(self, state: RankState, columns: Sequence[str]) -> str:
+        text = self._text(state)
+        cells = []
+        for name in columns:
+            shown = escape(text[name]).replace("slowest", "<b>slowest</b>")
+            if name == "memory":
+                shown = f"{_bar(state)}{shown}"
+            cells.append(f'<td style="{_CELL}">{shown}</td>')
+        return "".join(cells)
+
+
+def _memory(state: RankState) -> str:
+    if state.in_use is None or state.limit is None:
+        return "no card in use"
+    return f"{units.size(state.in_use)} of {units.size(state.limit)}"
+
+
+def _bar(state: RankState) -> str:
+    """Return a bar of the memory in use, on the scale of the card, with a mark at the peak."""
+    if state.in_use is None or state.peak is None or not state.limit:
+        return ""
+    used = round(_WIDTH * min(1.0, state.in_use / state.limit))
+    peak = round((_WIDTH - 2) * min(1.0, state.peak / state.limit))
+    inside = (
+        f'<span style="position:absolute;left:0;top:0;bottom:0;width:{used}px;'
+        f'background:{BAR}"></span>'
+        f'<span style="position:absolute;left:{peak}px;top:0;bottom:0;width:2px;'
+        f'background:{MARK}"></span>'
+    )
+    return (
+        f'<span style="position:relative;display:inline-block;width:{_WIDTH}px;height:10px;'
+        f'margin-right:8px;background:rgba(127,127,127,.2)">{inside}</span>'
+    )
+
+
+class RanksView:
+    """Draws the table below the running cell, where there is a notebook.
+
+    Parameters
+    ----------
+    ranks
+        Those that run, before they tell anything.
+    live
+        Whether it is drawn while the cell runs; else only `table` is kept.
+    """
+
+    def __init__(self, ranks: Sequence[RankState], live: bool) -> None:
+        self._live = live
+        self._told = False
+        self._states = {state.rank: state for state in ranks}
+        self._place: Any = None
+        self._began = time.monotonic()
+        self._due = self._began + AFTER
+
+    @property
+    def table(self) -> RankTable | None:
+        """The last state of all ranks; None where they told nothing, as in short runs."""
+        return RankTable(list(self._states.values())) if self._told else None
+
+    def update(self, states: Mapping[int, RankState]) -> None:
+        """Take what ranks told last, and draw it when it is time."""
+        for rank, state in states.items():
+            self._told = True
+            self._states[rank] = _completed(state, self._states[rank])
+        now = time.monotonic()
+        if self._live and now >= self._due and self._told:
+            self._due = now + _EVERY
+            self._draw()
+
+    def finish(self, states: Mapping[int, RankState]) -> None:
+        """Draw the last state."""
+        self.update(states)
+        if self._place is not None:
+            self._draw()
+
+    def _draw(self) -> None:
+        from IPython.core.display_functions import display
+
+        if self._place is None:
+            self._place = display(self.table, display_id=True)
+        else:
+            self._place.update(self.table)
+
+
+def _completed(state: RankState, before: RankState) -> RankState:
+    """Keep the pace told before while no step has been made since."""
+    if state.steps_per_second is not None or state.steps != before.steps:
+        return state
+    return dataclasses.replace(
+        state, steps_per_second=before.steps_per_second, own_seconds=before.own_seconds
+    )

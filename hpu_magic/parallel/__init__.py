@@ -1,0 +1,1 @@
+"""Persistent worker processes, one a card, that run cells together: on ipyparallel."""

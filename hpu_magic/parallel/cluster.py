@@ -1,0 +1,157 @@
+"""The processes behind the workers: ipyparallel's cluster, with an end that is certain.
+
+Where and how engines are launched is ipyparallel's business, and its profiles': by default here,
+one process a worker, and by a profile through SLURM, MPI or SSH.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Coroutine, Mapping
+from subprocess import CalledProcessError
+from typing import Any
+
+from IPython.core.profiledir import ProfileDir, ProfileDirError
+from IPython.paths import get_ipython_dir
+
+from hpu_magic.errors import RefusedError
+from hpu_magic.parallel.guard import Guard
+
+__all__ = ["Cluster"]
+
+_LOCAL = "LocalEngineSetLauncher"
+
+
+class Cluster:
+    """Engines of ipyparallel, connected.
+
+    Parameters
+    ----------
+    count
+        How many; None leaves it to the profile (``c.Cluster.n``).
+    profile
+        Name of an IPython profile whose ``ipcluster_config.py`` says how to launch engines;
+        None launches them on this machine.
+
+    Raises
+    ------
+    RefusedError
+        There is no such profile, or the engines did not come up.
+
+    Attributes
+    ----------
+    client : ipyparallel.Client
+    local : bool
+        Engines run on this machine as children of this process.
+    """
+
+    def __init__(self, count: int | None, profile: str | None) -> None:
+        import ipyparallel
+
+        self._ends: dict[int, int | None] = {}
+        self._guard: Guard | None = None
+        self.client: Any = None
+        given = _given(count, profile)
+        try:
+            self._cluster = ipyparallel.Cluster(
+                delay=0, log_level=logging.CRITICAL, cluster_file="", **given
+            )
+        except Exception as error:  # whatever the profile's own code raises
+            raise RefusedError(
+                f"The profile {profile!r} launches no workers: {type(error).__name__}: {error}"
+            ) from error
+        # ipyparallel hears of the end of its processes in the loop that started them.
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(
+            target=self._loop.run_forever, name="hpu_magic workers", daemon=True
+        ).start()
+        self.local = self._cluster.engine_launcher_class.__name__ == _LOCAL
+        try:
+            self._start(count)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, count: int | None) -> None:
+        self._do(self._cluster.start_controller())
+        controller = self._cluster.controller.pid
+        self._guard = Guard([controller])
+        try:
+            self._do(self._cluster.start_engines(count))
+        except (OSError, CalledProcessError) as error:
+            self._cluster.engines.clear()  # there are none to stop
+            raise RefusedError(f"The workers cannot be launched: {error}") from error
+        engines = self._cluster.engine_set
+        for launcher in self._launchers(engines):
+            launcher.on_stop(self._ended)
+        if self.local:
+            self._guard.dismiss()
+            self._guard = Guard([controller, *(one.pid for one in self._launchers(engines))])
+        self.client = self._do(self._cluster.connect_client())
+        expected, seconds = getattr(engines, "n", count), self._cluster.engine_timeout
+        try:
+            self.client.wait_for_engines(expected, interactive=False, timeout=seconds)
+        except TimeoutError as late:
+            raise RefusedError(
+                f"{len(self.client)} of {expected} workers came up within {seconds} s: "
+                f"{self._last_words(engines)}"
+            ) from late
+
+    @staticmethod
+    def _launchers(engines: Any) -> list[Any]:
+        return list(getattr(engines, "launchers", {}).values())
+
+    def _last_words(self, engines: Any) -> str:
+        lines = [line for line in (engines.get_output() or "").splitlines() if line.strip()]
+        if lines:
+            return f"the launcher's last line is {lines[-1].strip()!r}."
+        return (
+            "c.Cluster.engine_timeout in the profile's ipcluster_config.py says how long to wait."
+        )
+
+    def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _ended(self, data: Mapping[str, Any]) -> None:
+        self._ends[data["pid"]] = data["exit_code"]
+
+    def how_ended(self, pid: int) -> str:
+        """Say how a process of this machine ended, as far as it is known."""
+        code = self._ends.get(pid)
+        if code is None:
+            return "ended"
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def interrupt(self, engines: list[int]) -> None:
+        """Send engines the signal of Ctrl-C."""
+        if engines:
+            self.client.send_signal(signal.SIGINT, targets=engines, block=False)
+
+    def stop(self) -> None:
+        """End all processes, those that do not answer by SIGKILL."""
+        if self.client is not None:
+            self.client.close()
+        self._do(self._cluster.stop_cluster())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._guard is not None:
+            self._guard.dismiss()
+            self._guard = None
+
+
+def _given(count: int | None, profile: str | None) -> dict[str, Any]:
+    given: dict[str, Any] = {"engines": "local"}
+    if profile is not None:
+        try:
+            found = ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
+        except ProfileDirError:
+            raise RefusedError(
+                f"The profile {profile!r} launches no workers: there is none of that name. "
+                f"ipython profile create {profile} --parallel makes one."
+            ) from None
+        given = {"profile_dir": found.location}
+    return given if count is None else {**given, "n": count}

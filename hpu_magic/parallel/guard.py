@@ -1,0 +1,74 @@
+"""End workers whose notebook has gone, however it ended.
+
+Run as a program of its own: ``python guard.py PID...``. Its input is a pipe from the notebook's
+process, which the system closes with that process, also when it is killed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import psutil
+
+__all__ = ["Guard"]
+
+_SECONDS = 5.0
+
+
+class Guard:
+    """Ends processes and their children as soon as this process has ended.
+
+    Parameters
+    ----------
+    pids
+        The processes, of this machine.
+    """
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *map(str, pids)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def dismiss(self) -> None:
+        """End the guard: the processes are none of its business any more."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+
+def _end(processes: Sequence[psutil.Process]) -> None:
+    every = list(processes)
+    for process in processes:
+        try:
+            every += process.children(recursive=True)
+        except psutil.NoSuchProcess:
+            continue
+    for process in every:
+        _signal(process, "terminate")
+    _, alive = psutil.wait_procs(every, timeout=_SECONDS)
+    for process in alive:
+        _signal(process, "kill")
+
+
+def _signal(process: psutil.Process, name: str) -> None:
+    try:
+        getattr(process, name)()
+    except psutil.NoSuchProcess:
+        return  # it has ended by itself
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Wait for the end of the input, then end these processes."""
+    # Taken now: a number may belong to another process later, which psutil notices.
+    processes = [psutil.Process(int(pid)) for pid in arguments if psutil.pid_exists(int(pid))]
+    sys.stdin.buffer.read()
+    _end(processes)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

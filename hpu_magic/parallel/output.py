@@ -1,0 +1,174 @@
+"""What ranks print and show, grouped by rank while it streams.
+
+In a notebook all text stands in one output that is rewritten in place: a heading for each rank,
+in order, and one heading for ranks that say the same. An output that grows long, or that a picture
+follows, is left as it is, and the next one begins. In a terminal each line carries its rank.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["NotebookOutput", "TerminalOutput", "named"]
+
+SECONDS = 0.1
+"""Between two rewritings."""
+
+_LONG = 400  # lines
+_BREAKS = re.compile(r"(\r\n|\n|\r)")
+_CURSOR = re.compile(r"\x1b\[\d*[A-HJKfsu]")
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+
+
+def named(ranks: Sequence[int]) -> str:
+    """Name ranks: ``rank 2``, ``ranks 0, 2 and 3``, ``ranks 0 to 3``."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    *others, last = ranks
+    return f"ranks {', '.join(map(str, others))} and {last}"
+
+
+class Lines:
+    """Text as a terminal shows it: a carriage return begins its line anew."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.current = ""
+        self._again = False
+
+    def write(self, text: str) -> None:
+        """Add text."""
+        for part in _BREAKS.split(_CURSOR.sub("", text)):
+            if part == "\r":
+                self._again = True
+            elif part in ("\n", "\r\n"):
+                self.done.append(self.current)
+                self.current, self._again = "", False
+            elif part:
+                self.current = part if self._again else self.current + part
+                self._again = False
+
+    def all(self) -> list[str]:
+        """Return all lines, the unfinished one too."""
+        return [*self.done, self.current] if self.current else list(self.done)
+
+
+class TerminalOutput:
+    """Each line with its rank before it, as soon as it is complete."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self._lines = {rank: Lines() for rank in ranks}
+
+    def text(self, rank: int, text: str) -> None:
+        """Show what a rank printed."""
+        lines = self._lines[rank]
+        lines.write(text)
+        done, lines.done = lines.done, []
+        for line in done:
+            print(f"[{rank}] {line}")
+
+    def show(self, rank: int, content: Mapping[str, Any], *, update: bool = False) -> None:
+        """Show what a rank displayed, as text."""
+        self.text(rank, f"{content['data'].get('text/plain', '')}\n")
+
+    def clear(self, rank: int) -> None:
+        """Nothing to clear: what was printed is printed."""
+
+    def refresh(self) -> None:
+        """Nothing waits."""
+
+    def finish(self) -> None:
+        """Show lines that have no end."""
+        for rank, lines in self._lines.items():
+            if lines.current:
+                self.text(rank, "\n")
+
+
+class NotebookOutput:
+    """One output below the cell, rewritten in place."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self._ranks = list(ranks)
+        self._lines = {rank: Lines() for rank in ranks}
+        self._place: Any = None
+        self._shown = ""
+        self._due = 0.0
+
+    def text(self, rank: int, text: str) -> None:
+        """Take what a rank printed."""
+        self._lines[rank].write(text)
+        self.refresh()
+
+    def show(self, rank: int, content: Mapping[str, Any], *, update: bool = False) -> None:
+        """Show what a rank displayed; text alone stands among what it printed."""
+        from IPython.core.display_functions import display, publish_display_data
+
+        data = content["data"]
+        transient = content.get("transient") or {}
+        if set(data) <= {"text/plain"} and not transient:
+            self._lines[rank].write(f"{data.get('text/plain', '')}\n")
+            self.refresh()
+            return
+        if not update:
+            self._end_block()
+            display({"text/plain": f"{_BOLD}{named([rank])}{_PLAIN}"}, raw=True)
+        publish_display_data(
+            data=dict(data),
+            metadata=content.get("metadata") or {},
+            transient=dict(transient),
+            update=update,
+        )
+
+    def clear(self, rank: int) -> None:
+        """Forget what a rank printed, as far as its output can still be rewritten."""
+        self._lines[rank] = Lines()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Rewrite the output if something changed, ten times a second at most."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + SECONDS
+            self._draw()
+            if sum(len(lines.done) for lines in self._lines.values()) > _LONG:
+                self._end_block()
+
+    def finish(self) -> None:
+        """Write what has not been written yet."""
+        self._draw()
+
+    def _end_block(self) -> None:
+        self._draw()
+        self._place, self._shown = None, ""
+        for lines in self._lines.values():
+            lines.done = []
+            lines.current = ""
+
+    def _draw(self) -> None:
+        from IPython.core.display_functions import display
+
+        text = self._text()
+        if text == self._shown:
+            return
+        self._shown = text
+        if self._place is None:
+            self._place = display({"text/plain": text}, raw=True, display_id=True)
+        else:
+            self._place.update({"text/plain": text}, raw=True)
+
+    def _text(self) -> str:
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for rank in self._ranks:
+            lines = tuple(self._lines[rank].all())
+            if lines:
+                groups.setdefault(lines, []).append(rank)
+        parts = []
+        for lines, ranks in groups.items():
+            parts.append(f"{_BOLD}{named(ranks)}{_PLAIN}")
+            parts += [f"  {line}".rstrip() for line in lines]
+        return "\n".join(parts)

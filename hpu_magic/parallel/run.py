@@ -1,0 +1,195 @@
+"""One cell on some ranks: its output as it comes, its interrupt, its end."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from hpu_magic.parallel.failure import RankFailure, RanksFailedError, RanksInterrupt
+from hpu_magic.parallel.output import NotebookOutput, TerminalOutput, named
+from hpu_magic.parallel.telling import KEY
+from hpu_magic.parallel.workers import Workers
+from hpu_magic.runtime.measure.ranks import RankState
+
+__all__ = ["CellRun"]
+
+_TICK = 0.1  # seconds
+_INTERRUPT_SECONDS = 10.0
+
+
+@dataclass
+class CellRun:
+    """A cell on its way through some ranks.
+
+    Parameters
+    ----------
+    workers
+        Whose ranks.
+    ranks
+        Those that run it.
+    output
+        Takes what they print and show.
+    watch
+        Called about ten times a second with what each rank told last.
+    grace
+        Seconds that the other ranks may go on after one has failed, before they are interrupted.
+    """
+
+    workers: Workers
+    ranks: Sequence[int]
+    output: NotebookOutput | TerminalOutput
+    watch: Callable[[dict[int, RankState]], None]
+    grace: float
+    states: dict[int, RankState] = field(default_factory=dict)
+    failures: dict[int, RankFailure] = field(default_factory=dict)
+    _events: queue.SimpleQueue[tuple[int, str, Any]] = field(default_factory=queue.SimpleQueue)
+    _waiting: dict[int, set[str]] = field(default_factory=dict)
+    _replies: dict[int, Any] = field(default_factory=dict)
+    _interrupted: list[int] = field(default_factory=list)
+    _by_hand: bool = False
+    _deadline: float | None = None
+
+    def run(self, code: str) -> None:
+        """Run the cell on all ranks and wait for them.
+
+        Raises
+        ------
+        RanksFailedError
+            It raised on some rank, or a rank's process ended.
+        KeyboardInterrupt
+            It was interrupted by hand.
+        """
+        self._send(code)
+        while self._waiting:
+            try:
+                self._step()
+            except KeyboardInterrupt:
+                if self._by_hand:
+                    break
+                self._by_hand = True
+                self._interrupt(time.monotonic() + _INTERRUPT_SECONDS)
+        self.output.finish()
+        self._raise()
+
+    def _send(self, code: str) -> None:
+        client = self.workers.client
+        for rank in self.ranks:
+            view = client[self.workers.engines[rank]]
+            (identity,), _ = client._build_targets(self.workers.engines[rank])
+            self._waiting[rank] = {"reply", "output"}
+            self._replies[rank] = client.send_execute_request(
+                view._socket,
+                code,
+                silent=False,
+                ident=identity,
+                message_future_hook=partial(self._listen, rank),
+            )
+
+    def _listen(self, rank: int, future: Any) -> None:
+        """Turn what ipyparallel's thread hears into events for this one."""
+        put = self._events.put
+        future.iopub_callbacks.append(lambda message: put((rank, "message", message)))
+        future.add_done_callback(lambda done: put((rank, "reply", done.result())))
+        future.output.add_done_callback(lambda _: put((rank, "output", None)))
+
+    def _step(self) -> None:
+        """Handle what has come, or wait a tick."""
+        try:
+            rank, kind, what = self._events.get(timeout=_TICK)
+        except queue.Empty:
+            self.output.refresh()
+            self.watch(self.states)
+            self._look_at_the_clock()
+            return
+        if kind == "reply":
+            self._replied(rank, what)
+        elif kind == "output":
+            self._ended(rank, "output")
+        else:
+            self._heard(rank, what)
+
+    def _look_at_the_clock(self) -> None:
+        if self._deadline is None or time.monotonic() < self._deadline:
+            return
+        if self._by_hand or self._interrupted:
+            self._waiting.clear()  # who does not answer an interrupt is not waited for
+        else:
+            self._interrupted = sorted(self._waiting)
+            self._interrupt(time.monotonic() + _INTERRUPT_SECONDS)
+
+    def _interrupt(self, deadline: float) -> None:
+        self._deadline = deadline
+        self.workers.interrupt(list(self._waiting))
+
+    def _ended(self, rank: int, part: str) -> None:
+        waiting = self._waiting.get(rank)
+        if waiting is not None:
+            waiting.discard(part)
+            if not waiting:
+                del self._waiting[rank]
+
+    def _replied(self, rank: int, reply: Any) -> None:
+        from ipyparallel.error import EngineError, RemoteError
+
+        if isinstance(reply, RemoteError) and reply.ename == EngineError.__name__:
+            self.workers.look()
+            self._failed(rank, RankFailure("", self.workers.how_ended(rank), ""))
+            self._ended(rank, "output")
+        elif isinstance(reply, RemoteError):
+            self._failed(rank, RankFailure(reply.ename, reply.evalue, reply.traceback or ""))
+        self._ended(rank, "reply")
+
+    def _failed(self, rank: int, failure: RankFailure) -> None:
+        if rank in self._interrupted or (self._by_hand and failure.name == "KeyboardInterrupt"):
+            return
+        self.failures[rank] = failure
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self.grace
+
+    def _heard(self, rank: int, message: Any) -> None:
+        kind, content = message["header"]["msg_type"], message["content"]
+        if kind == "stream":
+            self.output.text(rank, content["text"])
+        elif kind in ("display_data", "execute_result"):
+            self.output.show(rank, content)
+        elif kind == "update_display_data":
+            self.output.show(rank, content, update=True)
+        elif kind == "clear_output":
+            self.output.clear(rank)
+        elif kind == "data_message":
+            self._told(rank, message)
+
+    def _told(self, rank: int, message: Any) -> None:
+        from ipyparallel import serialize
+
+        data, _ = serialize.deserialize_object(message["buffers"])
+        self.states[rank] = data[KEY]
+
+    def _raise(self) -> None:
+        silent = sorted(self._waiting)
+        self.workers.unanswered.update({rank: self._replies[rank] for rank in silent})
+        if not self.failures and not self._by_hand:
+            return
+        advice = self._advice(silent)
+        if self.failures:
+            raise RanksFailedError(self.failures, self._interrupted, advice)
+        raise RanksInterrupt(" ".join([f"Interrupted on {named(self.ranks)}.", *advice]))
+
+    def _advice(self, silent: list[int]) -> list[str]:
+        """Say what is left of the workers; ranks that may be out of step leave their group."""
+        if silent:
+            who = named(silent)
+            verb = "does" if len(silent) == 1 else "do"
+            return [
+                f"{who.capitalize()} {verb} not answer the interrupt: %hpu_workers restart "
+                "ends all workers and starts new ones."
+            ]
+        if self.workers.look():
+            return ["%hpu_workers restart starts all ranks anew (their variables are lost)."]
+        if self.workers.leave_group():
+            return ["The ranks have left their process group: the next cell may form a new one."]
+        return []

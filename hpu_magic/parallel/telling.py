@@ -1,0 +1,95 @@
+"""A thread of each worker that tells, while a cell runs, how its rank is doing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+from hpu_magic.parallel.pace import Pace
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.measure.ranks import RankState
+from hpu_magic.runtime.measure.sampler import device_memory
+
+__all__ = ["KEY", "Telling"]
+
+KEY = "hpu_magic.rank"
+"""Name under which a rank's state is published."""
+
+SECONDS = 0.5
+"""Between two tellings."""
+
+
+class Telling:
+    """Publish this rank's state while a cell runs.
+
+    Parameters
+    ----------
+    shell
+        The worker's shell, of ipyparallel's kernel.
+    rank
+        This worker's rank.
+    """
+
+    def __init__(self, shell: Any, rank: int) -> None:
+        self._shell = shell
+        self._rank = rank
+        self._pace = Pace()
+        self._running = threading.Event()
+        self._card: int | None = None
+        self._told = False
+
+    def begin(self) -> None:
+        """Listen for cells from now on."""
+        self._shell.events.register("pre_run_cell", self._cell_begins)
+        self._shell.events.register("post_run_cell", self._cell_ended)
+        threading.Thread(target=self._tell, name="hpu_magic rank", daemon=True).start()
+
+    def state(self, *, over: bool = False) -> RankState:
+        """Return the state of this moment, with the pace lately or, once it is over, of all."""
+        memory = device_memory() or {}
+        if self._card is None and memory:
+            card = device.own_card()
+            self._card = card.module_id if card else None
+        pace = self._pace.on_the_whole() if over else self._pace.lately()
+        in_use = memory.get("InUse")
+        return RankState(
+            self._rank,
+            socket.gethostname(),
+            os.getpid(),
+            self._card,
+            in_use,
+            # Right after a reset the peak may read 0.
+            None if in_use is None else max(in_use, memory["MaxInUse"]),
+            memory.get("Limit"),
+            self._pace.steps,
+            *pace,
+        )
+
+    def _cell_begins(self, _: Any) -> None:
+        self._shell.data_pub.set_parent(self._shell.get_parent())
+        if not device.importing():
+            self._pace.watch(sys.modules.get("torch"))
+        self._pace.reset()
+        self._told = False
+        self._running.set()
+
+    def _cell_ended(self, _: Any) -> None:
+        self._running.clear()
+        if self._told:
+            self._publish(self.state(over=True))
+
+    def _tell(self) -> None:
+        while True:
+            self._running.wait()
+            time.sleep(SECONDS)
+            if self._running.is_set() and not device.importing():
+                self._pace.watch(sys.modules.get("torch"))
+                self._told = True
+                self._publish(self.state())
+
+    def _publish(self, state: RankState) -> None:
+        self._shell.data_pub.publish_data({KEY: state})

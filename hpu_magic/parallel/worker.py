@@ -1,0 +1,144 @@
+"""What runs in a worker: it becomes a rank, takes variables and gives them, tells its state."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.parallel import transfer
+from hpu_magic.parallel.telling import Telling
+from hpu_magic.runtime.measure.ranks import RankState
+
+__all__ = [
+    "Introduction",
+    "Place",
+    "become_rank",
+    "free_port",
+    "introduce",
+    "leave_group",
+    "receive",
+    "send",
+    "tell",
+]
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """A worker before it has a rank: on which machine, and as which process."""
+
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a worker needs to know to become a rank.
+
+    Attributes
+    ----------
+    environment : dict of str to str
+        Rank, sizes and rendezvous under torchrun's names, the card, and the notebook's flags.
+    folder : str or None
+        The notebook's working directory, on its own machine.
+    """
+
+    environment: Mapping[str, str]
+    folder: str | None
+
+
+_telling: Telling | None = None
+
+
+def introduce() -> Introduction:
+    """Return who this worker is."""
+    return Introduction(socket.gethostname(), os.getpid())
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at on this machine."""
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def become_rank(place: Place) -> list[str]:
+    """Make this worker a rank; the commands of ``%load_ext hpu_magic`` are there afterwards.
+
+    Returns
+    -------
+    list of str
+        What had been imported too early to know of its rank; empty in a fresh worker.
+    """
+    global _telling
+    from IPython.core.getipython import get_ipython
+
+    os.environ.update(place.environment)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    share = max(1, cores // int(os.environ["LOCAL_WORLD_SIZE"]))
+    os.environ.setdefault("OMP_NUM_THREADS", str(share))
+    if place.folder is not None and os.path.isdir(place.folder):
+        os.chdir(place.folder)
+    shell: Any = get_ipython()
+    shell.run_line_magic("load_ext", "hpu_magic")
+    _telling = Telling(shell, int(os.environ["RANK"]))
+    _telling.begin()
+    return [name for name in ("torch", "habana_frameworks") if name in sys.modules]
+
+
+def receive(payload: bytes) -> None:
+    """Take variables from the notebook."""
+    _namespace().update(transfer.unpack(payload))
+
+
+def send(names: Sequence[str]) -> bytes:
+    """Return variables of this worker for the notebook.
+
+    Raises
+    ------
+    RefusedError
+        A name is not there, or its value cannot be sent.
+    """
+    namespace = _namespace()
+    for name in names:
+        if name not in namespace:
+            visible = [known for known in namespace if not known.startswith("_")]
+            mend = suggestion(name, visible) or "define it in a %%hpu_parallel cell first."
+            raise RefusedError(f"There is no variable {name!r} on this rank: {mend}")
+    return transfer.pack({name: namespace[name] for name in names}, "cpu")
+
+
+def tell() -> RankState:
+    """Return the state of this rank."""
+    assert _telling is not None
+    return _telling.state()
+
+
+def in_group() -> bool:
+    """Tell whether this rank has joined a process group of ``torch.distributed``."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and bool(
+        distributed.is_available() and distributed.is_initialized()
+    )
+
+
+def leave_group(port: int) -> bool:
+    """Leave the process group, if there is one, and meet at another port next time."""
+    os.environ["MASTER_PORT"] = str(port)
+    joined = in_group()
+    if joined:
+        sys.modules["torch.distributed"].destroy_process_group()
+    return joined
+
+
+def _namespace() -> dict[str, Any]:
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    namespace: dict[str, Any] = shell.user_ns
+    return namespace

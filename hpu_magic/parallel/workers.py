@@ -1,0 +1,220 @@
+"""The workers of this notebook: started, asked, told, ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from hpu_magic import monitor
+from hpu_magic.errors import RefusedError
+from hpu_magic.monitor import CardReading
+from hpu_magic.parallel import transfer, worker
+from hpu_magic.parallel.cluster import Cluster
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.execution import flags, status
+from hpu_magic.runtime.measure.ranks import RankState
+
+__all__ = ["Workers"]
+
+_ANSWER_SECONDS = 2.0
+_CARD, _CARDS = "HLS_MODULE_ID", "HABANA_VISIBLE_MODULES"
+
+
+class Workers:
+    """A set of processes that run cells together, each with a card of its own.
+
+    Parameters
+    ----------
+    count
+        How many; None takes all free cards of this machine, or what the profile says.
+    profile
+        IPython profile whose ``ipcluster_config.py`` launches them; None launches them here.
+
+    Raises
+    ------
+    RefusedError
+        There are not as many free cards, or the processes did not come up.
+    """
+
+    def __init__(self, count: int | None, profile: str | None = None) -> None:
+        modules = _modules(count) if profile is None else []
+        self.profile = profile
+        self._cluster = Cluster(count or len(modules) or None, profile)
+        try:
+            self._seat(modules)
+        except BaseException:
+            self._cluster.stop()
+            raise
+
+    def _seat(self, modules: Sequence[int]) -> None:
+        """Give each engine its rank: those of one machine follow each other."""
+        client = self._cluster.client
+        who = client[:].apply_sync(worker.introduce)
+        order = sorted(zip(who, client.ids, strict=True), key=lambda one: (one[0].host, one[1]))
+        self.introductions = [introduction for introduction, _ in order]
+        self.engines = [engine for _, engine in order]
+        self.lost: set[int] = set()
+        self.unanswered: dict[int, Future[Any]] = {}
+        hosts = list(dict.fromkeys(one.host for one in self.introductions))
+        shared = _settings()
+        shared["WORLD_SIZE"] = str(len(order))
+        shared["MASTER_ADDR"] = "127.0.0.1" if len(hosts) == 1 else hosts[0]
+        shared["MASTER_PORT"] = str(client[self.engines[0]].apply_sync(worker.free_port))
+        here = [one.host for one in self.introductions]
+        requests = []
+        for rank, (introduction, engine) in enumerate(order):
+            local = rank - here.index(introduction.host)
+            place = dict(shared)
+            place["RANK"], place["LOCAL_RANK"] = str(rank), str(local)
+            place["LOCAL_WORLD_SIZE"] = str(here.count(introduction.host))
+            node = str(hosts.index(introduction.host))
+            place["NODE_RANK"] = place["GROUP_RANK"] = node
+            if len(modules) == len(order):
+                place[_CARDS] = ",".join(map(str, modules))
+                place[_CARD] = str(modules[local])
+            folder = os.getcwd() if self._cluster.local else None
+            requests.append(
+                client[engine].apply_async(worker.become_rank, worker.Place(place, folder))
+            )
+        for request in requests:
+            request.get()
+
+    def __len__(self) -> int:
+        return len(self.engines)
+
+    @property
+    def client(self) -> Any:
+        """Return ipyparallel's client; engines are named by `engines`, in the order of ranks."""
+        return self._cluster.client
+
+    def interrupt(self, ranks: Sequence[int]) -> None:
+        """Interrupt what ranks do, as Ctrl-C does."""
+        self._cluster.interrupt([self.engines[rank] for rank in ranks if rank not in self.lost])
+
+    def how_ended(self, rank: int) -> str:
+        """Say how a rank's process ended: ``was killed by SIGKILL``."""
+        return self._cluster.how_ended(self.introductions[rank].pid)
+
+    def look(self) -> set[int]:
+        """Return the ranks that have ended, those included that ended since the last look."""
+        there = set(self.client.ids)
+        self.lost |= {rank for rank, engine in enumerate(self.engines) if engine not in there}
+        return self.lost
+
+    def busy(self) -> list[int]:
+        """Return the ranks that still run a cell for which nobody waits any more."""
+        self.unanswered = {
+            rank: reply for rank, reply in self.unanswered.items() if not reply.done()
+        }
+        return sorted(self.unanswered)
+
+    def push(self, values: dict[str, Any], ranks: Sequence[int]) -> None:
+        """Set variables on ranks.
+
+        Raises
+        ------
+        RefusedError
+            A value cannot be sent.
+        """
+        payload = transfer.pack(values, "hpu")
+        self._ask(ranks, worker.receive, payload)
+
+    def pull(self, names: Sequence[str], ranks: Sequence[int]) -> dict[str, list[Any]]:
+        """Return variables of ranks, a list in the order of `ranks` for each name.
+
+        Raises
+        ------
+        RefusedError
+            A rank has no such variable, or its value cannot be sent.
+        """
+        payloads = self._ask(ranks, worker.send, list(names))
+        values = [transfer.unpack(payload) for payload in payloads]
+        return {name: [each[name] for each in values] for name in names}
+
+    def unheard(self, rank: int) -> RankState:
+        """Return what is known of a rank before it tells anything."""
+        return RankState(rank, self.introductions[rank].host, self.introductions[rank].pid)
+
+    def states(self) -> list[RankState | None]:
+        """Return what each rank tells of itself; None for those that do not answer in time."""
+        self.look()
+        requests = {
+            rank: self.client[engine].apply_async(worker.tell)
+            for rank, engine in enumerate(self.engines)
+            if rank not in self.lost and rank not in self.busy()
+        }
+        states: list[RankState | None] = [None] * len(self)
+        for rank, request in requests.items():
+            request.wait(_ANSWER_SECONDS)
+            if request.ready():
+                states[rank] = request.get()
+        return states
+
+    def leave_group(self) -> bool:
+        """Let every rank leave its process group; tell whether there was one."""
+        gone = self.look() | set(self.busy())
+        alive = [rank for rank in range(len(self)) if rank not in gone]
+        if not alive:
+            return False
+        (port,) = self._ask(alive[:1], worker.free_port)
+        return any(self._ask(alive, worker.leave_group, port))
+
+    def stop(self) -> None:
+        """End the workers; their cards are free afterwards."""
+        self._cluster.stop()
+
+    def _ask(self, ranks: Sequence[int], function: Callable[..., Any], *given: Any) -> list[Any]:
+        from ipyparallel.error import RemoteError
+
+        requests = [self.client[self.engines[rank]].apply_async(function, *given) for rank in ranks]
+        answers = []
+        for rank, request in zip(ranks, requests, strict=True):
+            try:
+                answers.append(request.get())
+            except RemoteError as error:
+                if error.ename == RefusedError.__name__:
+                    raise RefusedError(f"Rank {rank}: {error.evalue}") from None
+                raise
+        return answers
+
+
+def _settings() -> dict[str, str]:
+    """Return the flags of this process that ranks shall have too."""
+    own = set(flags.documented()) - {_CARD, _CARDS}
+    return {name: value for name, value in os.environ.items() if name in own}
+
+
+def _modules(count: int | None) -> list[int]:
+    """Return the modules of the cards that workers shall take; none where nobody knows them."""
+    machine = monitor.snapshot()
+    visible = os.environ.get(_CARDS)
+    cards = [
+        card
+        for card in machine.cards
+        if visible is None or str(card.module_id) in visible.replace(" ", "").split(",")
+    ]
+    free = [card.module_id for card in cards if not card.holders and not card.error]
+    if not cards and count is None:
+        raise RefusedError(
+            f"It is not known how many cards there are: write -n N. {machine.reason}"
+        )
+    if count is not None and cards and count > len(cards):
+        raise RefusedError(
+            f"{count} workers need {count} cards, and there are {len(cards)}: "
+            f"write -n {len(cards)}."
+        )
+    if cards and len(free) < (count or 1):
+        wanted = f"{count} workers need {count} cards" if count else "A worker needs a card"
+        raise RefusedError(f"{wanted}, and {_busy(cards, len(free))}")
+    return free[:count]
+
+
+def _busy(cards: Sequence[CardReading], free: int) -> str:
+    busy = [card for card in cards if card.holders or card.error]
+    who = "; ".join(f"card {card.index} is held by {status.holders_of(card)}" for card in busy)
+    own = device.own_card() is not None
+    fewer = f", or write -n {free}" if free else ""
+    ask = "hand this notebook's own back with %hpu_release --restart" if own else "wait for one"
+    return f"{free} of {len(cards)} are free: {who}. You may {ask}{fewer}."

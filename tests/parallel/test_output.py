@@ -1,0 +1,114 @@
+"""Text of ranks as it is grouped, and what a terminal gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpu_magic.errors import RefusedError
+from hpu_magic.panels.ranks import RankTable
+from hpu_magic.parallel import transfer
+from hpu_magic.parallel.failure import RankFailure, RanksFailedError
+from hpu_magic.parallel.output import Lines, TerminalOutput, named
+from hpu_magic.runtime.measure.ranks import RankState, slowest
+
+
+@pytest.mark.parametrize(
+    ("ranks", "name"),
+    [
+        ([2], "rank 2"),
+        ([0, 1], "ranks 0 and 1"),
+        ([0, 2, 3], "ranks 0, 2 and 3"),
+        ([1, 2, 3], "ranks 1 to 3"),
+    ],
+)
+def test_names_of_ranks(ranks, name):
+    assert named(ranks) == name
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        (["a\nb"], ["a", "b"]),
+        (["a", "b\n", "\n"], ["ab", ""]),
+        (["1 %\r", "2 %\r", "3 %"], ["3 %"]),
+        (["1 %\r", "\ndone\r\n"], ["1 %", "done"]),
+        (["\x1b[A\x1b[31mred\x1b[0m\x1b[K"], ["\x1b[31mred\x1b[0m"]),
+    ],
+)
+def test_lines_are_as_a_terminal_shows_them(pieces, shown):
+    lines = Lines()
+    for piece in pieces:
+        lines.write(piece)
+    assert lines.all() == shown
+
+
+def test_a_terminal_gets_whole_lines_with_their_rank(capsys):
+    output = TerminalOutput([0, 1])
+    output.text(0, "one\ntw")
+    output.text(1, "a\rb")
+    output.text(0, "o\n")
+    output.show(1, {"data": {"text/plain": "7"}})
+    output.text(0, "end")
+    output.finish()
+    assert capsys.readouterr().out == "[0] one\n[0] two\n[1] b7\n[0] end\n"
+
+
+def states(*seconds: float | None) -> list[RankState]:
+    return [
+        RankState(rank, "a", 10 + rank, rank, 2**30, 2**31, 2**34, 5, 4.0, one)
+        for rank, one in enumerate(seconds)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rank"),
+    [((0.1, 0.2, 0.1), 1), ((0.1, None), None), ((0.1, 0.104), None), ((), None)],
+)
+def test_the_slowest_rank_is_noticeably_slower(seconds, rank):
+    found = slowest(states(*seconds))
+    assert (found.rank if found else None) == rank
+
+
+def test_the_table_has_columns_for_what_is_known():
+    assert repr(RankTable(states(0.1, 0.2))).splitlines() == [
+        "2 ranks",
+        "  rank  card  memory                peak      steps  pace          own part of a step",
+        "  0     0     1.00 GiB of 16.0 GiB  2.00 GiB  5      4.00 steps/s  100 ms",
+        "  1     1     1.00 GiB of 16.0 GiB  2.00 GiB  5      4.00 steps/s  200 ms  slowest",
+        "  Rank 1 is slowest: outside of its backward pass, where ranks wait for each other, its "
+        "steps take longest.",
+    ]
+    unheard = [RankState(0, "a", 1), RankState(1, "<b>", 2)]
+    assert repr(RankTable(unheard)).splitlines() == [
+        "2 ranks",
+        "  rank  host  card  memory          peak",
+        "  0     a     none  no card in use",
+        "  1     <b>   none  no card in use",
+    ]
+    assert "&lt;b&gt;" in RankTable(unheard)._repr_html_()
+
+
+def test_a_process_that_ended_is_told_before_what_it_caused():
+    failures = {
+        0: RankFailure("DistBackendError", "rank 1 ended (seen by 0)", "trace"),
+        1: RankFailure("", "was killed by SIGKILL", ""),
+        2: RankFailure("DistBackendError", "rank 1 ended (seen by 2)", "trace"),
+    }
+    error = RanksFailedError(failures, [3], ["Mend it."])
+    assert str(error) == (
+        "Rank 1 was killed by SIGKILL. Ranks 0 and 2 raised DistBackendError after that. "
+        "Rank 3 was interrupted. Mend it."
+    )
+    assert error._render_traceback_() == [str(error)]
+
+
+def test_variables_keep_what_they_share():
+    shared = [1]
+    values = transfer.unpack(transfer.pack({"a": shared, "b": shared}, "cpu"))
+    assert values == {"a": [1], "b": [1]}
+    assert values["a"] is values["b"]
+
+
+def test_a_value_that_refuses_is_named_among_others():
+    with pytest.raises(RefusedError, match=r"^b \(a generator\) cannot be sent to another process"):
+        transfer.pack({"a": 1, "b": (one for one in ())}, "cpu")

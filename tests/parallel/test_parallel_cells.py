@@ -1,0 +1,261 @@
+"""Cells on several ranks, in a real kernel with real workers."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from running_notebook import Notebook
+from running_server import wait_for
+
+JOIN = """%%hpu_parallel
+import torch, habana_frameworks.torch.core
+import torch.distributed as dist
+if not dist.is_initialized():
+    dist.init_process_group("hccl")
+rank = dist.get_rank()
+x = torch.full((2,), rank + 1.0, device="hpu")
+dist.all_reduce(x)
+print(x.tolist())
+"""
+JOINED = ["ranks 0 and 1\n  [3.0, 3.0]"]
+
+
+@pytest.fixture(scope="module")
+def notebook() -> Iterator[Notebook]:
+    notebook = Notebook()
+    notebook.run("%load_ext hpu_magic")
+    started = notebook.run("%%hpu_parallel -n 2\npass")
+    assert started.texts == ["Starting 2 workers, one a card.\n"]
+    yield notebook
+    notebook.close()
+
+
+def workers(notebook: Notebook) -> list[int]:
+    lines = notebook.run("%hpu_workers").texts[0].splitlines()
+    return [int(re.findall(r"\d+", line)[-1]) for line in lines[2:4]]
+
+
+def test_each_worker_is_a_rank_as_torchrun_makes_it(notebook):
+    names = (
+        "('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'NODE_RANK', 'MASTER_ADDR', "
+        "'HLS_MODULE_ID')"
+    )
+    below = notebook.run(
+        f"%%hpu_parallel\nimport os\nprint(*(os.environ[name] for name in {names}))\n"
+        "os.getcwd() == os.environ['PWD'] or os.getcwd()"
+    )
+    place = f"'{os.getcwd()}'" if os.getcwd() != os.environ.get("PWD") else "True"
+    assert below.texts == [
+        f"rank 0\n  0 0 2 2 0 127.0.0.1 0\n  {place}\nrank 1\n  1 1 2 2 0 127.0.0.1 1\n  {place}"
+    ]
+
+
+def test_ranks_meet_and_stay_together_between_cells(notebook):
+    assert notebook.run(JOIN).texts[-1:] == JOINED
+    again = notebook.run("%%hpu_parallel\ndist.all_reduce(x)\nx.tolist()")
+    assert again.texts == ["ranks 0 and 1\n  [6.0, 6.0]"]
+
+
+def test_ranks_that_say_the_same_stand_together_and_lines_are_written_over(notebook):
+    below = notebook.run(
+        "%%hpu_parallel\nimport sys\nfor n in range(3):\n    print(f'\\r{n} of 3', end='')\n"
+        "print()\nprint('seen by all', file=sys.stderr)"
+    )
+    assert below.texts == ["ranks 0 and 1\n  2 of 3\n  seen by all"]
+
+
+def test_a_picture_stands_below_the_name_of_its_rank(notebook):
+    below = notebook.run(
+        "%%hpu_parallel --ranks 1\nfrom IPython.display import HTML, display\n"
+        "print('before')\ndisplay(HTML('<b>bold</b>'))\nprint('after')"
+    )
+    assert below.texts == [
+        "rank 1\n  before",
+        "rank 1",
+        "<IPython.core.display.HTML object>",
+        "rank 1\n  after",
+    ]
+    assert below.outputs[2].data["text/html"] == "<b>bold</b>"
+
+
+def test_variables_go_there_and_come_back(notebook):
+    notebook.run(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.layer = torch.nn.Linear(2, 1, bias=False)\n"
+        "    def forward(self, x):\n        return self.layer(x)\n"
+        "net = Net().to('hpu')\ntorch.nn.init.ones_(net.layer.weight)\nscale = 3"
+    )
+    pushed = notebook.run(
+        "%%hpu_parallel --push net,scale --pull y,rank\n"
+        "y = net(torch.full((2,), rank + 1.0, device='hpu')) * scale\n"
+        "print(next(net.parameters()).device, type(net).__name__)"
+    )
+    assert pushed.texts == ["ranks 0 and 1\n  hpu:0 Net"]
+    back = notebook.run("[(one.device.type, one.tolist()) for one in y], rank")
+    assert back.texts == ["([('cpu', [6.0]), ('cpu', [12.0])], [0, 1])"]
+
+
+def test_what_cannot_be_sent_is_named(notebook):
+    notebook.run("import threading\nlock = threading.Lock()")
+    below = notebook.run("%%hpu_parallel --push scale,lock\nprint('ran')")
+    assert len(below.outputs) == 1
+    assert "lock (a lock) cannot be sent to another process: TypeError" in below.texts[0]
+    below = notebook.run("%%hpu_parallel --pull scales\npass")
+    assert below.texts == [
+        "UsageError: Rank 0: There is no variable 'scales' on this rank: did you mean 'scale'?\n"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("-n 3", "There are 2 workers, not 3: leave -n out, or end them with %hpu_workers stop"),
+        ("-n 0", "-n 0: there must be at least 1 worker."),
+        ("--ranks 0,2", "There is no rank 2: ranks are 0 to 1."),
+        ("--ranks a", "--ranks 'a': write numbers with commas between, as 0,2."),
+        ("--push nothing", "There is no variable 'nothing'"),
+        ("--grace -1", "--grace -1: a time is 0 seconds or more."),
+        ("--rank 1 --foo", "%%hpu_parallel has no option '--foo'"),
+    ],
+)
+def test_what_is_wrong_with_the_line(notebook, line, sentence):
+    below = notebook.run(f"%%hpu_parallel {line}\nprint('ran')")
+    assert len(below.texts) == 1
+    assert sentence in below.texts[0]
+
+
+def test_the_table_names_the_slowest_rank(notebook):
+    notebook.run(JOIN)
+    below = notebook.run(
+        "%%hpu_parallel\nimport time\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).to('hpu'))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for step in range(40):\n"
+        "    time.sleep(0.12 if rank == 1 else 0.02)\n"
+        "    model(torch.ones(4, 8, device='hpu')).sum().backward()\n"
+        "    optimizer.step()"
+    )
+    _title, head, first, second, note = next(
+        text for text in below.texts if text.startswith("2 ranks")
+    ).splitlines()
+    assert head.split("  ")[1:2] == ["rank"]
+    assert first.split()[:2] == ["0", "0"]
+    assert second.split()[:2] == ["1", "1"]
+    assert (first.count(" 40 "), second.count(" 40 ")) == (1, 1)
+    assert not first.endswith("slowest")
+    assert second.endswith("slowest")
+    assert note.startswith("  Rank 1 is slowest:")
+
+
+def test_one_rank_fails_and_the_others_do_not_wait_for_it(notebook):
+    notebook.run(JOIN)
+    below = notebook.run(
+        "%%hpu_parallel --grace 0.5\nif rank == 1:\n    raise ValueError('no data')\n"
+        "dist.all_reduce(x)"
+    )
+    assert below.error.count("Traceback") == 1
+    assert below.error.endswith(
+        "Rank 1 raised ValueError: no data. Rank 0 was interrupted. The ranks have left their "
+        "process group: the next cell may form a new one."
+    )
+    assert notebook.run(JOIN).texts[-1:] == JOINED
+
+
+def test_what_fails_on_all_ranks_is_told_once(notebook):
+    below = notebook.run("%%hpu_parallel\n1 / 0")
+    assert below.error.count("Traceback") == 1
+    assert "Ranks 0 and 1 raised ZeroDivisionError: division by zero." in below.error
+
+
+def test_ranks_that_fail_differently_are_told_in_turn(notebook):
+    below = notebook.run(
+        "%%hpu_parallel\nimport time\ntime.sleep(0.3 * rank)\n"
+        "if rank == 0:\n    raise KeyError('a')\nraise OSError('b')"
+    )
+    assert "Rank 0 raised KeyError: 'a'. Rank 1 raised OSError after that." in below.error
+
+
+def test_an_interrupt_reaches_the_ranks_and_variables_survive(notebook):
+    notebook.run("%%hpu_parallel\nkept = rank * 10")
+    with notebook.interrupted(1.5):
+        below = notebook.run("%%hpu_parallel\nimport time\ntime.sleep(100)")
+    assert below.error.startswith("Interrupted on ranks 0 and 1.")
+    assert notebook.run("%%hpu_parallel\nkept").texts == ["rank 0\n  0\nrank 1\n  10"]
+
+
+def test_a_rank_that_takes_no_interrupt_is_told_and_waited_for(notebook):
+    with notebook.interrupted(1.0, 2.0):
+        below = notebook.run(
+            "%%hpu_parallel --ranks 1\nimport signal, time\n"
+            "before = signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+            "time.sleep(6)\nsignal.signal(signal.SIGINT, before)"
+        )
+    assert below.error == (
+        "Interrupted on rank 1. Rank 1 does not answer the interrupt: %hpu_workers restart ends "
+        "all workers and starts new ones."
+    )
+    refused = notebook.run("%%hpu_parallel\npass")
+    assert refused.texts == [
+        "UsageError: The cell before still runs on rank 1: wait for it, or %hpu_workers restart.\n"
+    ]
+    assert "busy with the cell before" in notebook.run("%hpu_workers").texts[0]
+    wait_for(lambda: not notebook.run("%%hpu_parallel\npass").outputs)
+
+
+def test_a_killed_rank_is_told_once_and_a_restart_mends_it(notebook):
+    notebook.run(JOIN)
+    before = workers(notebook)
+    below = notebook.run(
+        "%%hpu_parallel\nimport os, signal\nif rank == 1:\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\ndist.all_reduce(x)"
+    )
+    assert below.error.count("killed") == 1
+    assert "Rank 1 was killed by SIGKILL. Rank 0 raised DistBackendError after that." in below.error
+    assert below.error.endswith(
+        "%hpu_workers restart starts all ranks anew (their variables are lost)."
+    )
+    assert "was killed by SIGKILL" in notebook.run("%hpu_workers").texts[0]
+    assert "Rank 1 has ended" in notebook.run("%%hpu_parallel\npass").texts[0]
+    assert notebook.run("%hpu_workers restart").texts[0].startswith("2 workers\n")
+    assert not any(psutil.pid_exists(pid) for pid in before)
+    assert notebook.run(JOIN).texts[-1:] == JOINED
+
+
+def test_too_many_workers_are_refused_by_the_cards_there_are(notebook):
+    held = workers(notebook)
+    assert notebook.run("%hpu_workers stop").texts == [
+        "No workers: %%hpu_parallel -n 4 starts four and runs its cell on them."
+    ]
+    assert not any(psutil.pid_exists(pid) for pid in held)
+    assert notebook.run("%hpu_workers start -n 9").texts[-1] == (
+        "UsageError: 9 workers need 9 cards, and there are 8: write -n 8.\n"
+    )
+    notebook.run("import torch\ntorch.ones(1, device='hpu')")
+    below = notebook.run("%hpu_workers start -n 8").texts[-1]
+    assert "8 workers need 8 cards, and 7 of 8 are free" in below
+    assert below.endswith(
+        "You may hand this notebook's own back with %hpu_release --restart, or write -n 7.\n"
+    )
+    assert notebook.run("%hpu_workers restart").texts == [
+        "UsageError: There are no workers to restart: %hpu_workers start -n N starts some.\n"
+    ]
+    assert notebook.run("%hpu_workers -n 2").texts == [
+        "UsageError: -n and --profile belong to %hpu_workers start.\n"
+    ]
+
+
+def test_workers_end_with_a_kernel_that_is_killed():
+    notebook = Notebook()
+    notebook.run("%load_ext hpu_magic")
+    notebook.run("%%hpu_parallel -n 1\npass")
+    family = psutil.Process(notebook.pid).children(recursive=True)
+    assert any("ipyparallel.engine" in " ".join(one.cmdline()) for one in family)
+    os.kill(notebook.pid, signal.SIGKILL)
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert alive == []
+    notebook.close()

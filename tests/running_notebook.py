@@ -1,0 +1,78 @@
+"""A notebook that runs in a real kernel, and what stands below its cells."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+_ANSI = re.compile(r"\x1b\[[\d;]*m")
+
+
+@dataclass(frozen=True)
+class Below:
+    """What stands below a cell once it has ended, without colours."""
+
+    outputs: list[Any]
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each output but errors, in order."""
+        return [_text(output) for output in self.outputs if output.output_type != "error"]
+
+    @property
+    def error(self) -> str:
+        """The traceback as it is shown; empty where nothing failed."""
+        lines = [line for one in self.outputs for line in one.get("traceback", ())]
+        return _ANSI.sub("", "\n".join(lines))
+
+
+def _text(output: Any) -> str:
+    text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
+    return _ANSI.sub("", text)
+
+
+class Notebook:
+    """Cells run one after the other."""
+
+    def __init__(self, **environment: str) -> None:
+        self._notebook = nbformat.v4.new_notebook()
+        self._client = NotebookClient(self._notebook, allow_errors=True, timeout=180)
+        self._client.create_kernel_manager()
+        self._client.start_new_kernel(env={**os.environ, **environment})
+        self._client.start_new_kernel_client()
+        self.pid: int = self._client.km.provisioner.pid
+
+    def run(self, source: str) -> Below:
+        """Run a cell and return what stands below it."""
+        cell = nbformat.v4.new_code_cell(source)
+        self._notebook.cells.append(cell)
+        self._client.execute_cell(cell, len(self._notebook.cells) - 1)
+        return Below(cell.outputs)
+
+    @contextmanager
+    def interrupted(self, *moments: float) -> Iterator[None]:
+        """Interrupt what runs inside, as a front end does, after so many seconds."""
+        timers = [
+            threading.Timer(moment, os.killpg, (os.getpgid(self.pid), signal.SIGINT))
+            for moment in moments
+        ]
+        for timer in timers:
+            timer.start()
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    def close(self) -> None:
+        """End the kernel as a front end does."""
+        self._client._cleanup_kernel()
