@@ -131,7 +131,7 @@ compiled-operators: $(DEVELOPING) engine
 collectives: COUNT = 2000
 collectives: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_CARDS_DIR=$$(mktemp -d) \
-		$(BIN)/python tests/simulator/distributed/random_collectives.py \
+		PYTHONPATH=tests $(BIN)/python tests/simulator/distributed/random_collectives.py \
 		--count $(COUNT) --first $(FIRST)
 
 COUNT ?= 100000

@@ -1,7 +1,7 @@
-"""Intel Gaudi for current Lightning: ``Trainer(accelerator="hpu", devices=1)``.
+"""Intel Gaudi for current Lightning: ``Trainer(accelerator="hpu", devices=8)``.
 
 Importing this package brings the ``hpu`` device in, as ``%load_ext hpu_magic``
-does, and registers the accelerator and its strategy with every Lightning that is
+does, and registers the accelerator and its strategies with every Lightning that is
 loaded, or will be; it imports neither Lightning nor torch. What ``Fabric`` takes is in
 ``hpu_magic.lightning.fabric``.
 The classes are those of the Lightning in use; with both distributions loaded,
@@ -24,6 +24,8 @@ from hpu_magic.lightning.habana import as_lightning_habana
 if TYPE_CHECKING:
     HPUAccelerator: type[Any]
     HPUCheckpointIO: type[Any]
+    HPUDDPStrategy: type[Any]
+    HPUParallelStrategy: type[Any]
     HPUPrecisionPlugin: type[Any]
     HPUProfiler: type[Any]
     SingleHPUStrategy: type[Any]
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "HPUAccelerator",
     "HPUCheckpointIO",
+    "HPUDDPStrategy",
+    "HPUParallelStrategy",
     "HPUPrecisionPlugin",
     "HPUProfiler",
     "SingleHPUStrategy",

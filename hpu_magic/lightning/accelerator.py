@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 
 from hpu_magic.errors import RefusedError
+from hpu_magic.lightning.devices import number_of_cards, vendor_hpu
 from hpu_magic.lightning.fp8 import require_fp8
 
-__all__ = ["MEMORY_METRICS", "HPUAcceleratorBase", "vendor_hpu"]
+__all__ = ["MEMORY_METRICS", "HPUAcceleratorBase"]
 
 MEMORY_METRICS = (
     "Limit",
@@ -26,90 +28,11 @@ MEMORY_METRICS = (
 """Keys of ``torch.hpu.memory_stats()``, as documented by the vendor."""
 
 
-def vendor_hpu() -> Any | None:
-    """Return ``habana_frameworks.torch.hpu``, or None where it cannot be imported."""
-    try:
-        import habana_frameworks.torch.hpu as hpu
-    except ModuleNotFoundError as missing:
-        if missing.name is not None and missing.name.startswith("habana_frameworks"):
-            return None
-        raise
-    return hpu
-
-
-def _one_card(devices: object) -> int:
-    """Return 1 when ``devices`` asks for the one card of this process.
-
-    Raises
-    ------
-    RefusedError
-        For anything else, with the mend.
-    """
-    wanted = _number_of_cards(devices)
-    if wanted == 1:
-        return 1
-    hpu = vendor_hpu()
-    there = 0 if hpu is None else int(hpu.device_count())
-    if wanted is None or (wanted == -1 and there <= 1):
-        return 1
-    if wanted > there:
-        raise RefusedError(
-            f"devices={devices!r} cannot be had: this machine has "
-            f"{there} card{'' if there == 1 else 's'}."
-        )
-    raise RefusedError(
-        f"devices={devices!r} cannot be had: training on several cards is not supported yet, "
-        "so write devices=1."
-    )
-
-
-def _number_of_cards(devices: object) -> int | None:
-    """Return how many cards are asked for, -1 for all, and None where it is left open."""
-    if devices == "auto":
-        return None
-    if isinstance(devices, str):
-        names = [name.strip() for name in devices.split(",") if name.strip()]
-        if not all(name.lstrip("-").isdecimal() for name in names):
-            raise RefusedError(
-                f"devices={devices!r} is neither a number nor a list of numbers: write devices=1."
-            )
-        listed = [int(name) for name in names]
-        if "," not in devices and len(listed) == 1:
-            return _checked_count(devices, listed[0])
-        return _length(devices, listed)
-    if isinstance(devices, int) and not isinstance(devices, bool):
-        return _checked_count(devices, devices)
-    if isinstance(devices, list | tuple) and all(type(index) is int for index in devices):
-        return _length(devices, list(devices))
-    raise RefusedError(
-        f"devices={devices!r} is neither a number nor a list of numbers: write devices=1."
-    )
-
-
-def _checked_count(devices: object, count: int) -> int:
-    if count == 0 or count < -1:
-        raise RefusedError(f"devices={devices!r} is no number of cards: write devices=1.")
-    return count
-
-
-def _length(devices: object, indices: list[int]) -> int:
-    if not indices:
-        raise RefusedError(f"devices={devices!r} names no card: write devices=1.")
-    if len(indices) == 1 and indices != [0]:
-        raise RefusedError(
-            f"devices={devices!r} cannot be had: a process sees its own card as hpu:0, so write "
-            "devices=1 and choose the card with the environment variable HABANA_VISIBLE_MODULES."
-        )
-    if len(set(indices)) < len(indices):
-        raise RefusedError(f"devices={devices!r} names a card twice: write devices=1.")
-    return len(indices)
-
-
 class HPUAcceleratorBase:
     """What ``HPUAccelerator`` does, apart from the Lightning class it derives from."""
 
     def setup_device(self, device: torch.device) -> None:
-        """Bring the card in for this process.
+        """Choose the card of this process, where its rank among several has not chosen it.
 
         Raises
         ------
@@ -118,7 +41,8 @@ class HPUAcceleratorBase:
         """
         if device.type != "hpu":
             raise RefusedError(f"HPUAccelerator works on an hpu device, not on {str(device)!r}.")
-        torch.hpu.set_device(device)  # type: ignore[attr-defined]
+        if "HLS_MODULE_ID" not in os.environ:
+            torch.hpu.set_device(device)  # type: ignore[attr-defined]
 
     def teardown(self) -> None:
         """Leave the card as it is: it belongs to the process until the process ends."""
@@ -133,25 +57,24 @@ class HPUAcceleratorBase:
 
     @staticmethod
     def parse_devices(devices: object) -> int:
-        """Return the number of cards asked for, which is 1.
+        """Return the number of cards asked for.
 
         Raises
         ------
         RefusedError
-            When more cards, or another card, are asked for.
+            When more cards than there are, or certain ones, are asked for.
         """
-        return _one_card(devices)
+        return number_of_cards(devices)
 
     @staticmethod
     def get_parallel_devices(devices: object) -> list[torch.device]:
-        """Return the one device a process has."""
-        _one_card(devices)
-        return [torch.device("hpu", 0)]
+        """Return the device of each process, which sees its own card as the first."""
+        return [torch.device("hpu", 0)] * number_of_cards(devices)
 
     @staticmethod
     def auto_device_count() -> int:
-        """Return how many cards ``devices="auto"`` takes: one, without acquiring it."""
-        return 1
+        """Return how many cards the machine has, without acquiring one."""
+        return number_of_cards("auto")
 
     @staticmethod
     def is_available() -> bool:

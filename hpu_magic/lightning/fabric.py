@@ -9,10 +9,19 @@ from hpu_magic.lightning.names import FABRICS
 if TYPE_CHECKING:
     HPUAccelerator: type[Any]
     HPUCheckpointIO: type[Any]
+    HPUDDPStrategy: type[Any]
+    HPUParallelStrategy: type[Any]
     HPUPrecision: type[Any]
     SingleHPUStrategy: type[Any]
 
-__all__ = ["HPUAccelerator", "HPUCheckpointIO", "HPUPrecision", "SingleHPUStrategy"]
+__all__ = [
+    "HPUAccelerator",
+    "HPUCheckpointIO",
+    "HPUDDPStrategy",
+    "HPUParallelStrategy",
+    "HPUPrecision",
+    "SingleHPUStrategy",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from hpu_magic.lightning import connector, profiler_choice
-from hpu_magic.lightning.accelerator import HPUAcceleratorBase
-from hpu_magic.lightning.checkpoint import HPUCheckpointIOBase
-from hpu_magic.lightning.monitor import FitMonitorBase
-from hpu_magic.lightning.names import NAMESPACES, loaded_namespaces
-from hpu_magic.lightning.precision import FabricPrecisionBase, HPUPrecisionPluginBase
-from hpu_magic.lightning.profiler import HPUProfilerBase
-from hpu_magic.lightning.strategy import FabricSingleHPUStrategyBase, TrainerSingleHPUStrategyBase
+from hpu_magic.lightning.choices import FABRIC, TRAINER, Choices, Stock
+from hpu_magic.lightning.classes import FabricPlugins, Plugins, make, make_for_fabric
+from hpu_magic.lightning.names import FABRICS, NAMESPACES, loaded_namespaces
+from hpu_magic.lightning.strategy import StrategyOnHPU
 
 __all__ = [
     "FabricPlugins",
@@ -30,30 +26,6 @@ __all__ = [
     "namespace_of",
     "plugins",
 ]
-
-
-@dataclass(frozen=True)
-class Plugins:
-    """The classes made for the ``Trainer`` of one Lightning."""
-
-    namespace: str
-    HPUAccelerator: type[Any]
-    SingleHPUStrategy: type[Any]
-    HPUPrecisionPlugin: type[Any]
-    HPUCheckpointIO: type[Any]
-    HPUProfiler: type[Any]
-    FitMonitor: type[Any]
-
-
-@dataclass(frozen=True)
-class FabricPlugins:
-    """The classes made for the ``Fabric`` of one Lightning."""
-
-    namespace: str
-    HPUAccelerator: type[Any]
-    SingleHPUStrategy: type[Any]
-    HPUPrecision: type[Any]
-    HPUCheckpointIO: type[Any]
 
 
 def default_namespace(names: tuple[str, ...] = NAMESPACES) -> str:
@@ -104,18 +76,17 @@ def plugins(namespace: str) -> Plugins:
 @functools.cache
 def _plugins(pytorch: ModuleType) -> Plugins:
     namespace = pytorch.__name__
-    made = _make(pytorch, namespace)
+    made = make(pytorch, namespace)
     chooser = importlib.import_module(f"{namespace}.trainer.connectors.accelerator_connector")
+    registry = pytorch.strategies.StrategyRegistry
+    refused = pytorch.utilities.exceptions.MisconfigurationException
+    stock = _stock(pytorch, FABRICS[NAMESPACES.index(namespace)], registry, made)
     connector.patch(
-        pytorch,
-        chooser._AcceleratorConnector,
-        made,
-        connector.TRAINER,
-        pytorch.utilities.exceptions.MisconfigurationException,
+        pytorch, chooser._AcceleratorConnector, TRAINER, Choices(made, stock, TRAINER, refused)
     )
     profiler_choice.patch(importlib.import_module(f"{namespace}.trainer.setup"), made.HPUProfiler)
     made.HPUAccelerator.register_accelerators(pytorch.accelerators.AcceleratorRegistry)
-    made.SingleHPUStrategy.register_strategies(pytorch.strategies.StrategyRegistry)
+    _register_strategies(made, registry)
     return made
 
 
@@ -133,68 +104,31 @@ def fabric_plugins(namespace: str) -> FabricPlugins:
 @functools.cache
 def _fabric_plugins(fabric: ModuleType) -> FabricPlugins:
     namespace = fabric.__name__
-    made = _make_for_fabric(fabric, namespace)
+    made = make_for_fabric(fabric, namespace)
     chooser = importlib.import_module(f"{namespace}.connector")
-    connector.patch(fabric, chooser._Connector, made, connector.FABRIC, ValueError)
+    registry = fabric.strategies.STRATEGY_REGISTRY
+    stock = _stock(fabric, namespace, registry, made)
+    connector.patch(fabric, chooser._Connector, FABRIC, Choices(made, stock, FABRIC, ValueError))
     made.HPUAccelerator.register_accelerators(fabric.accelerators.ACCELERATOR_REGISTRY)
-    made.SingleHPUStrategy.register_strategies(fabric.strategies.STRATEGY_REGISTRY)
+    _register_strategies(made, registry)
     return made
 
 
-def _make(pytorch: ModuleType, namespace: str) -> Plugins:
-    derive = functools.partial(_derive, "hpu_magic.lightning", namespace)
-    checkpoint_io = derive(
-        "HPUCheckpointIO", HPUCheckpointIOBase, pytorch.plugins.TorchCheckpointIO
-    )
-    return Plugins(
-        namespace,
-        HPUAccelerator=derive(
-            "HPUAccelerator", HPUAcceleratorBase, pytorch.accelerators.Accelerator
-        ),
-        SingleHPUStrategy=derive(
-            "SingleHPUStrategy",
-            TrainerSingleHPUStrategyBase,
-            pytorch.strategies.SingleDeviceStrategy,
-            _checkpoint_io_class=checkpoint_io,
-        ),
-        HPUPrecisionPlugin=derive(
-            "HPUPrecisionPlugin",
-            HPUPrecisionPluginBase,
-            pytorch.plugins.Precision,
-            _mixed_precision_class=pytorch.plugins.MixedPrecision,
-        ),
-        HPUCheckpointIO=checkpoint_io,
-        HPUProfiler=derive("HPUProfiler", HPUProfilerBase, pytorch.profilers.PyTorchProfiler),
-        FitMonitor=derive("FitMonitor", FitMonitorBase, pytorch.Callback),
+def _stock(
+    lightning: ModuleType, fabric: str, registry: Any, made: Plugins | FabricPlugins
+) -> Stock:
+    """Return what the choices need of Lightning itself."""
+    environments = importlib.import_module(f"{fabric}.plugins.environments")
+    return Stock(
+        registry=registry,
+        counterparts={lightning.strategies.DDPStrategy: made.HPUParallelStrategy},
+        environment=environments.TorchElasticEnvironment,
+        sync_batchnorm=getattr(lightning.plugins, "TorchSyncBatchNorm", None),
+        info=importlib.import_module(f"{fabric}.utilities.rank_zero").rank_zero_info,
     )
 
 
-def _make_for_fabric(fabric: ModuleType, namespace: str) -> FabricPlugins:
-    derive = functools.partial(_derive, "hpu_magic.lightning.fabric", namespace)
-    checkpoint_io = derive("HPUCheckpointIO", HPUCheckpointIOBase, fabric.plugins.TorchCheckpointIO)
-    return FabricPlugins(
-        namespace,
-        HPUAccelerator=derive(
-            "HPUAccelerator", HPUAcceleratorBase, fabric.accelerators.Accelerator
-        ),
-        SingleHPUStrategy=derive(
-            "SingleHPUStrategy",
-            FabricSingleHPUStrategyBase,
-            fabric.strategies.SingleDeviceStrategy,
-            _checkpoint_io_class=checkpoint_io,
-        ),
-        HPUPrecision=derive(
-            "HPUPrecision",
-            FabricPrecisionBase,
-            fabric.plugins.Precision,
-            _mixed_precision_class=fabric.plugins.MixedPrecision,
-        ),
-        HPUCheckpointIO=checkpoint_io,
-    )
-
-
-def _derive(
-    module: str, namespace: str, name: str, behaviour: type, base: type, **members: Any
-) -> type[Any]:
-    members |= {"__module__": module, "__doc__": behaviour.__doc__, "namespace": namespace}
-    return type(name, (behaviour, base), members)
+def _register_strategies(made: Plugins | FabricPlugins, registry: Any) -> None:
+    for one in vars(made).values():
+        if isinstance(one, type) and issubclass(one, StrategyOnHPU):
+            one.register_strategies(registry)

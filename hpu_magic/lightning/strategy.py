@@ -1,4 +1,4 @@
-"""The single-card strategies, of ``Trainer`` and of ``Fabric``.
+"""What all strategies do on a card, and the single-card strategies, of ``Trainer`` and ``Fabric``.
 
 Lazy mode gathers operations into a graph until a step is marked. The strategies mark where the
 vendor documents it: after ``backward``, after the optimizer's step, and after a step of
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from hpu_magic.lightning.devices import card
 
 __all__ = [
     "SINGLE",
-    "FabricSingleHPUStrategyBase",
+    "EvaluationOnHPU",
     "SingleHPUStrategyBase",
+    "StrategyOnHPU",
     "TrainerSingleHPUStrategyBase",
 ]
 
@@ -33,16 +34,10 @@ def _marked(result: Any) -> Any:
     return result
 
 
-def _card(device: Any) -> torch.device:
-    """Return the device with its index, as its tensors have it."""
-    named = torch.device(device)
-    return torch.device("hpu", 0) if named == torch.device("hpu") else named
+class StrategyOnHPU:
+    """What every strategy of ours does, whichever of Lightning's it derives from."""
 
-
-class SingleHPUStrategyBase:
-    """What both strategies do: one process, one card."""
-
-    strategy_name = SINGLE
+    strategy_name: str
     namespace: str
     _accelerator: Any
     _checkpoint_io: Any
@@ -73,39 +68,12 @@ class SingleHPUStrategyBase:
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
         """Register the strategy under its name."""
-        strategy_registry.register(
-            cls.strategy_name, cls, description="one process on one Intel Gaudi card", override=True
-        )
+        description = (cls.__doc__ or "").partition("\n")[0].rstrip(".")
+        strategy_registry.register(cls.strategy_name, cls, description=description, override=True)
 
 
-class TrainerSingleHPUStrategyBase(SingleHPUStrategyBase):
-    """Strategy for one process on one card.
-
-    Parameters
-    ----------
-    device
-        The device, which is ``hpu`` for each process.
-    accelerator
-        An ``HPUAccelerator``.
-    checkpoint_io
-        How checkpoints are written; an ``HPUCheckpointIO`` by default.
-    precision_plugin
-        An ``HPUPrecisionPlugin``.
-    """
-
-    def __init__(
-        self,
-        device: Any = "hpu",
-        accelerator: Any = None,
-        checkpoint_io: Any = None,
-        precision_plugin: Any = None,
-    ) -> None:
-        super().__init__(  # type: ignore[call-arg]
-            device=_card(device),
-            accelerator=accelerator,
-            checkpoint_io=checkpoint_io,
-            precision_plugin=precision_plugin,
-        )
+class EvaluationOnHPU:
+    """What the strategies of ``Trainer`` do besides."""
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
         """Run a step of validation and, in lazy mode, execute it."""
@@ -120,31 +88,24 @@ class TrainerSingleHPUStrategyBase(SingleHPUStrategyBase):
         return _marked(super().predict_step(*args, **kwargs))  # type: ignore[misc]
 
 
-class FabricSingleHPUStrategyBase(SingleHPUStrategyBase):
-    """Strategy for one process on one card.
+class SingleHPUStrategyBase(StrategyOnHPU):
+    """One process on one Intel Gaudi card.
 
     Parameters
     ----------
     device
         The device, which is ``hpu`` for each process.
-    accelerator
-        An ``HPUAccelerator``.
-    checkpoint_io
-        How checkpoints are written; an ``HPUCheckpointIO`` by default.
-    precision
-        An ``HPUPrecision``.
+    *args, **kwargs
+        As Lightning's ``SingleDeviceStrategy`` has them: `accelerator`, an ``HPUAccelerator``;
+        `checkpoint_io`, an ``HPUCheckpointIO`` by default; and `precision_plugin`, an
+        ``HPUPrecisionPlugin``, which for ``Fabric`` is `precision`, an ``HPUPrecision``.
     """
 
-    def __init__(
-        self,
-        device: Any = "hpu",
-        accelerator: Any = None,
-        checkpoint_io: Any = None,
-        precision: Any = None,
-    ) -> None:
-        super().__init__(  # type: ignore[call-arg]
-            device=_card(device),
-            accelerator=accelerator,
-            checkpoint_io=checkpoint_io,
-            precision=precision,
-        )
+    strategy_name = SINGLE
+
+    def __init__(self, device: Any = "hpu", *args: Any, **kwargs: Any) -> None:
+        super().__init__(card(device), *args, **kwargs)  # type: ignore[call-arg]
+
+
+class TrainerSingleHPUStrategyBase(EvaluationOnHPU, SingleHPUStrategyBase):  # noqa: D101 (below)
+    __doc__ = SingleHPUStrategyBase.__doc__

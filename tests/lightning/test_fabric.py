@@ -179,11 +179,10 @@ def test_layers_in_8_bits_train(fabric: Any, torch: Any, train: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"devices": 2}, "devices=2 cannot be had: .* write devices=1"),
+        ({"devices": 2}, "devices=2 takes 2 processes, .* begin the cell with %%hpu_parallel -n 2"),
         ({"devices": 0}, "devices=0 is no number of cards: write devices=1"),
-        ({"num_nodes": 2}, "num_nodes=2 cannot be had"),
-        ({"strategy": "ddp"}, "strategy='ddp' is not supported on hpu"),
-        ({"strategy": "hpu_parallel"}, "strategy='hpu_parallel' trains on several cards"),
+        ({"devices": 2, "strategy": "hpu_single"}, "trains on one card, and devices=2"),
+        ({"devices": 2, "strategy": "dp"}, "strategy='dp' is not supported on hpu: .*='hpu_para"),
         ({"precision": "64-true"}, "precision='64-true' is not supported on hpu: write"),
         ({"precision": "fp8"}, r"write plugins=\[HPUPrecision\(precision='fp8', replace_layers"),
     ],

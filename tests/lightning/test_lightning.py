@@ -108,8 +108,9 @@ def test_a_lazy_step_is_one_graph_for_backward_and_one_for_the_optimizer(
             data = torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=4)
             with metric_localcontext("recipe_cache") as metric:
                 pytorch.Trainer(
-                    accelerator="hpu", max_steps=steps, logger=False, enable_checkpointing=False,
-                    enable_model_summary=False, enable_progress_bar=False,
+                    accelerator="hpu", devices=1, max_steps=steps, logger=False,
+                    enable_checkpointing=False, enable_model_summary=False,
+                    enable_progress_bar=False,
                 ).fit(Model(), data)
             seen = dict(metric.stats())
             return seen["TotalHit"] + seen["TotalMiss"], seen["TotalMiss"]
@@ -197,21 +198,23 @@ def test_checkpoint_loads_without_a_card(
 
 
 def test_unknown_release_of_lightning_is_named(torch: Any) -> None:
-    from hpu_magic.lightning.connector import TRAINER, UnsupportedLightningError, patch
+    from hpu_magic.lightning.choices import TRAINER
+    from hpu_magic.lightning.connector import UnsupportedLightningError, patch
 
     future = types.SimpleNamespace(__name__="lightning.pytorch", __version__="3.0.0")
     connector = type("_AcceleratorConnector", (), {})
     with pytest.raises(UnsupportedLightningError, match=r"knows Lightning 2\.5 and 2\.6.*3\.0\.0"):
-        patch(future, connector, None, TRAINER, ValueError)  # type: ignore[arg-type]
+        patch(future, connector, TRAINER, None)  # type: ignore[arg-type]
 
 
 def test_changed_connector_is_named(torch: Any) -> None:
-    from hpu_magic.lightning.connector import TRAINER, UnsupportedLightningError, patch
+    from hpu_magic.lightning.choices import TRAINER
+    from hpu_magic.lightning.connector import UnsupportedLightningError, patch
 
     changed = types.SimpleNamespace(__name__="lightning.pytorch", __version__="2.6.99")
     connector = type("_AcceleratorConnector", (), {})
     with pytest.raises(UnsupportedLightningError, match="no method _check_config_and_set_final"):
-        patch(changed, connector, None, TRAINER, ValueError)  # type: ignore[arg-type]
+        patch(changed, connector, TRAINER, None)  # type: ignore[arg-type]
 
 
 def run_program(program: str) -> None:

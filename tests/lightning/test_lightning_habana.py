@@ -108,6 +108,8 @@ def test_star_gives_what_is_there(offered: None) -> None:
     assert {name for name in space if not name.startswith("__")} == {
         "HPUAccelerator",
         "HPUCheckpointIO",
+        "HPUDDPStrategy",
+        "HPUParallelStrategy",
         "HPUPrecisionPlugin",
         "HPUProfiler",
         "HPU_AVAILABLE",
@@ -123,8 +125,8 @@ def test_what_never_was_is_refused_as_ever(offered: None) -> None:
 
 
 def test_absent_classes_have_a_sentence(torch: Any) -> None:
-    with pytest.raises(ImportError, match=r"HPUFSDPStrategy has no counterpart .*several cards"):
-        from hpu_magic.lightning import HPUFSDPStrategy  # noqa: F401
+    with pytest.raises(ImportError, match=r"HPUDeepSpeedStrategy has no .* fork of DeepSpeed"):
+        from hpu_magic.lightning import HPUDeepSpeedStrategy  # noqa: F401
 
 
 def test_an_installed_package_comes_first(

@@ -17,39 +17,57 @@ def pytorch(request: pytest.FixtureRequest, torch: Any) -> Any:
     return pytest.importorskip(request.param)
 
 
-SEVERAL = "training on several cards is not supported yet, so write devices=1"
+TO_WORKERS = "an interactive session is one: begin the cell with %%hpu_parallel -n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"devices": 2}, f"devices=2 cannot be had: {SEVERAL}"),
-        ({"devices": "2"}, f"devices='2' cannot be had: {SEVERAL}"),
-        ({"devices": [0, 1]}, rf"devices=\[0, 1\] cannot be had: {SEVERAL}"),
-        ({"devices": -1}, f"devices=-1 cannot be had: {SEVERAL}"),
+        ({"devices": 2}, f"devices=2 takes 2 processes, one a card, and {TO_WORKERS} 2, or run a"),
+        ({"devices": "2"}, f"devices=2 takes 2 processes, .* {TO_WORKERS} 2"),
+        ({"devices": [1, 0]}, f"devices=2 takes 2 processes, .* {TO_WORKERS} 2"),
+        ({"devices": -1}, f"devices=8 takes 8 processes, .* {TO_WORKERS} 8"),
+        ({"devices": 3, "strategy": "hpu_ddp"}, f"devices=3 .* {TO_WORKERS} 3"),
+        ({"devices": 2, "strategy": "ddp_spawn"}, f"devices=2 .* {TO_WORKERS} 2"),
         ({"devices": 9}, r"devices=9 cannot be had: this machine has 8 cards\."),
         ({"devices": 0}, "devices=0 is no number of cards: write devices=1"),
         ({"devices": "0"}, "devices='0' is no number of cards: write devices=1"),
         ({"devices": -2}, "devices=-2 is no number of cards: write devices=1"),
         ({"devices": []}, r"devices=\[\] names no card: write devices=1"),
         ({"devices": [0, 0]}, r"devices=\[0, 0\] names a card twice: write devices=1"),
+        (
+            {"devices": [2, 3]},
+            r"devices=\[2, 3\] .* write devices=2 and choose .* HABANA_VISIBLE_M",
+        ),
         ({"devices": [3]}, r"devices=\[3\] cannot be had: .* HABANA_VISIBLE_MODULES"),
         ({"devices": "3,"}, "devices='3,' cannot be had: .* HABANA_VISIBLE_MODULES"),
         ({"devices": "two"}, "devices='two' is neither a number nor a list of numbers"),
         ({"devices": 1.5}, r"devices=1\.5 is neither a number nor a list of numbers"),
         ({"devices": True}, "devices=True is neither a number nor a list of numbers"),
-        ({"num_nodes": 2}, "num_nodes=2 cannot be had: .* write num_nodes=1"),
-        ({"num_nodes": 2, "strategy": "hpu_single"}, "num_nodes=2 cannot be had: "),
-        ({"strategy": "ddp"}, "strategy='ddp' is not supported on hpu: .* strategy='hpu_single'"),
-        ({"strategy": "fsdp"}, "strategy='fsdp' is not supported on hpu"),
-        ({"strategy": "hpu_parallel"}, "strategy='hpu_parallel' trains on several cards"),
-        ({"strategy": "hpu_ddp"}, "strategy='hpu_ddp' trains on several cards"),
+        ({"num_nodes": 2}, f"devices=1 on 2 machines takes 2 processes, .* {TO_WORKERS} 2"),
+        (
+            {"num_nodes": 2, "strategy": "hpu_single"},
+            r"strategy='hpu_single' trains on one card, and num_nodes=2: write strategy='hpu_para",
+        ),
+        (
+            {"devices": 2, "strategy": "hpu_single"},
+            r"strategy='hpu_single' trains on one card, and devices=2: .* or devices=1\.$",
+        ),
+        ({"strategy": "ddp_fork", "devices": 2}, "strategy='ddp_fork' is .*='hpu_parallel'"),
+        ({"strategy": "single_device"}, "strategy='single_device' .* strategy='hpu_single'"),
+        ({"strategy": "deepspeed"}, "strategy='deepspeed' is not supported on hpu"),
+        ({"strategy": "hpu_deepspeed"}, "strategy='hpu_deepspeed' needs the vendor's fork"),
+        ({"strategy": "hpu_ddp", "sync_batchnorm": True}, "sync_batchnorm=True is not supported"),
         ({"precision": "64-true"}, "precision='64-true' is not supported on hpu: write"),
         ({"precision": "fp8"}, r"write plugins=\[HPUPrecisionPlugin\(precision='fp8', replace_l"),
         ({"precision": "bf17"}, "Precision 'bf17' is invalid"),
         (
             {"accelerator": "cpu", "strategy": "hpu_single"},
             "on hpu, and accelerator is 'cpu'",
+        ),
+        (
+            {"accelerator": "cpu", "strategy": "hpu_parallel"},
+            "strategy='hpu_parallel' trains on hpu, and accelerator is 'cpu'",
         ),
     ],
 )
@@ -72,14 +90,48 @@ def test_strategies_of_others_are_refused(pytorch: Any) -> None:
     from hpu_magic.lightning.fabric import SingleHPUStrategy
 
     refusal = pytorch.utilities.exceptions.MisconfigurationException
-    with pytest.raises(refusal, match="strategy=DDPStrategy is not supported on hpu"):
+    sentence = r"strategy=DDPStrategy is not supported on hpu: .*=HPUParallelStrategy\(\.\.\.\)"
+    with pytest.raises(refusal, match=sentence):
         pytorch.Trainer(accelerator="hpu", strategy=pytorch.strategies.DDPStrategy(), **QUIET)
     with pytest.raises(refusal, match=r"made for \S*fabric, and this is the Trainer of \S+: take"):
         pytorch.Trainer(accelerator="hpu", strategy=SingleHPUStrategy(), **QUIET)
 
 
-def test_the_strategy_brings_its_accelerator(pytorch: Any) -> None:
-    assert pytorch.Trainer(strategy="hpu_single", **QUIET).accelerator.name() == "hpu"
+@pytest.mark.parametrize("name", ["hpu_single", "hpu_parallel", "hpu_ddp"])
+def test_the_strategy_brings_its_accelerator(pytorch: Any, name: str) -> None:
+    trainer = pytorch.Trainer(strategy=name, **QUIET)
+    assert (trainer.accelerator.name(), trainer.num_devices) == ("hpu", 1)
+    assert trainer.strategy.strategy_name == name
+
+
+def test_a_notebook_takes_one_card_and_says_so(
+    pytorch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        pytorch.Trainer(accelerator="hpu", **QUIET)
+    assert "Trainer takes one of 8 cards here, as an interactive session is one process: begin" in (
+        caplog.text
+    )
+    assert "the cell with %%hpu_parallel -n 8 to train on all." in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"parallel_devices": ["cpu", "hpu"]}, "parallel_devices holds 'cpu', and each process se"),
+        ({"parallel_devices": ["hpu:0", "hpu:1"]}, "parallel_devices holds 'hpu:1', and each"),
+        ({"process_group_backend": "nccl"}, "process_group_backend='nccl' cannot carry what lies"),
+        ({"process_group_backend": "cpu:gloo"}, "process_group_backend='cpu:gloo' cannot carry"),
+    ],
+)
+def test_options_of_the_parallel_strategy(
+    pytorch: Any, options: dict[str, Any], sentence: str
+) -> None:
+    from hpu_magic.lightning.namespaces import plugins
+
+    strategy = plugins(pytorch.__name__).HPUParallelStrategy
+    with pytest.raises(ValueError, match=sentence):
+        pytorch.Trainer(strategy=strategy(**options), **QUIET)
 
 
 def test_what_the_accelerator_knows_of_the_card(torch: Any) -> None:
@@ -87,7 +139,7 @@ def test_what_the_accelerator_knows_of_the_card(torch: Any) -> None:
 
     for module in ("hpu_magic.lightning", "hpu_magic.lightning.fabric"):
         accelerator = importlib.import_module(module).HPUAccelerator
-        assert accelerator.auto_device_count() == 1
+        assert accelerator.auto_device_count() == 8
         assert accelerator.is_available()
         assert accelerator.get_device_name() == "GAUDI2"
         assert accelerator.is_fp8_available() == (True, "")

@@ -30,7 +30,7 @@ class Model(pl.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(640, 8)), 16)
-trainer = pl.Trainer(accelerator="hpu", max_epochs=20, logger=False,
+trainer = pl.Trainer(accelerator="hpu", devices=1, max_epochs=20, logger=False,
                      enable_checkpointing=False, enable_model_summary=False)
 """
 

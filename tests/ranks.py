@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 LONGEST = 120
 """Seconds that a function may take."""
@@ -26,6 +26,8 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 import torch
 import torch._dynamo  # optimizers import it
 import torch.distributed
+for name in sys.argv[1:]:
+    __import__(name)
 
 gc.freeze()  # a collection would write to every page that a fork shares
 for line in sys.stdin:
@@ -57,17 +59,30 @@ ranks.serve(asked["address"])
 """
 
 
+class Named(NamedTuple):
+    """A function of a file that only the ranks import."""
+
+    path: str
+    name: str
+
+
 class Failed(AssertionError):
     """A function raised on one of the ranks."""
 
 
 class Server:
-    """Starts groups of ranks, each on cards that nobody else sees."""
+    """Starts groups of ranks, each on cards that nobody else sees.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    imported : str
+        Modules that all ranks have imported, without the device.
+    """
+
+    def __init__(self, *imported: str) -> None:
         self._numbers = itertools.count()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVER],
+            [sys.executable, "-c", _SERVER, *imported],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -126,7 +141,7 @@ class Ranks:
         self.cards = cards  # the folder of their cards
         self._connections = connections
 
-    def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+    def __call__(self, function: Callable[..., Any] | Named, *args: Any) -> list[Any]:
         """Return what the function returns on each rank; it must not raise."""
         self.ask(function, *args)
         answers = [self.answer(rank) for rank in range(len(self.pids))]
@@ -135,9 +150,11 @@ class Ranks:
                 raise Failed(f"rank {rank}: {error}")
         return [value for value, _ in answers]
 
-    def ask(self, function: Callable[..., Any], *args: Any, of: Iterable[int] = ()) -> None:
+    def ask(self, function: Callable[..., Any] | Named, *args: Any, of: Iterable[int] = ()) -> None:
         """Let ranks begin, all if none are named."""
-        request = (function.__code__.co_filename, function.__name__, args)
+        if not isinstance(function, Named):
+            function = Named(function.__code__.co_filename, function.__name__)
+        request = (*function, args)
         for rank in of or range(len(self.pids)):
             self._connections[rank].send(request)
 
@@ -182,6 +199,7 @@ def serve(address: str) -> None:
             except EOFError:
                 break
             if path not in files:
+                sys.path.insert(0, str(Path(path).parent))
                 files[path] = runpy.run_path(path, run_name=Path(path).stem)
             try:
                 answer = files[path][name](*args), ""

@@ -1,0 +1,276 @@
+"""What Lightning's connectors choose for ``hpu``: accelerator, cards, strategy, precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hpu_magic.lightning import devices
+from hpu_magic.lightning.accelerator import HPUAcceleratorBase
+from hpu_magic.lightning.parallel import PARALLEL
+from hpu_magic.lightning.precision import SUPPORTED_PRECISIONS
+from hpu_magic.lightning.strategy import SINGLE, StrategyOnHPU
+
+__all__ = ["FABRIC", "TRAINER", "WRAPPED", "Choices", "Flags", "Stock"]
+
+# Methods of the connectors, and what each must take.
+WRAPPED: dict[str, set[str]] = {
+    "_check_config_and_set_final_flags": {"strategy", "accelerator", "precision", "plugins"},
+    "_check_device_config_and_set_final_flags": {"devices", "num_nodes"},
+    "_set_devices_flag_if_auto_passed": set(),
+    "_choose_and_init_cluster_environment": set(),
+    "_choose_strategy": set(),
+    "_check_strategy_and_fallback": set(),
+    "_check_and_init_precision": set(),
+    "_choose_auto_accelerator": set(),
+}
+_DEEPSPEED = "hpu_deepspeed"
+_HALF = ("bf16-true", "16-true")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What the connectors of ``Trainer`` and of ``Fabric`` call differently."""
+
+    user: str
+    precision: str
+    precision_plugin: str
+    plugin_class: str
+
+
+TRAINER = Flags("Trainer", "_precision_flag", "_precision_plugin_flag", "HPUPrecisionPlugin")
+FABRIC = Flags("Fabric", "_precision_input", "_precision_instance", "HPUPrecision")
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What the choices need of Lightning itself.
+
+    Attributes
+    ----------
+    registry
+        Its strategies by name.
+    counterparts
+        Ours for each class of its strategies that works on cards.
+    environment
+        The cluster environment of processes that were told their ranks.
+    sync_batchnorm
+        The class behind ``sync_batchnorm=True``, if it has one.
+    info
+        Tells something in the first process.
+    """
+
+    registry: Any
+    counterparts: dict[type, type[Any]]
+    environment: type[Any]
+    sync_batchnorm: type[Any] | None
+    info: Callable[[str], None]
+
+
+class Choices:
+    """What the wrapped methods do: each gets the one that it wraps, and that one's arguments.
+
+    Parameters
+    ----------
+    plugins
+        The classes to choose (see ``classes``).
+    stock
+        What Lightning itself has.
+    flags
+        The names of the connector's attributes.
+    refused
+        What the connector raises for arguments that do not fit.
+    """
+
+    def __init__(self, plugins: Any, stock: Stock, flags: Flags, refused: type[Exception]) -> None:
+        self._plugins = plugins
+        self._stock = stock
+        self._flags = flags
+        self._refused = refused
+
+    @staticmethod
+    def _on_hpu(connector: Any) -> bool:
+        flag = connector._accelerator_flag
+        return flag == "hpu" or isinstance(flag, HPUAcceleratorBase)
+
+    def check_config_and_set_final_flags(
+        self, original: Callable[..., Any], connector: Any, **given: Any
+    ) -> None:
+        """Let a strategy of ours bring its accelerator, and refuse what nothing here can do."""
+        strategy, accelerator = given["strategy"], given["accelerator"]
+        name = strategy.lower() if isinstance(strategy, str) else None
+        if name == _DEEPSPEED:
+            raise self._refused(
+                f"strategy={strategy!r} needs the vendor's fork of DeepSpeed, which Lightning does "
+                f"not know: write strategy={PARALLEL!r}, or 'hpu_fsdp' to shard the model."
+            )
+        if isinstance(strategy, StrategyOnHPU):
+            self._require_own(strategy)
+        brings_accelerator = getattr(strategy, "_accelerator", None) is not None
+        if accelerator == "auto" and not brings_accelerator and self._is_ours(strategy):
+            given["accelerator"] = accelerator = "hpu"
+        if given["precision"] == "fp8" and (
+            accelerator in ("auto", "hpu") or isinstance(accelerator, HPUAcceleratorBase)
+        ):
+            raise self._refused(
+                "precision='fp8' leaves open which layers it is for: write "
+                f"plugins=[{self._flags.plugin_class}(precision='fp8', replace_layers=True)]."
+            )
+        original(connector, **given)
+
+    def _is_ours(self, strategy: Any) -> bool:
+        if isinstance(strategy, str):
+            registry, name = self._stock.registry, strategy.lower()
+            made = registry[name]["strategy"] if name in registry else None
+            return isinstance(made, type) and issubclass(made, StrategyOnHPU)
+        return isinstance(strategy, StrategyOnHPU)
+
+    def _require_own(self, plugin: Any) -> None:
+        if plugin.namespace != self._plugins.namespace:
+            raise self._refused(
+                f"This {type(plugin).__name__} is made for {plugin.namespace}, and this is the "
+                f"{self._flags.user} of {self._plugins.namespace}: take the one of "
+                f"hpu_magic.lightning.namespaces."
+                f"{'fabric_plugins' if self._flags is FABRIC else 'plugins'}"
+                f"({self._plugins.namespace!r})."
+            )
+
+    def check_device_config_and_set_final_flags(
+        self, original: Callable[..., Any], connector: Any, **given: Any
+    ) -> None:
+        """Refuse cards that are not there."""
+        if self._on_hpu(connector) and given["devices"] != "auto":
+            self._plugins.HPUAccelerator.parse_devices(given["devices"])
+        original(connector, **given)
+
+    def set_devices_flag_if_auto_passed(self, original: Callable[..., Any], connector: Any) -> None:
+        """Take the cards that a user would expect where `devices` is left open."""
+        if connector._devices_flag == "auto" and self._on_hpu(connector):
+            connector._devices_flag = self._cards_by_default(connector)
+        else:
+            original(connector)
+
+    def _cards_by_default(self, connector: Any) -> int:
+        """Return how many cards are taken where `devices` is left open."""
+        strategy = connector._strategy_flag
+        if strategy == SINGLE or isinstance(strategy, self._plugins.SingleHPUStrategy):
+            return 1
+        if devices.started_by_others():
+            return devices.processes_here(connector._num_nodes_flag)
+        cards: int = self._plugins.HPUAccelerator.auto_device_count()
+        if cards > 1 and devices.is_interactive():
+            self._stock.info(
+                f"{self._flags.user} takes one of {cards} cards here, as an interactive session is "
+                f"one process: begin the cell with %%hpu_parallel -n {cards} to train on all."
+            )
+            return 1
+        return cards
+
+    def choose_and_init_cluster_environment(
+        self, original: Callable[..., Any], connector: Any
+    ) -> Any:
+        """Let each of several processes be who it was told to be by whoever started it."""
+        given = connector._cluster_environment_flag
+        if given is None and self._on_hpu(connector) and devices.started_by_others():
+            return self._stock.environment()
+        return original(connector)
+
+    def choose_strategy(self, original: Callable[..., Any], connector: Any) -> Any:
+        """Take one process for each card."""
+        if not self._on_hpu(connector):
+            return original(connector)
+        if len(connector._parallel_devices) > 1 or connector._num_nodes_flag > 1:
+            return self._plugins.HPUParallelStrategy()
+        return self._plugins.SingleHPUStrategy(device=connector._parallel_devices[0])
+
+    def check_strategy_and_fallback(self, original: Callable[..., Any], connector: Any) -> Any:
+        """Take our strategy for Lightning's of the same kind, and see that it fits."""
+        if self._on_hpu(connector):
+            flag = connector._strategy_flag = self._counterpart(connector)
+            if flag == SINGLE or isinstance(flag, self._plugins.SingleHPUStrategy):
+                self._require_one(connector, flag)
+            else:
+                self._require_processes(connector, flag)
+        elif self._is_ours(connector._strategy_flag):
+            raise self._refused(
+                f"strategy={_shown(connector._strategy_flag)} trains on hpu, and accelerator is "
+                f"{connector._accelerator_flag!r}: write accelerator='hpu'."
+            )
+        return original(connector)
+
+    def _counterpart(self, connector: Any) -> Any:
+        """Return the strategy that does on cards what Lightning's own of that name does."""
+        flag = connector._strategy_flag
+        if self._is_ours(flag):
+            return flag
+        known = self._stock.counterparts
+        if isinstance(flag, str):
+            entry = self._stock.registry[flag]
+            ours, options = known.get(entry["strategy"]), entry["init_params"]
+            if ours is not None and options.get("start_method") != "fork":
+                return ours(**options)
+        elif not hasattr(flag, "parallel_devices"):
+            return flag
+        instead = known.get(type(flag))
+        several = len(connector._parallel_devices) > 1 or connector._num_nodes_flag > 1
+        name = repr(PARALLEL if several else SINGLE)
+        raise self._refused(
+            f"strategy={_shown(flag)} is not supported on hpu: leave strategy out, or write "
+            f"strategy={f'{instead.__name__}(...)' if instead else name}."
+        )
+
+    def _require_one(self, connector: Any, flag: Any) -> None:
+        nodes, cards = connector._num_nodes_flag, len(connector._parallel_devices)
+        if nodes > 1 or cards > 1:
+            shown = f"num_nodes={nodes}" if nodes > 1 else f"devices={cards}"
+            raise self._refused(
+                f"strategy={_shown(flag)} trains on one card, and {shown}: write "
+                f"strategy={PARALLEL!r}, or {'num_nodes' if nodes > 1 else 'devices'}=1."
+            )
+
+    def _require_processes(self, connector: Any, flag: Any) -> None:
+        """Refuse what only other processes could do where there are none."""
+        sync_batchnorm = self._stock.sync_batchnorm
+        if sync_batchnorm is not None and isinstance(connector._layer_sync, sync_batchnorm):
+            raise self._refused(
+                "sync_batchnorm=True is not supported on hpu, which lacks the operators of "
+                "torch.nn.SyncBatchNorm: leave it out."
+            )
+        given = getattr(flag, "parallel_devices", None) or connector._parallel_devices
+        processes = len(given) * connector._num_nodes_flag
+        started = connector.cluster_environment.creates_processes_externally
+        if processes > 1 and not started and devices.is_interactive():
+            nodes = connector._num_nodes_flag
+            shown = f"devices={len(given)}" + (f" on {nodes} machines" if nodes > 1 else "")
+            raise self._refused(
+                f"{shown} takes {processes} processes, one a card, and an interactive "
+                f"session is one: begin the cell with %%hpu_parallel -n {processes}, or run a "
+                "script."
+            )
+
+    def check_and_init_precision(self, original: Callable[..., Any], connector: Any) -> Any:
+        """Let the card cast."""
+        precision = getattr(connector, self._flags.precision)
+        if (
+            not self._on_hpu(connector)
+            or getattr(connector, self._flags.precision_plugin) is not None
+            or precision in _HALF
+        ):
+            return original(connector)
+        if precision not in SUPPORTED_PRECISIONS:
+            raise self._refused(
+                f"precision={precision!r} is not supported on hpu: "
+                f"write {', '.join(map(repr, (*SUPPORTED_PRECISIONS, 'bf16-true')))} or '16-true'."
+            )
+        return getattr(self._plugins, self._flags.plugin_class)(precision)
+
+    def choose_auto_accelerator(self, original: Callable[..., Any], *connector: Any) -> str:
+        """Take the card where Lightning itself finds nothing but the CPU."""
+        chosen: str = original(*connector)
+        available = self._plugins.HPUAccelerator.is_available
+        return "hpu" if chosen == "cpu" and available() else chosen
+
+
+def _shown(strategy: Any) -> str:
+    return repr(strategy) if isinstance(strategy, str) else type(strategy).__name__

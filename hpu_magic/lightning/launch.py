@@ -1,0 +1,75 @@
+"""Starting a script's other processes, one a card, and ending them together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from hpu_magic.errors import RefusedError
+from hpu_magic.lightning.watch import STARTED_BY, watch_from_child, watch_from_parent
+
+__all__ = ["ScriptLauncherBase", "TrainerScriptLauncherBase"]
+
+
+class ScriptLauncherBase:
+    """Runs the script again for each further card, unless somebody else has started it for all."""
+
+    cluster_environment: Any
+    num_processes: int
+    num_nodes: int
+    procs: list[Any]
+    _set_num_threads: Callable[[int], None]
+
+    @property
+    def is_interactive_compatible(self) -> bool:
+        """Whether nothing is left to start, as in the workers of a notebook."""
+        return self._is_alone or bool(self.cluster_environment.creates_processes_externally)
+
+    @property
+    def _is_alone(self) -> bool:
+        return self.num_processes * self.num_nodes == 1
+
+    def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Start the other processes, then call the function, which meets them."""
+        self.cluster_environment.validate_settings(
+            num_devices=self.num_processes, num_nodes=self.num_nodes
+        )
+        watch_from_child()
+        if not self.is_interactive_compatible:
+            _require_script(self.num_processes)
+            os.environ[STARTED_BY] = str(os.getpid())
+            try:
+                self._call_children_scripts()  # type: ignore[attr-defined]
+            finally:
+                del os.environ[STARTED_BY]
+            watch_from_parent(self.procs)
+        self._set_num_threads(self.num_processes)
+        return function(*args, **kwargs)
+
+
+class TrainerScriptLauncherBase(ScriptLauncherBase):
+    """The same, for ``Trainer``."""
+
+    def launch(
+        self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any
+    ) -> Any:
+        """Start the other processes, then call the function; `trainer` is not its own."""
+        return super().launch(function, *args, **kwargs)
+
+
+def _require_script(processes: int) -> None:
+    """Refuse where there is no file that other processes could run.
+
+    Raises
+    ------
+    RefusedError
+        The program came by ``python -c`` or on the standard input.
+    """
+    main = sys.modules["__main__"]
+    if main.__spec__ is None and not os.path.isfile(sys.argv[0]):
+        raise RefusedError(
+            f"devices={processes} runs the script once for each card, and this program is in no "
+            "file: write it to one, or start the processes with torchrun."
+        )

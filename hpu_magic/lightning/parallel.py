@@ -1,0 +1,184 @@
+"""Several cards: a process on each, and gradients that are averaged over ``hccl``.
+
+The strategies are Lightning's own, which know of cards that there is one for each process, by its
+rank on the machine, and that their library adds and has no average.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hpu_magic.errors import RefusedError
+from hpu_magic.lightning.devices import card
+from hpu_magic.lightning.strategy import EvaluationOnHPU, StrategyOnHPU
+
+__all__ = [
+    "DDP",
+    "PARALLEL",
+    "FabricOverHCCL",
+    "FabricParallelHPUStrategyBase",
+    "HPUDDPStrategyBase",
+    "StrategyOverHCCL",
+    "TrainerOverHCCL",
+    "TrainerParallelHPUStrategyBase",
+]
+
+PARALLEL = "hpu_parallel"
+"""The name of the strategy of ``Trainer(devices=8)``."""
+DDP = "hpu_ddp"
+"""Its other name."""
+_BACKEND = "hccl"
+
+
+class StrategyOverHCCL(StrategyOnHPU):
+    """What all strategies for several cards do."""
+
+    cluster_environment: Any
+    world_size: int
+    global_rank: int
+    local_rank: int
+    num_processes: int
+    num_nodes: int
+    _parallel_devices: list[torch.device] | None
+    _process_group_backend: str | None
+    _launcher: Any
+    _script_launcher_class: type[Any]
+
+    @property
+    def parallel_devices(self) -> list[torch.device] | None:
+        """The device of each process on this machine."""
+        return self._parallel_devices
+
+    @parallel_devices.setter
+    def parallel_devices(self, devices: list[torch.device] | None) -> None:
+        self._parallel_devices = devices and [_own_card(device) for device in devices]
+
+    def _configure_launcher(self) -> None:
+        """Start the other processes by running the script again, unless somebody else does."""
+        self._process_group_backend = _for_cards(self._process_group_backend)
+        super()._configure_launcher()  # type: ignore[misc]
+        started = self.cluster_environment.creates_processes_externally
+        if started or getattr(self, "_start_method", "popen") == "popen":
+            self._launcher = self._script_launcher_class(
+                self.cluster_environment, self.num_processes, self.num_nodes
+            )
+
+    def setup_environment(self) -> None:
+        """Take this process's card, and meet the others."""
+        from habana_frameworks.torch.distributed import hccl
+
+        self._reset_ranks()
+        hccl.initialize_distributed_hpu(
+            world_size=self.world_size, rank=self.global_rank, local_rank=self.local_rank
+        )
+        super().setup_environment()  # type: ignore[misc]
+
+    def _reset_ranks(self) -> None:
+        """Ask the environment of this process, which may have been spawned, for its rank."""
+        raise NotImplementedError
+
+
+class TrainerOverHCCL(EvaluationOnHPU, StrategyOverHCCL):
+    """What the strategies of ``Trainer`` for several cards do."""
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """Return the mean, or what else `reduce_op` names, of all processes."""
+        return _reduced(super().reduce, tensor, group, reduce_op)  # type: ignore[misc]
+
+    def _reset_ranks(self) -> None:
+        self.set_world_ranks()  # type: ignore[attr-defined]
+
+
+class FabricOverHCCL(StrategyOverHCCL):
+    """What the strategies of ``Fabric`` for several cards do."""
+
+    def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """Return the mean, or what else `reduce_op` names, of all processes."""
+        return _reduced(super().all_reduce, tensor, group, reduce_op)  # type: ignore[misc]
+
+    def _reset_ranks(self) -> None:
+        self._set_world_ranks()  # type: ignore[attr-defined]
+
+
+class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
+    """One process on each of several Intel Gaudi cards, with gradients averaged between them.
+
+    Takes the parameters of Lightning's ``DDPStrategy``, with ``"hccl"`` as `process_group_backend`.
+    """
+
+    strategy_name = PARALLEL
+
+    def determine_ddp_device_ids(self) -> None:
+        """Return None: a module stays on the card where it is."""
+
+    def _register_ddp_hooks(self) -> None:
+        if self._ddp_comm_hook is not None:  # type: ignore[attr-defined]
+            state, hook = self._ddp_comm_state, self._ddp_comm_hook  # type: ignore[attr-defined]
+            if self._ddp_comm_wrapper is not None:  # type: ignore[attr-defined]
+                hook = self._ddp_comm_wrapper(hook)  # type: ignore[attr-defined]
+            self.model.register_comm_hook(state, hook)  # type: ignore[attr-defined]
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Say which option a model with unused parameters needs."""
+        if "Expected to have finished reduction in the prior iteration" in str(exception):
+            exception.args = (
+                "Some parameters had no part in the loss that training_step returned: write "
+                f"strategy={type(self).__name__}(find_unused_parameters=True) if that is meant. "
+                f"{exception}",
+            )
+
+
+class FabricParallelHPUStrategyBase(FabricOverHCCL):
+    """One process on each of several Intel Gaudi cards, with gradients averaged between them.
+
+    Takes the parameters of Lightning's ``DDPStrategy``, with ``"hccl"`` as `process_group_backend`.
+    """
+
+    strategy_name = PARALLEL
+
+    def _determine_ddp_device_ids(self) -> None:
+        return None
+
+
+class HPUDDPStrategyBase:
+    """HPUParallelStrategy by its other name."""
+
+    strategy_name = DDP
+
+
+def _own_card(device: Any) -> torch.device:
+    own = card(device)
+    if own != torch.device("hpu", 0):
+        raise RefusedError(
+            f"parallel_devices holds {str(device)!r}, and each process sees its own card as hpu:0: "
+            "leave parallel_devices out, and write devices=N."
+        )
+    return own
+
+
+def _for_cards(backend: str | None) -> str:
+    """Return the backend of the process group, which must be hccl for what lies on a card."""
+    chosen = backend or _BACKEND
+    if chosen != _BACKEND and f"hpu:{_BACKEND}" not in chosen.split(","):
+        raise RefusedError(
+            f"process_group_backend={backend!r} cannot carry what lies on a card: leave it out, or "
+            "write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange tensors of the CPU too."
+        )
+    return chosen
+
+
+def _reduced(reduce: Any, tensor: Any, group: Any, reduce_op: Any) -> Any:
+    """Reduce in place; a mean is a sum divided, as the vendor's library has no average."""
+    distributed = torch.distributed
+    is_mean = (
+        reduce_op.lower() in ("mean", "avg")
+        if isinstance(reduce_op, str)
+        else reduce_op == distributed.ReduceOp.AVG
+    )
+    if not is_mean or not isinstance(tensor, torch.Tensor) or not distributed.is_initialized():
+        return reduce(tensor, group, reduce_op)
+    total = reduce(tensor, group, "sum")
+    mean = total / distributed.get_world_size(group)
+    return total.copy_(mean)

@@ -1,0 +1,121 @@
+"""The processes of a fit end together: one that dies or hangs is named, and the others leave.
+
+A rank that fails shows its traceback. The others learn of it in their next collective, which
+raises; nobody needs a traceback of that, so only the sentence is shown. Who does not leave by
+itself is asked where it is, and ended.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from types import TracebackType
+from typing import Any
+
+__all__ = ["STARTED_BY", "watch_from_child", "watch_from_parent"]
+
+STARTED_BY = "HPU_MAGIC_STARTED_BY"
+"""The process that started this one as a rank, in its environment."""
+_LOOKS = 0.2  # seconds between two looks at who is alive
+_LEAVES = 6.0  # seconds in which a collective tells that somebody is missing
+_ENDS = 3.0  # seconds that a process takes to end by itself
+_TELLS = 0.5  # seconds in which it writes where it is
+
+
+def watch_from_parent(children: list[subprocess.Popen[bytes]]) -> None:
+    """Let the ranks that this process has started end with it, and it with them."""
+    watch = _Parent(list(children))
+    sys.excepthook = watch.failed
+    threading.Thread(target=watch.run, name="hpu_magic ranks", daemon=True).start()
+
+
+def watch_from_child() -> None:
+    """Let this process end with the one that started it as a rank, if one did."""
+    parent = os.environ.pop(STARTED_BY, "")
+    if parent != str(os.getppid()):
+        return
+    sys.excepthook = _show
+    if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL and sys.__stderr__ is not None:
+        faulthandler.register(signal.SIGUSR2, file=sys.__stderr__, all_threads=False)
+    threading.Thread(
+        target=_end_with, args=[int(parent)], name="hpu_magic parent", daemon=True
+    ).start()
+
+
+class _Parent:
+    """Rank 0, which has started the others of this machine."""
+
+    def __init__(self, children: list[subprocess.Popen[bytes]]) -> None:
+        self._children = children
+        self._leaving = threading.Event()
+
+    def run(self) -> None:
+        """Wait until all have ended, or one has failed and this process stays where it is."""
+        while any(child.poll() is None for child in self._children):
+            if any(child.returncode for child in self._children):
+                break
+            time.sleep(_LOOKS)
+        failed = [(rank, child) for rank, child in enumerate(self._children, 1) if child.returncode]
+        if not failed or self._leaving.wait(_LEAVES):
+            return
+        rank, child = failed[0]
+        _say(
+            f"Rank {rank} (process {child.pid}) ended with {_code(child.returncode)}. Rank 0 "
+            f"(process {os.getpid()}) is ended too; it was here:"
+        )
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        traceback.print_stack(frame)
+        self._end_children()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def failed(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        """Show an error that nobody caught, and end the others."""
+        self._leaving.set()
+        _show(kind, error, trace)
+        self._end_children()
+
+    def _end_children(self) -> None:
+        until = time.monotonic() + _ENDS
+        while time.monotonic() < until and any(child.poll() is None for child in self._children):
+            time.sleep(_LOOKS / 10)
+        for rank, child in enumerate(self._children, 1):
+            if child.poll() is None:
+                _say(f"Rank {rank} (process {child.pid}) is ended; it was here:")
+                child.send_signal(signal.SIGUSR2)
+                time.sleep(_TELLS)
+                child.kill()
+                child.wait()
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after the one that started it."""
+    while os.getppid() == parent:
+        time.sleep(_LOOKS)
+    time.sleep(_LEAVES)  # a collective fails first, with a sentence
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show an error; of one that another rank caused, its last line is enough."""
+    from torch.distributed import DistBackendError
+
+    if issubclass(kind, DistBackendError):
+        _say(f"{kind.__name__}: {error}")
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def _say(sentence: Any) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _code(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -1,0 +1,113 @@
+"""Several cards: what `fits_of_ranks` runs on two and on four, beside the CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ranks import Named, Ranks, Server
+
+LAZY = "HPU_MAGIC_TEST_LAZY" in os.environ
+FITS = str(Path(__file__).with_name("fits_of_ranks.py"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server("lightning.pytorch")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def pair(server: Server) -> Iterator[Ranks]:
+    """Two processes, told their ranks as torchrun and the workers of a notebook are."""
+    ranks = server.start(2, PT_HPU_LAZY_MODE=str(int(LAZY)))
+    yield ranks
+    ranks.close()
+
+
+def fit(name: str) -> Named:
+    return Named(FITS, name)
+
+
+def test_a_fit_with_callbacks_is_the_cpus(pair, tmp_path):
+    ranks = pair(fit("whole"), str(tmp_path))
+    for rank, shown in enumerate(ranks):
+        cpu, hpu = shown["cpu"], shown["hpu"]
+        assert shown["strategy"] == ("HPUParallelStrategy", "hpu:0", 2, rank, "hccl")
+        assert shown["seen"] == [(kind, "hpu", 4) for kind in ("test", "train", "val")]
+        assert 2 < cpu["steps"][0] < 12
+        for same in ("steps", "best", "rates"):
+            assert hpu[same] == cpu[same]
+        assert hpu["metrics"] == pytest.approx(cpu["metrics"], rel=1e-5)
+        for mine, its in zip(hpu["evaluated"], cpu["evaluated"], strict=True):
+            assert mine == [pytest.approx(its[0], rel=1e-5)]
+        expected = cpu["predicted"][rank::2]
+        assert [value for row in hpu["predicted"] for value in row] == pytest.approx(
+            [value for row in expected for value in row], rel=1e-4
+        )
+    header = next((tmp_path / "hpu").rglob("metrics.csv")).read_text().splitlines()[0]
+    assert "InUse" in header
+    assert len(list((tmp_path / "hpu").glob("*.ckpt"))) == 2
+
+
+def test_options_of_ddp(pair):
+    pair(fit("options_of_ddp"))
+    pair(fit("hooks_of_ddp"))
+
+
+def test_unused_parameters_are_told_of(pair):
+    for said in pair(fit("missing_option")):
+        assert "write strategy=HPUParallelStrategy(find_unused_parameters=True)" in said
+
+
+def test_manual_optimization_is_the_cpus(pair):
+    pair(fit("manual_optimization"))
+
+
+def test_averaged_weights_are_the_cpus(pair):
+    pair(fit("averaged_weights"))
+
+
+def test_precisions(pair):
+    one, other = pair(fit("precisions"))
+    assert one == other
+    assert one["bf16-mixed"] == one["bf16-true"] == ["torch.bfloat16"]
+
+
+def test_checkpoints_go_to_the_cpu_and_back(pair, tmp_path):
+    pair(fit("checkpoints"), str(tmp_path), str(tmp_path / "came"))
+    assert sorted((tmp_path / "came").read_text()) == ["0", "1"]
+
+
+@pytest.mark.skipif(LAZY, reason="lazy mode has no such backend")
+def test_compiled_modules_learn_as_the_cpus(pair):
+    pair(fit("compiled"))
+
+
+def test_loops_of_fabric_are_the_cpus(pair, tmp_path):
+    one, other = pair(fit("loop_of_fabric"), str(tmp_path), "hpu_parallel")
+    assert one == other == pair(fit("loop_of_fabric"), str(tmp_path), "ddp")[0]
+
+
+def test_reductions(pair):
+    for found in pair(fit("reductions")):
+        mean, total = ([0.5, 1.5], [0, 1]), ([1.0, 3.0], [1, 3])
+        assert found == {
+            "mean": mean,
+            "avg": mean,
+            "sum": total,
+            "max": total,
+            "RedOpType.AVG": mean,
+            "RedOpType.SUM": total,
+            "decisions": (False, True, {"from": 1}),
+        }
+
+
+def test_four_cards(server, tmp_path):
+    ranks = server.start(4, PT_HPU_LAZY_MODE=str(int(LAZY)))
+    ranks(fit("checkpoints"), str(tmp_path), str(tmp_path / "came"))
+    ranks.close()
+    assert sorted((tmp_path / "came").read_text()) == ["0", "1", "2", "3"]
