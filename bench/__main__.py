@@ -24,6 +24,7 @@ FAMILIES = (
     "dispatch",
     "precision",
     "distributed",
+    "parallel",
     "panel",
     "loading",
     "memory",

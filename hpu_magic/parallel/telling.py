@@ -40,6 +40,7 @@ class Telling:
         self._pace = Pace()
         self._running = threading.Event()
         self._card: int | None = None
+        self._cells = 0
         self._told = False
 
     def begin(self) -> None:
@@ -75,6 +76,7 @@ class Telling:
             self._pace.watch(sys.modules.get("torch"))
         self._pace.reset()
         self._told = False
+        self._cells += 1
         self._running.set()
 
     def _cell_ended(self, _: Any) -> None:
@@ -85,8 +87,10 @@ class Telling:
     def _tell(self) -> None:
         while True:
             self._running.wait()
+            cell = self._cells
             time.sleep(SECONDS)
-            if self._running.is_set() and not device.importing():
+            same = self._running.is_set() and cell == self._cells
+            if same and not device.importing():
                 self._pace.watch(sys.modules.get("torch"))
                 self._told = True
                 self._publish(self.state())
