@@ -36,6 +36,8 @@ def register() -> None:
     if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["hpu"])
+    # Some releases let a backend for tests, which Dynamo imports, claim the device before.
+    dist.Backend.default_device_backend_map["hpu"] = NAME
     when_imported(_FSDP, _average_by_sums)
     when_dynamo_is_imported(_break_graphs_at_collectives)
 
