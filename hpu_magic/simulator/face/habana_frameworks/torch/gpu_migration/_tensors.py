@@ -154,7 +154,9 @@ def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_form
             return handle_torch_function(cuda, (self,), self, device, *args, **kwargs)
         given = () if device is None else (device,)
         _log.note(_log.MATCH, name, given, kwargs, "to('hpu')", argument=True)
-        kwargs = {**dict(zip(options, args, strict=False)), **kwargs}
+        # Of one length: older releases of Dynamo fail at other zips.
+        named_by_place = zip(options[: len(args)], args[: len(options)], strict=True)
+        kwargs = {**dict(named_by_place), **kwargs}
         if "async" in kwargs:
             kwargs["non_blocking"] = kwargs.pop("async")
         return self.to("hpu", **kwargs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -108,4 +110,7 @@ def stand_in(original: type, construct: Callable[..., Any], name: str) -> Any:
         "__wrapped__": original,
         "_construct": staticmethod(construct),
     }
+    with contextlib.suppress(ValueError):  # a type of C++ has none
+        # Python looks behind a wrapper that is a type no more.
+        described["__signature__"] = inspect.signature(original)
     return named(_StandIn(original.__name__, (), described), name)

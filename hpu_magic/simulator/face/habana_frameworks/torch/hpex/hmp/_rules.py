@@ -93,7 +93,7 @@ class Rules:
                 return torch.float32, "fp32 list"
         if self.all_others_fp32:
             return torch.float32, "in no list: float32 at level O2"
-        if not WIDENING.isdisjoint(_names(name)):
+        if any(known in WIDENING for known in _names(name)):
             widest = torch.float32 if torch.float32 in inputs else torch.bfloat16
             return widest, "several tensors: the widest type"
         return inputs[0], "in no list: the type of its first input"
