@@ -268,6 +268,21 @@ def torch(shell: Any) -> Any:
 
 
 @pytest.fixture
+def needs() -> Callable[[str], None]:
+    """Skip a test where this release of PyTorch lacks what the test is about."""
+    from hpu_magic.simulator import activate
+
+    activate(announce=False)
+    from habana_frameworks.torch import _limits
+
+    def skip_without(feature: str) -> None:
+        if getattr(_limits, feature) in _limits.missing():
+            pytest.skip(_limits.sentence())
+
+    return skip_without
+
+
+@pytest.fixture
 def compile_on_hpu(torch: Any) -> Iterator[Callable[..., Any]]:
     """`torch.compile` for the device, with no memory of other tests' compilations."""
     import torch._dynamo

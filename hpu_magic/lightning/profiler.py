@@ -56,8 +56,9 @@ class HPUProfilerBase:
         # The vendor's package has an enumeration of its own in the place of PyTorch's.
         known = torch.profiler.ProfilerActivity
         activities = list(profiler_kwargs.pop("activities", None) or [known.CPU])
-        if known.HPU not in activities:
-            activities.append(known.HPU)
+        card = getattr(known, "HPU", None)  # PyTorch's own had none at first
+        if card is not None and card not in activities:
+            activities.append(card)
         super().__init__(  # type: ignore[call-arg]
             dirpath=dirpath,
             filename=filename,

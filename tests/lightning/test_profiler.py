@@ -56,7 +56,8 @@ def test_the_profiler_has_a_name(trainer: Any) -> None:
     assert type(trainer("hpu", profiler="simple").profiler).__name__ == "SimpleProfiler"
 
 
-def test_the_card_is_added_to_the_activities(torch: Any) -> None:
+def test_the_card_is_added_to_the_activities(torch: Any, needs: Any) -> None:
+    needs("PROFILED_CARDS")
     from habana_frameworks.torch.activity_profiler import DebugActivity
 
     from hpu_magic.lightning import HPUProfiler

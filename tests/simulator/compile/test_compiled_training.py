@@ -243,11 +243,8 @@ def test_the_backend_works_on_a_graph_that_dynamo_did_not_capture(torch):
     torch.testing.assert_close(result, x.sin() * x)
 
 
-def test_compiled_autograd_takes_aot_autograds_own_way(torch, compile_on_hpu):
-    from habana_frameworks.torch import _limits
-
-    if _limits.COMPILED_AUTOGRAD in _limits.missing():
-        pytest.skip(_limits.sentence())
+def test_compiled_autograd_takes_aot_autograds_own_way(torch, compile_on_hpu, needs):
+    needs("COMPILED_AUTOGRAD")
     layer = _layer(torch)
     x = torch.randn(3, 6, device="hpu")
     with torch._dynamo.config.patch(compiled_autograd=True):

@@ -350,7 +350,8 @@ def operands(rows, seed=0):
 
 
 @pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_a_compiled_step_is_that_of_eager_mode():
+def test_a_compiled_step_is_that_of_eager_mode(needs):
+    needs("OPTIONAL_LISTS")
     assert_compiles(everything, operands(3), operands(5))
 
 

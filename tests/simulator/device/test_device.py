@@ -16,14 +16,6 @@ from hpu_magic.simulator import activate
 
 activate(announce=False)
 
-from habana_frameworks.torch import _limits  # noqa: E402
-
-
-def needs(feature):
-    """Skip a test where this release of PyTorch lacks what it is about."""
-    if feature in _limits.missing():
-        pytest.skip(_limits.sentence())
-
 
 def test_tensors_are_on_hpu_0():
     assert torch.ones(2, device="hpu").device == torch.device("hpu", 0)
@@ -88,11 +80,11 @@ def test_training_equals_the_cpu_bit_for_bit():
         )
     ],
 )
-def test_optimizers_step_as_on_the_cpu(optimizer, form):
+def test_optimizers_step_as_on_the_cpu(optimizer, form, needs):
     if form != "default" and form not in inspect.signature(optimizer).parameters:
         pytest.skip(f"{optimizer.__name__} has no {form} form")
     if form == "fused":
-        needs(_limits.FUSED_OPTIMIZERS)
+        needs("FUSED_OPTIMIZERS")
     options = {} if form == "default" else {form: True}
     weights = []
     for device in ("cpu", "hpu"):
@@ -170,8 +162,8 @@ def test_pickle_and_deepcopy_stay_on_the_device():
         assert copied.data_ptr() != tensor.data_ptr()
 
 
-def test_data_loader_workers_pin_their_batches():
-    needs(_limits.PINNING_LOADERS)
+def test_data_loader_workers_pin_their_batches(needs):
+    needs("PINNING_LOADERS")
     batches = DataLoader(TensorDataset(torch.arange(8.0)), 4, num_workers=2, pin_memory=True)
     moved = []
     for (batch,) in batches:
@@ -181,8 +173,8 @@ def test_data_loader_workers_pin_their_batches():
     assert not torch.ones(3).is_pinned()
 
 
-def test_generators_draw_the_cpus_numbers():
-    needs(_limits.GENERATORS)
+def test_generators_draw_the_cpus_numbers(needs):
+    needs("GENERATORS")
     on_hpu = torch.Generator("hpu").manual_seed(3)
     on_cpu = torch.Generator().manual_seed(3)
     assert on_hpu.device.type == "hpu"

@@ -385,7 +385,6 @@ def groups_by_name(folder):
     for name, options in {
         "by name": {"backend": "hccl"},
         "by device": {"backend": "hpu:hccl"},
-        "bound": {"backend": "hccl", "device_id": torch.device("hpu", 0)},
         "default": {},
         "watched": {"backend": "cpu:gloo,hpu:hccl"},
     }.items():
@@ -400,7 +399,7 @@ def groups_by_name(folder):
         dist.broadcast(tensor, 0, group=group)
         gathered = [None, None]
         dist.all_gather_object(gathered, rank)
-        assert gathered == [0, 1], name
+        assert gathered == [0, 1], (name, gathered)
         assert dist.get_world_size(group) == 2
         assert dist.distributed_c10d._get_default_group().rank() == rank
         found.append((dist.get_backend(), tensor.tolist()))
@@ -411,5 +410,22 @@ def groups_by_name(folder):
 
 def test_groups_begin_as_users_write_it(launch, tmp_path):
     for found in launch(2)(groups_by_name, str(tmp_path)):
-        assert [tensor for _, tensor in found] == [[2.0, 2.0]] * 5
-        assert {found[0][0], found[2][0]} == {"hccl"}
+        assert [tensor for _, tensor in found] == [[2.0, 2.0]] * 4
+        assert found[0][0] == "hccl"
+
+
+def bound_group(folder):
+    store = dist.FileStore(f"{folder}/bound", 2)
+    rank = int(os.environ["RANK"])
+    device = torch.device("hpu", 0)
+    dist.init_process_group("hccl", rank=rank, world_size=2, store=store, device_id=device)
+    tensor = torch.ones(2, device="hpu")
+    dist.all_reduce(tensor)
+    bound = dist.distributed_c10d._get_default_group().bound_device_id
+    dist.destroy_process_group()
+    return dist.is_initialized(), bound == device, tensor.tolist()
+
+
+def test_a_group_may_be_bound_to_its_device(launch, tmp_path, needs):
+    needs("BOUND_GROUPS")
+    assert launch(2)(bound_group, str(tmp_path)) == [(False, True, [2.0, 2.0])] * 2

@@ -290,7 +290,7 @@ def test_checkpoints_of_shards_load_on_a_plain_cpu(pair, tmp_path):
     sums, _ = pair(checkpoint, folder)
     plain = model()
     state = {"model": plain.state_dict()}
-    dcp.load(state, checkpoint_id=folder, no_dist=True)
+    dcp.load(state, checkpoint_id=folder)
     assert [each.sum().item() for each in state["model"].values()] == pytest.approx(sums)
 
 

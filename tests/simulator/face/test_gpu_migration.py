@@ -97,7 +97,8 @@ print(json.dumps({
 
 
 @MODES
-def test_every_device_argument_that_names_a_gpu_means_the_card(migrated, lazy):
+def test_every_device_argument_that_names_a_gpu_means_the_card(migrated, lazy, needs):
+    needs("GENERATORS")
     found = migrated(
         """
         import io
@@ -385,7 +386,8 @@ def test_checkpoints_of_gpus_load_on_the_card(migrated):
     ) == [*[["hpu:0", True]] * 6, ["cpu", True]]
 
 
-def test_torch_device_and_its_like_stay_types(migrated):
+def test_torch_device_and_its_like_stay_types(migrated, needs):
+    needs("GENERATORS")
     assert migrated(
         """
         import copy, pickle

@@ -202,7 +202,8 @@ def test_parameters_that_only_cuda_has_are_taken(migrated):
     }
 
 
-def test_the_older_profiler_records_the_card(forked_script):
+def test_the_older_profiler_records_the_card(forked_script, needs):
+    needs("PROFILED_CARDS")
     printed = forked_script(
         """
         import torch

@@ -391,7 +391,8 @@ def test_a_dump_on_request_is_text_or_json(torch, tmp_path):
         metrics_dump(str(tmp_path / "metrics.xml"), "xml")
 
 
-def test_a_profile_shows_operators_and_what_the_bridge_did(torch, tmp_path):
+def test_a_profile_shows_operators_and_what_the_bridge_did(torch, tmp_path, needs):
+    needs("PROFILED_CARDS")
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.HPU]) as profiled:

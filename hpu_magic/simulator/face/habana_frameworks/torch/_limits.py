@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
+import torch.distributed as dist
 
 FUSED_OPTIMIZERS = "fused optimizers"
 GENERATORS = "torch.Generator('hpu')"
 PINNING_LOADERS = "DataLoader(pin_memory=True) without pin_memory_device='hpu'"
 COMPILED_AUTOGRAD = "compiled autograd"
+PROFILED_CARDS = "torch.profiler.ProfilerActivity.HPU"
+OPTIONAL_LISTS = "compiled operators that write optional lists (torch.ops.hpu.optimizer_adamw)"
+BOUND_GROUPS = "init_process_group(device_id=torch.device('hpu', 0))"
 
 
 def missing() -> list[str]:
@@ -17,6 +23,9 @@ def missing() -> list[str]:
         GENERATORS: _has_generators,
         PINNING_LOADERS: _has_pinning_loaders,
         COMPILED_AUTOGRAD: _has_compiled_autograd,
+        PROFILED_CARDS: _has_profiled_cards,
+        OPTIONAL_LISTS: _has_optional_lists,
+        BOUND_GROUPS: _has_bound_groups,
     }
     return [name for name, is_there in checks.items() if not is_there()]
 
@@ -52,3 +61,20 @@ def _has_compiled_autograd() -> bool:
     # On every device Dynamo of 2.6 takes the backward's graph for code of the user while compiled
     # autograd traces it, and two fake modes meet; nothing but the release tells.
     return torch.__version__ >= (2, 7)
+
+
+def _has_profiled_cards() -> bool:
+    return hasattr(torch.profiler.ProfilerActivity, "HPU")
+
+
+def _has_optional_lists() -> bool:
+    # What functionalization takes stands in a function whose module is slow to import.
+    return torch.__version__ >= (2, 7)
+
+
+def _has_bound_groups() -> bool:
+    if not dist.is_available():  # what is not there at all lacks nothing on hpu
+        return True
+    # Groups were for CUDA alone as long as the function that makes them names it.
+    make = inspect.unwrap(dist.distributed_c10d._new_process_group_helper)
+    return "cuda" not in make.__code__.co_consts
