@@ -24,7 +24,11 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[1]
 TABLE = PROJECT / "docs" / "versions.md"
 SUITES = (
-    *(f"tests/simulator/{suite}" for suite in ("device", "custom", "graphs", "compile")),
+    *(
+        f"tests/simulator/{suite}"
+        for suite in ("device", "custom", "graphs", "compile", "distributed", "face")
+    ),
+    "tests/runtime",
     "tests/lightning",
     "tests/panels/test_fit.py",
     "tests/test_quickstart.py",
@@ -161,7 +165,8 @@ def _install(chosen: Combination, folder: Path) -> Path:
         [python, PROJECT / "tools" / "requirements.py"], capture_output=True, text=True, check=True
     )
     wanted = [line for line in listed.stdout.split() if not line.startswith("torch")]
-    wanted += [f"lightning{chosen.lightning}", f"jupyterlab{chosen.jupyterlab}", "notebook>=7"]
+    wanted += [f"{name}{chosen.lightning}" for name in ("lightning", "pytorch-lightning")]
+    wanted += [f"jupyterlab{chosen.jupyterlab}", "notebook>=7"]
     tools = ["-r", PROJECT / "requirements-dev.txt"]
     subprocess.run([*pip, "-c", constraints, *tools, "setuptools", *wanted], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", PROJECT], check=True)
