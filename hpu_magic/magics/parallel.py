@@ -83,6 +83,7 @@ class ParallelMagics(CommandMagics):
         try:
             run.run(cell)
         finally:
+            workers.heard(run.states)
             view.finish(run.states)
             if not in_kernel and view.table is not None:
                 display(view.table)

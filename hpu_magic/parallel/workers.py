@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -55,6 +56,9 @@ class Workers:
         order = sorted(zip(who, client.ids, strict=True), key=lambda one: (one[0].host, one[1]))
         self.introductions = [introduction for introduction, _ in order]
         self.engines = [engine for _, engine in order]
+        self._heard = [
+            RankState(rank, one.host, one.pid) for rank, one in enumerate(self.introductions)
+        ]
         self.lost: set[int] = set()
         self.unanswered: dict[int, Future[Any]] = {}
         hosts = list(dict.fromkeys(one.host for one in self.introductions))
@@ -134,8 +138,15 @@ class Workers:
         return {name: [each[name] for each in values] for name in names}
 
     def unheard(self, rank: int) -> RankState:
-        """Return what is known of a rank before it tells anything."""
-        return RankState(rank, self.introductions[rank].host, self.introductions[rank].pid)
+        """Return what is known of a rank before it tells of a new cell."""
+        return self._heard[rank]
+
+    def heard(self, states: Mapping[int, RankState]) -> None:
+        """Remember what ranks told last; their steps were those of that cell."""
+        for rank, state in states.items():
+            self._heard[rank] = dataclasses.replace(
+                state, steps=0, steps_per_second=None, own_seconds=None
+            )
 
     def states(self) -> list[RankState | None]:
         """Return what each rank tells of itself; None for those that do not answer in time."""

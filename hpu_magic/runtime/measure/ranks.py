@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["RankState", "slowest"]
 
-_NOTICEABLE = 1.05
+_NOTICEABLE = 1.2
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def slowest(states: Sequence[RankState]) -> RankState | None:
     """Return the rank whose own part of a step takes longest, for which the others wait.
 
     None where fewer than two ranks tell how long they take, or where the longest is within
-    five per cent of the shortest.
+    a fifth of the shortest.
     """
     timed = [(state.own_seconds, state) for state in states if state.own_seconds]
     if len(timed) < 2:
