@@ -19,6 +19,7 @@ FIXTURES = {
     "fp8": "fp8",
     "porting_from_cuda": "porting",
     "lightning_features": "features",
+    "multi_card": "cards",
 }
 NAMES = list(FIXTURES)
 
@@ -38,7 +39,7 @@ class Executed:
                 shown.append(f"{output.ename}: {output.evalue}")
             else:
                 shown.append(output.get("text") or output.data["text/plain"])
-        return "\n".join(shown)
+        return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(shown))
 
 
 def execute(name: str, folder: Path) -> Executed:
@@ -84,6 +85,11 @@ def porting(tmp_path_factory: pytest.TempPathFactory) -> Executed:
 @pytest.fixture(scope="module")
 def features(tmp_path_factory: pytest.TempPathFactory) -> Executed:
     return execute("lightning_features", tmp_path_factory.mktemp("features"))
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    return execute("multi_card", tmp_path_factory.mktemp("cards"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -325,3 +331,31 @@ def test_features_show_what_they_say(features: Executed) -> None:
     assert len(refused) == 4
     assert refused[0] == "devices=9 cannot be had: this machine has 8 cards."
     assert features.text("porting") == "hpu_magic.lightning 6 steps\n"
+
+
+def test_four_cards_exchange_what_the_notebook_says(cards: Executed) -> None:
+    ranks = "\n".join(f"rank {rank}\n  {rank} of 4, card {rank}" for rank in range(4))
+    assert cards.text("ranks").endswith(ranks)
+    assert cards.text("collectives") == (
+        "ranks 0 to 3\n  tensor([10., 10., 10.], device='hpu:0')\n"
+        "  tensor([ 0., 10., 20., 30.], device='hpu:0')"
+    )
+    assert "Rank 2 is slowest" in cards.text("ddp")
+    assert cards.text("held") == "['25%', '25%', '25%', '25%']"
+
+
+def test_four_cards_learn_the_same_weights(cards: Executed) -> None:
+    steps, same, right = cards.text("back").splitlines()
+    assert steps == "steps of each rank: [120, 120, 120, 120]"
+    assert same == "same weights: True"
+    assert int(re.findall(r"\d+", right)[0]) >= 80
+
+
+def test_a_failed_rank_leaves_the_others_usable(cards: Executed) -> None:
+    assert (
+        "Rank 1 raised ValueError: no pictures for rank 1. Ranks 0, 2 and 3 were interrupted."
+        in (cards.text("error"))
+    )
+    assert cards.text("after") == "ranks 0 to 3\n  4.0"
+    assert cards.text("show").count("idle") == 4
+    assert cards.text("stop").startswith("No workers")

@@ -52,7 +52,9 @@ class RankTable(Table):
             names.append("host")
         names += ["card", "memory", "peak"]
         if any(state.steps for state in self.states):
-            names += ["steps", "pace", "own part of a step"]
+            names.append("steps")
+        if any(state.steps_per_second for state in self.states):
+            names += ["pace", "own part of a step"]
         return names
 
     def lines(self) -> Sequence[Sequence[str]]:
