@@ -1,9 +1,9 @@
 import { InputDialog, Notification } from '@jupyterlab/apputils';
 
 import type { Machine } from './model/machine';
-import { holdings } from './model/snapshot';
+import { holdings, longestIdleFirst } from './model/snapshot';
 import type { Card, Held, Snapshot } from './model/snapshot';
-import { cardLabel, cardTitle, holderName, unreadable } from './model/wording';
+import { cardLabel, heldText, unreadable } from './model/wording';
 
 /** Let the user choose one of `choices`; no question is asked where there is no choice. */
 async function pick<T>(
@@ -42,30 +42,26 @@ export async function pickCard(machine: Machine, title: string): Promise<Card | 
     : undefined;
 }
 
-/** Ask which of the notebooks in `held` to go to. */
+/** Ask which of the notebooks in `held` to go to; the longest idle comes first. */
 export function pickNotebook(held: readonly Held[]): Promise<Held | undefined> {
-  const notebooks = held.filter(({ holder }) => holder.kernel?.notebook);
+  const notebooks = longestIdleFirst(held).filter(({ holder }) => holder.kernel?.notebook);
   return pick(
     'Go to the notebook',
     notebooks,
-    writeHeld,
+    heldText,
     'No notebook of this server holds a card.'
   );
 }
 
-/** Ask which of the kernels in `held` to shut down. */
+/** Ask which of the kernels in `held` to shut down; the longest idle comes first. */
 export function pickKernel(held: readonly Held[]): Promise<Held | undefined> {
-  const kernels = held.filter(({ holder }) => holder.kernel);
+  const kernels = longestIdleFirst(held).filter(({ holder }) => holder.kernel);
   const title = 'Shut down a kernel that holds a card';
-  return pick(title, kernels, writeHeld, 'No kernel of this server holds a card.');
+  return pick(title, kernels, heldText, 'No kernel of this server holds a card.');
 }
 
 /** Return who holds the machine's cards now; undefined where they cannot be read. */
 export async function fetchHoldings(machine: Machine): Promise<Held[] | undefined> {
   const seen = await look(machine);
   return seen ? holdings(seen.cards) : undefined;
-}
-
-function writeHeld({ card, holder }: Held): string {
-  return `${cardTitle(card)}: ${holderName(holder)}`;
 }

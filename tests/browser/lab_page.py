@@ -15,6 +15,7 @@ LOAD = "%load_ext hpu_magic\nimport torch"
 STATUS = ".hpu-StatusItem button"
 SWITCH = ".jp-NotebookPanel:not(.lm-mod-hidden) .hpu-ModeSwitch select"
 DIALOG = ".jp-Dialog"
+OPEN_SIDEBAR = ".jp-SideBar [data-id='hpu_magic-sidebar']"
 
 
 def wait_until(page: Any, condition: Callable[[], bool], seconds: float, what: str) -> None:
@@ -109,3 +110,71 @@ def offered_by_tab(page: Any, cell: int, typed: str) -> set[str]:
     page.keyboard.press("Tab")
     page.wait_for_selector(".jp-Completer-item", timeout=30_000)
     return set(page.locator(".jp-Completer-match").all_inner_texts()) - own_words
+
+
+# The contrast of each text with what lies behind it, as WCAG 2 defines it; transparency of
+# either is taken into account.
+_CONTRAST = """
+roots => {
+  const parse = text => {
+    const [r, g, b, a = 1] = (text.match(/[0-9.]+/g) ?? [0, 0, 0, 0]).map(Number);
+    const scale = text.startsWith('color(srgb') ? 255 : 1;
+    return [scale * r, scale * g, scale * b, a];
+  };
+  const over = ([r, g, b, a], below) => [
+    ...[r, g, b].map((value, at) => a * value + (1 - a) * below[at]), 1
+  ];
+  const luminance = color => {
+    const [r, g, b] = color.map(value => {
+      const share = value / 255;
+      return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const background = node => {
+    const above = [];
+    for (let at = node; at; at = at.parentElement) {
+      above.unshift(parse(getComputedStyle(at).backgroundColor));
+    }
+    return above.reduce((below, color) => over(color, below), [255, 255, 255, 1]);
+  };
+  const opacity = node => {
+    let share = 1;
+    for (let at = node; at; at = at.parentElement) {
+      share *= Number(getComputedStyle(at).opacity);
+    }
+    return share;
+  };
+  const found = [];
+  for (const root of roots) {
+    for (const node of [root, ...root.querySelectorAll('*')]) {
+      const text = [...node.childNodes]
+        .filter(child => child.nodeType === Node.TEXT_NODE)
+        .map(child => child.data.trim())
+        .join(' ')
+        .trim();
+      if (text === '' || node.getClientRects().length === 0) {
+        continue;
+      }
+      const style = getComputedStyle(node);
+      const behind = background(node);
+      const color = parse(node.namespaceURI.endsWith('/svg') ? style.fill : style.color);
+      color[3] *= opacity(node) * Number(node.closest('svg') ? style.fillOpacity : 1);
+      const pair = [luminance(over(color, behind)), luminance(behind)].sort((a, b) => b - a);
+      const size = parseFloat(style.fontSize);
+      const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+      const ratio = (pair[0] + 0.05) / (pair[1] + 0.05);
+      if (ratio < (large ? 3 : 4.5)) {
+        found.push(`${text} (${ratio.toFixed(2)})`);
+      }
+    }
+  }
+  return found;
+}
+"""
+
+
+def faint_texts(page: Any, selector: str) -> list[str]:
+    """Return the texts below a selector that contrast less than WCAG's level AA asks for."""
+    assert page.locator(selector).count() > 0
+    return list(page.locator(selector).evaluate_all(_CONTRAST))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from conftest import NOTIFYING, Lab, run_lab
 from lab_page import (
     DIALOG,
     LOAD,
+    OPEN_SIDEBAR,
     STATUS,
     SWITCH,
     busy_prompt,
+    choose_theme,
+    faint_texts,
     keep_screenshot,
     open_notebook,
     press,
@@ -23,10 +27,29 @@ from lab_page import (
     wait_until,
 )
 
+from hpu_magic import private_folder
+
 pytestmark = pytest.mark.browser
 
 TAKE = "kept = torch.empty(3 << 30, dtype=torch.uint8, device='hpu')\nprint('took a card')"
 TOAST = ".Toastify__toast"
+
+
+def age_session(page: Any, notebook: Path, seconds: float) -> None:
+    """Let the kernel of a notebook have been idle for longer, as its own file tells it."""
+    folder = private_folder.found()
+    assert folder is not None
+
+    def aged() -> bool:
+        for path in (folder / "sessions").iterdir():
+            told = json.loads(path.read_text())
+            if told["notebook"] == str(notebook) and told["idle_since"]:
+                told["idle_since"] -= seconds
+                path.write_text(json.dumps(told))
+                return True
+        return False
+
+    wait_until(page, aged, 20, f"the idleness of {notebook.name}")
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +96,43 @@ def test_second_notebook_is_told_who_holds_the_card_and_frees_it(
 
 
 def test_one_of_several_holders_is_chosen_and_another_window_keeps_up(
-    page: Any, browser: Any, tmp_path_factory: pytest.TempPathFactory
+    page: Any, browser: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with run_lab(tmp_path_factory.mktemp("two_cards"), NOTIFYING, HPU_MAGIC_CARDS="2") as lab:
         for name in ("first.ipynb", "second.ipynb"):
             open_notebook(page, lab, name, LOAD, TAKE)
             run_all(page)
             wait_for_output(page, 1, "took a card")
+        age_session(page, lab.folder / "first.ipynb", 7300)
         open_notebook(page, lab, "third.ipynb", LOAD, TAKE)
         run_all(page)
-        wait_for_text(page, TOAST, "No card is free: first.ipynb and second.ipynb hold them.", 60)
+        sentence = (
+            "No card is free: first.ipynb and second.ipynb hold them, the first idle for 2 h."
+        )
+        wait_for_text(page, TOAST, sentence, 60)
+
+        # One word for the machine, and the one to ask above the cards.
+        page.locator(OPEN_SIDEBAR).click()
+        wait_for_text(page, ".hpu-Offer-title", "No card is free. HPU 0 has been idle for longest:")
+        offer = page.locator(".hpu-Offer .hpu-Holder").inner_text().split("\n")
+        assert offer[0] == "first.ipynb"
+        assert offer[1].startswith("idle for 2 h · process ")
+        headline = page.locator(".hpu-Cards-headline").inner_text().split()
+        assert headline == ["2", "Gaudi2", "cards", "simulated", "2", "in", "use"]
+        assert page.locator(".hpu-Cards-list").inner_text().count("simulated") == 0
+        assert page.locator(".hpu-mod-front").count() == 0
+        for theme in ("Light", "Dark"):
+            choose_theme(page, f"JupyterLab {theme}")
+            assert faint_texts(page, ".hpu-Cards") == []
+            keep_screenshot(page, page.locator(".hpu-Cards"), f"offer-{theme}.png", tmp_path)
+        choose_theme(page, "JupyterLab Light")
+
         page.locator(TOAST).get_by_role("button", name="Shut down kernel…").click()
         choices = page.locator(DIALOG).get_by_role("combobox")
+        assert choices.locator("option").all_inner_texts() == [
+            "HPU 0: first.ipynb, idle for 2 h",
+            "HPU 1: second.ipynb",
+        ]
         choices.select_option("HPU 1: second.ipynb")
         press(page, "Ok")
         assert "The kernel of second.ipynb holds HPU 1" in page.locator(DIALOG).inner_text()
@@ -92,6 +140,11 @@ def test_one_of_several_holders_is_chosen_and_another_window_keeps_up(
         wait_for_text(page, TOAST, "HPU 1 is free. Run the cell again.")
         run_all(page)
         wait_for_output(page, 1, "took a card")
+        front = page.locator(".hpu-Card.hpu-mod-front")
+        wait_until(page, lambda: front.count() == 1, 20, "the mark of the notebook in front")
+        assert front.locator(".hpu-Card-number").inner_text() == "HPU 1"
+        assert "in front" in front.locator(".hpu-Holder-detail").inner_text()
+        page.locator(OPEN_SIDEBAR).click()
 
         # Nothing is saved, so that the file tells another window nothing of what ran.
         other = browser.new_page()

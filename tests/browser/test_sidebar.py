@@ -12,6 +12,7 @@ import pytest
 from conftest import NOTIFYING, Lab, run_lab
 from lab_page import (
     LOAD,
+    OPEN_SIDEBAR,
     STATUS,
     SWITCH,
     choose_theme,
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.browser
 
 MODE = "from habana_frameworks.torch.utils.internal import is_lazy\n"
 MODE += "print('loaded', 'lazy' if is_lazy() else 'eager')"
-OPEN_SIDEBAR = ".jp-SideBar [data-id='hpu_magic-sidebar']"
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +123,13 @@ def test_plain_notebook_shows_neither_switch_nor_status(page: Any, lab: Lab) -> 
 def test_sidebar_comes_back_after_the_server_was_killed(page: Any, lab: Lab) -> None:
     open_notebook(page, lab, "lost.ipynb", LOAD)
     page.locator(OPEN_SIDEBAR).click()
-    wait_for_text(page, ".hpu-Cards-headline", "1 simulated")
+    wait_for_text(page, ".hpu-Cards-headline", "1 Gaudi2 card simulated")
     lab.kill()
     wait_for_text(page, ".hpu-Notice-title", "Connection to the server lost", 30)
     lab.start()
     notice = page.locator(".hpu-Notice")
     wait_until(page, lambda: not notice.is_visible(), 45, "the recovery of the sidebar")
-    wait_for_text(page, ".hpu-Cards-headline", "1 simulated")
+    wait_for_text(page, ".hpu-Cards-headline", "1 Gaudi2 card simulated")
 
 
 def keep_upper_part(page: Any, view: str, last: str, name: str, folder: Path) -> None:

@@ -20,6 +20,8 @@ export interface Holder {
   readonly pid: number;
   readonly command: string;
   readonly user: string | null;
+  /** Seconds since it last ran a cell, 0 while it runs one; null where nobody knows. */
+  readonly idle: Measurement;
   readonly kernel: HolderKernel | null;
 }
 
@@ -69,6 +71,11 @@ export function holdings(cards: readonly Card[]): Held[] {
       })
       .map(holder => ({ card, holder }));
   });
+}
+
+/** Return holdings with those first whose holders have been idle for longest. */
+export function longestIdleFirst(held: readonly Held[]): Held[] {
+  return [...held].sort((one, other) => (other.holder.idle ?? 0) - (one.holder.idle ?? 0));
 }
 
 /** Whether the server could not read any card this time; its `reason` says why. */

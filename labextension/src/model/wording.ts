@@ -4,7 +4,8 @@ import { failureOf } from './connection';
 import type { ConnectionState } from './connection';
 import type { MachineOptions } from './machine';
 import { reasonOf } from './server';
-import type { Card, Holder, Snapshot } from './snapshot';
+import { holdings, longestIdleFirst } from './snapshot';
+import type { Card, Held, Holder, Snapshot } from './snapshot';
 import { percent, usage } from './units';
 
 /** How full a card is, in words that style sheets know. */
@@ -36,14 +37,11 @@ export function cardLabel(card: Card): string {
   return name ? `${cardTitle(card)} (${name})` : cardTitle(card);
 }
 
-/** Say what the machine has: `8 simulated Gaudi2 cards`. */
+/** Say what the machine has: `8 Gaudi2 cards`. */
 export function inventory(cards: readonly Card[]): string {
   // A card that cannot be read has no name.
   const names = new Set(cards.map(productName).filter(name => name !== ''));
   const words = [String(cards.length)];
-  if (cards.every(card => card.simulated)) {
-    words.push('simulated');
-  }
   words.push(...(names.size === 1 ? names : ['Gaudi']));
   words.push(cards.length === 1 ? 'card' : 'cards');
   return words.join(' ');
@@ -132,15 +130,56 @@ export function kernelPhrase(holder: Holder): string {
   return notebook ? `the kernel of ${notebook.name}` : `kernel ${holder.kernel?.name ?? ''}`;
 }
 
+const UNITS: readonly [number, string][] = [
+  [86400, 'days'],
+  [3600, 'h'],
+  [60, 'min']
+];
+
+/** Say for how long a session has been idle, as the Python side does: `idle for 2 h`. */
+export function activity(idle: number | null): string {
+  if (idle === null) {
+    return '';
+  }
+  if (idle === 0) {
+    return 'busy';
+  }
+  const [scale, unit] = UNITS.find(([scale]) => idle >= scale) ?? [];
+  if (scale === undefined) {
+    return 'idle';
+  }
+  const count = Math.floor(idle / scale);
+  return `idle for ${count} ${count === 1 && unit === 'days' ? 'day' : unit}`;
+}
+
 /** Say more of a holder, for a second line. */
 export function holderDetail(holder: Holder): string {
-  const parts = [`process ${holder.pid}`];
-  if (holder.kernel) {
-    parts.unshift(holder.kernel.state);
-  } else if (holder.user) {
-    parts.push(holder.user);
+  const { kernel, idle, pid, user } = holder;
+  // A kernel that starts, restarts or is dead is neither idle nor busy.
+  const told = kernel === null || ['idle', 'busy'].includes(kernel.state) ? activity(idle) : '';
+  const parts = [told || (kernel?.state ?? ''), `process ${pid}`, kernel ? '' : (user ?? '')];
+  return parts.filter(part => part !== '').join(' · ');
+}
+
+/** Say which card a holder has, and whether it uses it: `HPU 1: a.ipynb, idle for 2 h`. */
+export function heldText({ card, holder }: Held): string {
+  const said = activity(holder.idle);
+  // That somebody is idle just now is no news.
+  const idle = said === '' || said === 'idle' ? '' : `, ${said}`;
+  return `${cardTitle(card)}: ${holderName(holder)}${idle}`;
+}
+
+/** A kernel that ran something a minute ago is at work. */
+const IDLE_ENOUGH = 60;
+
+/** Where no card is free, return the kernel that has been idle for longest. */
+export function idlest(cards: readonly Card[]): Held | null {
+  if (cards.some(card => occupancy(card) === 'free')) {
+    return null;
   }
-  return parts.join(' · ');
+  const kernels = holdings(cards).filter(({ holder }) => holder.kernel !== null);
+  const [first] = longestIdleFirst(kernels);
+  return first !== undefined && (first.holder.idle ?? 0) >= IDLE_ENOUGH ? first : null;
 }
 
 /** Say what shutting a holder down means, before it is done. */

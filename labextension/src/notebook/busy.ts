@@ -1,6 +1,6 @@
-import { holdings } from '../model/snapshot';
+import { holdings, longestIdleFirst } from '../model/snapshot';
 import type { Card, Held, Holder, Snapshot } from '../model/snapshot';
-import { cardTitle, holderName } from '../model/wording';
+import { activity, cardTitle, holderName } from '../model/wording';
 
 /** What the notification says, and whom it offers to go to. */
 export interface BusyReport {
@@ -24,7 +24,7 @@ export function isBusyError(text: string): boolean {
 
 /** Tell who holds the card that an error in kernel `kernelId` is about. */
 export function busyReport(error: string, snapshot: Snapshot, kernelId: string): BusyReport {
-  const held = holdings(candidates(error, snapshot)).filter(
+  const held = longestIdleFirst(holdings(candidates(error, snapshot))).filter(
     ({ holder }) => holder.kernel?.id !== kernelId
   );
   const kernels = held.filter(({ holder }) => holder.kernel !== null);
@@ -37,7 +37,7 @@ export function busyReport(error: string, snapshot: Snapshot, kernelId: string):
   }
   const { card, holder } = first;
   const who = holder.kernel ? shortName(holder) : `process ${holder.pid} (${shortName(holder)})`;
-  return { message: `${cardTitle(card)} is busy: ${who} holds it.`, kernels };
+  return { message: `${cardTitle(card)} is busy: ${who} holds it${idleness(holder)}.`, kernels };
 }
 
 /** The cards that the error names, else all of them. */
@@ -54,18 +54,27 @@ function nobody(snapshot: Snapshot): string {
   return 'A card is busy, but nobody is seen to hold one. If it was released just now, run the cell again.';
 }
 
-/** Name as many holders as there is room for. */
+/** Name as many holders as there is room for, and for how long the first has been idle. */
 function several(held: readonly Held[]): string {
   const names = [...new Set(held.map(({ holder }) => shortName(holder)))];
   const verb = names.length === 1 ? 'holds' : 'hold';
-  let message = '';
+  const idle = idleness(held[0]!.holder).replace(', idle', ', the first idle');
+  const ends = idle === '' ? ['.'] : [`${idle}.`, '.'];
   for (let shown = MOST_NAMES; shown > 0; shown--) {
-    message = `No card is free: ${list(names, shown)} ${verb} them.`;
-    if (message.length <= LONGEST_MESSAGE) {
-      break;
+    for (const end of ends) {
+      const message = `No card is free: ${list(names, shown)} ${verb} them${end}`;
+      if (message.length <= LONGEST_MESSAGE) {
+        return message;
+      }
     }
   }
-  return message;
+  return 'No card is free.';
+}
+
+/** Say for how long a holder has been idle; nothing where that is no time. */
+function idleness(holder: Holder): string {
+  const said = activity(holder.idle);
+  return said.startsWith('idle for') ? `, ${said}` : '';
 }
 
 /** Write a list with at most `shown` of the names: `a, b and 2 others`. */

@@ -1,6 +1,8 @@
-import { ILayoutRestorer } from '@jupyterlab/application';
+import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette, IThemeManager } from '@jupyterlab/apputils';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import type { NotebookPanel } from '@jupyterlab/notebook';
 
 import { goToHolder, shutDownHolder } from '../holders';
 import type { Machine } from '../model/machine';
@@ -35,19 +37,38 @@ function addCommands(app: JupyterFrontEnd, machine: Machine, panel: CardsPanel):
   });
 }
 
+/** Mark the row of the notebook that is in front, and of none while another document is. */
+function followFront(panel: CardsPanel, shell: ILabShell, tracker: INotebookTracker): void {
+  const follow = () => {
+    const notebook = tracker.currentWidget;
+    const inFront = notebook !== null && shell.currentWidget === notebook;
+    panel.front = inFront ? (notebook.sessionContext.session?.kernel?.id ?? null) : null;
+  };
+  shell.currentChanged.connect(follow);
+  tracker.currentChanged.connect(follow);
+  const hear = (notebook: NotebookPanel) => {
+    notebook.sessionContext.kernelChanged.connect(follow);
+  };
+  tracker.forEach(hear);
+  tracker.widgetAdded.connect((_, notebook) => hear(notebook));
+  follow();
+}
+
 /** The sidebar and the commands around the cards' holders. */
 export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:sidebar',
   description: 'A sidebar with every Gaudi card of the machine and who holds it.',
   autoStart: true,
   requires: [IMachine],
-  optional: [ILayoutRestorer, ICommandPalette, IThemeManager],
+  optional: [ILayoutRestorer, ICommandPalette, IThemeManager, ILabShell, INotebookTracker],
   activate: (
     app: JupyterFrontEnd,
     machine: Machine,
     restorer: ILayoutRestorer | null,
     palette: ICommandPalette | null,
-    themes: IThemeManager | null
+    themes: IThemeManager | null,
+    shell: ILabShell | null,
+    tracker: INotebookTracker | null
   ): void => {
     const panel = new CardsPanel(machine, {
       open: index => void app.commands.execute(CommandIDs.openCard, { index }),
@@ -55,6 +76,9 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
       shutDown: (card, holder) => void shutDownHolder(machine, card, holder)
     });
     addCommands(app, machine, panel);
+    if (shell !== null && tracker !== null) {
+      followFront(panel, shell, tracker);
+    }
     app.shell.add(panel, 'left', { rank: 300, type: 'HPU cards' });
     restorer?.add(panel, panel.id);
     themes?.themeChanged.connect(() => panel.restyle());

@@ -11,7 +11,7 @@ export interface HolderActions {
 }
 
 /** A process that holds a card: its notebook with a way there and a way out, or just its name. */
-class HolderRow {
+export class HolderRow {
   constructor(
     private _card: Card,
     private _holder: Holder,
@@ -20,7 +20,10 @@ class HolderRow {
     const text = element('div', 'hpu-Holder-text', this._name, this._detail);
     this.node.append(this._icon, text);
     const { kernel } = _holder;
-    const icon = kernel?.notebook?.type === 'notebook' ? notebookIcon : consoleIcon;
+    const isNotebook = kernel
+      ? kernel.notebook?.type === 'notebook'
+      : _holder.command.endsWith('.ipynb'); // of a kernel that this server does not know
+    const icon = isNotebook ? notebookIcon : consoleIcon;
     icon.element({ container: this._icon, tag: 'span', elementSize: 'normal' });
     if (kernel?.notebook) {
       const label = `Go to ${kernel.notebook.name}`;
@@ -36,11 +39,14 @@ class HolderRow {
 
   readonly node = element('li', 'hpu-Holder');
 
-  update(card: Card, holder: Holder): void {
+  /** Show the holder's newest sample; `front` is the kernel of the notebook in front. */
+  update(card: Card, holder: Holder, front: string | null = null): void {
     this._card = card;
     this._holder = holder;
+    const isFront = holder.kernel !== null && holder.kernel.id === front;
+    this.node.classList.toggle('hpu-mod-front', isFront);
     setText(this._name, holderName(holder));
-    setText(this._detail, holderDetail(holder));
+    setText(this._detail, `${isFront ? 'in front · ' : ''}${holderDetail(holder)}`);
     const path = holder.kernel?.notebook?.path ?? holder.command;
     if (this.node.title !== path) {
       this.node.title = path;
@@ -63,20 +69,19 @@ export class HolderList {
 
   readonly node = element('ul', 'hpu-Holders');
 
-  update(card: Card): void {
+  update(card: Card, front: string | null): void {
     this.node.hidden = card.holders.length === 0;
     const gone = new Set(this._rows.keys());
     for (const holder of card.holders) {
       const key = identity(holder);
       gone.delete(key);
-      const row = this._rows.get(key);
-      if (row) {
-        row.update(card, holder);
-      } else {
-        const made = new HolderRow(card, holder, this._actions);
-        this._rows.set(key, made);
-        this.node.append(made.node);
+      let row = this._rows.get(key);
+      if (!row) {
+        row = new HolderRow(card, holder, this._actions);
+        this._rows.set(key, row);
+        this.node.append(row.node);
       }
+      row.update(card, holder, front);
     }
     for (const key of gone) {
       this._rows.get(key)?.node.remove();

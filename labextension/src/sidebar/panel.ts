@@ -1,9 +1,10 @@
 import type { Machine } from '../model/machine';
-import { inUse, inventory, isStale, notice } from '../model/wording';
+import { idlest, inUse, inventory, isStale, notice } from '../model/wording';
 import { CardsView } from '../view/cardsview';
 import { element, setText } from '../view/dom';
 import { cardIcon } from '../view/icons';
 import { NoticeBox } from '../view/notice';
+import { Offer } from './offer';
 import { CardRow } from './row';
 import type { CardActions } from './row';
 
@@ -22,8 +23,20 @@ export class CardsPanel extends CardsView {
     this.node.setAttribute('aria-label', 'HPU cards');
     this._notice = new NoticeBox(() => machine.retry());
     this._list.setAttribute('aria-label', 'Cards of this machine');
-    this.node.append(this._headline, this._notice.node, this._list);
+    this._offer = new Offer(_actions);
+    this.node.append(this._headline, this._notice.node, this._offer.node, this._list);
     this._resized.observe(this._list);
+  }
+
+  /** The kernel of the notebook in front, whose row is marked. */
+  get front(): string | null {
+    return this._front;
+  }
+  set front(kernelId: string | null) {
+    if (kernelId !== this._front) {
+      this._front = kernelId;
+      this.request();
+    }
   }
 
   /** Take over the colours of another theme. */
@@ -47,12 +60,14 @@ export class CardsPanel extends CardsView {
     if (cards.length > 0) {
       setText(this._inventory, inventory(cards));
       setText(this._inUse, inUse(cards));
+      this._badge.hidden = !cards.every(card => card.simulated);
     }
+    this._offer.show(isStale(problem) ? null : idlest(cards));
     const gone = new Set(this._rows.keys());
     for (const card of cards) {
       gone.delete(card.index);
       const row = this._rows.get(card.index) ?? this._add(card.index);
-      row.update(card, options);
+      row.update(card, options, this._front);
       row.drawHistory(history.series(card.index));
     }
     for (const index of gone) {
@@ -79,16 +94,21 @@ export class CardsPanel extends CardsView {
     }
   });
   private _width = 0;
+  private _front: string | null = null;
   private readonly _inventory = element('span', 'hpu-Cards-inventory');
+  private readonly _badge = element('span', 'hpu-Badge', 'simulated');
   private readonly _inUse = element('span', 'hpu-Cards-inUse');
   private readonly _headline = element(
     'div',
     'hpu-Cards-headline',
     this._inventory,
     ' ',
+    this._badge,
+    ' ',
     this._inUse
   );
   private readonly _list = element('ul', 'hpu-Cards-list');
   private readonly _notice: NoticeBox;
+  private readonly _offer: Offer;
   private readonly _rows = new Map<number, CardRow>();
 }

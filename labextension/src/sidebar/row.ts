@@ -40,7 +40,7 @@ export class CardRow {
     this._meter.setAttribute('aria-valuemin', '0');
     this._meter.setAttribute('aria-valuemax', '100');
     this._meter.append(this._fill);
-    const head = element('div', 'hpu-Card-head', this._title, this._badge, this._state);
+    const head = element('div', 'hpu-Card-head', this._title, this._state);
     this._figures.append(this._usage, this._facts);
     const parts = [head, this._meter, this._figures, this._sparkline.node, this._error];
     this.node.append(...parts, this._holders.node);
@@ -50,15 +50,13 @@ export class CardRow {
 
   readonly node = element('li', 'hpu-Card');
 
-  /** Show the card's newest sample. */
-  update(card: Card, options: MachineOptions): void {
+  /** Show the card's newest sample; `front` is the kernel of the notebook in front. */
+  update(card: Card, options: MachineOptions, front: string | null): void {
     const state = occupancy(card);
     const free = state === 'free';
     setText(this._number, cardTitle(card));
     setText(this._name, productName(card));
     this._name.hidden = productName(card) === '';
-    setText(this._badge, card.simulated ? 'simulated' : 'real');
-    this._badge.classList.toggle('hpu-mod-simulated', card.simulated);
     setText(this._state, OCCUPANCY_TEXT[state]);
     if (free !== this._free) {
       this._free = free;
@@ -73,7 +71,10 @@ export class CardRow {
       state !== 'held' && !card.memory_used && this._facts.childElementCount === 0;
     this._error.hidden = card.error === null;
     setText(this._error, card.error ?? '');
-    this._holders.update(card);
+    this._holders.update(card, front);
+    const isFront = front !== null && card.holders.some(({ kernel }) => kernel?.id === front);
+    this.node.classList.toggle('hpu-mod-front', isFront);
+    setAttribute(this.node, 'aria-current', String(isFront));
   }
 
   /** Draw the memory of the last minutes. */
@@ -133,7 +134,6 @@ export class CardRow {
   private readonly _number = element('span', 'hpu-Card-number');
   private readonly _name = element('span', 'hpu-Card-name');
   private readonly _title = element('button', 'hpu-Card-title', this._number, this._name);
-  private readonly _badge = element('span', 'hpu-Badge');
   private readonly _state = element('span', 'hpu-Card-state');
   private readonly _meter = element('div', 'hpu-Meter');
   private readonly _fill = element('div', 'hpu-Meter-fill');

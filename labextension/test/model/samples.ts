@@ -21,11 +21,11 @@ export function card(index: number, changes: Partial<Card> = {}): Card {
   };
 }
 
-export function kernelHolder(path: string, state = 'idle'): Holder {
+export function kernelHolder(path: string, state = 'idle', idle: number | null = 0.1): Holder {
   const name = path.split('/').pop() ?? path;
   const notebook = { path, name, type: 'notebook' };
   const kernel = { id: `id-of-${name}`, name: 'python3', state, notebook };
-  return { pid: 4711, command: 'python -m ipykernel_launcher', user: 'ada', kernel };
+  return { pid: 4711, command: 'python -m ipykernel_launcher', user: 'ada', idle, kernel };
 }
 
 export function snapshot(time: number, cards: Card[] = [card(0)], reason: string | null = null) {

@@ -2,9 +2,12 @@ import { describe, expect, it } from 'vitest';
 
 import { ServerError } from '../../src/model/server';
 import {
+  activity,
   cardLabel,
+  heldText,
   holderDetail,
   holderName,
+  idlest,
   inUse,
   inventory,
   isStale,
@@ -21,12 +24,18 @@ import {
 } from '../../src/model/wording';
 import { card, kernelHolder, snapshot } from './samples';
 
-const process = { pid: 99, command: 'python <b>train.py</b>', user: 'grace', kernel: null };
+const process = {
+  pid: 99,
+  command: 'python <b>train.py</b>',
+  user: 'grace',
+  idle: null,
+  kernel: null
+};
 
 describe('the headline', () => {
   it('counts cards and those in use', () => {
     const cards = [card(0, { holders: [process] }), card(1), card(2)];
-    expect(inventory(cards)).toBe('3 simulated Gaudi2 cards');
+    expect(inventory(cards)).toBe('3 Gaudi2 cards');
     expect(inUse(cards)).toBe('1 in use');
     expect(inUse([card(0)])).toBe('none in use');
     expect(inUse([card(0, { memory_used: 2 ** 33 })])).toBe('1 in use');
@@ -37,7 +46,7 @@ describe('the headline', () => {
     expect(inventory(mixed)).toBe('2 Gaudi cards');
     expect(inventory([card(0, { simulated: false })])).toBe('1 Gaudi2 card');
     const lost = card(1, { name: '', generation: null, error: 'The card is lost.' });
-    expect(inventory([card(0), lost])).toBe('2 simulated Gaudi2 cards');
+    expect(inventory([card(0), lost])).toBe('2 Gaudi2 cards');
   });
 });
 
@@ -91,8 +100,15 @@ describe('a holder', () => {
   });
 
   it('tells its process, and whose it is where it is not ours', () => {
-    expect(holderDetail(kernelHolder('a.ipynb', 'busy'))).toBe('busy · process 4711');
+    expect(holderDetail(kernelHolder('a.ipynb', 'busy', 0))).toBe('busy · process 4711');
     expect(holderDetail(process)).toBe('process 99 · grace');
+    const elsewhere = { ...process, command: 'b.ipynb', idle: 7300 };
+    expect(holderDetail(elsewhere)).toBe('idle for 2 h · process 99 · grace');
+    expect(holderDetail(kernelHolder('a.ipynb', 'idle', null))).toBe('idle · process 4711');
+    expect(holderDetail(kernelHolder('a.ipynb', 'idle', 300))).toBe(
+      'idle for 5 min · process 4711'
+    );
+    expect(holderDetail(kernelHolder('a.ipynb', 'dead', 300))).toBe('dead · process 4711');
     expect(holderDetail({ ...process, user: null })).toBe('process 99');
   });
 
@@ -103,6 +119,46 @@ describe('a holder', () => {
     expect(text).toContain('A cell is running');
     expect(text).toContain('variables are lost');
     expect(shutdownWarning(card(3), kernelHolder('a.ipynb'))).not.toContain('A cell is running');
+  });
+});
+
+describe('idleness', () => {
+  it.each([
+    [null, ''],
+    [0, 'busy'],
+    [0.1, 'idle'],
+    [59.9, 'idle'],
+    [60, 'idle for 1 min'],
+    [3599, 'idle for 59 min'],
+    [7300, 'idle for 2 h'],
+    [86400, 'idle for 1 day'],
+    [3 * 86400, 'idle for 3 days']
+  ])('of %s s is %j', (idle, text) => {
+    expect(activity(idle)).toBe(text);
+  });
+
+  it('is told beside a card where it lasts', () => {
+    const held = (idle: number | null) => ({
+      card: card(1),
+      holder: kernelHolder('a.ipynb', 'idle', idle)
+    });
+    expect([7300, 0, 5, null].map(idle => heldText(held(idle)))).toEqual([
+      'HPU 1: a.ipynb, idle for 2 h',
+      'HPU 1: a.ipynb, busy',
+      'HPU 1: a.ipynb',
+      'HPU 1: a.ipynb'
+    ]);
+  });
+
+  it('makes an offer only where no card is free', () => {
+    const held = (at: number, name: string, idle: number | null) =>
+      card(at, { holders: [kernelHolder(`${name}.ipynb`, 'idle', idle)] });
+    const cards = [held(0, 'a', 70), held(1, 'b', 7300), held(2, 'c', 0)];
+    expect(idlest(cards)?.holder.kernel?.notebook?.name).toBe('b.ipynb');
+    expect(idlest([...cards, card(3)])).toBeNull();
+    expect(idlest([held(0, 'a', 59), held(1, 'b', null)])).toBeNull();
+    expect(idlest([card(0, { holders: [{ ...process, idle: 7300 }] })])).toBeNull();
+    expect(idlest([])).toBeNull();
   });
 });
 

@@ -53,6 +53,21 @@ describe('busyReport', () => {
     expect(report(...held, [holder(9)]).kernels).toHaveLength(5);
   });
 
+  it('begins with the one that has been idle for longest', () => {
+    const { message, kernels } = report(
+      [holder(2, 'a.ipynb', 0)],
+      [holder(3, 'b.ipynb', 300)],
+      [holder(4, 'c.ipynb', 7300)]
+    );
+    expect(message).toBe(
+      'No card is free: c.ipynb, b.ipynb and a.ipynb hold them, the first idle for 2 h.'
+    );
+    expect(kernels.map(({ card }) => card.index)).toEqual([2, 1, 0]);
+    expect(report([holder(3, 'b.ipynb', 300)]).message).toBe(
+      'HPU 0 is busy: b.ipynb holds it, idle for 5 min.'
+    );
+  });
+
   it('counts a kernel with several processes on a card once', () => {
     const [main, worker] = [holder(2, 'a.ipynb'), { ...holder(2, 'a.ipynb'), pid: 20 }];
     const { message, kernels } = report([main, worker]);
@@ -80,6 +95,7 @@ describe('busyReport', () => {
   it('stays below the length at which JupyterLab cuts off', () => {
     const long = `${'very-'.repeat(40)}long.ipynb`;
     for (const { message } of [
+      report([holder(2, long, 7300)], [holder(3, `x${long}`, 60)], [holder(4, `y${long}`)]),
       report([holder(2, long)]),
       report([holder(2, long)], [holder(3, `x${long}`)]),
       report([holder(2, long)], [holder(3, `x${long}`)], [holder(4, `y${long}`)]),

@@ -18,12 +18,13 @@ export function facts(others: Partial<KernelFacts> = {}): KernelFacts {
 }
 
 /** A process; with a path, the kernel of that notebook. */
-export function holder(pid: number, path?: string): Holder {
+export function holder(pid: number, path?: string, idle: number | null = null): Holder {
   const name = path?.split('/').pop() ?? '';
   return {
     pid,
     command: 'python train.py',
     user: 'ada',
+    idle,
     kernel:
       path === undefined
         ? null
