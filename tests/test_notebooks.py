@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
+from executed_notebook import NOTEBOOKS, Executed, execute, source
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIXTURES = {
     "execution_modes": "modes",
     "hpu_graphs": "graphs",
@@ -22,37 +19,7 @@ FIXTURES = {
     "multi_card": "cards",
 }
 NAMES = list(FIXTURES)
-
-
-class Executed:
-    """A notebook after its execution."""
-
-    def __init__(self, notebook: Any) -> None:
-        self.notebook = notebook
-
-    def text(self, cell_id: str) -> str:
-        """Return all that a cell shows, as text."""
-        [cell] = [cell for cell in self.notebook.cells if cell.id == cell_id]
-        shown = []
-        for output in cell.outputs:
-            if output.output_type == "error":
-                shown.append(f"{output.ename}: {output.evalue}")
-            else:
-                shown.append(output.get("text") or output.data["text/plain"])
-        return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(shown))
-
-
-def execute(name: str, folder: Path) -> Executed:
-    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    client = NotebookClient(
-        notebook,
-        timeout=280,
-        coalesce_streams=True,  # a busy machine gives a line and its end as two outputs
-        resources={"metadata": {"path": str(folder)}},
-    )
-    client.execute()
-    assert list(folder.iterdir()) == [], "the notebook leaves files behind"
-    return Executed(notebook)
+ALL = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
 
 @pytest.fixture(scope="module")
@@ -92,17 +59,17 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> Executed:
     return execute("multi_card", tmp_path_factory.mktemp("cards"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_source_carries_no_outputs(name: str) -> None:
-    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    notebook = source(name)
     nbformat.validate(notebook)
     assert all(not cell.get("outputs") for cell in notebook.cells)
     assert all(cell.get("execution_count") is None for cell in notebook.cells)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL)
 def test_every_step_is_explained_in_two_sentences(name: str) -> None:
-    for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells[1:]:
+    for cell in source(name).cells[1:]:
         if cell.cell_type == "markdown":
             heading, _, text = cell.source.partition("\n")
             assert heading.startswith("## ")
@@ -111,17 +78,7 @@ def test_every_step_is_explained_in_two_sentences(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_newcomer_meets_no_warnings(name: str, request: pytest.FixtureRequest) -> None:
-    executed = request.getfixturevalue(FIXTURES[name])
-    lines = [
-        line
-        for cell in executed.notebook.cells
-        if "raises-exception" not in cell.metadata.get("tags", ())
-        for output in cell.get("outputs", ())
-        if output.get("name") == "stderr"
-        for line in output.text.splitlines()
-    ]
-    # The engine's progress, where this is its first use on the machine.
-    assert [line for line in lines if line and not line.startswith("hpu_magic:")] == []
+    assert request.getfixturevalue(FIXTURES[name]).warnings() == []
 
 
 def test_modes_agree_and_compile_only_at_first(modes: Executed) -> None:
@@ -259,10 +216,7 @@ def test_a_script_for_cuda_runs_as_it_is(porting: Executed) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_saved_notebook_stays_small(name: str, request: pytest.FixtureRequest) -> None:
-    executed = request.getfixturevalue(FIXTURES[name])
-    source = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    grown = len(nbformat.writes(executed.notebook)) - len(nbformat.writes(source))
-    assert grown < 100_000
+    assert request.getfixturevalue(FIXTURES[name]).grown() < 100_000
 
 
 def percent(text: str) -> float:

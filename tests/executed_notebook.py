@@ -1,0 +1,69 @@
+"""A notebook as it is delivered, executed in a kernel of its own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+
+
+def source(name: str) -> Any:
+    """Return a notebook as it is delivered."""
+    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+
+
+class Executed:
+    """A notebook after its execution."""
+
+    def __init__(self, name: str, notebook: Any) -> None:
+        self.name = name
+        self.notebook = notebook
+
+    def text(self, cell_id: str) -> str:
+        """Return all that a cell shows, as text."""
+        [cell] = [cell for cell in self.notebook.cells if cell.id == cell_id]
+        shown = []
+        for output in cell.outputs:
+            if output.output_type == "error":
+                shown.append(f"{output.ename}: {output.evalue}")
+            else:
+                shown.append(output.get("text") or output.data["text/plain"])
+        return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(shown))
+
+    def warnings(self) -> list[str]:
+        """Return what was written to the error stream where no error was to be shown.
+
+        The engine's progress is none, where this is its first use on the machine.
+        """
+        lines = [
+            line
+            for cell in self.notebook.cells
+            if "raises-exception" not in cell.metadata.get("tags", ())
+            for output in cell.get("outputs", ())
+            if output.get("name") == "stderr"
+            for line in output.text.splitlines()
+        ]
+        return [line for line in lines if line and not line.startswith("hpu_magic:")]
+
+    def grown(self) -> int:
+        """Return how many characters the outputs add to the saved notebook."""
+        return len(nbformat.writes(self.notebook)) - len(nbformat.writes(source(self.name)))
+
+
+def execute(name: str, folder: Path) -> Executed:
+    """Execute a notebook in an empty folder, where it must leave no files."""
+    notebook = source(name)
+    client = NotebookClient(
+        notebook,
+        timeout=280,
+        coalesce_streams=True,  # a busy machine gives a line and its end as two outputs
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.execute()
+    assert list(folder.iterdir()) == [], "the notebook leaves files behind"
+    return Executed(name, notebook)
