@@ -76,6 +76,14 @@ def test_what_it_finds_is_framed(detection: Executed) -> None:
         assert (pixels[:, 3] == 0).sum() == 3 * 8 * 256  # the page's theme shows between the pages
 
 
+def test_two_cards_learn_it_and_agree_on_the_precision(detection: Executed) -> None:
+    [steps] = {int(one) for one in re.findall(r"(\d+) +[\d.]+ steps/s", detection.text("cards"))}
+    assert steps == 4 * 320 // 8
+    first, second = re.findall(r"\d\.\d{3}", detection.text("cards-score"))
+    assert first == second
+    assert float(first) > 0.6
+
+
 def overlap(one: Any, other: Any) -> float:
     """Intersection over union, as it is defined."""
     width = min(one[2], other[2]) - max(one[0], other[0])
