@@ -9,7 +9,7 @@
 namespace hpu::collectives {
 namespace {
 
-std::string described(const Call& call) {
+std::string numbered(const Call& call) {
   return call.number > 0 ? c10::str(call.name, " number ", call.number) : call.name;
 }
 
@@ -28,8 +28,12 @@ std::string words_of(const std::exception_ptr& failure) {
 /// What works need even after their group has gone. Once one has failed, the connections are given
 /// up, so that ranks that wait for this one learn of it.
 struct Hccl::State {
-  State(c10::intrusive_ptr<c10d::Backend> transport, Explain why)
-      : explain(std::move(why)), transport_(std::move(transport)) {}
+  State(
+      c10::intrusive_ptr<c10d::Backend> transport, Explain why,
+      std::unique_ptr<Announcements> announced)
+      : explain(std::move(why)),
+        announcements(std::move(announced)),
+        transport_(std::move(transport)) {}
   ~State() {
     give_up("");
   }
@@ -46,11 +50,16 @@ struct Hccl::State {
     return transport_;
   }
 
+  /// Throws where another rank has called what cannot go with it.
+  void announce(const Call& call) {
+    announcements->announce(call);
+    if (auto others = announcements->differing(call); !others.empty()) {
+      std::rethrow_exception(failed(call, "", std::move(others)));
+    }
+  }
+
   std::exception_ptr failed(const Call& call, const std::exception_ptr& failure) {
-    const std::string sentence = explain(described(call), words_of(failure));
-    give_up(sentence);
-    return std::make_exception_ptr(c10::DistBackendError(
-        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, sentence));
+    return failed(call, words_of(failure), announcements->differing(call));
   }
 
   /// Closes the connections, on a thread that is none of the transport's.
@@ -60,6 +69,15 @@ struct Hccl::State {
   }
 
  private:
+  std::exception_ptr failed(
+      const Call& call, std::string words, std::map<int, std::string> others) {
+    const std::string sentence =
+        explain({numbered(call), std::move(words), described(call), std::move(others)});
+    give_up(sentence);
+    return std::make_exception_ptr(c10::DistBackendError(
+        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, sentence));
+  }
+
   void give_up(const std::string& failure) {
     c10::intrusive_ptr<c10d::Backend> given_up;
     {
@@ -76,6 +94,7 @@ struct Hccl::State {
   }
 
   const Explain explain;
+  const std::unique_ptr<Announcements> announcements;
   std::mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> transport_;
   std::string failure_;
@@ -110,9 +129,11 @@ struct Hccl::Pending {
 
 Hccl::Hccl(
     c10::intrusive_ptr<c10d::Backend> transport, int rank, int size,
-    std::chrono::milliseconds timeout, Explain explain)
+    std::chrono::milliseconds timeout, Explain explain,
+    std::unique_ptr<Announcements> announcements)
     : c10d::Backend(rank, size),
-      state_(std::make_shared<State>(std::move(transport), std::move(explain))),
+      state_(std::make_shared<State>(
+          std::move(transport), std::move(explain), std::move(announcements))),
       timeout_(timeout) {}
 
 Hccl::~Hccl() {
@@ -126,8 +147,8 @@ uint64_t Hccl::getSequenceNumberForGroup() {
   return sequence_;
 }
 
-Call Hccl::next(c10d::OpType type, const char* name) {
-  return {type, name, ++sequence_};
+Call Hccl::next(c10d::OpType type, const char* name, Subject subject) {
+  return {type, name, ++sequence_, subject};
 }
 
 void Hccl::check_peer(int rank, const char* name) const {
@@ -145,6 +166,10 @@ Hccl::Started Hccl::launch(
   const WithoutGil released;
   operands.settle();
   const auto transport = state_->transport();
+  if (call.number > 0) {
+    call.place = ++begun_;
+    state_->announce(call);
+  }
   const auto pending = std::make_shared<Pending>(std::move(operands), std::move(steps));
   std::vector<Started> started;
   try {

@@ -2,12 +2,14 @@
 // by another backend on the memory of these.
 #pragma once
 
+#include "collectives/announcements.h"
 #include "collectives/operands.h"
 #include "collectives/work.h"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,8 +17,16 @@
 
 namespace hpu::collectives {
 
-/// Says in a sentence why a collective failed: what it is called, and the transport's own words.
-using Explain = std::function<std::string(const std::string& call, const std::string& reason)>;
+/// A collective that failed.
+struct Failure {
+  std::string call;   // with its number
+  std::string words;  // the transport's own; empty where it was not asked
+  std::string asked;  // what this rank called
+  std::map<int, std::string> others;  // what others called that cannot go with it
+};
+
+/// Says why in a sentence.
+using Explain = std::function<std::string(const Failure& failure)>;
 
 class Hccl final : public c10d::Backend {
  public:
@@ -25,7 +35,8 @@ class Hccl final : public c10d::Backend {
 
   Hccl(
       c10::intrusive_ptr<c10d::Backend> transport, int rank, int size,
-      std::chrono::milliseconds timeout, Explain explain);
+      std::chrono::milliseconds timeout, Explain explain,
+      std::unique_ptr<Announcements> announcements);
   ~Hccl() override;
 
   const std::string getBackendName() const override {
@@ -93,7 +104,7 @@ class Hccl final : public c10d::Backend {
   struct State;
   struct Pending;
 
-  Call next(c10d::OpType type, const char* name);
+  Call next(c10d::OpType type, const char* name, Subject subject = {});
   void check_peer(int rank, const char* name) const;
   std::chrono::milliseconds limit(std::chrono::milliseconds timeout) const;
 
@@ -114,6 +125,7 @@ class Hccl final : public c10d::Backend {
   const std::shared_ptr<State> state_;  // outlives the group while works are on their way
   std::chrono::milliseconds timeout_;
   uint64_t sequence_ = 0;
+  uint64_t begun_ = 0;
   std::unique_ptr<std::vector<Started>> coalesced_;
 };
 

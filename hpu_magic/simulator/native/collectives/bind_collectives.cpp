@@ -7,6 +7,7 @@
 #include <torch/csrc/PyInterpreter.h>
 
 #include <pybind11/chrono.h>
+#include <pybind11/stl.h>
 
 namespace py = pybind11;
 
@@ -18,17 +19,18 @@ namespace {
 collectives::Explain without_gil(py::function explain) {
   const auto function =
       std::make_shared<c10::SafePyObject>(explain.release().ptr(), getPyInterpreter());
-  return [function](const std::string& call, const std::string& reason) -> std::string {
+  return [function](const collectives::Failure& failure) -> std::string {
     if (!Py_IsInitialized()) {
-      return reason;
+      return failure.words;
     }
     const py::gil_scoped_acquire gil;
     try {
       const auto callable =
           py::reinterpret_borrow<py::function>(function->ptr(getPyInterpreter()));
-      return callable(call, reason).cast<std::string>();
+      return callable(failure.call, failure.words, failure.asked, failure.others)
+          .cast<std::string>();
     } catch (const py::error_already_set& error) {
-      return reason + " (" + error.what() + ")";
+      return failure.words + " (" + error.what() + ")";
     }
   };
 }
@@ -39,13 +41,15 @@ void bind_collectives(py::module_& module) {
   module.def(
       "make_hccl",
       [](const c10::intrusive_ptr<c10d::Backend>& transport, int rank, int size,
-         std::chrono::milliseconds timeout,
-         py::function explain) -> c10::intrusive_ptr<c10d::Backend> {
+         std::chrono::milliseconds timeout, py::function explain,
+         int announcements) -> c10::intrusive_ptr<c10d::Backend> {
         return c10::make_intrusive<collectives::Hccl>(
-            transport, rank, size, timeout, without_gil(std::move(explain)));
+            transport, rank, size, timeout, without_gil(std::move(explain)),
+            std::make_unique<collectives::Announcements>(announcements, rank, size));
       },
       py::arg("transport"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
-      py::arg("explain"));
+      py::arg("explain"), py::arg("announcements"));
+  module.def("bytes_for_announcements", &collectives::Announcements::bytes_for, py::arg("size"));
   module.def(
       "wait_for_collectives", &collectives::wait_for_all,
       py::call_guard<py::gil_scoped_release>());

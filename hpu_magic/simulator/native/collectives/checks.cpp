@@ -34,4 +34,17 @@ void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, cons
       part.scalar_type(), " of ", part.sizes(), ".");
 }
 
+Subject like(const at::Tensor& tensor, int64_t root) {
+  return {tensor.numel(), tensor.scalar_type(), static_cast<int>(root)};
+}
+
+Subject like(const std::vector<at::Tensor>& tensors) {
+  Subject subject{0};
+  for (const at::Tensor& tensor : tensors) {
+    subject.elements += tensor.numel();
+    subject.dtype = tensor.scalar_type();
+  }
+  return subject;
+}
+
 }  // namespace hpu::collectives

@@ -1,6 +1,8 @@
 // What the arguments of a collective must be like.
 #pragma once
 
+#include "collectives/work.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
@@ -20,6 +22,10 @@ void check_like(const at::Tensor& one, const at::Tensor& other, const char* name
 
 /// Raises unless `whole` has the elements of all ranks' parts.
 void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, const char* name);
+
+/// What all ranks must bring alike.
+Subject like(const at::Tensor& tensor, int64_t root = -1);
+Subject like(const std::vector<at::Tensor>& tensors);
 
 /// Options of a transport's collective with nothing but a time.
 template <class Options>

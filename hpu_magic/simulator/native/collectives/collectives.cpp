@@ -65,8 +65,8 @@ Hccl::Started Hccl::broadcast(Tensors& tensors, const c10d::BroadcastOptions& gi
   const at::Tensor memory =
       options.rootRank == rank_ ? operands.read(tensor) : operands.write(tensor);
   return launch(
-      next(c10d::OpType::BROADCAST, "broadcast"), tensors, std::move(operands),
-      {{[memory, options](c10d::Backend& transport) {
+      next(c10d::OpType::BROADCAST, "broadcast", like(tensor, options.rootRank)), tensors,
+      std::move(operands), {{[memory, options](c10d::Backend& transport) {
         Tensors memories{bytes(memory)};
         return transport.broadcast(memories, options);
       }}});
@@ -78,7 +78,7 @@ Hccl::Started Hccl::allreduce(Tensors& tensors, const c10d::AllreduceOptions& op
   add_reduction(
       steps, operands, only(tensors, "all_reduce"), options.reduceOp, options.timeout);
   return launch(
-      next(c10d::OpType::ALLREDUCE, "all_reduce"), tensors, std::move(operands),
+      next(c10d::OpType::ALLREDUCE, "all_reduce", like(tensors)), tensors, std::move(operands),
       std::move(steps));
 }
 
@@ -90,7 +90,7 @@ Hccl::Started Hccl::allreduce_coalesced(
     add_reduction(steps, operands, tensor, options.reduceOp, options.timeout);
   }
   return launch(
-      next(c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced"), tensors,
+      next(c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", like(tensors)), tensors,
       std::move(operands), std::move(steps));
 }
 
@@ -108,8 +108,8 @@ Hccl::Started Hccl::reduce(Tensors& tensors, const c10d::ReduceOptions& given) {
     memory = operands.copied(tensor, dtype);
   }
   return launch(
-      next(c10d::OpType::REDUCE, "reduce"), tensors, std::move(operands),
-      {{[memory, options](c10d::Backend& transport) {
+      next(c10d::OpType::REDUCE, "reduce", like(tensor, options.rootRank)), tensors,
+      std::move(operands), {{[memory, options](c10d::Backend& transport) {
         Tensors memories{numbers(memory)};
         return transport.reduce(memories, options);
       }}});
@@ -127,7 +127,7 @@ Hccl::Started Hccl::allgather(
     to.push_back(operands.write(output));
   }
   return launch(
-      next(c10d::OpType::ALLGATHER, "all_gather"), outputs[0], std::move(operands),
+      next(c10d::OpType::ALLGATHER, "all_gather", like(input)), outputs[0], std::move(operands),
       {{[from, to, options](c10d::Backend& transport) {
         std::vector<Tensors> lists{bytes(to)};
         Tensors tensors{bytes(from)};
@@ -141,7 +141,7 @@ Hccl::Started Hccl::_allgather_base(
   std::vector<Step> steps;
   add_gathering(steps, operands, output, input, options.timeout);
   return launch(
-      next(c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor"), {output},
+      next(c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", like(input)), {output},
       std::move(operands), std::move(steps));
 }
 
@@ -164,7 +164,7 @@ Hccl::Started Hccl::allgather_into_tensor_coalesced(
     add_gathering(steps, operands, outputs[i], inputs[i], options.timeout);
   }
   return launch(
-      next(c10d::OpType::COALESCED, "all_gather_into_tensor_coalesced"), outputs,
+      next(c10d::OpType::COALESCED, "all_gather_into_tensor_coalesced", like(inputs)), outputs,
       std::move(operands), std::move(steps));
 }
 
@@ -180,8 +180,8 @@ Hccl::Started Hccl::reduce_scatter(
   add_scattered_reduction(
       steps, operands, output, operands.joined(parts), options.reduceOp, options.timeout);
   return launch(
-      next(c10d::OpType::REDUCE_SCATTER, "reduce_scatter"), outputs, std::move(operands),
-      std::move(steps));
+      next(c10d::OpType::REDUCE_SCATTER, "reduce_scatter", like(output)), outputs,
+      std::move(operands), std::move(steps));
 }
 
 Hccl::Started Hccl::_reduce_scatter_base(
@@ -191,7 +191,7 @@ Hccl::Started Hccl::_reduce_scatter_base(
   std::vector<Step> steps;
   add_scattered_reduction(steps, operands, output, input, options.reduceOp, options.timeout);
   return launch(
-      next(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor"), {output},
+      next(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", like(output)), {output},
       std::move(operands), std::move(steps));
 }
 
@@ -208,7 +208,7 @@ Hccl::Started Hccl::reduce_scatter_tensor_coalesced(
         steps, operands, outputs[i], inputs[i], options.reduceOp, options.timeout);
   }
   return launch(
-      next(c10d::OpType::COALESCED, "reduce_scatter_tensor_coalesced"), outputs,
+      next(c10d::OpType::COALESCED, "reduce_scatter_tensor_coalesced", like(outputs)), outputs,
       std::move(operands), std::move(steps));
 }
 

@@ -65,8 +65,9 @@ Hccl::Started Hccl::gather(
     }
   }
   return launch(
-      next(c10d::OpType::GATHER, "gather"), outputs.empty() ? Tensors() : outputs[0],
-      std::move(operands), {{[from, to, options](c10d::Backend& transport) {
+      next(c10d::OpType::GATHER, "gather", like(input, options.rootRank)),
+      outputs.empty() ? Tensors() : outputs[0], std::move(operands),
+      {{[from, to, options](c10d::Backend& transport) {
         std::vector<Tensors> lists;
         if (!to.empty()) {
           lists.push_back(bytes(to));
@@ -91,8 +92,8 @@ Hccl::Started Hccl::scatter(
   }
   const at::Tensor to = operands.write(output);
   return launch(
-      next(c10d::OpType::SCATTER, "scatter"), outputs, std::move(operands),
-      {{[from, to, options](c10d::Backend& transport) {
+      next(c10d::OpType::SCATTER, "scatter", like(output, options.rootRank)), outputs,
+      std::move(operands), {{[from, to, options](c10d::Backend& transport) {
         std::vector<Tensors> lists;
         if (!from.empty()) {
           lists.push_back(bytes(from));

@@ -9,12 +9,21 @@
 
 namespace hpu::collectives {
 
+/// What all ranks must bring alike: how much, and the root; -1 where that is open.
+struct Subject {
+  int64_t elements = -1;
+  c10::ScalarType dtype = c10::ScalarType::Byte;
+  int root = -1;
+};
+
 /// What a collective is called, and its number among those of its group; 0 for a message from one
 /// rank to another.
 struct Call {
   c10d::OpType type;
   const char* name;
   uint64_t number;
+  Subject subject{};
+  uint64_t place = 0;  // among those of its group that this rank has begun; 0 for a message
 };
 
 class Work final : public c10d::Work {

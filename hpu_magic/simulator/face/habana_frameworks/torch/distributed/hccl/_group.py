@@ -8,6 +8,7 @@ from typing import Any
 import torch.distributed as dist
 from hpu_magic.simulator import engine
 
+from ._announcements import shared
 from ._members import Member, this_process
 from ._reasons import Reasons
 
@@ -29,9 +30,12 @@ def create(options: Any) -> Any:
     gloo._devices = [_network(members)]
     gloo._timeout = timeout
     gloo._threads = 2
-    transport = dist.ProcessGroupGloo(options.store, rank, size, gloo)
     reasons = Reasons(options.group_id, options.store, rank, members)
-    return engine.load().make_hccl(transport, rank, size, timeout, reasons.explain)
+    native = engine.load()
+    room = native.bytes_for_announcements(size)
+    with shared(options.store, rank, members, room) as announcements:
+        transport = dist.ProcessGroupGloo(options.store, rank, size, gloo)
+        return native.make_hccl(transport, rank, size, timeout, reasons.explain, announcements)
 
 
 def _meet(store: Any, rank: int, ranks: list[int]) -> list[Member]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 from ._members import Member
 
 _TIMED_OUT = re.compile(r"[Tt]imed out.*?(\d+) ?ms")
+_OF_A_LIBRARY = re.compile(r"/(site-packages|python3\.\d+|hpu_magic/\w+)/|<frozen ")
 _SEEN_TO_END = 3.0  # seconds until the system has cleared away a process that was killed
 _TOLD = 1.0  # seconds in which ranks whose time is up at once tell each other
 _ANSWERED = 2.0  # seconds that the store may take
@@ -40,7 +42,7 @@ class Reasons:
         self._members = members
         self._silent = False
 
-    def explain(self, call: str, words: str) -> str:
+    def explain(self, call: str, words: str, asked: str, others: dict[int, str]) -> str:
         """Return a sentence for a collective that failed.
 
         Parameters
@@ -49,14 +51,25 @@ class Reasons:
             Its name, and its number in the group.
         words : str
             What the transport says; it names addresses, not ranks.
+        asked : str
+            What this rank called.
+        others : dict
+            What other ranks called that cannot go with it.
         """
         timed_out = _TIMED_OUT.search(words)
         self._tell(call, bool(timed_out))
         where = f"{call} in process group {self._group!r}"
         me = self._members[self._rank]
+        if others:
+            called = _listed([f"{self._members[rank]} {what}" for rank, what in others.items()])
+            return (
+                f"{where} failed on {me}: this rank called {asked}, and {called}. Let all ranks "
+                "call the same, with tensors of one size and type."
+            )
         if timed_out:
             seconds = int(timed_out[1]) / 1000
-            return f"{where} did not end within {seconds:g} s on {me}: {self._late(call)}."
+            waits = f"{where} did not end within {seconds:g} s on {me}{_waiting()}"
+            return f"{waits}: {self._late(call)}."
         return f"{where} failed on {me}: {self._lost(call, words)}."
 
     def _lost(self, call: str, words: str) -> str:
@@ -136,6 +149,16 @@ class Reasons:
         asking.join(_ANSWERED)
         self._silent = not answered
         return bool(answered)
+
+
+def _waiting() -> str:
+    """Say where the process's main thread is, in the user's own code as far as there is some."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and _OF_A_LIBRARY.search(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    return f", which is at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _listed(parts: list[str]) -> str:
