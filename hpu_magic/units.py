@@ -18,9 +18,14 @@ def size(count: int | float) -> str:
     return f"{sign}{round(magnitude)} B"
 
 
+def capacity(count: int | float) -> str:
+    """Write the size of a memory, without zeros that say nothing: ``96 GiB``, ``64 MiB``."""
+    return re.sub(r"(\.\d*?)0+ ", r"\1 ", size(count)).replace(". ", " ")
+
+
 def usage(used: int | float, total: int | float) -> str:
     """Write memory in use next to the whole, for example ``12.3 / 96 GiB``."""
-    part, whole = size(used), re.sub(r"\.0+ ", " ", size(total))
+    part, whole = size(used), capacity(total)
     number, unit = part.split()
     # One unit is enough where both share it.
     return f"{number} / {whole}" if whole.endswith(f" {unit}") else f"{part} / {whole}"

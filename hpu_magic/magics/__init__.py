@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from hpu_magic.magics.command import CommandMagics
+    from hpu_magic.magics.out_of_memory import FullCard
 
 _FAMILIES = (
     ("status", "StatusMagics"),
@@ -32,6 +33,7 @@ _FAMILIES = (
     ("parallel", "ParallelMagics"),
 )
 _loaded: list[CommandMagics] = []
+_watches: list[FullCard] = []
 
 
 def load(shell: InteractiveShell) -> None:
@@ -54,6 +56,9 @@ def unload(shell: InteractiveShell) -> None:
     """Take the magics out of `shell` again; the device stays as it is."""
     from hpu_magic.magics import cell, completion, control, session
 
+    for watch in _watches:
+        watch.close()
+    _watches.clear()
     session.disable(shell)
     cell.disable(shell)
     control.disable(shell)
@@ -104,9 +109,11 @@ def _install_lightning_hook() -> None:
 
 def _register(shell: InteractiveShell) -> None:
     from hpu_magic.magics import cell, completion, control, session
+    from hpu_magic.magics.out_of_memory import FullCard
     from hpu_magic.magics.settings import HPUMagics
 
     session.enable(shell)
+    _watches.append(FullCard(shell))
     cell.enable(shell)
     _forget_wrong_defaults(shell, HPUMagics)
     settings = HPUMagics(parent=shell)

@@ -169,11 +169,10 @@ def _explained(shown: str, parser: argparse.ArgumentParser, message: str) -> str
         word = message[len(prefix) :].split()[0] if message[len(prefix) :].split() else "''"
         if word.startswith("-"):
             options = [name for name in parser._option_string_actions if name.startswith("--")]
-            mend = suggestion(word.split("=")[0], options) or f"its options are {_listed(options)}."
+            if not options:
+                return f"{shown} takes no options: leave {word!r} out."
+            listed = ", ".join(sorted(options))
+            mend = suggestion(word.split("=")[0], options) or f"its options are {listed}."
             return f"{shown} has no option {word!r}: {mend}"
         return f"{shown} does not take {word!r}: type {shown}? for what it takes."
     return f"{shown}: {message}; type {shown}? for help."
-
-
-def _listed(options: list[str]) -> str:
-    return ", ".join(sorted(options)) if options else "none"

@@ -25,11 +25,12 @@ class FlagsMagics(CommandMagics):
         "flag",
         nargs="?",
         metavar="NAME[=VALUE]",
-        help="a flag or the beginning of several; with =VALUE it is set, with = alone taken back",
+        help="a flag, the beginning of several, or a word to look for; with =VALUE a flag is set, "
+        "with = alone taken back",
     )
     @RESTART
     def hpu_flags(self, line: str) -> FlagsReport:
-        """Show the documented runtime flags, or set one.
+        """Show the documented runtime flags, those first that are changed, or set one.
 
         Flags are environment variables, and most are read once, when torch is imported. Set
         later, a flag is remembered for this notebook and takes effect at the next start.
@@ -38,6 +39,7 @@ class FlagsMagics(CommandMagics):
             %hpu_flags
             %hpu_flags PT_HPU_LAZY_MODE
             %hpu_flags PT_HPU_METRICS
+            %hpu_flags cache
             %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=1
             %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=1 --restart
             %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=

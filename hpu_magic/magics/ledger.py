@@ -16,7 +16,7 @@ from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.measure.ledger import ledger
-    from hpu_magic.runtime.measure.ledger_report import LedgerReport
+    from hpu_magic.runtime.measure.ledger_report import LedgerReport, LedgerState
 
 
 class _Kept(NamedTuple):
@@ -43,10 +43,12 @@ class LedgerMagics(CommandMagics):
     @magic_arguments()
     @argument(
         "switch",
+        nargs="?",
         choices=["on", "off", "last"],
-        help="on and off: for all later cells; last: the table of the last cell with a line",
+        help="on and off: for all later cells; last: the table of the last cell with a line; "
+        "without it, the state is told",
     )
-    def hpu_ledger(self, line: str) -> LedgerReport | None:
+    def hpu_ledger(self, line: str) -> LedgerReport | LedgerState | None:
         """Say in one line under each cell what it cost on the device.
 
         The line names the graphs that were compiled, with the time and the shapes that caused
@@ -55,12 +57,17 @@ class LedgerMagics(CommandMagics):
         the memory, whose statistic starts anew with each cell. Cells that do not use the device
         get no line. Examples::
 
+            %hpu_ledger
             %hpu_ledger on
             %hpu_ledger last
             costs = %hpu_ledger last
             %hpu_ledger off
         """
         options = self.parse(self.hpu_ledger, line)
+        if options.switch is None:
+            from hpu_magic.runtime.measure.ledger_report import LedgerState
+
+            return LedgerState(self._on, self._last)
         if options.switch == "last":
             if self._last is None:
                 raise UsageError(

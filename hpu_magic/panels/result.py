@@ -122,9 +122,18 @@ class FitResult(Report):
         from IPython.display import display
 
         if self._shown_by_cell is not None and self._shown_by_cell == _running_cell():
+            if not _has_kernel():
+                # A terminal has written its prompt for the value by now.
+                print(f"FitResult, {self.outcome}: the figures above are its attributes.")
             return
         for bundle in self.bundles():
             display(bundle, raw=True)
+
+
+def _has_kernel() -> bool:
+    from IPython.core.getipython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
 
 
 def _running_cell() -> int | None:

@@ -6,6 +6,8 @@ import importlib
 import os
 import sys
 
+from hpu_magic import units
+
 from .cards import Configuration
 from .finder import install_finder, vendor_package
 
@@ -84,7 +86,7 @@ def announcement() -> str:
     count = "1 card" if cards.count == 1 else f"{cards.count} cards"
     return (
         f"No Gaudi driver package here: the hpu device is SIMULATED on the CPU "
-        f"({count}, {cards.generation}, {cards.capacity / 2**30:g} GiB each)."
+        f"({count}, {cards.generation}, {units.capacity(cards.capacity)} each)."
     )
 
 

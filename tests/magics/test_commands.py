@@ -180,3 +180,14 @@ def test_what_fails_or_is_refused_draws_no_random_numbers(run, shell, torch, for
     for command in ("hpu_autocast", "hpu_memory", "hpu_time -n 2", "hpu_profile --no-trace"):
         assert (run(f"%%{command}\n{body}").error is None) is (body == "pass")
         assert state() == before, command
+
+
+def test_an_option_of_a_command_without_any_is_told_so(run, shell):
+    cell = run("%hpu --foo")
+    assert cell.err.strip() == "UsageError: %hpu takes no options: leave '--foo' out."
+    without = [name for name in commands(shell) if not options(shell, name)]
+    assert "hpu" in without
+    for name in without:
+        mark = "%" if shell.find_line_magic(name) else "%%"
+        said = run(f"{mark}{name} --foo=1" + ("" if mark == "%" else "\n1")).err
+        assert "takes no options: leave '--foo=1' out" in said

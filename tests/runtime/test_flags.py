@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from IPython.core.error import UsageError
 
 import hpu_magic
-from hpu_magic.runtime.execution.flags import READ, documented
+from hpu_magic.runtime.execution.flags import READ, FlagsReport, documented
 from hpu_magic.runtime.start import restart
 
 IPYTHON = """
@@ -44,9 +45,62 @@ def test_all_flags_are_listed_with_default_meaning_and_reader(run, torch):
     cell = run("%hpu_flags")
     assert "simulated" in cell.out
     assert len(cell.result.lines()) == len(documented())
-    [line] = [one for one in cell.out.splitlines() if "PT_HPU_PLACE_ON_CPU" in one]
-    assert "at import" in line
-    assert "fall back to the CPU" in line
+    [line] = [one for one in cell.result.lines() if one[0] == "PT_HPU_PLACE_ON_CPU"]
+    assert line[3] == "at import, by the bridge"
+    assert "fall back to the CPU" in line[4]
+
+
+def test_changed_flags_come_first_and_the_others_are_folded_away(run, torch, monkeypatch):
+    names = [flag.name for flag in documented().values()]
+    monkeypatch.setenv("HABANA_PROFILE", "profile_api_light")  # its default
+    before = run("%hpu_flags").result
+    # The tests' own environment sets some.
+    changed = {flag.name for flag in documented().values() if before.differs(flag)}
+    assert "HABANA_PROFILE" not in changed
+
+    monkeypatch.setenv("PT_INFERENCE_RANGE_FILE", "ranges.txt")
+    changed.add("PT_INFERENCE_RANGE_FILE")
+    cell = run("%hpu_flags")
+    ordered = [line[0] for line in cell.result.lines()]
+    assert {*ordered[: len(changed)]} == changed
+    assert sorted(ordered) == sorted(names)
+    shown = cell.out.partition(": \n")[2].strip().splitlines()
+    assert shown[0].startswith(f"{len(names)} runtime flags of hpu:0")
+    assert shown[0].endswith(f", {len(changed)} of them changed")
+    assert shown[1].split() == ["flag", "value", "default", "read", "meaning"]
+    table = [line.split()[:2] for line in shown[2 : 2 + len(changed)]]
+    assert ["PT_INFERENCE_RANGE_FILE", "ranges.txt"] in table
+    assert {name for name, _ in table} == changed
+    rest = f"{len(names) - len(changed)} others have their defaults; %hpu_flags WORD looks for "
+    assert shown[-1].strip().startswith(rest)
+    open_part, folded = cell.result._repr_html_().split("<details>")
+    assert {name for name in names if f">{name}<" in open_part} == changed
+    assert {name for name in names if f">{name}<" in folded} == {*names} - changed
+
+
+def test_flags_that_are_all_as_they_were_are_said_in_a_line():
+    report = FlagsReport(list(documented().values()), {}, {}, folded=True)
+    assert repr(report).splitlines()[1:] == [
+        "  All have their defaults; %hpu_flags WORD looks for a word in names and meanings."
+    ]
+
+
+def test_switches_that_mean_the_same_do_not_differ():
+    switch = dataclasses.replace(documented()["PT_HPU_SYNC_LAUNCH"], kind="switch", default="true")
+    same = [switch.same(value, "true") for value in ("1", "TRUE", "0", "false", "")]
+    assert same == [True, True, False, False, False]
+
+
+def test_a_word_is_looked_for_in_names_and_meanings(run, torch):
+    found = [line[0] for line in run("%hpu_flags Cache_Metrics").result.lines()]
+    assert found == ["PT_HPU_ENABLE_CACHE_METRICS"]
+    meant = {flag.name for flag in documented().values() if "generator" in flag.meaning.lower()}
+    shown = {line[0] for line in run("%hpu_flags generator").result.lines()}
+    assert meant
+    assert meant <= shown
+    assert "There is no documented flag 'zz'" in run("%hpu_flags zz").err
+    with pytest.raises(ValueError, match="There is no documented flag 'cache'"):
+        hpu_magic.flags("cache", "1")
 
 
 def test_flags_say_which_have_no_effect_on_the_simulator(run, torch):

@@ -505,3 +505,19 @@ def test_off_ends_the_ledger_of_a_cell_in_another_thread(on, shell, torch):
         cell.join()
     assert shell.user_ns["waited"]
     assert on("y = x + 1").out == ""
+
+
+def test_alone_it_tells_its_state(run, torch):
+    off = run("%hpu_ledger")
+    assert not off.result.on
+    assert "is off." in off.out
+    assert "%hpu_ledger on says" in off.out
+    run("%hpu_ledger on")
+    run("import torch; x = torch.ones(3, device='hpu')")
+    on = run("%hpu_ledger")
+    assert on.result.on
+    assert "is on." in on.out
+    assert on.result.last.title() in on.out
+    assert "%hpu_ledger off ends it." in on.out
+    run("%hpu_ledger off")
+    assert "is off." in run("%hpu_ledger").out

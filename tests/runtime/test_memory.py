@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hpu_magic
+from hpu_magic import units
+from hpu_magic.runtime.measure.memory import MemoryReport
 
 KEYS = [
     "Limit",
@@ -46,6 +48,20 @@ def test_line_shows_the_documented_keys_in_their_order(run, ns, torch):
     assert "96.0 GiB" in cell.out
     assert "simulated" in cell.out
     assert hpu_magic.memory().stats["Limit"] == cell.result.stats["Limit"]
+
+
+def test_statistics_are_told_in_words_beside_the_vendors_keys(run, ns, torch):
+    cell = run("%hpu_memory")
+    assert [line[2] for line in cell.result.lines()] == KEYS
+    assert all(line[0] for line in cell.result.lines())
+    assert len({line[0] for line in cell.result.lines()}) == len(KEYS)
+    stats = cell.result.stats
+    lines = [line.split() for line in cell.out.splitlines()]
+    assert ["in", "use", *units.size(stats["InUse"]).split(), "InUse"] in lines
+    assert ["allocations", str(stats["NumAllocs"]), "NumAllocs"] in lines
+    # What another release of the bridge adds has its key.
+    coming = MemoryReport({"Limit": 1 << 30, "NumDefrags": 3})
+    assert coming.lines()[1] == ("", "3", "NumDefrags")
 
 
 def test_cell_shows_before_after_and_peak(used, ns):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from IPython.core.error import UsageError
 
 import hpu_magic
+from hpu_magic.runtime.measure.profiling import Operator, ProfileReport
 
 
 @pytest.fixture
@@ -29,6 +33,32 @@ def test_operators_are_listed_with_calls_time_and_shapes(multiplied):
     assert product.shapes == "[64, 32], [32, 64]"
     assert "simulated" in cell.out
     assert "aten::mm" in cell.out
+
+
+def test_a_column_in_which_nothing_would_stand_is_left_out(multiplied):
+    report, cell = multiplied
+    timed = any(one.on_device for one in report.operators)
+    expected = ["operator", "calls", "host time"] + ["device time"] * timed + ["input shapes"]
+    assert list(report.columns()) == expected
+    assert {len(line) for line in report.lines()} == {len(expected)}
+    assert ("device time" in cell.out) == timed
+    bare = [Operator("aten::add", 1, 1e-6, 2e-6, "")]
+    assert ProfileReport(bare).lines() == [("aten::add", "1", "1.00 µs", "2.00 µs")]
+    assert (ProfileReport([]).columns(), ProfileReport([]).lines()) == ([], [])
+
+
+def test_the_profiler_itself_prints_nothing_in_a_script():
+    code = "import torch, hpu_magic\nx = torch.ones(3)\nwith hpu_magic.profile(): x + 1"
+    settings = {name: value for name, value in os.environ.items() if name != "KINETO_LOG_LEVEL"}
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code],
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert [line for line in done.stderr.splitlines() if "SIMULATED" not in line] == []
 
 
 def test_trace_is_written_in_the_form_that_tensorboard_and_perfetto_read(multiplied):

@@ -11,7 +11,7 @@ import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpu_magic import backend
@@ -28,6 +28,7 @@ READ = {
     "use": "at each use",
     "container": "when the container starts",
 }
+_SHORTEST_WORD = 3
 _SWITCH = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -69,6 +70,12 @@ class Flag:
         if kind == "choice":
             return " or ".join(choices.split(","))
         return {"switch": "1 or 0 (true or false)", "whole": "a whole number"}.get(kind, "any text")
+
+    def same(self, value: str, other: str) -> bool:
+        """Tell whether two values mean the same, as ``1`` and ``true`` do for a switch."""
+        if self.kind == "switch":
+            return _SWITCH.get(value.lower(), value) == _SWITCH.get(other.lower(), other)
+        return value == other
 
     def explained(self) -> str:
         """Say what it means, and that a simulated card knows nothing of it."""
@@ -124,34 +131,73 @@ class FlagsReport(Table):
         What the next start will have, where that differs; None for not set.
     restarting : bool
         The kernel is being restarted.
+    folded : bool
+        Flags that have their defaults are counted, and shown on request only.
     """
 
     flags: list[Flag]
     values: dict[str, str]
     pending: dict[str, str | None]
     restarting: bool = False
+    folded: bool = False
     remarks: list[str] = field(default_factory=list)
 
     def title(self) -> str:
         """Return the headline."""
         if len(self.flags) == 1:
             return f"Runtime flag {self.flags[0].name} of {device.label()}"
-        count = sum(flag.name in self.values for flag in self.flags)
-        return f"{len(self.flags)} runtime flags of {device.label()}, {count} of them set"
+        count = sum(map(self.differs, self.flags))
+        differing = f"{count or 'none'} of them changed"
+        return f"{len(self.flags)} runtime flags of {device.label()}, {differing}"
+
+    def differs(self, flag: Flag) -> bool:
+        """Tell whether a flag has another value than its default, or will have after a restart."""
+        value = self.values.get(flag.name, flag.default)
+        return flag.name in self.pending or not flag.same(value, flag.default)
 
     def columns(self) -> Sequence[str]:
         """Return the columns: name, value, default, when it is read, meaning."""
         return ("flag", "value", "default", "read", "meaning")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each flag; those that are set or pending come first."""
-        known = {*self.values, *self.pending}
-        ordered = sorted(self.flags, key=lambda flag: flag.name not in known)
+        """Return a line for each flag; those that differ from their defaults come first."""
+        ordered = sorted(self.flags, key=lambda flag: not self.differs(flag))
         return [
             (flag.name, self._value(flag), flag.default or "none", READ[flag.read], said)
             for flag in ordered
             for said in (flag.explained(),)
         ]
+
+    def __repr__(self) -> str:
+        if not self.folded:
+            return super().__repr__()
+        changed, others = self._parted()
+        search = f"{changed._rest(others)}; %hpu_flags WORD looks for a word in names and meanings."
+        body = repr(changed).splitlines()[1:]
+        return "\n".join([self.title(), *body, f"  {search}"])
+
+    def html_body(self) -> str:
+        """Return the table as HTML; what has its default is folded away."""
+        if not self.folded:
+            return super().html_body()
+        changed, others = self._parted()
+        return (
+            f"{changed.html_body()}<details><summary>{changed._rest(others)}</summary>"
+            f"{others.html_body()}</details><div>%hpu_flags WORD looks for a word in names and "
+            "meanings.</div>"
+        )
+
+    def _rest(self, others: FlagsReport) -> str:
+        return f"{f'{len(others.flags)} others' if self.flags else 'All'} have their defaults"
+
+    def _parted(self) -> tuple[FlagsReport, FlagsReport]:
+        """Return the flags that differ from their defaults, with all notes, and the others."""
+        changed = [flag for flag in self.flags if self.differs(flag)]
+        others = [flag for flag in self.flags if not self.differs(flag)]
+        return (
+            replace(self, flags=changed, folded=False),
+            FlagsReport(others, self.values, {}),
+        )
 
     def notes(self) -> Sequence[str]:
         """Say what has to happen for a change to take effect."""
@@ -181,7 +227,7 @@ def flags(
     Parameters
     ----------
     name : str or None
-        A flag, or the beginning of several; None means all.
+        A flag, the beginning of several, or a word in names or meanings; None means all.
     value : str or None
         The value to set; an empty text takes the setting back.
     restart_now : bool
@@ -197,7 +243,7 @@ def flags(
     if name is not None and value is not None:
         remarks = _set(chosen[0], value)
     values, pending = _state()
-    report = FlagsReport(chosen, values, pending, remarks=remarks)
+    report = FlagsReport(chosen, values, pending, folded=name is None, remarks=remarks)
     if restart_now and (name is None or any(flag.name in pending for flag in chosen)):
         restart.restart_kernel()
         report.restarting = True
@@ -211,10 +257,20 @@ def _named(name: str, value: str | None) -> list[Flag]:
     if name in known:
         return [known[name]]
     beginning = [flag for flag in known.values() if name and flag.name.startswith(name.upper())]
-    if beginning and value is None:
-        return beginning
+    if value is None and (found := beginning or _mentioning(name)):
+        return found
     mend = suggestion(name.upper(), known) or "type %hpu_flags for the list."
     raise RefusedError(f"There is no documented flag {name!r}: {mend}")
+
+
+def _mentioning(word: str) -> list[Flag]:
+    """Return the flags with that word in their names, and then those with it in their meanings."""
+    word = word.lower()
+    if len(word) < _SHORTEST_WORD:
+        return []
+    flags = documented().values()
+    named = [flag for flag in flags if word in flag.name.lower()]
+    return named + [flag for flag in flags if flag not in named and word in flag.meaning.lower()]
 
 
 def _set(flag: Flag, value: str) -> list[str]:

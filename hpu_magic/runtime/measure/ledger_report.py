@@ -9,6 +9,7 @@ from html import escape
 
 from hpu_magic import units
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.runtime.present.table import Table
 
 COMPILATION = "compilation"
@@ -159,6 +160,37 @@ class LedgerReport(Table):
         return [one for one in self.entries if one.kind == kind]
 
 
+@dataclass(repr=False)
+class LedgerState(Report):
+    """Whether the ledger is on.
+
+    Attributes
+    ----------
+    on : bool
+        Later cells get a line.
+    last : LedgerReport or None
+        Of the last cell that got one.
+    """
+
+    on: bool
+    last: LedgerReport | None
+
+    def title(self) -> str:
+        """Return the headline."""
+        return f"The ledger of {device.label()} is {'on' if self.on else 'off'}."
+
+    def rows(self) -> Sequence[Row]:
+        """Return the line of the last cell that got one."""
+        return [("last cell", self.last.title())] if self.last is not None else ()
+
+    def notes(self) -> Sequence[str]:
+        """Say what to type."""
+        notes = ["%hpu_ledger last shows its table."] if self.last is not None else []
+        if self.on:
+            return [*notes, "%hpu_ledger off ends it."]
+        return [*notes, "%hpu_ledger on says under each later cell what it cost on the device."]
+
+
 class LedgerLine:
     """A report as one quiet line; in a notebook, a click opens the table."""
 
@@ -171,7 +203,8 @@ class LedgerLine:
     def _repr_html_(self) -> str:
         line = escape(self.report.title())
         body = self.report.html_body()
-        style = "opacity:.65;font-size:smaller"
+        # Fainter than the cell's own output, and still legible on either theme.
+        style = "opacity:.8;font-size:smaller"
         if not body:
             return f'<div style="{style}">{line}</div>'
         return f'<details style="{style}"><summary>{line}</summary>{body}</details>'

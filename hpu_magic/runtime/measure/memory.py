@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,23 @@ from hpu_magic.runtime.device.tensors import tensors_in
 from hpu_magic.runtime.device.widths import width
 from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.present.report import Report, Row
+from hpu_magic.runtime.present.table import Table
 
 _BYTES = {"Limit", "InUse", "MaxInUse", "MaxAllocSize"}
+_WORDS = {
+    "Limit": "size of the card's memory",
+    "InUse": "in use",
+    "MaxInUse": "most in use so far",
+    "NumAllocs": "allocations",
+    "NumFrees": "frees",
+    "ActiveAllocs": "allocations that are not freed",
+    "MaxAllocSize": "largest allocation",
+    "TotalSystemAllocs": "allocations since the start",
+    "TotalSystemFrees": "frees since the start",
+    "TotalActiveAllocs": "not freed since the start",
+}
 _FEWEST_NAMES = 12
+TRACEBACK = "the last traceback"
 _NO_CARD = (
     "This process has taken no card yet, so there is nothing to measure; the first hpu tensor "
     "takes one."
@@ -23,8 +37,8 @@ _NO_CARD = (
 
 
 @dataclass(repr=False)
-class MemoryReport(Report):
-    """The device's memory statistics.
+class MemoryReport(Table):
+    """The device's memory statistics, in words and with the vendor's keys.
 
     Attributes
     ----------
@@ -39,10 +53,14 @@ class MemoryReport(Report):
         """Return the headline."""
         return f"Memory of {device.label()}"
 
-    def rows(self) -> Sequence[Row]:
-        """Return every statistic."""
+    def columns(self) -> Sequence[str]:
+        """Return the columns: what it is, the value, and its key in ``memory_stats()``."""
+        return ("what", "value", "key")
+
+    def lines(self) -> Sequence[Sequence[str]]:
+        """Return a line for each statistic; those without words of ours have their key alone."""
         return [
-            (key, units.size(value) if key in _BYTES else str(value))
+            (_WORDS.get(key, ""), units.size(value) if key in _BYTES else str(value), key)
             for key, value in self.stats.items()
         ]
 
@@ -141,7 +159,7 @@ class MemoryWatch:
         if device.taken():
             device.synchronize()
             self.use.before = sys.modules["torch"].hpu.memory_stats()["InUse"]
-            self._known = dict(_storages(list(self._variables().values())))
+            self._known = dict(_storages(list(_variables(self._namespace, self._hidden).values())))
         self._peak.open()
         return self.use
 
@@ -159,32 +177,50 @@ class MemoryWatch:
         self._keep(self.use)
         return self.use
 
-    def _variables(self) -> dict[str, Any]:
-        variables = {
-            name: value
-            for name, value in list(self._namespace.items())
-            if not name.startswith("_") and name not in self._hidden and name not in ("In", "Out")
-        }
-        shown = self._namespace.get("Out", {})
-        variables.update({f"Out[{number}]": value for number, value in dict(shown).items()})
-        last = sys.exc_info()[1] or getattr(sys, "last_value", None)
-        frames = getattr(last, "__traceback__", None)
-        while frames is not None:
-            local = frames.tb_frame.f_locals
-            if local is not self._namespace and local.get("__name__") != "__main__":
-                variables.setdefault("the last traceback", []).append(dict(local))
-            frames = frames.tb_next
-        return variables
-
     def _left_behind(self) -> dict[str, int]:
-        left: dict[str, int] = {}
-        seen = set(self._known)
-        for name, value in self._variables().items():
-            for key, storage in _storages([value]):
-                if key not in seen:
-                    seen.add(key)
-                    left[name] = left.get(name, 0) + storage[0]
-        return left
+        return held(self._namespace, self._hidden, set(self._known))
+
+
+def held(
+    namespace: Mapping[str, Any], hidden: Mapping[str, Any], known: Iterable[int] = ()
+) -> dict[str, int]:
+    """Return the bytes on the device by the variable that holds them; shared ones count once.
+
+    Parameters
+    ----------
+    namespace : mapping
+        The user's variables, and IPython's ``Out``.
+    hidden : mapping
+        Names in it that are not the user's.
+    known : iterable of int
+        Identities of storages that do not count.
+    """
+    found: dict[str, int] = {}
+    seen = set(known)
+    for name, value in _variables(namespace, hidden).items():
+        for key, storage in _storages([value]):
+            if key not in seen:
+                seen.add(key)
+                found[name] = found.get(name, 0) + storage[0]
+    return found
+
+
+def _variables(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> dict[str, Any]:
+    variables = {
+        name: value
+        for name, value in list(namespace.items())
+        if not name.startswith("_") and name not in hidden and name not in ("In", "Out")
+    }
+    shown = namespace.get("Out", {})
+    variables.update({f"Out[{number}]": value for number, value in dict(shown).items()})
+    last = sys.exc_info()[1] or getattr(sys, "last_value", None)
+    frames = getattr(last, "__traceback__", None)
+    while frames is not None:
+        local = frames.tb_frame.f_locals
+        if local is not namespace and local.get("__name__") != "__main__":
+            variables.setdefault(TRACEBACK, []).append(dict(local))
+        frames = frames.tb_next
+    return variables
 
 
 def _storages(values: Sequence[Any]) -> list[tuple[int, tuple[int, Any]]]:

@@ -63,21 +63,26 @@ class ProfileReport(Table):
         return f"Profile on {device.label()}: {units.duration(self.seconds)}"
 
     def columns(self) -> Sequence[str]:
-        """Return the columns of the table."""
-        return ("operator", "calls", "host time", "device time", "input shapes")
+        """Return the columns of the table; one in which nothing would stand is left out."""
+        return [name for name, _ in self._filled()]
 
     def lines(self) -> Sequence[Sequence[str]]:
         """Return the costliest operators."""
-        return [
+        return list(zip(*(texts for _, texts in self._filled()), strict=True))
+
+    def _filled(self) -> list[tuple[str, list[str]]]:
+        shown = self.operators[:_MOST_LINES]
+        columns = [
+            ("operator", [one.name for one in shown]),
+            ("calls", [str(one.calls) for one in shown]),
+            ("host time", [units.duration(one.host) for one in shown]),
             (
-                one.name,
-                str(one.calls),
-                units.duration(one.host),
-                units.duration(one.on_device) if one.on_device else "",
-                one.shapes,
-            )
-            for one in self.operators[:_MOST_LINES]
+                "device time",
+                [units.duration(one.on_device) if one.on_device else "" for one in shown],
+            ),
+            ("input shapes", [one.shapes for one in shown]),
         ]
+        return [(name, texts) for name, texts in columns if any(texts)]
 
     def notes(self) -> Sequence[str]:
         """Say what is not shown, and how to open the trace."""
@@ -116,6 +121,8 @@ class profile:
         directory: str | os.PathLike[str] | None = None,
         keep: Callable[[ProfileReport], object] = lambda report: None,
     ) -> None:
+        # Its library prints a line at each start and stop unless told at its first use.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         self._torch = device.torch_with_hpu()
         self._directory = Path(directory).expanduser() if directory is not None else None
         if self._directory is not None:

@@ -1,0 +1,91 @@
+"""What to say when the card is full: what was asked for, what is free, and who has the rest."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpu_magic import units
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.measure.memory import TRACEBACK, held
+from hpu_magic.runtime.start import restart
+
+_NAMED = 3
+# The vendor's allocator names the bytes; PyTorch's own class stands for all allocators.
+_REFUSED = re.compile(r"Allocation failed for size::\s*([0-9]+)")
+
+
+def explain(
+    error: BaseException, namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None
+) -> str | None:
+    """Return what a user can do about an error, if it says that the card is full; else None.
+
+    Parameters
+    ----------
+    error : BaseException
+        What a cell ended with.
+    namespace : mapping
+        The user's variables.
+    hidden : mapping, optional
+        Names in it that are not the user's.
+    """
+    refused = next((size for one in _chain(error) if (size := _asked(one)) is not None), None)
+    if refused is None or not device.taken():
+        return None
+    try:
+        stats = sys.modules["torch"].hpu.memory_stats()
+    except RuntimeError:  # a card that was lost has no statistics
+        return None
+    limit, free = stats["Limit"], max(stats["Limit"] - stats["InUse"], 0)
+    asked = f"{units.size(refused)} were asked for" if refused else "more was asked for"
+    # Of what failed halfway through, the results so far are gone by now.
+    sentences = [
+        f"The card is full: {asked}, and {units.size(free)} of {units.size(limit)} are free now "
+        "that the cell has ended."
+    ]
+    largest = sorted(held(namespace, hidden or {}).items(), key=lambda item: -item[1])[:_NAMED]
+    if largest:
+        *others, last = (f"{name} ({units.size(size)})" for name, size in largest)
+        named = f"variables are {', '.join(others)} and {last}" if others else f"variable is {last}"
+        sentences.append(f"The largest {named}.")
+    sentences.append(_mend(refused, limit, [name for name, _ in largest]))
+    return " ".join(sentences)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that led to it, as a traceback shows them."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+
+
+def _asked(error: BaseException) -> int | None:
+    """Return the bytes that were refused, 0 where the error does not tell; None for others."""
+    if not isinstance(error, RuntimeError):
+        return None
+    if refused := _REFUSED.search(str(error)):
+        return int(refused[1])
+    memory_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", None)
+    return 0 if memory_error is not None and isinstance(error, memory_error) else None
+
+
+def _mend(asked: int, limit: int, largest: list[str]) -> str:
+    if asked > limit:
+        return "No card of this size can hold that: ask for less, such as a smaller batch."
+    names = [name for name in largest if name.isidentifier()]
+    ways = [f"delete what is not needed (del {names[0]})"] if names else []
+    if any(name.startswith("Out[") for name in largest):
+        ways.append("forget the results shown so far (%reset -f out)")
+    if TRACEBACK in largest:
+        ways.append("run another cell that fails, so that this traceback is forgotten")
+    ways.append("take a smaller batch or a type of fewer bits")
+    if restart.interactive():
+        ways.append("begin anew with %hpu_release --restart")
+    *others, last = ways
+    text = f"{', '.join(others)}, or {last}" if others else last
+    return f"{text[0].upper()}{text[1:]}."
