@@ -229,6 +229,12 @@ def test_streams_and_events():
     stream.wait_stream(torch.hpu.current_stream())
     stream.wait_event(start)
     assert stream.query()
+    # PyTorch's own stream reads an event as one of its own, whatever it is given.
+    assert isinstance(start, torch.Event)
+    assert torch.accelerator.current_stream().wait_event(start) is None
+    plain = torch.Event("hpu", enable_timing=True)
+    plain.record(torch.hpu.current_stream())
+    assert end.elapsed_time(plain) > 0
 
 
 def test_func_transforms():

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 
-class Event:
+class Event(torch.Event):
     """A moment in a stream's work.
 
     Parameters
@@ -16,27 +16,33 @@ class Event:
         Whether `elapsed_time` may be asked.
     """
 
+    def __new__(cls, enable_timing: bool = False, **kwargs: Any) -> Event:
+        """Make an event that nothing has reached yet."""
+        return super().__new__(cls, "hpu", enable_timing=enable_timing)
+
     def __init__(self, enable_timing: bool = False, **kwargs: Any) -> None:
-        # Held, not inherited: PyTorch's event functions take no subclass of torch.Event.
-        self.event = torch.Event("hpu", enable_timing=enable_timing)
+        # PyTorch measures between no subclasses of torch.Event.
+        self._time = torch.Event("hpu", enable_timing=enable_timing)
 
     def record(self, stream: torch.Stream | None = None) -> None:
         """Mark the moment when `stream`, or the current one, has done its work so far."""
-        self.event.record(torch.accelerator.current_stream() if stream is None else stream)
+        stream = torch.accelerator.current_stream() if stream is None else stream
+        super().record(stream)
+        self._time.record(stream)
 
     def wait(self, stream: torch.Stream | None = None) -> None:
         """Make all later work of `stream`, or the current one, wait for the event."""
-        self.event.wait(torch.accelerator.current_stream() if stream is None else stream)
+        super().wait(torch.accelerator.current_stream() if stream is None else stream)
 
     def query(self) -> bool:
         """Tell whether all work before the event is done."""
-        return bool(self.event.query())
+        return bool(super().query())
 
     def synchronize(self) -> None:
         """Wait until all work before the event is done."""
-        self.event.synchronize()
+        super().synchronize()
 
-    def elapsed_time(self, end_event: Event) -> float:
+    def elapsed_time(self, end_event: torch.Event) -> float:
         """Return the milliseconds between this event and `end_event`.
 
         Raises
@@ -44,9 +50,10 @@ class Event:
         RuntimeError
             One of the events has not been recorded.
         """
-        if not self.event.event_id or not end_event.event.event_id:
+        end = end_event._time if isinstance(end_event, Event) else end_event
+        if not self._time.event_id or not end.event_id:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
-        return float(self.event.elapsed_time(end_event.event))
+        return float(self._time.elapsed_time(end))
 
     def __repr__(self) -> str:
-        return f"<htorch.hpu.Event {self.event.event_id:#x}>"
+        return f"<htorch.hpu.Event {self.event_id:#x}>"
