@@ -40,9 +40,22 @@ def in_notebook() -> bool:
 
 
 class _Session:
-    """State of one observed fit; ``tick`` runs in the sampler's thread, the rest in the fit's."""
+    """State of one observed fit; ``tick`` runs in the sampler's thread, the rest in the fit's.
 
-    def __init__(self, model_name: str, device_label: str, source: Sampler, on_hpu: bool) -> None:
+    Of several processes that fit together the first one shows, as lines: the panel's button would
+    stop one of them only.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        device_label: str,
+        source: Sampler,
+        on_hpu: bool,
+        *,
+        rank: int = 0,
+        ranks: int = 1,
+    ) -> None:
         self.model_name = model_name
         self.device_label = device_label
         self.stop = threading.Event()
@@ -56,7 +69,9 @@ class _Session:
         self._drawing = threading.Lock()
         self.widget: Any = None
         self.terminal: TerminalView | None = None
-        if in_notebook():
+        if ranks > 1:
+            self.terminal = TerminalView() if rank == 0 else None
+        elif in_notebook():
             from hpu_magic.panels.charts import Charts
             from hpu_magic.panels.widget import PanelWidget
 
@@ -210,7 +225,14 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
 
     on_hpu = trainer.strategy.root_device.type == "hpu"
     label = device.label() if on_hpu else str(trainer.strategy.root_device)
-    session = _Session(type(model).__name__, label, sampler(), on_hpu)
+    session = _Session(
+        type(model).__name__,
+        label,
+        sampler(),
+        on_hpu,
+        rank=trainer.global_rank,
+        ranks=trainer.world_size,
+    )
     monitor_class = plugins(namespace_of(trainer) or default_namespace()).FitMonitor
     poll = session.widget.poll if session.widget is not None else None
     monitor = monitor_class(sampler(), session.progress, session.stop, interval, poll)

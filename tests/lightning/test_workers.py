@@ -1,0 +1,94 @@
+"""A Trainer in the workers of a notebook: each is an interactive process that was told its rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from running_notebook import Notebook
+
+MODEL = """%%hpu_parallel -n 2
+import lightning.pytorch as L
+import torch
+import hpu_magic
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(self.trainer.global_rank if self._trainer else 0)
+        self.layer = torch.nn.Linear(4, 2)
+
+    def training_step(self, batch, index):
+        return self.layer(batch).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+rows = torch.arange(64.0).view(16, 4) / 64
+quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
+         "enable_model_summary": False, "max_epochs": 2, "accelerator": "hpu"}
+
+def fit(**options):
+    trainer = L.Trainer(**quiet, **options)
+    model = Net()
+    trainer.fit(model, torch.utils.data.DataLoader(rows, batch_size=4))
+    total = sum(float(one.sum()) for one in model.parameters())
+    strategy = type(trainer.strategy).__name__
+    return strategy, trainer.world_size, trainer.global_step, round(total, 6)
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook() -> Iterator[Notebook]:
+    notebook = Notebook()
+    notebook.run("%load_ext hpu_magic")
+    below = notebook.run(MODEL)
+    assert not below.error, below.error
+    yield notebook
+    notebook.close()
+
+
+def told(notebook: Notebook, run: str, expression: str) -> str:
+    """Return what an expression is on all ranks, after a cell that may say anything."""
+    ran = notebook.run(f"%%hpu_parallel\n{run}")
+    assert not ran.error, ran.error
+    (shown,) = notebook.run(f"%%hpu_parallel\nprint({expression})").texts
+    ranks, _, value = shown.partition("\n  ")
+    assert ranks == "ranks 0 and 1", shown
+    return value
+
+
+def test_trainers_run_on_all_workers_one_after_the_other(notebook):
+    found = {
+        told(notebook, f"found = fit({options})", "found")
+        for options in ("devices=2", "", "strategy='ddp'")
+    }
+    assert len(found) == 1, found
+    assert found.pop().startswith("('HPUParallelStrategy', 2, 4, ")
+    alone = told(notebook, "found = fit(devices=1)", "found")
+    assert alone.startswith("('SingleHPUStrategy', 1, 8, ")
+    loop = "import lightning\nfabric = lightning.Fabric(accelerator='hpu')\nfabric.launch()"
+    assert told(notebook, loop, "fabric.world_size, fabric.strategy.strategy_name") == (
+        "2 hpu_parallel"
+    )
+
+
+def test_the_first_rank_shows_a_fit(notebook):
+    code = (
+        "trainer = L.Trainer(**quiet)\n"
+        "result = hpu_magic.fit(trainer, Net(), torch.utils.data.DataLoader(rows, batch_size=4))\n"
+    )
+    below = notebook.run(f"%%hpu_parallel\n{code}")
+    assert not below.error, below.error
+    shown = "\n".join(below.texts)
+    assert shown.count("Fit finished") == 1, shown
+    assert {mime for one in below.outputs for mime in one.get("data", {})} <= {
+        "text/plain",
+        "text/html",
+    }
+    assert told(notebook, "pass", "result.outcome, result.steps") == "finished 4"
+
+
+def test_a_number_of_devices_that_the_workers_are_not(notebook):
+    below = notebook.run("%%hpu_parallel\nL.Trainer(**quiet, devices=3).fit(Net(), rows)")
+    assert "You set `devices=3` and `num_nodes=1` in Lightning, but the product" in below.error
