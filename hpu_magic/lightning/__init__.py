@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     HPUAccelerator: type[Any]
     HPUCheckpointIO: type[Any]
     HPUDDPStrategy: type[Any]
+    HPUFSDPPrecision: type[Any]
+    HPUFSDPStrategy: type[Any]
+    HPUModelParallelStrategy: type[Any]
     HPUParallelStrategy: type[Any]
     HPUPrecisionPlugin: type[Any]
     HPUProfiler: type[Any]
@@ -34,6 +37,9 @@ __all__ = [
     "HPUAccelerator",
     "HPUCheckpointIO",
     "HPUDDPStrategy",
+    "HPUFSDPPrecision",
+    "HPUFSDPStrategy",
+    "HPUModelParallelStrategy",
     "HPUParallelStrategy",
     "HPUPrecisionPlugin",
     "HPUProfiler",

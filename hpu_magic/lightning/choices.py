@@ -252,16 +252,32 @@ class Choices:
     def check_and_init_precision(self, original: Callable[..., Any], connector: Any) -> Any:
         """Let the card cast."""
         precision = getattr(connector, self._flags.precision)
-        if (
-            not self._on_hpu(connector)
-            or getattr(connector, self._flags.precision_plugin) is not None
-            or precision in _HALF
-        ):
+        given = getattr(connector, self._flags.precision_plugin)
+        if not self._on_hpu(connector):
+            return original(connector)
+        needed = getattr(connector.strategy, "_precision_class", None)
+        if needed is not None:
+            if given is None:
+                return needed(precision)
+            if not isinstance(given, needed):
+                raise self._refused(
+                    f"{type(connector.strategy).__name__} computes by {needed.__name__}, and not "
+                    f"by {type(given).__name__}: write precision='bf16-mixed', or "
+                    f"plugins=[{needed.__name__}('bf16-mixed')]."
+                )
+        if given is not None or precision in _HALF:
             return original(connector)
         if precision not in SUPPORTED_PRECISIONS:
             raise self._refused(
                 f"precision={precision!r} is not supported on hpu: "
                 f"write {', '.join(map(repr, (*SUPPORTED_PRECISIONS, 'bf16-true')))} or '16-true'."
+            )
+        if precision == "16-mixed" and isinstance(
+            connector.strategy, self._plugins.HPUModelParallelStrategy
+        ):
+            raise self._refused(
+                "precision='16-mixed' scales losses, which HPUModelParallelStrategy cannot: write "
+                "precision='bf16-mixed'."
             )
         return getattr(self._plugins, self._flags.plugin_class)(precision)
 

@@ -21,6 +21,13 @@ from hpu_magic.lightning.parallel import (
 )
 from hpu_magic.lightning.precision import FabricPrecisionBase, HPUPrecisionPluginBase
 from hpu_magic.lightning.profiler import HPUProfilerBase
+from hpu_magic.lightning.sharded import (
+    FabricFSDPBase,
+    FabricModelParallelBase,
+    HPUFSDPPrecisionBase,
+    TrainerFSDPBase,
+    TrainerModelParallelBase,
+)
 from hpu_magic.lightning.strategy import SingleHPUStrategyBase, TrainerSingleHPUStrategyBase
 
 __all__ = ["FabricPlugins", "Plugins", "make", "make_for_fabric"]
@@ -35,7 +42,10 @@ class Plugins:
     SingleHPUStrategy: type[Any]
     HPUParallelStrategy: type[Any]
     HPUDDPStrategy: type[Any]
+    HPUFSDPStrategy: type[Any]
+    HPUModelParallelStrategy: type[Any]
     HPUPrecisionPlugin: type[Any]
+    HPUFSDPPrecision: type[Any]
     HPUCheckpointIO: type[Any]
     HPUProfiler: type[Any]
     FitMonitor: type[Any]
@@ -50,7 +60,10 @@ class FabricPlugins:
     SingleHPUStrategy: type[Any]
     HPUParallelStrategy: type[Any]
     HPUDDPStrategy: type[Any]
+    HPUFSDPStrategy: type[Any]
+    HPUModelParallelStrategy: type[Any]
     HPUPrecision: type[Any]
+    HPUFSDPPrecision: type[Any]
     HPUCheckpointIO: type[Any]
 
 
@@ -65,13 +78,16 @@ def make(pytorch: ModuleType, namespace: str) -> Plugins:
         strategies.SingleDeviceStrategy,
         _checkpoint_io_class=checkpoint_io,
     )
-    parallel = derive(
-        "HPUParallelStrategy",
-        TrainerParallelHPUStrategyBase,
-        strategies.DDPStrategy,
+    several = functools.partial(
+        derive,
         _checkpoint_io_class=checkpoint_io,
         _script_launcher_class=_launcher(derive, namespace, TrainerScriptLauncherBase),
+        _connect=_connect(namespace),
     )
+    parallel = several(
+        "HPUParallelStrategy", TrainerParallelHPUStrategyBase, strategies.DDPStrategy
+    )
+    sharded_precision = derive("HPUFSDPPrecision", HPUFSDPPrecisionBase, plugins.FSDPPrecision)
     return Plugins(
         namespace,
         HPUAccelerator=derive(
@@ -80,6 +96,16 @@ def make(pytorch: ModuleType, namespace: str) -> Plugins:
         SingleHPUStrategy=single,
         HPUParallelStrategy=parallel,
         HPUDDPStrategy=derive("HPUDDPStrategy", HPUDDPStrategyBase, parallel),
+        HPUFSDPStrategy=several(
+            "HPUFSDPStrategy",
+            TrainerFSDPBase,
+            strategies.FSDPStrategy,
+            _precision_class=sharded_precision,
+        ),
+        HPUModelParallelStrategy=several(
+            "HPUModelParallelStrategy", TrainerModelParallelBase, strategies.ModelParallelStrategy
+        ),
+        HPUFSDPPrecision=sharded_precision,
         HPUPrecisionPlugin=derive(
             "HPUPrecisionPlugin",
             HPUPrecisionPluginBase,
@@ -97,13 +123,14 @@ def make_for_fabric(fabric: ModuleType, namespace: str) -> FabricPlugins:
     derive = functools.partial(_derive, "hpu_magic.lightning.fabric", namespace)
     plugins, strategies = fabric.plugins, fabric.strategies
     checkpoint_io = derive("HPUCheckpointIO", HPUCheckpointIOBase, plugins.TorchCheckpointIO)
-    parallel = derive(
-        "HPUParallelStrategy",
-        FabricParallelHPUStrategyBase,
-        strategies.DDPStrategy,
+    several = functools.partial(
+        derive,
         _checkpoint_io_class=checkpoint_io,
         _script_launcher_class=_launcher(derive, namespace, ScriptLauncherBase),
+        _connect=_connect(namespace),
     )
+    parallel = several("HPUParallelStrategy", FabricParallelHPUStrategyBase, strategies.DDPStrategy)
+    sharded_precision = derive("HPUFSDPPrecision", HPUFSDPPrecisionBase, plugins.FSDPPrecision)
     return FabricPlugins(
         namespace,
         HPUAccelerator=derive(
@@ -117,6 +144,16 @@ def make_for_fabric(fabric: ModuleType, namespace: str) -> FabricPlugins:
         ),
         HPUParallelStrategy=parallel,
         HPUDDPStrategy=derive("HPUDDPStrategy", HPUDDPStrategyBase, parallel),
+        HPUFSDPStrategy=several(
+            "HPUFSDPStrategy",
+            FabricFSDPBase,
+            strategies.FSDPStrategy,
+            _precision_class=sharded_precision,
+        ),
+        HPUModelParallelStrategy=several(
+            "HPUModelParallelStrategy", FabricModelParallelBase, strategies.ModelParallelStrategy
+        ),
+        HPUFSDPPrecision=sharded_precision,
         HPUPrecision=derive(
             "HPUPrecision",
             FabricPrecisionBase,
@@ -135,6 +172,12 @@ def _launcher(derive: Callable[..., type[Any]], namespace: str, behaviour: type)
         stock._SubprocessScriptLauncher,
         _set_num_threads=staticmethod(stock._set_num_threads_if_needed),
     )
+
+
+def _connect(namespace: str) -> staticmethod[..., None]:
+    """Return Lightning's function that lets processes meet."""
+    fabric = importlib.import_module(f"{namespace}.strategies.ddp")
+    return staticmethod(fabric._init_dist_connection)
 
 
 def _derive(

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     HPUAccelerator: type[Any]
     HPUCheckpointIO: type[Any]
     HPUDDPStrategy: type[Any]
+    HPUFSDPPrecision: type[Any]
+    HPUFSDPStrategy: type[Any]
+    HPUModelParallelStrategy: type[Any]
     HPUParallelStrategy: type[Any]
     HPUPrecision: type[Any]
     SingleHPUStrategy: type[Any]
@@ -18,6 +21,9 @@ __all__ = [
     "HPUAccelerator",
     "HPUCheckpointIO",
     "HPUDDPStrategy",
+    "HPUFSDPPrecision",
+    "HPUFSDPStrategy",
+    "HPUModelParallelStrategy",
     "HPUParallelStrategy",
     "HPUPrecision",
     "SingleHPUStrategy",

@@ -38,7 +38,8 @@ class ScriptLauncherBase:
         )
         watch_from_child()
         if not self.is_interactive_compatible:
-            _require_script(self.num_processes)
+            if self.num_processes > 1:
+                _require_script(self.num_processes)
             os.environ[STARTED_BY] = str(os.getpid())
             try:
                 self._call_children_scripts()  # type: ignore[attr-defined]

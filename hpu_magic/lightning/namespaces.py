@@ -119,9 +119,14 @@ def _stock(
 ) -> Stock:
     """Return what the choices need of Lightning itself."""
     environments = importlib.import_module(f"{fabric}.plugins.environments")
+    strategies = lightning.strategies
     return Stock(
         registry=registry,
-        counterparts={lightning.strategies.DDPStrategy: made.HPUParallelStrategy},
+        counterparts={
+            strategies.DDPStrategy: made.HPUParallelStrategy,
+            strategies.FSDPStrategy: made.HPUFSDPStrategy,
+            strategies.ModelParallelStrategy: made.HPUModelParallelStrategy,
+        },
         environment=environments.TorchElasticEnvironment,
         sync_batchnorm=getattr(lightning.plugins, "TorchSyncBatchNorm", None),
         info=importlib.import_module(f"{fabric}.utilities.rank_zero").rank_zero_info,

@@ -6,6 +6,8 @@ rank on the machine, and that their library adds and has no average.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,6 +45,8 @@ class StrategyOverHCCL(StrategyOnHPU):
     num_nodes: int
     _parallel_devices: list[torch.device] | None
     _process_group_backend: str | None
+    _timeout: Any
+    _connect: Callable[..., None]
     _launcher: Any
     _script_launcher_class: type[Any]
 
@@ -73,6 +77,10 @@ class StrategyOverHCCL(StrategyOnHPU):
         hccl.initialize_distributed_hpu(
             world_size=self.world_size, rank=self.global_rank, local_rank=self.local_rank
         )
+        # Lightning would bind the group to the device, and of such a group a mesh takes parts by
+        # splitting it, which hccl does not; of another one PyTorch warns at its barriers.
+        warnings.filterwarnings("ignore", r"barrier\(\): using the device under current context")
+        self._connect(self.cluster_environment, self._process_group_backend, timeout=self._timeout)
         super().setup_environment()  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:

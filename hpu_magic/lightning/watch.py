@@ -7,6 +7,7 @@ itself is asked where it is, and ended.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import os
 import signal
@@ -23,8 +24,8 @@ __all__ = ["STARTED_BY", "watch_from_child", "watch_from_parent"]
 STARTED_BY = "HPU_MAGIC_STARTED_BY"
 """The process that started this one as a rank, in its environment."""
 _LOOKS = 0.2  # seconds between two looks at who is alive
-_LEAVES = 6.0  # seconds in which a collective tells that somebody is missing
-_ENDS = 3.0  # seconds that a process takes to end by itself
+_LEAVES = 15.0  # seconds in which a collective tells that somebody is missing
+_ENDS = 2.0  # seconds that a process takes to end by itself
 _TELLS = 0.5  # seconds in which it writes where it is
 
 
@@ -54,6 +55,7 @@ class _Parent:
     def __init__(self, children: list[subprocess.Popen[bytes]]) -> None:
         self._children = children
         self._leaving = threading.Event()
+        self._others_are_late = False
 
     def run(self) -> None:
         """Wait until all have ended, or one has failed and this process stays where it is."""
@@ -77,22 +79,25 @@ class _Parent:
     def failed(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        """Show an error that nobody caught, and end the others."""
+        """Show an error that nobody caught, and end the others at this process's end."""
         self._leaving.set()
+        self._others_are_late = _is_of_others(kind)
+        atexit.register(self._end_children)  # PyTorch keeps what a hook prints until it returns
         _show(kind, error, trace)
-        self._end_children()
 
     def _end_children(self) -> None:
         until = time.monotonic() + _ENDS
         while time.monotonic() < until and any(child.poll() is None for child in self._children):
             time.sleep(_LOOKS / 10)
         for rank, child in enumerate(self._children, 1):
-            if child.poll() is None:
+            if child.poll() is not None:
+                continue
+            if self._others_are_late:
                 _say(f"Rank {rank} (process {child.pid}) is ended; it was here:")
                 child.send_signal(signal.SIGUSR2)
                 time.sleep(_TELLS)
-                child.kill()
-                child.wait()
+            child.kill()
+            child.wait()
 
 
 def _end_with(parent: int) -> None:
@@ -105,12 +110,18 @@ def _end_with(parent: int) -> None:
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Show an error; of one that another rank caused, its last line is enough."""
-    from torch.distributed import DistBackendError
-
-    if issubclass(kind, DistBackendError):
+    if _is_of_others(kind):
         _say(f"{kind.__name__}: {error}")
     else:
         sys.__excepthook__(kind, error, trace)
+
+
+def _is_of_others(kind: type[BaseException]) -> bool:
+    """Return whether it tells that ranks did not come together."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and issubclass(
+        kind, distributed.DistBackendError | distributed.DistStoreError
+    )
 
 
 def _say(sentence: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import pickle
 import subprocess
 import sys
 import types
@@ -215,6 +217,27 @@ def test_changed_connector_is_named(torch: Any) -> None:
     connector = type("_AcceleratorConnector", (), {})
     with pytest.raises(UnsupportedLightningError, match="no method _check_config_and_set_final"):
         patch(changed, connector, TRAINER, None)  # type: ignore[arg-type]
+
+
+def test_plug_ins_are_pickled_with_the_lightning_that_they_are_for(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NAMESPACES:
+        pytest.importorskip(name)
+    from hpu_magic.lightning.namespaces import fabric_plugins, plugins
+
+    made = [plugins(name) for name in NAMESPACES]
+    made += [fabric_plugins(name) for name in ("lightning.fabric", "lightning_fabric")]
+    classes = [one for each in made for one in vars(each).values() if isinstance(one, type)]
+    assert len(classes) == 40
+    for one in classes:
+        assert pickle.loads(pickle.dumps(one)) is one
+        assert copy.deepcopy(one) is one
+    strategy = made[1].HPUParallelStrategy(find_unused_parameters=True)
+    assert type(pickle.loads(pickle.dumps(strategy))) is made[1].HPUParallelStrategy
+    derived = type("Derived", (made[1].HPUCheckpointIO,), {"__module__": __name__})
+    monkeypatch.setattr(sys.modules[__name__], "Derived", derived, raising=False)
+    assert type(pickle.loads(pickle.dumps(derived()))) is derived
 
 
 def run_program(program: str) -> None:

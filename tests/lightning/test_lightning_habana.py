@@ -109,6 +109,8 @@ def test_star_gives_what_is_there(offered: None) -> None:
         "HPUAccelerator",
         "HPUCheckpointIO",
         "HPUDDPStrategy",
+        "HPUFSDPPrecision",
+        "HPUFSDPStrategy",
         "HPUParallelStrategy",
         "HPUPrecisionPlugin",
         "HPUProfiler",

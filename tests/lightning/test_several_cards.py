@@ -106,8 +106,81 @@ def test_reductions(pair):
         }
 
 
+def test_sharded_models_are_the_cpus(pair, tmp_path):
+    one, other = pair(fit("sharded"), str(tmp_path))
+    assert one == other
+
+
+def test_models_that_are_split_are_the_cpus(pair, tmp_path):
+    for rows, layers in ((2, 1), (1, 2)):
+        found = pair(fit("split"), rows, layers, str(tmp_path))
+        assert found[0] == found[1]
+        assert found[0][1] == 16 * 4 // 2
+    pair(fit("split_with_fabric"))
+
+
+def test_what_does_not_fit_is_said(pair):
+    for said in pair(fit("what_does_not_fit")):
+        assert said == [
+            "MisconfigurationException: HPUFSDPStrategy computes by HPUFSDPPrecision, and not by "
+            "HPUPrecisionPlugin: write precision='bf16-mixed', or "
+            "plugins=[HPUFSDPPrecision('bf16-mixed')].",
+            "MisconfigurationException: precision='16-mixed' scales losses, which "
+            "HPUModelParallelStrategy cannot: write precision='bf16-mixed'.",
+            "RefusedError: process_group_backend='gloo' cannot carry what lies on a card: leave it "
+            "out, or write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange tensors of the CPU too.",
+            "MisconfigurationException: sync_batchnorm=True is not supported on hpu, which lacks "
+            "the operators of torch.nn.SyncBatchNorm: leave it out.",
+        ]
+
+
+CONFIG = """
+trainer:
+  accelerator: hpu
+  devices: 2
+  strategy: {strategy}
+  plugins:
+    - class_path: hpu_magic.lightning.HPUCheckpointIO
+  precision: bf16-mixed
+  max_epochs: 1
+  logger: false
+  enable_checkpointing: false
+  enable_progress_bar: false
+  enable_model_summary: false
+"""
+STRATEGY = """
+    class_path: hpu_magic.lightning.HPUParallelStrategy
+    init_args:
+      process_group_backend: hccl
+      precision_plugin: null
+    dict_kwargs:
+      static_graph: true
+"""
+
+
+def test_a_file_chooses_the_strategy(pair, tmp_path):
+    pytest.importorskip("jsonargparse")
+    for name, text in {"name": "hpu_parallel", "path": STRATEGY}.items():
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(CONFIG.format(strategy=text))
+        found = pair(fit("by_command_line"), str(path))
+        assert found == [("HPUParallelStrategy", name == "path", True, 4)] * 2
+
+
+def test_two_machines(server):
+    ranks = server.start(2, PT_HPU_LAZY_MODE=str(int(LAZY)))
+    for rank in range(2):
+        ranks.ask(fit("node"), rank, str(3 + rank), of=[rank])
+    assert [ranks.answer(rank) for rank in range(2)] == [
+        ((2, rank, rank, str(3 + rank)), "") for rank in range(2)
+    ]
+    ranks.close()
+
+
 def test_four_cards(server, tmp_path):
     ranks = server.start(4, PT_HPU_LAZY_MODE=str(int(LAZY)))
     ranks(fit("checkpoints"), str(tmp_path), str(tmp_path / "came"))
-    ranks.close()
     assert sorted((tmp_path / "came").read_text()) == ["0", "1", "2", "3"]
+    found = ranks(fit("split"), 2, 2, str(tmp_path))
+    assert {mine for _, mine in found} == {16 * 4 // 4}
+    ranks.close()

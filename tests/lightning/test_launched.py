@@ -1,0 +1,264 @@
+"""Scripts that Lightning starts once more for each card, and how their processes end together."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LAZY = "HPU_MAGIC_TEST_LAZY" in os.environ
+
+NET = """
+import os
+import signal
+import sys
+from pathlib import Path
+
+import hpu_magic.lightning
+import NAMESPACE as L
+import torch
+
+PLACE = Path(sys.argv[1])
+
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 2)
+
+    def training_step(self, batch, index):
+        return self.layer(batch[0]).square().mean()
+
+    def validation_step(self, batch, index):
+        self.log("loss", self.training_step(batch, index), sync_dist=True)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+rows = torch.utils.data.TensorDataset(torch.arange(64.0).view(16, 4) / 64)
+loader = torch.utils.data.DataLoader(rows, batch_size=4)
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, max_epochs=2,
+             enable_model_summary=False)
+"""
+
+SCRIPT = (
+    NET
+    + """
+if __name__ == "__main__":
+    trainer = L.Trainer(accelerator="hpu", devices=2, **quiet)
+    model = Net()
+    trainer.fit(model, loader)
+    (measured,) = L.Trainer(strategy="hpu_ddp", devices=2, **quiet).validate(model, loader)
+    rank = trainer.global_rank
+    told = (os.environ["HLS_MODULE_ID"], trainer.world_size, trainer.global_step, measured["loss"])
+    (PLACE / str(rank)).write_text(repr(told))
+    (PLACE / f"pid-{rank}").write_text(str(os.getpid()))
+
+    class Failing(Net):
+        def training_step(self, batch, index):
+            if rank == 1 and index == 1:
+                END
+            return super().training_step(batch, index)
+
+    L.Trainer(accelerator="hpu", devices=2, **quiet).fit(Failing(), loader)
+"""
+)
+ENDS = {
+    "an error": "raise ValueError('no such batch')",
+    "a kill": "os.kill(os.getpid(), signal.SIGKILL)",
+}
+
+
+def launched(
+    folder: Path, code: str, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    path = folder / "train.py"
+    path.write_text(code)
+    settings = {
+        **os.environ,
+        "HPU_MAGIC_SIMULATOR": "1",
+        "HPU_MAGIC_CARDS_DIR": str(folder / "cards"),
+        "OMP_NUM_THREADS": "1",
+        **environment,
+    }
+    return subprocess.run(
+        [sys.executable, str(path), str(folder), *arguments],
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_script_runs_on_two_cards_and_ends_as_a_whole(tmp_path, monkeypatch, end):
+    from hpu_magic.simulator import cards
+
+    code = SCRIPT.replace("END", ENDS[end]).replace("NAMESPACE", "lightning.pytorch")
+    done = launched(tmp_path, code, HABANA_VISIBLE_MODULES="5,3")
+    told = [(tmp_path / str(rank)).read_text() for rank in range(2)]
+    module, size, steps, loss = eval(told[0])
+    assert (module, size, steps) == ("5", 2, 4)
+    assert told[1] == repr(("3", size, steps, loss))
+    said = done.stderr
+    assert done.returncode == 1, said
+    assert said.count("ValueError: no such batch") == int(end == "an error")
+    assert said.count("Traceback (most recent call last)") == int(end == "an error")
+    first, second = ((tmp_path / f"pid-{rank}").read_text() for rank in range(2))
+    assert re.search(
+        rf"^\[rank0\]: DistBackendError: .* failed on rank 0 \(process {first}\): rank 1 "
+        rf"\(process {second}\) ended in the middle of it\.",
+        said,
+        re.M,
+    ), said
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path / "cards"))
+    assert [card.module_id for card in cards.snapshot() if card.holder] == []
+
+
+SPAWNED = (
+    NET
+    + """
+from hpu_magic.lightning.namespaces import plugins
+
+if __name__ == "__main__":
+    made = plugins("NAMESPACE")
+    strategy = made.HPUParallelStrategy(start_method="spawn", checkpoint_io=made.HPUCheckpointIO())
+    trainer = L.Trainer(
+        devices=2,
+        strategy=strategy,
+        plugins=[made.HPUPrecisionPlugin("32-true")],
+        **quiet,
+    )
+    model = Net()
+    trainer.fit(model, loader)
+    total = sum(float(one.detach().sum()) for one in model.parameters())
+    (PLACE / "came").write_text(f"{trainer.state.finished} {total != 0} {model.device}")
+"""
+)
+
+
+@pytest.mark.skipif(LAZY, reason="processes are spawned alike")
+def test_spawned_processes_get_the_plug_ins_of_their_own_distribution(tmp_path):
+    pytest.importorskip("pytorch_lightning")
+    done = launched(tmp_path, SPAWNED.replace("NAMESPACE", "pytorch_lightning"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "came").read_text() == "True True cpu"
+
+
+def test_a_program_that_is_in_no_file_is_refused(forked_script):
+    said = forked_script(
+        """
+        import lightning.pytorch as L
+        import hpu_magic.lightning
+        from lightning.pytorch.demos.boring_classes import BoringModel
+        trainer = L.Trainer(accelerator="hpu", logger=False, enable_checkpointing=False)
+        print(trainer.num_devices, type(trainer.strategy).__name__)
+        try:
+            trainer.fit(BoringModel())
+        except ValueError as refusal:
+            print(refusal)
+        """,
+        simulated=True,
+    )
+    assert said.splitlines()[-2:] == [
+        "8 HPUParallelStrategy",
+        "devices=8 runs the script once for each card, and this program is in no file: write it to "
+        "one, or start the processes with torchrun.",
+    ]
+
+
+WATCHED = """
+import os, subprocess, sys, time
+from hpu_magic.lightning import watch
+
+watch._LEAVES = 1.0
+
+def wait_here():
+    time.sleep(100)
+
+if len(sys.argv) > 1:
+    watch.watch_from_child()
+    exec(sys.argv[1])
+else:
+    os.environ[watch.STARTED_BY] = str(os.getpid())
+    children = [subprocess.Popen([sys.executable, __file__, code]) for code in CHILDREN]
+    print(*(child.pid for child in children), flush=True)
+    watch.watch_from_parent(children)
+    PARENT
+"""
+
+
+def watched(folder: Path, children: list[str], parent: str) -> subprocess.Popen[str]:
+    path = folder / "watched.py"
+    path.write_text(WATCHED.replace("CHILDREN", repr(children)).replace("PARENT", parent))
+    return subprocess.Popen(
+        [sys.executable, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_first_rank_that_hangs_says_where_when_another_has_ended(tmp_path):
+    process = watched(tmp_path, ["sys.exit(3)", "wait_here()"], "wait_here()")
+    out, said = process.communicate(timeout=60)
+    first, second = map(int, out.split())
+    assert process.returncode == -signal.SIGKILL
+    assert (
+        f"Rank 1 (process {first}) ended with exit code 3. Rank 0 (process {process.pid})" in said
+    )
+    assert "in wait_here" in said
+    assert not is_alive(second)
+
+
+def test_other_ranks_end_with_an_error_of_the_first(tmp_path):
+    process = watched(tmp_path, ["wait_here()"], "raise ValueError('no such batch')")
+    out, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said.count("Traceback") == 1
+    assert "wait_here" not in said
+    assert not is_alive(int(out))
+
+
+def test_a_rank_that_is_late_says_where_it_is(tmp_path):
+    late = "import torch.distributed as d; raise d.DistBackendError('rank 1 did not come')"
+    process = watched(tmp_path, ["wait_here()"], late)
+    out, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in said
+    lines = said[said.index("DistBackendError") :].splitlines()
+    assert lines[0] == "DistBackendError: rank 1 did not come"
+    assert lines[1] == f"Rank 1 (process {out.strip()}) is ended; it was here:"
+    assert "in wait_here" in said
+    assert not is_alive(int(out))
+
+
+def test_ranks_end_with_the_first_when_it_is_killed(tmp_path):
+    process = watched(tmp_path, ["wait_here()"], "wait_here()")
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    time.sleep(0.5)
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 30
+    while is_alive(pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_alive(pid)
+    process.stdout.close()
+    assert process.stderr is not None
+    process.stderr.close()
