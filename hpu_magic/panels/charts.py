@@ -78,6 +78,10 @@ def _chart(kind: str, time_range: Any, title: str, values: DataRange1d) -> Any:
     return plot
 
 
+def _lengths(dashes: str) -> list[int]:
+    return [int(length) for length in dashes.split()]
+
+
 class Charts:
     """Loss, pace and memory of one fit, or memory alone.
 
@@ -157,7 +161,7 @@ class Charts:
                 source=source,
                 color=colour,
                 line_width=1.6,
-                line_dash=[int(length) for length in dashes.split()],
+                line_dash=_lengths(dashes),
             )
             self._hover(plot, line, "@value at @time{0.0} s")
             self._items.append(LegendItem(label=value(""), renderers=[line], visible=False))
@@ -172,7 +176,7 @@ class Charts:
         legend.label_text_font = palette.FONT
         legend.label_text_font_size = "11px"
         legend.padding = legend.margin = 0
-        legend.glyph_width = 16
+        legend.glyph_width = 28  # so that dashes show
 
     def _add_broken(self, plot: Any) -> None:
         plot.vspan(
@@ -224,7 +228,12 @@ class Charts:
     def _add_marks(self, plot: Any) -> None:
         styles = {
             "epoch": {"color": palette.GRID, "line_alpha": 0.35, "line_width": 1},
-            "compilation": {"color": palette.COMPILATION, "line_alpha": 0.6, "line_width": 1.2},
+            "compilation": {
+                "color": palette.COMPILATION,
+                "line_alpha": 0.6,
+                "line_width": 1.2,
+                "line_dash": _lengths(palette.COMPILATION_DASHES),
+            },
         }
         for kind, style in styles.items():
             plot.vspan("time", source=self._marks[kind], level="underlay", **style)

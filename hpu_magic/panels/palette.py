@@ -17,11 +17,14 @@ COMPILATION = "#c9534f"
 BROKEN = "#d1495b"
 
 CURVES = (
-    *((TRAIN, ""), ("#0b9e73", ""), ("#c46fa0", "")),
-    *((TRAIN, "6 4"), ("#0b9e73", "6 4"), ("#c46fa0", "6 4")),
+    *((TRAIN, ""), ("#0b9e73", "7 3"), ("#c46fa0", "2 2")),
+    *((TRAIN, "10 3 2 3"), ("#0b9e73", "4 5"), ("#c46fa0", "12 3 2 3 2 3")),
 )
-"""Colour and dashes of logged values. The three colours are told apart with every kind of colour
-vision, beside that of the validation too; more of them would not be."""
+"""Colour and dashes of logged values. No two share their dashes, so that they are told apart
+without colour; the three colours are with every kind of colour vision. The validation has dots."""
+
+COMPILATION_DASHES = "5 3"
+"""Of the lines where a graph was compiled; those of epochs are solid, those of NaN are dotted."""
 
 WIDTH = 760
 LEFT = 64

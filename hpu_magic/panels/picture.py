@@ -100,7 +100,8 @@ class _Panel:
         for mark in record.marks:
             if mark.kind == "compilation" and self._start <= mark.time <= self._end:
                 at = self.x(mark.time)
-                line = drawing.rule(at, top, at, bottom, 0.6, palette.COMPILATION)
+                dashes = palette.COMPILATION_DASHES
+                line = drawing.rule(at, top, at, bottom, 0.6, palette.COMPILATION, dashes)
                 parts.append(f"<g><title>{escape(mark.text)}</title>{line}</g>")
         return parts
 
@@ -156,7 +157,7 @@ def _title(kind: str, record: RunRecord) -> str:
     compiled = any(mark.kind == "compilation" for mark in record.marks)
     title = "device memory: in use, and peak (dashed)"
     title += f", of {units.size(record.limit)}" if math.isfinite(record.limit) else ""
-    return title + (", vertical lines: graph compilations" if compiled else "")
+    return title + (", dashed vertical lines: graph compilations" if compiled else "")
 
 
 def _entries(
@@ -177,10 +178,10 @@ def _legend(baseline: float, entries: Sequence[tuple[str, str, str]]) -> list[st
         right -= 6.1 * len(word) + 4
         dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         parts.append(
-            f'<line x1="{right - 16:.1f}" y1="{baseline - 4:.1f}" x2="{right:.1f}" '
+            f'<line x1="{right - 28:.1f}" y1="{baseline - 4:.1f}" x2="{right:.1f}" '
             f'y2="{baseline - 4:.1f}" stroke="{colour}" stroke-width="2"{dash}/>'
         )
-        right -= 28
+        right -= 40
     return parts
 
 

@@ -97,7 +97,10 @@ class PanelWidget:
         broken
             What is wrong, as text; stands before the detail.
         """
-        warning = f'<b style="color:{palette.BROKEN}">{escape(broken)}</b>, ' if broken else ""
+        warning = ""
+        if broken:
+            colour = f"var(--jp-error-color1,{palette.BROKEN})"
+            warning = f'<b style="color:{colour}">{escape(broken)}</b>, '
         text = _HEADER.format(
             headline=headline,
             detail=warning + escape(detail),

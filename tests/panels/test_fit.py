@@ -68,6 +68,17 @@ def test_table_ends_the_fit_in_a_terminal(fits: Callable[[str], Any]) -> None:
     assert "steps/s" in out
 
 
+def test_what_the_line_form_returns_in_a_terminal_is_named_and_not_shown_twice(
+    fits: Callable[[str], Any],
+) -> None:
+    out = fits("%hpu_fit trainer model data").out
+    shown, prompt, value = out.rpartition("]: ")
+    assert prompt
+    assert "Out[" in shown
+    assert value.strip() == "FitResult, finished: the figures above are its attributes."
+    assert fits("_.outcome").result == "finished"
+
+
 def test_cell_form_gives_every_fit_its_panel(fits: Callable[[str], Any]) -> None:
     cell = fits("%%hpu_fit -o last\ntrainer.fit(model, data)\nmake_trainer().fit(model, data)\n7")
     assert cell.error is None

@@ -175,11 +175,11 @@ def test_logged_values_are_drawn_where_no_loss_is_returned(fit):
     assert {"logged values", "g_loss", "d_loss"} <= set(drawn)
     assert not {"training", "g_hidden", "d_hidden", "loss"} & set(drawn)
     curves = [
-        node.get("stroke")
+        (node.get("stroke"), node.get("stroke-dasharray") or "")
         for node in ElementTree.fromstring(result.picture).iter("{http://www.w3.org/2000/svg}path")
         if (node.get("d") or "").count("L") > 2 and node.get("fill") == "none"
     ]
-    assert curves[:2] == [palette.CURVES[0][0], palette.CURVES[1][0]]
+    assert curves[:2] == [*palette.CURVES[:2]]
     assert (result.steps, result.batches) == (40, 20)
     # The next fit may log other values.
     assert not [name for name in sampler()._series if name.startswith("logged")]
@@ -288,3 +288,8 @@ def test_the_plan_counts_steps_and_batches():
     assert progress.share == 0.5
     assert FitProgress().share is None
     assert FitProgress().remaining is None
+
+
+def test_no_two_curves_are_told_apart_by_colour_alone():
+    dashes = [dashes for _, dashes in palette.CURVES]
+    assert len(set(dashes)) == len(dashes)

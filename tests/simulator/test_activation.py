@@ -254,3 +254,9 @@ def test_a_gpu_that_pytorch_uses_is_named_with_what_to_do(torch, monkeypatch):
     monkeypatch.setattr(_bridge.engine, "load", lambda: beside_a_gpu)
     with pytest.raises(simulator.GpuPresent, match="hide the GPU with CUDA_VISIBLE_DEVICES="):
         _bridge.load()
+
+
+def test_small_cards_are_told_in_mebibytes(forked_script):
+    say = "from hpu_magic.simulator import announcement; print(announcement())"
+    assert "GAUDI2, 64 MiB each" in forked_script(say, HPU_MAGIC_MEMORY="64MiB")
+    assert "GAUDI2, 96 GiB each" in forked_script(say)

@@ -204,7 +204,7 @@ class LedgerLine:
         line = escape(self.report.title())
         body = self.report.html_body()
         # Fainter than the cell's own output, and still legible on either theme.
-        style = "opacity:.8;font-size:smaller"
+        style = "opacity:.85;font-size:smaller"
         if not body:
             return f'<div style="{style}">{line}</div>'
         return f'<details style="{style}"><summary>{line}</summary>{body}</details>'

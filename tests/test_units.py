@@ -1,0 +1,38 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpu_magic import units
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (96 * GIB, "96 GiB"),
+        (64 * MIB, "64 MiB"),
+        (GIB + GIB // 2, "1.5 GiB"),
+        (100 * GIB, "100 GiB"),
+        (128 * GIB, "128 GiB"),
+        (10 * MIB, "10 MiB"),
+        (0, "0 B"),
+    ],
+)
+def test_the_size_of_a_memory_has_no_zeros_that_say_nothing(count, text):
+    assert units.capacity(count) == text
+
+
+@pytest.mark.parametrize(
+    ("used", "total", "text"),
+    [
+        (12 * GIB, 96 * GIB, "12.0 / 96 GiB"),
+        (3 * MIB, 96 * GIB, "3.00 MiB / 96 GiB"),
+        (0, 64 * MIB, "0 B / 64 MiB"),
+        (4 * MIB, 64 * MIB, "4.00 / 64 MiB"),
+    ],
+)
+def test_use_shares_its_unit_with_the_whole_where_it_can(used, total, text):
+    assert units.usage(used, total) == text
