@@ -51,6 +51,30 @@ def test_a_named_operator_may_fall_back(forked_script):
     assert values == "3.0"
 
 
+WAITING = """
+    import torch
+    import hpu_magic
+    rows = torch.ones(3, 4).to("hpu")
+    with hpu_magic.ledger() as costs:
+        for _ in range(2):
+            torch.renorm(rows, p=2, dim=0, maxnorm=1.0)
+    told = [(one.kind, one.name, one.count) for one in costs.entries]
+    print([one for one in told if one[0] != "compilation"])
+    print(costs.synchronizations)
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_the_host_waits_for_what_falls_back(forked_script, lazy):
+    """Its inputs come from the card before it can begin."""
+    causes, waits = forked_script(WAITING, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()[-2:]
+    assert eval(causes) == [
+        ("cpu fallback", "aten::renorm.out", 2),
+        ("host synchronisation", "aten::renorm.out", 2),
+    ]
+    assert waits == "2"
+
+
 def test_every_kernel_of_the_engine_is_one_of_the_card():
     """A kernel of ours hides PyTorch's decomposition into operators that the card may have."""
     on_the_card = {f"aten::{name}" for name in _bridge._device_operators()}

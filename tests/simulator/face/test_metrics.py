@@ -404,8 +404,9 @@ def test_a_profile_shows_operators_and_what_the_bridge_did(torch, tmp_path, need
     with gzip.open(path, "rt") as file:
         trace = json.load(file)
     (product,) = (event for event in trace["traceEvents"] if event["name"] == "aten::mm")
-    (fallback,) = (event for event in trace["traceEvents"] if event.get("cat") == "Runtime")
+    fallback, wait = (event for event in trace["traceEvents"] if event.get("cat") == "Runtime")
     assert fallback["name"].startswith("cpu_fallback aten::linalg_lstsq")
+    assert wait["name"].startswith("host_synchronization aten::linalg_lstsq")
     # One clock, in microseconds; PyTorch converts its own on a busy machine to some milliseconds.
     assert abs(fallback["ts"] - product["ts"]) < 1e8
     assert trace["deviceProperties"][-1]["name"] == torch.hpu.get_device_name()

@@ -1,6 +1,7 @@
 #include "operators/fallback.h"
 
 #include "calls/policy.h"
+#include "events/events.h"
 #include "lazy/recorder.h"
 
 #include <torch/library.h>
@@ -14,6 +15,8 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
   }
   if (policy::falls_back(op)) {
     policy::check_fallback(op);
+    // Its inputs come to the host first, as when lazy mode runs what was recorded before it.
+    events::notice(events::Kind::host_synchronization, c10::toString(op.operator_name()));
   }
   HostCall(op, stack).run();
 }
