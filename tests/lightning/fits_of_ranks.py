@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -554,3 +555,20 @@ def node(rank: int, card: str) -> tuple[int, int, int, str]:
     trainer("cpu").fit(reference, loader("cpu"))
     check_same(model, reference)
     return run.world_size, run.global_rank, run.node_rank, os.environ["HLS_MODULE_ID"]
+
+
+def killed_in_a_step(rank: int) -> str:
+    """Return what the other rank's fit ends with."""
+
+    class Killed(Net):
+        def training_step(self, batch: Any, index: int) -> Any:
+            if self.global_rank == rank and self.trainer.global_step == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().training_step(batch, index)
+
+    run = trainer("hpu")
+    try:
+        run.fit(Killed(), loader("hpu"))
+    except dist.DistBackendError as error:
+        return f"{run.state.status} {error}"
+    return "nothing was raised"

@@ -16,7 +16,6 @@ LAZY = "HPU_MAGIC_TEST_LAZY" in os.environ
 
 NET = """
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -65,16 +64,12 @@ if __name__ == "__main__":
     class Failing(Net):
         def training_step(self, batch, index):
             if rank == 1 and index == 1:
-                END
+                raise ValueError("no such batch")
             return super().training_step(batch, index)
 
     L.Trainer(accelerator="hpu", devices=2, **quiet).fit(Failing(), loader)
 """
 )
-ENDS = {
-    "an error": "raise ValueError('no such batch')",
-    "a kill": "os.kill(os.getpid(), signal.SIGKILL)",
-}
 
 
 def launched(
@@ -98,11 +93,10 @@ def launched(
     )
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_a_script_runs_on_two_cards_and_ends_as_a_whole(tmp_path, monkeypatch, end):
+def test_a_script_runs_on_two_cards_and_ends_as_a_whole(tmp_path, monkeypatch):
     from hpu_magic.simulator import cards
 
-    code = SCRIPT.replace("END", ENDS[end]).replace("NAMESPACE", "lightning.pytorch")
+    code = SCRIPT.replace("NAMESPACE", "lightning.pytorch")
     done = launched(tmp_path, code, HABANA_VISIBLE_MODULES="5,3")
     told = [(tmp_path / str(rank)).read_text() for rank in range(2)]
     module, size, steps, loss = eval(told[0])
@@ -110,8 +104,8 @@ def test_a_script_runs_on_two_cards_and_ends_as_a_whole(tmp_path, monkeypatch, e
     assert told[1] == repr(("3", size, steps, loss))
     said = done.stderr
     assert done.returncode == 1, said
-    assert said.count("ValueError: no such batch") == int(end == "an error")
-    assert said.count("Traceback (most recent call last)") == int(end == "an error")
+    assert said.count("ValueError: no such batch") == 1
+    assert said.count("Traceback (most recent call last)") == 1
     first, second = ((tmp_path / f"pid-{rank}").read_text() for rank in range(2))
     assert re.search(
         rf"^\[rank0\]: DistBackendError: .* failed on rank 0 \(process {first}\): rank 1 "
@@ -132,7 +126,7 @@ if __name__ == "__main__":
     made = plugins("NAMESPACE")
     strategy = made.HPUParallelStrategy(start_method="spawn", checkpoint_io=made.HPUCheckpointIO())
     trainer = L.Trainer(
-        devices=2,
+        devices=1,
         strategy=strategy,
         plugins=[made.HPUPrecisionPlugin("32-true")],
         **quiet,

@@ -177,6 +177,22 @@ def test_two_machines(server):
     ranks.close()
 
 
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_rank_that_is_killed_in_a_step_is_named(server, monkeypatch, killed):
+    from hpu_magic.simulator import cards
+
+    ranks = server.start(2, PT_HPU_LAZY_MODE=str(int(LAZY)))
+    ranks.ask(fit("killed_in_a_step"), killed)
+    said, error = ranks.answer(1 - killed)
+    assert not error
+    assert said.startswith("TrainerStatus.INTERRUPTED ")
+    assert f"rank {killed} (process {ranks.pids[killed]}) ended in the middle of it." in said
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", ranks.cards)
+    held = [card.module_id for card in cards.snapshot() if card.holder]
+    assert held == [1 - killed]
+    ranks.close()
+
+
 def test_four_cards(server, tmp_path):
     ranks = server.start(4, PT_HPU_LAZY_MODE=str(int(LAZY)))
     ranks(fit("checkpoints"), str(tmp_path), str(tmp_path / "came"))
