@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 from hpu_magic.errors import RefusedError
 from hpu_magic.lightning.watch import STARTED_BY, watch_from_child, watch_from_parent
 
 __all__ = ["ScriptLauncherBase", "TrainerScriptLauncherBase"]
+
+_RUNNER = "hpu_magic.lightning"
 
 
 class ScriptLauncherBase:
@@ -42,7 +46,8 @@ class ScriptLauncherBase:
                 _require_script(self.num_processes)
             os.environ[STARTED_BY] = str(os.getpid())
             try:
-                self._call_children_scripts()  # type: ignore[attr-defined]
+                with _as_it_was_started():
+                    self._call_children_scripts()  # type: ignore[attr-defined]
             finally:
                 del os.environ[STARTED_BY]
             watch_from_parent(self.procs)
@@ -58,6 +63,23 @@ class TrainerScriptLauncherBase(ScriptLauncherBase):
     ) -> Any:
         """Start the other processes, then call the function; `trainer` is not its own."""
         return super().launch(function, *args, **kwargs)
+
+
+@contextmanager
+def _as_it_was_started() -> Generator[None, None, None]:
+    """Let Lightning run ``python -m hpu_magic.lightning train.py`` again where that is what runs.
+
+    It looks at the main module and at its arguments, which are the script's own.
+    """
+    main, arguments = sys.modules["__main__"], sys.argv
+    spec = main.__spec__
+    if sys.orig_argv[1:3] == ["-m", _RUNNER]:
+        main.__spec__ = ModuleSpec(_RUNNER, None)
+        sys.argv = ["", *arguments]
+    try:
+        yield
+    finally:
+        main.__spec__, sys.argv = spec, arguments
 
 
 def _require_script(processes: int) -> None:

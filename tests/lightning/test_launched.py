@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ import os
 import sys
 from pathlib import Path
 
-import hpu_magic.lightning
+import PLUGINS
 import NAMESPACE as L
 import torch
 
@@ -73,7 +74,7 @@ if __name__ == "__main__":
 
 
 def launched(
-    folder: Path, code: str, *arguments: str, **environment: str
+    folder: Path, code: str, before: Sequence[str] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
     path = folder / "train.py"
     path.write_text(code)
@@ -85,7 +86,7 @@ def launched(
         **environment,
     }
     return subprocess.run(
-        [sys.executable, str(path), str(folder), *arguments],
+        [sys.executable, *before, str(path), str(folder)],
         env=settings,
         capture_output=True,
         text=True,
@@ -96,8 +97,9 @@ def launched(
 def test_a_script_runs_on_two_cards_and_ends_as_a_whole(tmp_path, monkeypatch):
     from hpu_magic.simulator import cards
 
-    code = SCRIPT.replace("NAMESPACE", "lightning.pytorch")
-    done = launched(tmp_path, code, HABANA_VISIBLE_MODULES="5,3")
+    code = SCRIPT.replace("NAMESPACE", "lightning.pytorch").replace("PLUGINS", "lightning_habana")
+    started = ["-m", "hpu_magic.lightning"]
+    done = launched(tmp_path, code, before=started, HABANA_VISIBLE_MODULES="5,3")
     told = [(tmp_path / str(rank)).read_text() for rank in range(2)]
     module, size, steps, loss = eval(told[0])
     assert (module, size, steps) == ("5", 2, 4)
@@ -142,7 +144,10 @@ if __name__ == "__main__":
 @pytest.mark.skipif(LAZY, reason="processes are spawned alike")
 def test_spawned_processes_get_the_plug_ins_of_their_own_distribution(tmp_path):
     pytest.importorskip("pytorch_lightning")
-    done = launched(tmp_path, SPAWNED.replace("NAMESPACE", "pytorch_lightning"))
+    done = launched(
+        tmp_path,
+        SPAWNED.replace("NAMESPACE", "pytorch_lightning").replace("PLUGINS", "hpu_magic.lightning"),
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "came").read_text() == "True True cpu"
 
