@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 
 import pytest
@@ -286,6 +287,12 @@ def test_branch_on_a_value_is_a_graph_break(torch, compile_on_hpu):
 
 
 def test_function_given_up_for_a_break_in_a_loop_is_told(torch, compile_on_hpu):
+    from torch._dynamo import exc, symbolic_convert
+
+    only_logged = "Skipping frame because there is a graph break"
+    if any(only_logged in inspect.getsource(module) for module in (exc, symbolic_convert)):
+        pytest.skip("this release of PyTorch keeps no record of it")
+
     def step(v):
         for _ in range(2):
             torch._dynamo.graph_break()
