@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import threading
 
 import pytest
@@ -266,7 +267,7 @@ def test_graph_break_is_named_with_reason_and_line(on, compile_on_hpu):
     )
     report = on("%hpu_ledger last").result
     assert report.graph_breaks == 1
-    assert "1 graph break (Call to `torch._dynamo.graph_break()`, line 4)" in report.title()
+    assert re.search(r"; 1 graph break \(.*graph_break.*, line 4\)", report.title())
     assert [one.kind for one in report.entries].count("graph break") == 1
     assert "graph break" not in on("y = step(x)").out
 
@@ -319,7 +320,7 @@ def test_graph_breaks_survive_the_end_of_pytorchs_record(torch, compile_on_hpu):
         compile_on_hpu(step)(x)
         torch._dynamo.reset()
     assert costs.graph_breaks == 1
-    assert "Call to `torch._dynamo.graph_break()`" in costs.title()
+    assert re.search(r"; 1 graph break \(.*graph_break", costs.title())
 
 
 def test_graph_break_on_the_cpu_is_no_use_of_the_device(torch, compile_on_hpu):

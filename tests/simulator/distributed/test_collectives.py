@@ -421,11 +421,11 @@ def bound_group(folder):
     dist.init_process_group("hccl", rank=rank, world_size=2, store=store, device_id=device)
     tensor = torch.ones(2, device="hpu")
     dist.all_reduce(tensor)
+    dist.all_reduce(tensor, group=dist.new_group([0, 1]))
     bound = dist.distributed_c10d._get_default_group().bound_device_id
     dist.destroy_process_group()
     return dist.is_initialized(), bound == device, tensor.tolist()
 
 
-def test_a_group_may_be_bound_to_its_device(launch, tmp_path, needs):
-    needs("BOUND_GROUPS")
-    assert launch(2)(bound_group, str(tmp_path)) == [(False, True, [2.0, 2.0])] * 2
+def test_a_group_may_be_bound_to_its_device(launch, tmp_path):
+    assert launch(2)(bound_group, str(tmp_path)) == [(False, True, [4.0, 4.0])] * 2

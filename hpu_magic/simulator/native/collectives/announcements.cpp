@@ -65,6 +65,18 @@ struct Announcements::Slot {
   std::array<std::atomic<uint64_t>, std::tuple_size_v<Name>> name;
 };
 
+/// Written by its rank alone but for the number of questions.
+struct Announcements::Answer {
+  std::atomic<uint64_t> asked;
+  std::atomic<uint64_t> answered;
+  std::array<std::atomic<char>, 256> text;
+};
+
+struct Announcements::Rank {
+  std::array<Slot, kKept> slots;
+  Answer answer;
+};
+
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "other processes know no lock of ours");
 
 Announcements::Announcements(int file, int rank, int size) : rank_(rank), size_(size) {
@@ -82,11 +94,15 @@ Announcements::~Announcements() {
 }
 
 size_t Announcements::bytes_for(int size) {
-  return static_cast<size_t>(size) * kKept * sizeof(Slot);
+  return static_cast<size_t>(size) * sizeof(Rank);
+}
+
+Announcements::Rank& Announcements::of(int rank) const {
+  return static_cast<Rank*>(memory_)[rank];
 }
 
 Announcements::Slot& Announcements::slot(int rank, uint64_t place) const {
-  return static_cast<Slot*>(memory_)[static_cast<uint64_t>(rank) * kKept + place % kKept];
+  return of(rank).slots[place % kKept];
 }
 
 void Announcements::announce(const Call& call) {
@@ -131,6 +147,41 @@ std::map<int, std::string> Announcements::differing(const Call& call) const {
     }
   }
   return found;
+}
+
+uint64_t Announcements::ask(int rank) const {
+  return ++of(rank).answer.asked;
+}
+
+std::string Announcements::answered(int rank, uint64_t question) const {
+  const Answer& theirs = of(rank).answer;
+  std::string text;
+  if (theirs.answered.load() >= question) {
+    for (const std::atomic<char>& letter : theirs.text) {
+      const char read = letter.load();
+      if (!read) {
+        break;
+      }
+      text += read;
+    }
+  }
+  return text;
+}
+
+bool Announcements::is_asked() const {
+  const Answer& mine = of(rank_).answer;
+  return mine.asked.load() != mine.answered.load();
+}
+
+void Announcements::answer(const std::string& text) {
+  Answer& mine = of(rank_).answer;
+  const uint64_t question = mine.asked.load();
+  // The end of a long path tells more than its beginning.
+  const size_t begin = text.size() < mine.text.size() ? 0 : text.size() - mine.text.size() + 1;
+  for (size_t i = begin; i <= text.size(); ++i) {
+    mine.text[i - begin].store(text.c_str()[i]);
+  }
+  mine.answered.store(question);
 }
 
 std::string described(const Call& call) {

@@ -30,7 +30,7 @@ std::string words_of(const std::exception_ptr& failure) {
 struct Hccl::State {
   State(
       c10::intrusive_ptr<c10d::Backend> transport, Explain why,
-      std::unique_ptr<Announcements> announced)
+      std::shared_ptr<Announcements> announced)
       : explain(std::move(why)),
         announcements(std::move(announced)),
         transport_(std::move(transport)) {}
@@ -94,7 +94,7 @@ struct Hccl::State {
   }
 
   const Explain explain;
-  const std::unique_ptr<Announcements> announcements;
+  const std::shared_ptr<Announcements> announcements;
   std::mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> transport_;
   std::string failure_;
@@ -130,7 +130,7 @@ struct Hccl::Pending {
 Hccl::Hccl(
     c10::intrusive_ptr<c10d::Backend> transport, int rank, int size,
     std::chrono::milliseconds timeout, Explain explain,
-    std::unique_ptr<Announcements> announcements)
+    std::shared_ptr<Announcements> announcements)
     : c10d::Backend(rank, size),
       state_(std::make_shared<State>(
           std::move(transport), std::move(explain), std::move(announcements))),

@@ -36,7 +36,7 @@ class Hccl final : public c10d::Backend {
   Hccl(
       c10::intrusive_ptr<c10d::Backend> transport, int rank, int size,
       std::chrono::milliseconds timeout, Explain explain,
-      std::unique_ptr<Announcements> announcements);
+      std::shared_ptr<Announcements> announcements);
   ~Hccl() override;
 
   const std::string getBackendName() const override {

@@ -2,11 +2,13 @@
 
 #include "collectives/backend.h"
 #include "collectives/outstanding.h"
+#include "collectives/whereabouts.h"
 
 #include <c10/core/SafePyObject.h>
 #include <torch/csrc/PyInterpreter.h>
 
 #include <pybind11/chrono.h>
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
 namespace py = pybind11;
@@ -14,24 +16,45 @@ namespace py = pybind11;
 namespace hpu {
 namespace {
 
-/// A function of Python for threads without the GIL, which keeps the transport's words where Python
-/// has ended or raises.
-collectives::Explain without_gil(py::function explain) {
-  const auto function =
-      std::make_shared<c10::SafePyObject>(explain.release().ptr(), getPyInterpreter());
-  return [function](const collectives::Failure& failure) -> std::string {
+using collectives::Announcements;
+
+/// A function of Python for threads without the GIL, or null where Python has ended.
+class Function {
+ public:
+  explicit Function(py::function function)
+      : held_(std::make_shared<c10::SafePyObject>(
+            function.release().ptr(), getPyInterpreter())) {}
+
+  /// What it returns as text, and `otherwise` where it raises or Python has ended.
+  template <class... Arguments>
+  std::string operator()(const std::string& otherwise, Arguments&&... arguments) const {
     if (!Py_IsInitialized()) {
-      return failure.words;
+      return otherwise;
     }
     const py::gil_scoped_acquire gil;
     try {
       const auto callable =
-          py::reinterpret_borrow<py::function>(function->ptr(getPyInterpreter()));
-      return callable(failure.call, failure.words, failure.asked, failure.others)
-          .cast<std::string>();
+          py::reinterpret_borrow<py::function>(held_->ptr(getPyInterpreter()));
+      return callable(std::forward<Arguments>(arguments)...).template cast<std::string>();
     } catch (const py::error_already_set& error) {
-      return failure.words + " (" + error.what() + ")";
+      return otherwise + " (" + error.what() + ")";
     }
+  }
+
+ private:
+  std::shared_ptr<c10::SafePyObject> held_;
+};
+
+collectives::Explain explaining(
+    Function explain, const std::shared_ptr<Announcements>& announcements) {
+  return [explain = std::move(explain), announcements](const collectives::Failure& failure) {
+    const auto where = [announcements](int rank) {
+      const py::gil_scoped_release released;
+      return collectives::whereabouts(*announcements, rank);
+    };
+    return explain(
+        failure.words, failure.call, failure.words, failure.asked, failure.others,
+        std::function<std::string(int)>(where));
   };
 }
 
@@ -41,15 +64,18 @@ void bind_collectives(py::module_& module) {
   module.def(
       "make_hccl",
       [](const c10::intrusive_ptr<c10d::Backend>& transport, int rank, int size,
-         std::chrono::milliseconds timeout, py::function explain,
-         int announcements) -> c10::intrusive_ptr<c10d::Backend> {
+         std::chrono::milliseconds timeout, py::function explain, py::function where,
+         int file) -> c10::intrusive_ptr<c10d::Backend> {
+        const auto announcements = std::make_shared<Announcements>(file, rank, size);
+        collectives::answer_with(
+            announcements, [where = Function(std::move(where))] { return where(""); });
         return c10::make_intrusive<collectives::Hccl>(
-            transport, rank, size, timeout, without_gil(std::move(explain)),
-            std::make_unique<collectives::Announcements>(announcements, rank, size));
+            transport, rank, size, timeout,
+            explaining(Function(std::move(explain)), announcements), announcements);
       },
       py::arg("transport"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
-      py::arg("explain"), py::arg("announcements"));
-  module.def("bytes_for_announcements", &collectives::Announcements::bytes_for, py::arg("size"));
+      py::arg("explain"), py::arg("where"), py::arg("announcements"));
+  module.def("bytes_for_announcements", &Announcements::bytes_for, py::arg("size"));
   module.def(
       "wait_for_collectives", &collectives::wait_for_all,
       py::call_guard<py::gil_scoped_release>());

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-
 import torch
-import torch.distributed as dist
 
 FUSED_OPTIMIZERS = "fused optimizers"
 GENERATORS = "torch.Generator('hpu')"
@@ -13,7 +10,6 @@ PINNING_LOADERS = "DataLoader(pin_memory=True) without pin_memory_device='hpu'"
 COMPILED_AUTOGRAD = "compiled autograd"
 PROFILED_CARDS = "torch.profiler.ProfilerActivity.HPU"
 OPTIONAL_LISTS = "compiled operators that write optional lists (torch.ops.hpu.optimizer_adamw)"
-BOUND_GROUPS = "init_process_group(device_id=torch.device('hpu', 0))"
 
 
 def missing() -> list[str]:
@@ -25,7 +21,6 @@ def missing() -> list[str]:
         COMPILED_AUTOGRAD: _has_compiled_autograd,
         PROFILED_CARDS: _has_profiled_cards,
         OPTIONAL_LISTS: _has_optional_lists,
-        BOUND_GROUPS: _has_bound_groups,
     }
     return [name for name, is_there in checks.items() if not is_there()]
 
@@ -70,11 +65,3 @@ def _has_profiled_cards() -> bool:
 def _has_optional_lists() -> bool:
     # What functionalization takes stands in a function whose module is slow to import.
     return torch.__version__ >= (2, 7)
-
-
-def _has_bound_groups() -> bool:
-    if not dist.is_available():  # what is not there at all lacks nothing on hpu
-        return True
-    # Groups were for CUDA alone as long as the function that makes them names it.
-    make = inspect.unwrap(dist.distributed_c10d._new_process_group_helper)
-    return "cuda" not in make.__code__.co_consts

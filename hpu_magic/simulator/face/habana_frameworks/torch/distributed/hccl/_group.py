@@ -10,7 +10,7 @@ from hpu_magic.simulator import engine
 
 from ._announcements import shared
 from ._members import Member, this_process
-from ._reasons import Reasons
+from ._reasons import Reasons, users_line
 
 _INTERFACE = "HCCL_SOCKET_IFNAME"
 
@@ -35,7 +35,9 @@ def create(options: Any) -> Any:
     room = native.bytes_for_announcements(size)
     with shared(options.store, rank, members, room) as announcements:
         transport = dist.ProcessGroupGloo(options.store, rank, size, gloo)
-        return native.make_hccl(transport, rank, size, timeout, reasons.explain, announcements)
+        return native.make_hccl(
+            transport, rank, size, timeout, reasons.explain, users_line, announcements
+        )
 
 
 def _meet(store: Any, rank: int, ranks: list[int]) -> list[Member]:

@@ -42,7 +42,14 @@ class Reasons:
         self._members = members
         self._silent = False
 
-    def explain(self, call: str, words: str, asked: str, others: dict[int, str]) -> str:
+    def explain(
+        self,
+        call: str,
+        words: str,
+        asked: str,
+        others: dict[int, str],
+        where_is: Callable[[int], str],
+    ) -> str:
         """Return a sentence for a collective that failed.
 
         Parameters
@@ -55,6 +62,8 @@ class Reasons:
             What this rank called.
         others : dict
             What other ranks called that cannot go with it.
+        where_is : callable
+            Asks a rank where it is; an empty answer is none.
         """
         timed_out = _TIMED_OUT.search(words)
         self._tell(call, bool(timed_out))
@@ -68,11 +77,13 @@ class Reasons:
             )
         if timed_out:
             seconds = int(timed_out[1]) / 1000
-            waits = f"{where} did not end within {seconds:g} s on {me}{_waiting()}"
-            return f"{waits}: {self._late(call)}."
-        return f"{where} failed on {me}: {self._lost(call, words)}."
+            waits = f"{where} did not end within {seconds:g} s on {me}"
+            if line := users_line():
+                waits = f"{waits}, which is at {line}"
+            return f"{waits}: {self._late(call, where_is)}."
+        return f"{where} failed on {me}: {self._lost(call, words, where_is)}."
 
-    def _lost(self, call: str, words: str) -> str:
+    def _lost(self, call: str, words: str, where_is: Callable[[int], str]) -> str:
         """Say who has gone, once a connection has."""
         until = time.monotonic() + _SEEN_TO_END
         while True:
@@ -80,7 +91,7 @@ class Reasons:
                 return f"{_listed(gone)} ended in the middle of it. Start all ranks again"
             told = self._told()
             if told and any(late for _, late in told.values()):
-                return self._late(call)
+                return self._late(call, where_is)
             if time.monotonic() > until:
                 break
             time.sleep(0.02)
@@ -89,7 +100,7 @@ class Reasons:
             return f"{self._members[rank]} failed in {failed} first ({words})"
         return words.rstrip(".")
 
-    def _late(self, call: str) -> str:
+    def _late(self, call: str, where_is: Callable[[int], str]) -> str:
         """Say who has not come, once the time is up."""
         time.sleep(_TOLD)
         told = self._told()
@@ -104,7 +115,10 @@ class Reasons:
             elif told is None:
                 continue
             elif rank not in told:
-                parts.append(f"{member} did not come to it")
+                line = where_is(rank)
+                parts.append(
+                    f"{member} did not come to it" + (f" and is at {line}" if line else "")
+                )
             elif told[rank][0] != call:
                 parts.append(f"{member} was in {told[rank][0]} instead")
         if not parts and told is None:
@@ -151,14 +165,12 @@ class Reasons:
         return bool(answered)
 
 
-def _waiting() -> str:
-    """Say where the process's main thread is, in the user's own code as far as there is some."""
+def users_line() -> str:
+    """Return file and line of the user's code that the main thread is at; empty if in none."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and _OF_A_LIBRARY.search(frame.f_code.co_filename):
         frame = frame.f_back
-    if frame is None:
-        return ""
-    return f", which is at {frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 
 
 def _listed(parts: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from types import FunctionType
@@ -38,6 +39,7 @@ def register() -> None:
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["hpu"])
     # Some releases let a backend for tests, which Dynamo imports, claim the device before.
     dist.Backend.default_device_backend_map["hpu"] = NAME
+    _bind_groups_to_cards()
     when_imported(_FSDP, _average_by_sums)
     when_dynamo_is_imported(_break_graphs_at_collectives)
 
@@ -46,6 +48,26 @@ def _create(options: Any, backend_options: Any) -> Any:
     from ._group import create
 
     return create(options)
+
+
+def _bind_groups_to_cards() -> None:
+    """Let ``init_process_group(device_id=...)`` take a card where PyTorch takes CUDA's alone."""
+    from torch.distributed import distributed_c10d
+
+    original = distributed_c10d._new_process_group_helper
+    if "cuda" not in inspect.unwrap(original).__code__.co_consts:
+        return
+
+    @functools.wraps(original)
+    def make(*args: Any, device_id: torch.device | None = None, **options: Any) -> Any:
+        if device_id is None or device_id.type != "hpu":
+            return original(*args, device_id=device_id, **options)
+        group, store = original(*args, **options)
+        if isinstance(group, dist.ProcessGroup):  # this process is one of its ranks
+            group.bound_device_id = device_id
+        return group, store
+
+    distributed_c10d._new_process_group_helper = make
 
 
 def _average_by_sums() -> None:
