@@ -134,6 +134,8 @@ def _is_kernel(words: Sequence[str]) -> bool:
 def _notebook(pid: int, words: Sequence[str]) -> str | None:
     """Return the name of a kernel's notebook: as the kernel tells it, else as its server did."""
     session = sessions.session(pid)
+    if session is not None and session.name:
+        return session.name
     if session is not None and session.notebook:
         return os.path.basename(session.notebook)
     # What a kernel starts inherits its environment and is no kernel.

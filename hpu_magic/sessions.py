@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hpu_magic import private_folder
 
-__all__ = ["Announcement", "Session", "activity", "session"]
+__all__ = ["Announcement", "Session", "activity", "call_this_process", "session"]
 
 _FOLDER = "sessions"
 _LARGEST = 16384  # bytes
@@ -35,10 +35,22 @@ class Session:
         Path of its notebook; None in a terminal, and where the front end does not tell.
     idle : float
         Seconds since it last ran a cell; 0 while one runs.
+    name : str or None
+        What the process calls itself, where it has no notebook of its own.
     """
 
     notebook: str | None
     idle: float
+    name: str | None = None
+
+
+_name_here: str | None = None
+
+
+def call_this_process(name: str) -> None:
+    """Name this process for others: in what its session tells from its next word on."""
+    global _name_here
+    _name_here = name
 
 
 def session(pid: int) -> Session | None:
@@ -52,7 +64,7 @@ def session(pid: int) -> Session | None:
         if name is None or folder is None:
             return None
         told = json.loads(_content(folder / _FOLDER / name))
-        notebook, since = told["notebook"], told["idle_since"]
+        notebook, since, called = told["notebook"], told["idle_since"], told.get("name")
     except (OSError, ValueError, LookupError, TypeError):  # it ended, is closed to us, or damaged
         return None
     if not isinstance(notebook, (str, type(None))) or not isinstance(
@@ -60,7 +72,8 @@ def session(pid: int) -> Session | None:
     ):
         return None
     # Only a cell that runs is zero.
-    return Session(notebook, 0.0 if since is None else max(0.1, round(time.time() - since, 1)))
+    idle = 0.0 if since is None else max(0.1, round(time.time() - since, 1))
+    return Session(notebook, idle, called if isinstance(called, str) else None)
 
 
 def activity(idle: float | None) -> str:
@@ -129,7 +142,8 @@ class Announcement:
     def _write(self) -> None:
         if self._path is None or os.getpid() != self._pid:
             return
-        told = {"notebook": self._notebook, "idle_since": None if self._running else time.time()}
+        since = None if self._running else time.time()
+        told = {"notebook": self._notebook, "idle_since": since, "name": _name_here}
         coming = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):
             descriptor = os.open(

@@ -96,7 +96,7 @@ def test_the_cell_that_loads_the_extension_counts_as_running(forked_script):
         print(session(os.getpid()))
     """)
     said = [line for line in out.splitlines() if "SIMULATED" not in line]
-    assert said == ["Session(notebook=None, idle=0.0)", "True", "True", "None"]
+    assert said == ["Session(notebook=None, idle=0.0, name=None)", "True", "True", "None"]
 
 
 def test_cells_of_several_threads_are_one_busy_session(announce):
@@ -219,3 +219,12 @@ def test_idleness_in_words(idle, text):
     assert sessions.activity(idle) == text
     name = ", ".join(filter(None, ("first.ipynb", text)))
     assert monitor.Holder(7, "first.ipynb", "ada", idle).described() == name
+
+
+def test_a_process_may_have_a_name_instead_of_a_notebook(announce, monkeypatch):
+    monkeypatch.setattr(sessions, "_name_here", None)
+    sessions.call_this_process("rank 2 of first.ipynb")
+    announce("/work/second.ipynb")
+    assert sessions.session(os.getpid()).name == "rank 2 of first.ipynb"
+    assert program_name.program_name(os.getpid()) == "rank 2 of first.ipynb"
+    assert program_name.full_command(os.getpid()) == "rank 2 of first.ipynb"

@@ -139,7 +139,8 @@ class ParallelMagics(CommandMagics):
 
         if session.workers() is None:
             how = f"by the profile {profile}" if profile else "one a card"
-            print(" ".join(["Starting", *([str(count)] if count else []), f"workers, {how}."]))
+            workers = f"{count or ''} worker{'' if count == 1 else 's'}".strip()
+            print(f"Starting {workers}, {how}.")
 
     @staticmethod
     def _check(options: Any) -> None:

@@ -11,6 +11,7 @@ import logging
 import signal
 import threading
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from subprocess import CalledProcessError
 from typing import Any
 
@@ -65,9 +66,10 @@ class Cluster:
             ) from error
         # ipyparallel hears of the end of its processes in the loop that started them.
         self._loop = asyncio.new_event_loop()
-        threading.Thread(
+        self._thread = threading.Thread(
             target=self._loop.run_forever, name="hpu_magic workers", daemon=True
-        ).start()
+        )
+        self._thread.start()
         self.local = self._cluster.engine_launcher_class.__name__ == _LOCAL
         try:
             self._start(count)
@@ -113,7 +115,12 @@ class Cluster:
         )
 
     def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        doing = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return doing.result()
+        except BaseException:  # as an interrupt, after which it does not go on
+            doing.cancel()
+            raise
 
     def _ended(self, data: Mapping[str, Any]) -> None:
         self._ends[data["pid"]] = data["exit_code"]
@@ -124,7 +131,8 @@ class Cluster:
         if code is None:
             return "ended"
         if code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
+            known = {each.value: each.name for each in signal.Signals}
+            return f"was killed by {known.get(-code, f'signal {-code}')}"
         return f"ended with exit code {code}"
 
     def interrupt(self, engines: list[int]) -> None:
@@ -133,14 +141,23 @@ class Cluster:
             self.client.send_signal(signal.SIGINT, targets=engines, block=False)
 
     def stop(self) -> None:
-        """End all processes, those that do not answer by SIGKILL."""
-        if self.client is not None:
-            self.client.close()
-        self._do(self._cluster.stop_cluster())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        if self._guard is not None:
-            self._guard.dismiss()
-            self._guard = None
+        """End all processes, those that do not answer by SIGKILL; an interrupt stops none of it."""
+        executor = ThreadPoolExecutor(1, "hpu_magic workers end")
+        stopping = executor.submit(self._stop)
+        executor.shutdown(wait=False)
+        stopping.result()
+
+    def _stop(self) -> None:
+        try:
+            if self.client is not None:
+                self.client.close()
+            self._do(self._cluster.stop_cluster())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            if self._guard is not None:
+                self._guard.dismiss()
 
 
 def _given(count: int | None, profile: str | None) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpu_magic.parallel.output import named
 
 __all__ = ["RankFailure", "RanksFailedError", "RanksInterrupt"]
+
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,10 @@ class RankFailure:
         """The failure as the end of a sentence about its rank."""
         if not self.name:
             return self.message
-        return f"raised {self.name}: {self.message}" if self.message else f"raised {self.name}"
+        # The whole text stands in the traceback above.
+        lines = (line.strip() for line in _COLOURS.sub("", self.message).splitlines())
+        first = next(filter(None, lines), "")
+        return f"raised {self.name}: {first}" if first else f"raised {self.name}"
 
 
 class RanksFailedError(RuntimeError):

@@ -1,11 +1,14 @@
 """End workers whose notebook has gone, however it ended.
 
-Run as a program of its own: ``python guard.py PID...``. Its input is a pipe from the notebook's
-process, which the system closes with that process, also when it is killed.
+Run as a program of its own: ``python guard.py PARENT PID...``. Its input is a pipe from the
+notebook's process, which the system closes with that process, also when it is killed. Processes
+that the notebook forked may hold the pipe open, so the guard looks for its parent as well.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +18,7 @@ import psutil
 __all__ = ["Guard"]
 
 _SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 
 
 class Guard:
@@ -28,7 +32,7 @@ class Guard:
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *map(str, pids)],
+            [sys.executable, __file__, str(os.getpid()), *map(str, pids)],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
@@ -63,10 +67,14 @@ def _signal(process: psutil.Process, name: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Wait for the end of the input, then end these processes."""
+    """Wait for the end of the parent, then end these processes."""
+    parent, *pids = map(int, arguments)
     # Taken now: a number may belong to another process later, which psutil notices.
-    processes = [psutil.Process(int(pid)) for pid in arguments if psutil.pid_exists(int(pid))]
-    sys.stdin.buffer.read()
+    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    while os.getppid() == parent:
+        ready, _, _ = select.select([sys.stdin], [], [], _LOOK_SECONDS)
+        if ready and not os.read(sys.stdin.fileno(), 1):
+            break
     _end(processes)
 
 

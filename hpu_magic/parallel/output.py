@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ __all__ = ["NotebookOutput", "TerminalOutput", "named"]
 SECONDS = 0.1
 """Between two rewritings."""
 
-_LONG = 400  # lines
+_LONG, _LARGE = 400, 100_000  # lines, characters
 _BREAKS = re.compile(r"(\r\n|\n|\r)")
 _CURSOR = re.compile(r"\x1b\[\d*[A-HJKfsu]")
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
@@ -98,6 +99,9 @@ class NotebookOutput:
         self._place: Any = None
         self._shown = ""
         self._due = 0.0
+        self._pictures: dict[int, list[str]] = {rank: [] for rank in ranks}
+        self._cleared: dict[int, list[str]] = {rank: [] for rank in ranks}
+        self._places: dict[tuple[int, str], str] = {}
 
     def text(self, rank: int, text: str) -> None:
         """Take what a rank printed."""
@@ -114,19 +118,32 @@ class NotebookOutput:
             self._lines[rank].write(f"{data.get('text/plain', '')}\n")
             self.refresh()
             return
+        # Ranks may give the same id; each means an output of its own.
+        given = transient.get("display_id") or uuid.uuid4().hex
+        place = f"{given} of rank {rank}"
         if not update:
-            self._end_block()
-            display({"text/plain": f"{_BOLD}{named([rank])}{_PLAIN}"}, raw=True)
+            if self._cleared[rank]:
+                place, update = self._cleared[rank].pop(0), True
+            else:
+                self._end_block()
+                display({"text/plain": f"{_BOLD}{named([rank])}{_PLAIN}"}, raw=True)
+            self._pictures[rank].append(place)
+            self._places[rank, given] = place
         publish_display_data(
             data=dict(data),
             metadata=content.get("metadata") or {},
-            transient=dict(transient),
+            transient={**transient, "display_id": self._places.get((rank, given), place)},
             update=update,
         )
 
     def clear(self, rank: int) -> None:
-        """Forget what a rank printed, as far as its output can still be rewritten."""
+        """Forget what a rank printed, as far as its output can still be rewritten.
+
+        What it shows next takes the places of what it showed before.
+        """
         self._lines[rank] = Lines()
+        self._cleared[rank] = self._pictures[rank] + self._cleared[rank]
+        self._pictures[rank] = []
         self.refresh()
 
     def refresh(self) -> None:
@@ -135,12 +152,18 @@ class NotebookOutput:
         if now >= self._due:
             self._due = now + SECONDS
             self._draw()
-            if sum(len(lines.done) for lines in self._lines.values()) > _LONG:
+            long = sum(len(lines.done) for lines in self._lines.values()) > _LONG
+            if long or len(self._shown) > _LARGE:
                 self._end_block()
 
     def finish(self) -> None:
-        """Write what has not been written yet."""
+        """Write what has not been written yet, and empty the places that stayed cleared."""
+        from IPython.core.display_functions import update_display
+
         self._draw()
+        for places in self._cleared.values():
+            for place in places:
+                update_display({"text/plain": ""}, display_id=place, raw=True)
 
     def _end_block(self) -> None:
         self._draw()

@@ -19,6 +19,8 @@ __all__ = ["CellRun"]
 
 _TICK = 0.1  # seconds
 _INTERRUPT_SECONDS = 10.0
+_AGAIN_SECONDS = 0.5  # an interrupt that follows within them is the same one
+_INTERRUPTED = ("KeyboardInterrupt", "CancelledError")  # the latter where a cell awaits
 
 
 @dataclass
@@ -50,8 +52,10 @@ class CellRun:
     _waiting: dict[int, set[str]] = field(default_factory=dict)
     _replies: dict[int, Any] = field(default_factory=dict)
     _interrupted: list[int] = field(default_factory=list)
-    _by_hand: bool = False
+    _by_hand: float | None = None  # when
     _deadline: float | None = None
+    _due: float = 0.0
+    _gave_up: bool = False
 
     def run(self, code: str) -> None:
         """Run the cell on all ranks and wait for them.
@@ -63,31 +67,35 @@ class CellRun:
         KeyboardInterrupt
             It was interrupted by hand.
         """
-        self._send(code)
-        while self._waiting:
+        unsent = list(self.ranks)
+        while unsent or (self._waiting and not self._gave_up):
             try:
+                while unsent:
+                    self._send(unsent[0], code)
+                    unsent.pop(0)
                 self._step()
             except KeyboardInterrupt:
-                if self._by_hand:
+                now = time.monotonic()
+                if self._by_hand is None:
+                    self._by_hand = now
+                    unsent.clear()
+                    self._interrupt(now + _INTERRUPT_SECONDS)
+                elif now - self._by_hand > _AGAIN_SECONDS:
                     break
-                self._by_hand = True
-                self._interrupt(time.monotonic() + _INTERRUPT_SECONDS)
         self.output.finish()
         self._raise()
 
-    def _send(self, code: str) -> None:
-        client = self.workers.client
-        for rank in self.ranks:
-            view = client[self.workers.engines[rank]]
-            (identity,), _ = client._build_targets(self.workers.engines[rank])
-            self._waiting[rank] = {"reply", "output"}
-            self._replies[rank] = client.send_execute_request(
-                view._socket,
-                code,
-                silent=False,
-                ident=identity,
-                message_future_hook=partial(self._listen, rank),
-            )
+    def _send(self, rank: int, code: str) -> None:
+        client, engine = self.workers.client, self.workers.engines[rank]
+        (identity,), _ = client._build_targets(engine)
+        self._waiting[rank] = {"reply", "output"}
+        self._replies[rank] = client.send_execute_request(
+            client[engine]._socket,
+            code,
+            silent=False,
+            ident=identity,
+            message_future_hook=partial(self._listen, rank),
+        )
 
     def _listen(self, rank: int, future: Any) -> None:
         """Turn what ipyparallel's thread hears into events for this one."""
@@ -97,13 +105,16 @@ class CellRun:
         future.output.add_done_callback(lambda _: put((rank, "output", None)))
 
     def _step(self) -> None:
-        """Handle what has come, or wait a tick."""
-        try:
-            rank, kind, what = self._events.get(timeout=_TICK)
-        except queue.Empty:
+        """Handle what comes within a tick, then look around."""
+        now = time.monotonic()
+        if now >= self._due:  # also while ranks print without a pause
+            self._due = now + _TICK
             self.output.refresh()
             self.watch(self.states)
             self._look_at_the_clock()
+        try:
+            rank, kind, what = self._events.get(timeout=_TICK)
+        except queue.Empty:
             return
         if kind == "reply":
             self._replied(rank, what)
@@ -115,8 +126,8 @@ class CellRun:
     def _look_at_the_clock(self) -> None:
         if self._deadline is None or time.monotonic() < self._deadline:
             return
-        if self._by_hand or self._interrupted:
-            self._waiting.clear()  # who does not answer an interrupt is not waited for
+        if self._by_hand is not None or self._interrupted:
+            self._gave_up = True  # who does not answer an interrupt is not waited for
         else:
             self._interrupted = sorted(self._waiting)
             self._interrupt(time.monotonic() + _INTERRUPT_SECONDS)
@@ -144,7 +155,8 @@ class CellRun:
         self._ended(rank, "reply")
 
     def _failed(self, rank: int, failure: RankFailure) -> None:
-        if rank in self._interrupted or (self._by_hand and failure.name == "KeyboardInterrupt"):
+        by_hand = self._by_hand is not None and failure.name in _INTERRUPTED
+        if by_hand or rank in self._interrupted:
             return
         self.failures[rank] = failure
         if self._deadline is None:
@@ -167,12 +179,13 @@ class CellRun:
         from ipyparallel import serialize
 
         data, _ = serialize.deserialize_object(message["buffers"])
-        self.states[rank] = data[KEY]
+        if isinstance(data, dict) and KEY in data:  # a cell may publish data of its own
+            self.states[rank] = data[KEY]
 
     def _raise(self) -> None:
         silent = sorted(self._waiting)
         self.workers.unanswered.update({rank: self._replies[rank] for rank in silent})
-        if not self.failures and not self._by_hand:
+        if not self.failures and self._by_hand is None:
             return
         advice = self._advice(silent)
         if self.failures:
@@ -190,6 +203,12 @@ class CellRun:
             ]
         if self.workers.look():
             return ["%hpu_workers restart starts all ranks anew (their variables are lost)."]
-        if self.workers.leave_group():
+        left, stuck = self.workers.leave_group()
+        if stuck:
+            return [
+                f"{named(stuck).capitalize()} could not leave the process group: %hpu_workers "
+                "restart starts all ranks anew (their variables are lost)."
+            ]
+        if left:
             return ["The ranks have left their process group: the next cell may form a new one."]
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpu_magic.errors import RefusedError
+from hpu_magic.parallel import worker
 from hpu_magic.parallel.output import named
 from hpu_magic.parallel.workers import Workers
 
@@ -24,9 +25,14 @@ def start(count: int | None, profile: str | None = None) -> Workers:
     Raises
     ------
     RefusedError
-        There are some already, or they cannot be started.
+        There are some already, they cannot be started, or this process is one itself.
     """
     global _workers
+    if (rank := worker.rank()) is not None:
+        raise RefusedError(
+            f"This is rank {rank} of a notebook's workers, which start none of their own: "
+            "run this in the notebook."
+        )
     if _workers is not None:
         raise RefusedError(
             f"There are {len(_workers)} workers already: %hpu_workers stop ends them, and their "

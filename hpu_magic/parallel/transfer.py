@@ -86,6 +86,17 @@ def _culprit(values: Mapping[str, Any], device: str, error: Exception) -> tuple[
 
 
 def unpack(payload: bytes) -> dict[str, Any]:
-    """Return the variables that `pack` made into bytes."""
-    values: dict[str, Any] = pickle.loads(payload)
+    """Return the variables that `pack` made into bytes.
+
+    Raises
+    ------
+    RefusedError
+        This process cannot make them, for example for want of a module.
+    """
+    try:
+        values: dict[str, Any] = pickle.loads(payload)
+    except Exception as error:  # whatever the values' own code raises
+        raise RefusedError(
+            f"The variables cannot be made again in this process: {type(error).__name__}: {error}"
+        ) from error
     return values

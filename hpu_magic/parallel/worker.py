@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpu_magic import sessions
 from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.parallel import transfer
+from hpu_magic.parallel.awaiting import let_cells_await
 from hpu_magic.parallel.telling import Telling
 from hpu_magic.runtime.measure.ranks import RankState
 
@@ -21,6 +23,7 @@ __all__ = [
     "free_port",
     "introduce",
     "leave_group",
+    "rank",
     "receive",
     "send",
     "tell",
@@ -45,10 +48,16 @@ class Place:
         Rank, sizes and rendezvous under torchrun's names, the card, and the notebook's flags.
     folder : str or None
         The notebook's working directory, on its own machine.
+    path : list of str or None
+        Where the notebook finds modules, on its own machine.
+    leader : str
+        The notebook, or its process where it has no name.
     """
 
     environment: Mapping[str, str]
     folder: str | None
+    path: Sequence[str] | None
+    leader: str
 
 
 _telling: Telling | None = None
@@ -84,15 +93,30 @@ def become_rank(place: Place) -> list[str]:
     os.environ.setdefault("OMP_NUM_THREADS", str(share))
     if place.folder is not None and os.path.isdir(place.folder):
         os.chdir(place.folder)
+    _look_in(place.path)
     shell: Any = get_ipython()
+    let_cells_await(shell)
+    sessions.call_this_process(f"rank {os.environ['RANK']} of {os.path.basename(place.leader)}")
     shell.run_line_magic("load_ext", "hpu_magic")
     _telling = Telling(shell, int(os.environ["RANK"]))
     _telling.begin()
     return [name for name in ("torch", "habana_frameworks") if name in sys.modules]
 
 
-def receive(payload: bytes) -> None:
-    """Take variables from the notebook."""
+def rank() -> int | None:
+    """Return this process's rank; None where it is no worker."""
+    return None if _telling is None else int(os.environ["RANK"])
+
+
+def receive(payload: bytes, path: Sequence[str] | None) -> None:
+    """Take variables from the notebook, which finds modules in `path`.
+
+    Raises
+    ------
+    RefusedError
+        They cannot be made again here.
+    """
+    _look_in(path)
     _namespace().update(transfer.unpack(payload))
 
 
@@ -134,6 +158,11 @@ def leave_group(port: int) -> bool:
     if joined:
         sys.modules["torch.distributed"].destroy_process_group()
     return joined
+
+
+def _look_in(path: Sequence[str] | None) -> None:
+    if path is not None:
+        sys.path[:] = [*path, *(one for one in sys.path if one not in path)]
 
 
 def _namespace() -> dict[str, Any]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from hpu_magic import monitor
+from hpu_magic import monitor, sessions
 from hpu_magic.errors import RefusedError
-from hpu_magic.monitor import CardReading
+from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.parallel import transfer, worker
 from hpu_magic.parallel.cluster import Cluster
+from hpu_magic.parallel.reserve import VISIBLE, Reservation
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution import flags, status
 from hpu_magic.runtime.measure.ranks import RankState
@@ -20,7 +23,8 @@ from hpu_magic.runtime.measure.ranks import RankState
 __all__ = ["Workers"]
 
 _ANSWER_SECONDS = 2.0
-_CARD, _CARDS = "HLS_MODULE_ID", "HABANA_VISIBLE_MODULES"
+_LEAVE_SECONDS = 20.0
+_CARD = "HLS_MODULE_ID"
 
 
 class Workers:
@@ -40,13 +44,19 @@ class Workers:
     """
 
     def __init__(self, count: int | None, profile: str | None = None) -> None:
-        modules = _modules(count) if profile is None else []
+        machine = monitor.snapshot()
+        modules = _modules(count, machine) if profile is None else []
         self.profile = profile
-        self._cluster = Cluster(count or len(modules) or None, profile)
+        self._reservation = Reservation(modules, [card.module_id for card in _visible(machine)])
         try:
-            self._seat(modules)
+            self._cluster = Cluster(count or len(modules) or None, profile)
+            try:
+                self._seat(modules)
+            except BaseException:
+                self._cluster.stop()
+                raise
         except BaseException:
-            self._cluster.stop()
+            self._reservation.release()
             raise
 
     def _seat(self, modules: Sequence[int]) -> None:
@@ -66,6 +76,8 @@ class Workers:
         shared["WORLD_SIZE"] = str(len(order))
         shared["MASTER_ADDR"] = "127.0.0.1" if len(hosts) == 1 else hosts[0]
         shared["MASTER_PORT"] = str(client[self.engines[0]].apply_sync(worker.free_port))
+        told = sessions.session(os.getpid())
+        leader = (told and told.notebook) or f"pid {os.getpid()}"
         here = [one.host for one in self.introductions]
         requests = []
         for rank, (introduction, engine) in enumerate(order):
@@ -76,12 +88,11 @@ class Workers:
             node = str(hosts.index(introduction.host))
             place["NODE_RANK"] = place["GROUP_RANK"] = node
             if len(modules) == len(order):
-                place[_CARDS] = ",".join(map(str, modules))
+                place[VISIBLE] = ",".join(map(str, modules))
                 place[_CARD] = str(modules[local])
             folder = os.getcwd() if self._cluster.local else None
-            requests.append(
-                client[engine].apply_async(worker.become_rank, worker.Place(place, folder))
-            )
+            seat = worker.Place(place, folder, self._path(), leader)
+            requests.append(client[engine].apply_async(worker.become_rank, seat))
         for request in requests:
             request.get()
 
@@ -123,7 +134,7 @@ class Workers:
             A value cannot be sent.
         """
         payload = transfer.pack(values, "hpu")
-        self._ask(ranks, worker.receive, payload)
+        self._ask(ranks, worker.receive, payload, self._path())
 
     def pull(self, names: Sequence[str], ranks: Sequence[int]) -> dict[str, list[Any]]:
         """Return variables of ranks, a list in the order of `ranks` for each name.
@@ -163,49 +174,81 @@ class Workers:
                 states[rank] = request.get()
         return states
 
-    def leave_group(self) -> bool:
-        """Let every rank leave its process group; tell whether there was one."""
+    def leave_group(self) -> tuple[bool, list[int]]:
+        """Let every rank leave its process group.
+
+        Returns
+        -------
+        bool
+            Whether there was one.
+        list of int
+            Ranks that could not leave it.
+        """
+        from ipyparallel.error import RemoteError
+
         gone = self.look() | set(self.busy())
         alive = [rank for rank in range(len(self)) if rank not in gone]
         if not alive:
-            return False
+            return False, []
         (port,) = self._ask(alive[:1], worker.free_port)
-        return any(self._ask(alive, worker.leave_group, port))
+        requests = self._request(alive, worker.leave_group, port)
+        left, stuck, until = False, [], time.monotonic() + _LEAVE_SECONDS
+        for rank, request in requests.items():
+            try:
+                left |= request.get(max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                self.unanswered[rank] = request
+                stuck.append(rank)
+            except RemoteError:
+                stuck.append(rank)
+        return left, stuck
 
     def stop(self) -> None:
         """End the workers; their cards are free afterwards."""
+        self._reservation.release()
         self._cluster.stop()
 
-    def _ask(self, ranks: Sequence[int], function: Callable[..., Any], *given: Any) -> list[Any]:
-        from ipyparallel.error import RemoteError
+    def _path(self) -> list[str] | None:
+        """Return where this process finds modules, as far as workers can look there."""
+        return list(sys.path) if self._cluster.local else None
 
-        requests = [self.client[self.engines[rank]].apply_async(function, *given) for rank in ranks]
+    def _request(
+        self, ranks: Sequence[int], function: Callable[..., Any], *given: Any
+    ) -> dict[int, Any]:
+        engines = {rank: self.client[self.engines[rank]] for rank in ranks}
+        return {rank: view.apply_async(function, *given) for rank, view in engines.items()}
+
+    def _ask(self, ranks: Sequence[int], function: Callable[..., Any], *given: Any) -> list[Any]:
+        from ipyparallel.error import EngineError, RemoteError
+
         answers = []
-        for rank, request in zip(ranks, requests, strict=True):
+        for rank, request in self._request(ranks, function, *given).items():
             try:
                 answers.append(request.get())
             except RemoteError as error:
                 if error.ename == RefusedError.__name__:
                     raise RefusedError(f"Rank {rank}: {error.evalue}") from None
+                if error.ename == EngineError.__name__:
+                    self.look()
+                    raise RefusedError(f"Rank {rank} {self.how_ended(rank)}.") from None
                 raise
         return answers
 
 
 def _settings() -> dict[str, str]:
     """Return the flags of this process that ranks shall have too."""
-    own = set(flags.documented()) - {_CARD, _CARDS}
+    own = set(flags.documented()) - {_CARD, VISIBLE}
     return {name: value for name, value in os.environ.items() if name in own}
 
 
-def _modules(count: int | None) -> list[int]:
+def _modules(count: int | None, machine: Snapshot) -> list[int]:
     """Return the modules of the cards that workers shall take; none where nobody knows them."""
-    machine = monitor.snapshot()
-    visible = os.environ.get(_CARDS)
-    cards = [
-        card
-        for card in machine.cards
-        if visible is None or str(card.module_id) in visible.replace(" ", "").split(",")
-    ]
+    cards = _visible(machine)
+    if machine.cards and not cards:
+        raise RefusedError(
+            f"{VISIBLE}={os.environ[VISIBLE]!r} leaves none of the {len(machine.cards)} cards: "
+            "unset it, or write their module ids with commas between."
+        )
     free = [card.module_id for card in cards if not card.holders and not card.error]
     if not cards and count is None:
         raise RefusedError(
@@ -220,6 +263,13 @@ def _modules(count: int | None) -> list[int]:
         wanted = f"{count} workers need {count} cards" if count else "A worker needs a card"
         raise RefusedError(f"{wanted}, and {_busy(cards, len(free))}")
     return free[:count]
+
+
+def _visible(machine: Snapshot) -> list[CardReading]:
+    """Return the cards that this process may use."""
+    chosen = os.environ.get(VISIBLE)
+    numbers = None if chosen is None else chosen.replace(" ", "").split(",")
+    return [card for card in machine.cards if numbers is None or str(card.module_id) in numbers]
 
 
 def _busy(cards: Sequence[CardReading], free: int) -> str:

@@ -7,6 +7,7 @@ import pytest
 from hpu_magic.errors import RefusedError
 from hpu_magic.panels.ranks import RankTable
 from hpu_magic.parallel import transfer
+from hpu_magic.parallel.cluster import Cluster
 from hpu_magic.parallel.failure import RankFailure, RanksFailedError
 from hpu_magic.parallel.output import Lines, TerminalOutput, named
 from hpu_magic.runtime.measure.ranks import RankState, slowest
@@ -100,6 +101,26 @@ def test_a_process_that_ended_is_told_before_what_it_caused():
         "Rank 3 was interrupted. Mend it."
     )
     assert error._render_traceback_() == [str(error)]
+
+
+def test_a_long_message_is_told_by_its_first_line():
+    failure = RankFailure("ValueError", "\n\x1b[31mone\x1b[0m\ntwo", "trace")
+    assert str(RanksFailedError({1: failure})) == "Rank 1 raised ValueError: one."
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        (-9, "was killed by SIGKILL"),
+        (-35, "was killed by signal 35"),
+        (3, "ended with exit code 3"),
+        (None, "ended"),
+    ],
+)
+def test_how_a_process_ended(code, how):
+    cluster = Cluster.__new__(Cluster)
+    cluster._ends = {7: code}
+    assert cluster.how_ended(7) == how
 
 
 def test_variables_keep_what_they_share():

@@ -22,14 +22,22 @@ x = torch.full((2,), rank + 1.0, device="hpu")
 dist.all_reduce(x)
 print(x.tolist())
 """
+LOOPS = """
+import gc, os, threading, zmq
+zmq.Context.instance().socket(zmq.PUB).close()  # it has loops of its own, which stay
+def loops():
+    gc.collect()
+    opened = [os.readlink(one.path) for one in os.scandir("/proc/self/fd") if os.path.lexists(one)]
+    return len(threading.enumerate()), sum("eventpoll" in one for one in opened)
+"""
 JOINED = ["ranks 0 and 1\n  [3.0, 3.0]"]
 
 
 @pytest.fixture(scope="module")
 def notebook() -> Iterator[Notebook]:
-    notebook = Notebook()
-    notebook.run("%load_ext hpu_magic")
-    started = notebook.run("%%hpu_parallel -n 2\npass")
+    notebook = Notebook(JPY_SESSION_NAME="/home/me/first.ipynb")
+    notebook.run(f"%load_ext hpu_magic\n{LOOPS}\nbefore = loops()")
+    started = notebook.run("%%hpu_parallel -n 2\nimport os\nrank = int(os.environ['RANK'])")
     assert started.texts == ["Starting 2 workers, one a card.\n"]
     yield notebook
     notebook.close()
@@ -53,6 +61,74 @@ def test_each_worker_is_a_rank_as_torchrun_makes_it(notebook):
     assert below.texts == [
         f"rank 0\n  0 0 2 2 0 127.0.0.1 0\n  {place}\nrank 1\n  1 1 2 2 0 127.0.0.1 1\n  {place}"
     ]
+
+
+def test_the_notebook_leaves_its_workers_their_cards(notebook):
+    taken = notebook.run(
+        "import torch\nfrom hpu_magic.runtime.device import device\n"
+        "on_card = torch.ones(1, device='hpu')\ndevice.own_card().module_id"
+    )
+    assert taken.texts[-1] == "2"
+    notebook.run(JOIN)
+    named = notebook.run(
+        "from hpu_magic import monitor\n"
+        "[one.command for card in monitor.snapshot().cards for one in card.holders]"
+    )
+    assert named.texts == ["['rank 0 of first.ipynb', 'rank 1 of first.ipynb', 'first.ipynb']"]
+
+
+def test_cells_may_await(notebook):
+    awaited = notebook.run(
+        "%%hpu_parallel\nimport asyncio\nawait asyncio.sleep(0.01)\n"
+        "task = asyncio.get_running_loop().create_task(asyncio.sleep(0.01, 'slept'))"
+    )
+    assert awaited.outputs == []
+    assert notebook.run("%%hpu_parallel\nawait task").texts == ["ranks 0 and 1\n  'slept'"]
+    with notebook.interrupted(0.5):
+        below = notebook.run("%%hpu_parallel\nawait asyncio.sleep(100)")
+    assert below.error.startswith("Interrupted on ranks 0 and 1.")
+
+
+def test_data_that_a_cell_publishes_is_its_own(notebook):
+    below = notebook.run(
+        "%%hpu_parallel\nfrom ipyparallel.engine.datapub import publish_data\n"
+        "publish_data({'a': 1})\n'published'"
+    )
+    assert below.texts == ["ranks 0 and 1\n  'published'"]
+
+
+def test_workers_start_no_workers(notebook):
+    below = notebook.run("%%hpu_parallel --ranks 1\n%hpu_workers start -n 1")
+    assert (
+        "This is rank 1 of a notebook's workers, which start none of their own: run this in the "
+        "notebook."
+    ) in below.error
+
+
+def test_displays_of_ranks_are_their_own(notebook):
+    below = notebook.run(
+        "%%hpu_parallel\nimport time\nfrom IPython.display import HTML, clear_output, display\n"
+        "place = display(HTML(f'old {rank}'), display_id='same')\n"
+        "time.sleep(0.1)\nplace.update(HTML(f'new {rank}'))"
+    )
+    shown = [one.data["text/html"] for one in below.outputs if "text/html" in one.data]
+    assert sorted(shown) == ["new 0", "new 1"]
+
+
+def test_what_was_cleared_gives_its_place(notebook):
+    below = notebook.run(
+        "%%hpu_parallel --ranks 0\nfor n in range(3):\n    clear_output(wait=True)\n"
+        "    display(HTML(f'picture {n}'))\n    if n < 2:\n        display(HTML('second'))\n"
+        "    print(n)\n    time.sleep(0.15)"
+    )
+    assert below.texts == [
+        "rank 0",
+        "<IPython.core.display.HTML object>",
+        "rank 0",
+        "",
+        "rank 0\n  2",
+    ]
+    assert below.outputs[1].data["text/html"] == "picture 2"
 
 
 def test_ranks_meet_and_stay_together_between_cells(notebook):
@@ -111,6 +187,26 @@ def test_what_cannot_be_sent_is_named(notebook):
     ]
 
 
+def test_what_the_notebook_can_import_its_workers_can(notebook, tmp_path):
+    (tmp_path / "of_the_notebook.py").write_text("class Kept:\n    pass\n")
+    notebook.run(
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport of_the_notebook\n"
+        "kept = of_the_notebook.Kept()"
+    )
+    below = notebook.run("%%hpu_parallel --push kept\ntype(kept).__module__")
+    assert below.texts == ["ranks 0 and 1\n  'of_the_notebook'"]
+    below = notebook.run(
+        "%%hpu_parallel --ranks 1 --pull made\nimport sys, types\n"
+        "sys.modules['of_a_rank'] = types.ModuleType('of_a_rank')\n"
+        "exec('class Made: pass', sys.modules['of_a_rank'].__dict__)\n"
+        "made = sys.modules['of_a_rank'].Made()"
+    )
+    assert below.texts == [
+        "UsageError: The variables cannot be made again in this process: ModuleNotFoundError: No "
+        "module named 'of_a_rank'\n"
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
@@ -166,6 +262,14 @@ def test_one_rank_fails_and_the_others_do_not_wait_for_it(notebook):
     assert notebook.run(JOIN).texts[-1:] == JOINED
 
 
+def test_a_rank_that_prints_without_a_pause_is_not_let_run_on(notebook):
+    below = notebook.run(
+        "%%hpu_parallel --grace 0.5\nimport time\nif rank == 1:\n    raise ValueError('no data')\n"
+        "for n in range(200):\n    print('.', end='', flush=True)\n    time.sleep(0.03)"
+    )
+    assert "Rank 1 raised ValueError: no data. Rank 0 was interrupted." in below.error
+
+
 def test_what_fails_on_all_ranks_is_told_once(notebook):
     below = notebook.run("%%hpu_parallel\n1 / 0")
     assert below.error.count("Traceback") == 1
@@ -188,12 +292,21 @@ def test_an_interrupt_reaches_the_ranks_and_variables_survive(notebook):
     assert notebook.run("%%hpu_parallel\nkept").texts == ["rank 0\n  0\nrank 1\n  10"]
 
 
-def test_a_rank_that_takes_no_interrupt_is_told_and_waited_for(notebook):
-    with notebook.interrupted(1.0, 2.0):
+def test_two_interrupts_at_once_are_one(notebook):
+    with notebook.interrupted(0.8, 0.85):
+        below = notebook.run("%%hpu_parallel\nimport time\ntime.sleep(100)")
+    assert below.error.startswith("Interrupted on ranks 0 and 1.")
+    assert "answer" not in below.error
+
+
+@pytest.mark.parametrize("moments", [(0.6, 1.4), (0.6,)], ids=["twice", "in vain"])
+def test_a_rank_that_takes_no_interrupt_is_told_and_waited_for(notebook, moments):
+    notebook.run("from hpu_magic.parallel import run\nrun._INTERRUPT_SECONDS = 1.0")
+    with notebook.interrupted(*moments):
         below = notebook.run(
             "%%hpu_parallel --ranks 1\nimport signal, time\n"
             "before = signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-            "time.sleep(6)\nsignal.signal(signal.SIGINT, before)"
+            "time.sleep(4)\nsignal.signal(signal.SIGINT, before)"
         )
     assert below.error == (
         "Interrupted on rank 1. Rank 1 does not answer the interrupt: %hpu_workers restart ends "
@@ -205,6 +318,7 @@ def test_a_rank_that_takes_no_interrupt_is_told_and_waited_for(notebook):
     ]
     assert "busy with the cell before" in notebook.run("%hpu_workers").texts[0]
     wait_for(lambda: not notebook.run("%%hpu_parallel\npass").outputs)
+    notebook.run("run._INTERRUPT_SECONDS = 10.0")
 
 
 def test_a_killed_rank_is_told_once_and_a_restart_mends_it(notebook):
@@ -226,12 +340,25 @@ def test_a_killed_rank_is_told_once_and_a_restart_mends_it(notebook):
     assert notebook.run(JOIN).texts[-1:] == JOINED
 
 
+def test_an_interrupt_stops_no_stop(notebook):
+    assert len(psutil.Process(notebook.pid).children()) > 2
+    with notebook.interrupted(0.2):
+        below = notebook.run("%hpu_workers stop")
+    assert "KeyboardInterrupt" in below.error
+    wait_for(lambda: not psutil.Process(notebook.pid).children())
+    wait_for(lambda: notebook.run("loops() == before").texts == ["True"])
+
+
 def test_too_many_workers_are_refused_by_the_cards_there_are(notebook):
-    held = workers(notebook)
     assert notebook.run("%hpu_workers stop").texts == [
         "No workers: %%hpu_parallel -n 4 starts four and runs its cell on them."
     ]
-    assert not any(psutil.pid_exists(pid) for pid in held)
+    assert notebook.run("os.environ.setdefault('HABANA_VISIBLE_MODULES', 'all')").texts == ["'all'"]
+    assert notebook.run("%hpu_workers start -n 2").texts[-1] == (
+        "UsageError: HABANA_VISIBLE_MODULES='all' leaves none of the 8 cards: unset it, or write "
+        "their module ids with commas between.\n"
+    )
+    notebook.run("del os.environ['HABANA_VISIBLE_MODULES']")
     assert notebook.run("%hpu_workers start -n 9").texts[-1] == (
         "UsageError: 9 workers need 9 cards, and there are 8: write -n 8.\n"
     )
@@ -255,7 +382,15 @@ def test_workers_end_with_a_kernel_that_is_killed():
     notebook.run("%%hpu_parallel -n 1\npass")
     family = psutil.Process(notebook.pid).children(recursive=True)
     assert any("ipyparallel.engine" in " ".join(one.cmdline()) for one in family)
+    # What it forked outlives it, and holds its pipes open.
+    forked = notebook.run(
+        "import multiprocessing, time\n"
+        "process = multiprocessing.get_context('fork').Process(target=time.sleep, args=(600,))\n"
+        "process.start()\nprocess.pid"
+    )
+    orphan = psutil.Process(int(forked.texts[-1]))
     os.kill(notebook.pid, signal.SIGKILL)
-    _, alive = psutil.wait_procs(family, timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=20)
+    orphan.kill()
     assert alive == []
     notebook.close()

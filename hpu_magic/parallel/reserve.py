@@ -1,0 +1,43 @@
+"""Keep the notebook's process off the cards of its workers, which take them at first use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from hpu_magic.runtime.device import device
+
+__all__ = ["VISIBLE", "Reservation"]
+
+VISIBLE = "HABANA_VISIBLE_MODULES"
+
+
+class Reservation:
+    """Cards that this process leaves to others, until it is released.
+
+    A process that holds a card already keeps it. Where no card is left over, nothing is reserved.
+
+    Parameters
+    ----------
+    modules
+        Module ids of the cards.
+    visible
+        Those of all cards that this process may use.
+    """
+
+    def __init__(self, modules: Sequence[int], visible: Sequence[int]) -> None:
+        self._before = os.environ.get(VISIBLE)
+        left = [module for module in visible if module not in modules]
+        self._set = ",".join(map(str, left)) if modules and device.own_card() is None else ""
+        if self._set:
+            os.environ[VISIBLE] = self._set
+
+    def release(self) -> None:
+        """Let this process take any card again, unless somebody has chosen others meanwhile."""
+        if not self._set or os.environ.get(VISIBLE) != self._set:
+            return
+        if self._before is None:
+            del os.environ[VISIBLE]
+        else:
+            os.environ[VISIBLE] = self._before
+        self._set = ""
