@@ -152,9 +152,11 @@ class NotebookOutput:
         if now >= self._due:
             self._due = now + SECONDS
             self._draw()
-            long = sum(len(lines.done) for lines in self._lines.values()) > _LONG
-            if long or len(self._shown) > _LARGE:
+            every = self._lines.values()
+            if any(len(lines.current) > _LARGE for lines in every):
                 self._end_block()
+            elif sum(len(lines.done) for lines in every) > _LONG or len(self._shown) > _LARGE:
+                self._end_block(whole_lines=True)
 
     def finish(self) -> None:
         """Write what has not been written yet, and empty the places that stayed cleared."""
@@ -165,12 +167,16 @@ class NotebookOutput:
             for place in places:
                 update_display({"text/plain": ""}, display_id=place, raw=True)
 
-    def _end_block(self) -> None:
+    def _end_block(self, *, whole_lines: bool = False) -> None:
+        """Leave the output as it is; a line without an end goes into the next one if asked to."""
+        kept = {rank: lines.current for rank, lines in self._lines.items() if whole_lines}
+        for rank in kept:
+            self._lines[rank].current = ""
         self._draw()
         self._place, self._shown = None, ""
-        for lines in self._lines.values():
+        for rank, lines in self._lines.items():
             lines.done = []
-            lines.current = ""
+            lines.current = kept.get(rank, "")
 
     def _draw(self) -> None:
         from IPython.core.display_functions import display

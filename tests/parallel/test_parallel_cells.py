@@ -131,6 +131,18 @@ def test_what_was_cleared_gives_its_place(notebook):
     assert below.outputs[1].data["text/html"] == "picture 2"
 
 
+def test_a_long_output_is_whole(notebook):
+    below = notebook.run(
+        "%%hpu_parallel --ranks 1\nimport sys\ntext = ''.join(f'{n}\\n' for n in range(2000))\n"
+        "for part in range(0, len(text), 2501):\n"
+        "    print(text[part : part + 2501], end='', flush=True)\n    time.sleep(0.12)"
+    )
+    blocks = [text for text in below.texts if text.startswith("rank 1\n")]
+    lines = [line for text in blocks for line in text.splitlines() if line != "rank 1"]
+    assert len(blocks) > 1
+    assert lines == [f"  {n}" for n in range(2000)]
+
+
 def test_ranks_meet_and_stay_together_between_cells(notebook):
     assert notebook.run(JOIN).texts[-1:] == JOINED
     again = notebook.run("%%hpu_parallel\ndist.all_reduce(x)\nx.tolist()")
