@@ -1,0 +1,43 @@
+"""What commands show, on a light and on a dark page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab_page import (
+    LOAD,
+    choose_theme,
+    faint_texts,
+    open_notebook,
+    run_all,
+    screenshots,
+    wait_for_output,
+)
+
+pytestmark = pytest.mark.browser
+
+
+def test_what_commands_show_is_legible_in_both_themes(page: Any, lab: Any, tmp_path: Path) -> None:
+    cells = (
+        LOAD,
+        "%hpu_ledger on\n%hpu",
+        "torch.ones(3, device='hpu').sum().item()",
+        "%hpu_memory",
+        "%hpu_flags",
+        "%hpu_ledger",
+        "%hpu_ledger last",
+        "%%hpu_profile --no-trace\ntorch.ones(3, device='hpu') + 1",
+        "torch.ones(1 << 50, device='hpu')",
+    )
+    open_notebook(page, lab, "legible.ipynb", *cells)
+    run_all(page)
+    wait_for_output(page, len(cells) - 1, "The card is full: ", 120)
+    for folded in page.locator(".jp-OutputArea-output details").all():
+        folded.evaluate("details => { details.open = true }")
+    for theme in ("Light", "Dark"):
+        choose_theme(page, f"JupyterLab {theme}")
+        assert faint_texts(page, ".jp-RenderedHTMLCommon") == []
+        page.screenshot(path=screenshots(tmp_path) / f"reports-{theme.lower()}.png")
+    assert page.problems == []
