@@ -14,6 +14,7 @@ from bokeh.models import (
     CustomJSTickFormatter,
     DataRange1d,
     HoverTool,
+    InlineStyleSheet,
     Range1d,
 )
 from bokeh.models.annotations import LabelSet, LegendItem
@@ -35,6 +36,14 @@ const step = [[2**40, "TiB"], [2**30, "GiB"], [2**20, "MiB"], [2**10, "KiB"]]
   .find(([scale]) => Math.abs(tick) >= scale)
 return step ? +(tick / step[0]).toPrecision(4) + " " + step[1] : tick + " B"
 """
+# Titles, axes and legends in the colour of the page's theme; where the page has none, or Bokeh does
+# not know of such variables, in that of the models.
+_THEMED = "".join(
+    f"--bk-{part}text-color: var(--jp-ui-font-color1, {palette.TEXT});"
+    for part in ("", "major-label-", "label-")
+)
+# A legend is drawn as a part of the page, with the colour that it finds before it is there.
+_THEMED_LEGEND = f".bk-label {{ color: var(--jp-ui-font-color1, {palette.TEXT}) !important; }}"
 _TIME_TICKS = """
 if (tick < 600) return tick + " s"
 const minutes = Math.floor(tick / 60), hours = Math.floor(minutes / 60)
@@ -128,7 +137,8 @@ class Charts:
         for plot in plots[:-1]:
             plot.xaxis.visible = False
         plots[-1].height += 20
-        self.layout = column(*plots, sizing_mode="stretch_width", spacing=0)
+        themed = InlineStyleSheet(css=f":host {{{_THEMED}}}")
+        self.layout = column(*plots, sizing_mode="stretch_width", spacing=0, stylesheets=[themed])
         # What the browser works out (ranges, sizes) would come back here at every row.
         for model in self.layout.references():
             model.syncable = False
@@ -176,6 +186,8 @@ class Charts:
         legend.label_text_font = palette.FONT
         legend.label_text_font_size = "11px"
         legend.padding = legend.margin = 0
+        if "stylesheets" in legend.properties():
+            legend.stylesheets = [InlineStyleSheet(css=_THEMED_LEGEND)]
         legend.glyph_width = 28  # so that dashes show
 
     def _add_broken(self, plot: Any) -> None:

@@ -131,16 +131,17 @@ roots => {
     });
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
+  const above = node => node.parentElement ?? node.getRootNode().host; // out of a shadow
   const background = node => {
-    const above = [];
-    for (let at = node; at; at = at.parentElement) {
-      above.unshift(parse(getComputedStyle(at).backgroundColor));
+    const layers = [];
+    for (let at = node; at; at = above(at)) {
+      layers.unshift(parse(getComputedStyle(at).backgroundColor));
     }
-    return above.reduce((below, color) => over(color, below), [255, 255, 255, 1]);
+    return layers.reduce((below, color) => over(color, below), [255, 255, 255, 1]);
   };
   const opacity = node => {
     let share = 1;
-    for (let at = node; at; at = at.parentElement) {
+    for (let at = node; at; at = above(at)) {
       share *= Number(getComputedStyle(at).opacity);
     }
     return share;

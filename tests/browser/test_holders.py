@@ -143,7 +143,9 @@ def test_one_of_several_holders_is_chosen_and_another_window_keeps_up(
         front = page.locator(".hpu-Card.hpu-mod-front")
         wait_until(page, lambda: front.count() == 1, 20, "the mark of the notebook in front")
         assert front.locator(".hpu-Card-number").inner_text() == "HPU 1"
-        assert "in front" in front.locator(".hpu-Holder-detail").inner_text()
+        assert front.get_attribute("aria-current") == "true"
+        name = front.locator(".hpu-Holder-name")
+        assert name.evaluate("name => getComputedStyle(name).fontWeight") == "600"
         page.locator(OPEN_SIDEBAR).click()
 
         # Nothing is saved, so that the file tells another window nothing of what ran.

@@ -11,11 +11,14 @@ import pytest
 from lab_page import (
     busy_prompt,
     choose_theme,
+    faint_texts,
     keep_screenshot,
     open_notebook,
     run_all,
     wait_until,
 )
+
+from hpu_magic.panels import palette
 
 pytestmark = pytest.mark.browser
 
@@ -61,6 +64,24 @@ POINTS = """() => {
 }"""
 
 
+TEXT_COLOURS = """() => {
+  const found = []
+  const visit = view => {
+    for (const visual of view.visuals ?? []) {
+      if (visual.type === "text" && visual.get_text_color && view.el) {
+        found.push(visual.get_text_color())
+      }
+    }
+    const inner = [view.child_views ?? [], view.renderer_views?.values() ?? [],
+                   view.computed_renderer_views ?? [], view.title_view ? [view.title_view] : []]
+    inner.forEach(views => [...views].forEach(visit))
+  }
+  ;[...(Bokeh.index.roots ?? Object.values(Bokeh.index))].forEach(visit)
+  const theme = getComputedStyle(document.body).getPropertyValue("--jp-ui-font-color1").trim()
+  return [[...new Set(found)], theme]
+}"""
+
+
 def shows_text(output: Any) -> bool:
     """Whether there is an output, and what it says has been drawn."""
     return output.count() > 0 and output.first.inner_text().strip() != ""
@@ -86,9 +107,20 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     assert "hpu:0 (simulated GAUDI2)" in header
     page.wait_for_timeout(8_000)
     keep_screenshot(page, panel.last, "panel.png", tmp_path)
+    colours, theme = page.evaluate(TEXT_COLOURS)
+    # Others are those of texts that there are none of, such as axis labels.
+    assert theme in colours
+    assert palette.TEXT not in colours
     choose_theme(page, "JupyterLab Dark")
+    page.wait_for_timeout(1_000)
     keep_screenshot(page, panel.last, "panel-dark.png", tmp_path)
+    dark, dark_theme = page.evaluate(TEXT_COLOURS)
+    assert faint_texts(page, ".jp-OutputArea-output .bk-label") == []
+    assert dark_theme in dark
+    assert not {palette.TEXT, theme} & {*dark}
+    assert faint_texts(page, ".jp-OutputArea-output .widget-html") == []
     choose_theme(page, "JupyterLab Light")
+    assert faint_texts(page, ".jp-OutputArea-output .widget-html") == []
 
     stop.click()
     pressed = time.monotonic()

@@ -46,7 +46,7 @@ export class HolderRow {
     const isFront = holder.kernel !== null && holder.kernel.id === front;
     this.node.classList.toggle('hpu-mod-front', isFront);
     setText(this._name, holderName(holder));
-    setText(this._detail, `${isFront ? 'in front · ' : ''}${holderDetail(holder)}`);
+    setText(this._detail, holderDetail(holder));
     const path = holder.kernel?.notebook?.path ?? holder.command;
     if (this.node.title !== path) {
       this.node.title = path;
