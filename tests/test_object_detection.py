@@ -12,6 +12,9 @@ import torch
 from executed_notebook import Executed, execute, source
 from PIL import Image
 
+# Two fits and two workers on what other tests leave of the machine.
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture(scope="module")
 def detection(tmp_path_factory: pytest.TempPathFactory) -> Executed:
