@@ -58,7 +58,11 @@ class Cluster:
         given = _given(count, profile)
         try:
             self._cluster = ipyparallel.Cluster(
-                delay=0, log_level=logging.CRITICAL, cluster_file="", **given
+                delay=0,
+                log_level=logging.CRITICAL,
+                cluster_file="",
+                shutdown_atexit=False,  # it would print
+                **given,
             )
         except Exception as error:  # whatever the profile's own code raises
             raise RefusedError(
@@ -140,8 +144,17 @@ class Cluster:
         if engines:
             self.client.send_signal(signal.SIGINT, targets=engines, block=False)
 
-    def stop(self) -> None:
-        """End all processes, those that do not answer by SIGKILL; an interrupt stops none of it."""
+    def stop(self, *, at_exit: bool = False) -> None:
+        """End all processes, those that do not answer by SIGKILL; an interrupt stops none of it.
+
+        Parameters
+        ----------
+        at_exit
+            The interpreter ends, and starts no threads any more.
+        """
+        if at_exit:
+            self._stop()
+            return
         executor = ThreadPoolExecutor(1, "hpu_magic workers end")
         stopping = executor.submit(self._stop)
         executor.shutdown(wait=False)

@@ -54,6 +54,10 @@ class Lines:
                 self.current = part if self._again else self.current + part
                 self._again = False
 
+    def write_block(self, text: str) -> None:
+        """Add text that has lines of its own."""
+        self.write(f"\n{text}\n" if self.current else f"{text}\n")
+
     def all(self) -> list[str]:
         """Return all lines, the unfinished one too."""
         return [*self.done, self.current] if self.current else list(self.done)
@@ -67,15 +71,18 @@ class TerminalOutput:
 
     def text(self, rank: int, text: str) -> None:
         """Show what a rank printed."""
-        lines = self._lines[rank]
-        lines.write(text)
-        done, lines.done = lines.done, []
+        self._lines[rank].write(text)
+        self._print_done(rank)
+
+    def _print_done(self, rank: int) -> None:
+        done, self._lines[rank].done = self._lines[rank].done, []
         for line in done:
             print(f"[{rank}] {line}")
 
     def show(self, rank: int, content: Mapping[str, Any], *, update: bool = False) -> None:
         """Show what a rank displayed, as text."""
-        self.text(rank, f"{content['data'].get('text/plain', '')}\n")
+        self._lines[rank].write_block(content["data"].get("text/plain", ""))
+        self._print_done(rank)
 
     def clear(self, rank: int) -> None:
         """Nothing to clear: what was printed is printed."""
@@ -115,7 +122,7 @@ class NotebookOutput:
         data = content["data"]
         transient = content.get("transient") or {}
         if set(data) <= {"text/plain"} and not transient:
-            self._lines[rank].write(f"{data.get('text/plain', '')}\n")
+            self._lines[rank].write_block(data.get("text/plain", ""))
             self.refresh()
             return
         # Ranks may give the same id; each means an output of its own.

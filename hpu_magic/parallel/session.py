@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
 
 from hpu_magic.errors import RefusedError
@@ -42,14 +43,18 @@ def start(count: int | None, profile: str | None = None) -> Workers:
     return _workers
 
 
-def stop() -> int:
+def stop(*, at_exit: bool = False) -> int:
     """End the workers and return how many there were."""
     global _workers
     if _workers is None:
         return 0
     ended, _workers = _workers, None
-    ended.stop()
+    ended.stop(at_exit=at_exit)
     return len(ended)
+
+
+# Also those on other machines, which no guard ends.
+atexit.register(stop, at_exit=True)
 
 
 def restart() -> Workers:

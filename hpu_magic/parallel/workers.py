@@ -203,10 +203,10 @@ class Workers:
                 stuck.append(rank)
         return left, stuck
 
-    def stop(self) -> None:
+    def stop(self, *, at_exit: bool = False) -> None:
         """End the workers; their cards are free afterwards."""
         self._reservation.release()
-        self._cluster.stop()
+        self._cluster.stop(at_exit=at_exit)
 
     def _path(self) -> list[str] | None:
         """Return where this process finds modules, as far as workers can look there."""

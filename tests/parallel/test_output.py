@@ -51,7 +51,7 @@ def test_a_terminal_gets_whole_lines_with_their_rank(capsys):
     output.show(1, {"data": {"text/plain": "7"}})
     output.text(0, "end")
     output.finish()
-    assert capsys.readouterr().out == "[0] one\n[0] two\n[1] b7\n[0] end\n"
+    assert capsys.readouterr().out == "[0] one\n[0] two\n[1] b\n[1] 7\n[0] end\n"
 
 
 def states(*seconds: float | None) -> list[RankState]:

@@ -1,0 +1,34 @@
+"""Cells on several ranks from a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import psutil
+
+SESSION = """
+%load_ext hpu_magic
+cell = "import os\\nprint('pid', end='')\\nos.getpid()"
+get_ipython().run_cell_magic("hpu_parallel", "-n 2", cell)
+"""
+
+
+def test_a_terminal_gets_lines_with_their_rank_and_leaves_nobody(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-m", "IPython", "--colors=NoColor", "-c", SESSION],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "IPYTHONDIR": str(tmp_path)},
+        check=True,
+    )
+    lines = [line for line in ran.stdout.splitlines() if "SIMULATED" not in line]
+    assert lines[0] == "Starting 2 workers, one a card."
+    rest = [re.sub(r"\d{2,}", "N", line) for line in sorted(lines[1:])]
+    assert rest == ["[0] N", "[0] pid", "[1] N", "[1] pid"]
+    pids = [int(pid) for pid in re.findall(r"\d{2,}", "\n".join(lines[1:]))]
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert ran.stderr == ""
