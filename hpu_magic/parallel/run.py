@@ -130,6 +130,8 @@ class CellRun:
             self._gave_up = True  # who does not answer an interrupt is not waited for
         else:
             self._interrupted = sorted(self._waiting)
+            # A backward pass that waits for these ranks takes no interrupt, but an error.
+            self.workers.begin_to_leave(list(self.failures))
             self._interrupt(time.monotonic() + _INTERRUPT_SECONDS)
 
     def _interrupt(self, deadline: float) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "free_port",
     "introduce",
     "leave_group",
+    "meet_at",
     "rank",
     "receive",
     "send",
@@ -151,9 +152,13 @@ def in_group() -> bool:
     )
 
 
-def leave_group(port: int) -> bool:
-    """Leave the process group, if there is one, and meet at another port next time."""
+def meet_at(port: int) -> None:
+    """Form the next process group at another port."""
     os.environ["MASTER_PORT"] = str(port)
+
+
+def leave_group() -> bool:
+    """Leave the process group, and tell whether there was one."""
     joined = in_group()
     if joined:
         sys.modules["torch.distributed"].destroy_process_group()

@@ -174,6 +174,11 @@ class Workers:
                 states[rank] = request.get()
         return states
 
+    def begin_to_leave(self, ranks: Sequence[int]) -> None:
+        """Let ranks leave their process group, and do not wait for that."""
+        gone = self.look()
+        self._request([rank for rank in ranks if rank not in gone], worker.leave_group)
+
     def leave_group(self) -> tuple[bool, list[int]]:
         """Let every rank leave its process group.
 
@@ -191,7 +196,8 @@ class Workers:
         if not alive:
             return False, []
         (port,) = self._ask(alive[:1], worker.free_port)
-        requests = self._request(alive, worker.leave_group, port)
+        self._ask(alive, worker.meet_at, port)
+        requests = self._request(alive, worker.leave_group)
         left, stuck, until = False, [], time.monotonic() + _LEAVE_SECONDS
         for rank, request in requests.items():
             try:

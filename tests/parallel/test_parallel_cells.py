@@ -282,6 +282,21 @@ def test_a_rank_that_prints_without_a_pause_is_not_let_run_on(notebook):
     assert "Rank 1 raised ValueError: no data. Rank 0 was interrupted." in below.error
 
 
+def test_a_backward_pass_does_not_wait_for_a_rank_that_failed(notebook):
+    notebook.run(JOIN)
+    below = notebook.run(
+        "%%hpu_parallel --grace 0.5\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).to('hpu'))\n"
+        "if rank == 1:\n    raise ValueError('no data')\n"
+        "model(torch.ones(1, 2, device='hpu')).sum().backward()"
+    )
+    assert below.error.endswith(
+        "Rank 1 raised ValueError: no data. Rank 0 was interrupted. The ranks have left their "
+        "process group: the next cell may form a new one."
+    )
+    assert notebook.run(JOIN).texts[-1:] == JOINED
+
+
 def test_what_fails_on_all_ranks_is_told_once(notebook):
     below = notebook.run("%%hpu_parallel\n1 / 0")
     assert below.error.count("Traceback") == 1

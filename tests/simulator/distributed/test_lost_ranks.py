@@ -113,3 +113,22 @@ def test_ranks_in_different_collectives_are_told_so(launch):
     first, second = (last_line(ranks.answer(rank, 30)[1]) for rank in (0, 1))
     assert f"rank 1 (process {ranks.pids[1]}) was in recv instead" in first
     assert f"rank 0 (process {ranks.pids[0]}) was in all_reduce number 1 instead" in second
+
+
+def train_or_leave() -> None:
+    parallel = nn.parallel.DistributedDataParallel(nn.Linear(4, 4).to("hpu"))
+    if dist.get_rank() == 1:
+        dist.destroy_process_group()  # while the module still holds it
+    else:
+        parallel(torch.ones(1, 4, device="hpu")).sum().backward()
+
+
+def test_a_rank_that_leaves_ends_the_backward_pass_that_waits_for_it(launch):
+    ranks = launch(2)
+    ranks(join)
+    ranks.ask(train_or_leave)
+    began = time.monotonic()
+    sentence = last_line(ranks.answer(0, 30)[1])
+    assert f"failed on rank 0 (process {ranks.pids[0]}): a rank has left the group" in sentence
+    assert time.monotonic() - began < 20
+    assert ranks.answer(1, 30) == (None, "")

@@ -27,6 +27,8 @@ std::string words_of(const std::exception_ptr& failure) {
 
 /// What works need even after their group has gone. Once one has failed, the connections are given
 /// up, so that ranks that wait for this one learn of it.
+constexpr const char* kLeft = "this rank has left it.";
+
 struct Hccl::State {
   State(
       c10::intrusive_ptr<c10d::Backend> transport, Explain why,
@@ -65,7 +67,13 @@ struct Hccl::State {
   /// Closes the connections, on a thread that is none of the transport's.
   void close() {
     const std::lock_guard<std::mutex> guard(mutex_);
+    failure_ = kLeft;
     transport_.reset();
+  }
+
+  /// The same while something is on its way.
+  void leave() {
+    give_up(kLeft);
   }
 
  private:
@@ -140,6 +148,15 @@ Hccl::~Hccl() {
   if (state_.use_count() == 1) {  // nothing is on its way
     const WithoutGil released;
     state_->close();
+  }
+}
+
+void Hccl::shutdown() {
+  const WithoutGil released;
+  if (state_.use_count() == 1) {
+    state_->close();
+  } else {
+    state_->leave();
   }
 }
 

@@ -55,6 +55,11 @@ class Hccl final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) {
     timeout_ = timeout;
   }
+  /// Closes the connections, so that ranks that wait for this one learn of it.
+  void shutdown();
+  void abort() {
+    shutdown();
+  }
   void startCoalescing() override;
   Started endCoalescing() override;
 

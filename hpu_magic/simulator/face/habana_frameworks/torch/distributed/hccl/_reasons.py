@@ -98,7 +98,7 @@ class Reasons:
         if told:
             rank, (failed, _) = next(iter(told.items()))
             return f"{self._members[rank]} failed in {failed} first ({words})"
-        return words.rstrip(".")
+        return f"a rank has left the group, or cannot be reached any more ({words.rstrip('.')})"
 
     def _late(self, call: str, where_is: Callable[[int], str]) -> str:
         """Say who has not come, once the time is up."""
