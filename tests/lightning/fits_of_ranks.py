@@ -570,5 +570,5 @@ def killed_in_a_step(rank: int) -> str:
     try:
         run.fit(Killed(), loader("hpu"))
     except dist.DistBackendError as error:
-        return f"{run.state.status} {error}"
+        return f"{run.state.status.value} {error}"
     return "nothing was raised"

@@ -16,6 +16,7 @@ from ..._import_hooks import when_imported
 
 NAME = "hccl"
 _FSDP = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
+_FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 # Functions of torch.distributed with one of these in their names break a graph.
 _COLLECTIVES = (
     "all_gather",
@@ -41,6 +42,7 @@ def register() -> None:
     dist.Backend.default_device_backend_map["hpu"] = NAME
     _bind_groups_to_cards()
     when_imported(_FSDP, _average_by_sums)
+    when_imported(_FSDP_GROUP, _wait_on_the_cards_stream)
     when_dynamo_is_imported(_break_graphs_at_collectives)
 
 
@@ -99,6 +101,25 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(scatter, reduce, torch.float16 if on_card else dtype)
 
     return factors
+
+
+def _wait_on_the_cards_stream() -> None:
+    """Let FSDP clear a gathering that nobody took, for which older releases ask CUDA's stream."""
+    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+
+    original = FSDPParamGroup.finalize_backward
+    if "cuda" not in original.__code__.co_names:
+        return
+
+    @functools.wraps(original)
+    def finalize_backward(self: Any) -> None:
+        gathered = self._all_gather_result
+        if gathered is not None and gathered.all_gather_event is not None:
+            self.device_handle.current_stream().wait_event(gathered.all_gather_event)
+            self._all_gather_result = gathered._replace(all_gather_event=None)
+        original(self)
+
+    FSDPParamGroup.finalize_backward = finalize_backward
 
 
 def _break_graphs_at_collectives() -> None:
