@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 from hpu_magic.errors import RefusedError
-from hpu_magic.lightning.watch import STARTED_BY, watch_from_child, watch_from_parent
+from hpu_magic.lightning.watch import begun_by_this, watch_from_child, watch_from_parent
 
 __all__ = ["ScriptLauncherBase", "TrainerScriptLauncherBase"]
 
@@ -44,12 +44,8 @@ class ScriptLauncherBase:
         if not self.is_interactive_compatible:
             if self.num_processes > 1:
                 _require_script(self.num_processes)
-            os.environ[STARTED_BY] = str(os.getpid())
-            try:
-                with _as_it_was_started():
-                    self._call_children_scripts()  # type: ignore[attr-defined]
-            finally:
-                del os.environ[STARTED_BY]
+            with begun_by_this(), _as_it_was_started():
+                self._call_children_scripts()  # type: ignore[attr-defined]
             watch_from_parent(self.procs)
         self._set_num_threads(self.num_processes)
         return function(*args, **kwargs)

@@ -9,51 +9,74 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import functools
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
-__all__ = ["STARTED_BY", "watch_from_child", "watch_from_parent"]
+__all__ = ["STARTED_BY", "begun_by_this", "watch_from_child", "watch_from_parent"]
+
+_Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 STARTED_BY = "HPU_MAGIC_STARTED_BY"
-"""The process that started this one as a rank, in its environment."""
+"""The process that started this one as a rank, and its file, in the environment."""
 _LOOKS = 0.2  # seconds between two looks at who is alive
 _LEAVES = 15.0  # seconds in which a collective tells that somebody is missing
 _ENDS = 2.0  # seconds that a process takes to end by itself
 _TELLS = 0.5  # seconds in which it writes where it is
 
 
+@contextmanager
+def begun_by_this() -> Generator[None, None, None]:
+    """Tell the processes that are started inside the block who started them.
+
+    A file lies there until this process ends by itself.
+    """
+    descriptor, path = tempfile.mkstemp(prefix="hpu_magic_ranks_")
+    os.close(descriptor)
+    atexit.register(_remove, path)
+    os.environ[STARTED_BY] = f"{os.getpid()}:{path}"
+    try:
+        yield
+    finally:
+        del os.environ[STARTED_BY]
+
+
 def watch_from_parent(children: list[subprocess.Popen[bytes]]) -> None:
     """Let the ranks that this process has started end with it, and it with them."""
-    watch = _Parent(list(children))
+    watch = _Parent(list(children), sys.excepthook)
     sys.excepthook = watch.failed
     threading.Thread(target=watch.run, name="hpu_magic ranks", daemon=True).start()
 
 
 def watch_from_child() -> None:
     """Let this process end with the one that started it as a rank, if one did."""
-    parent = os.environ.pop(STARTED_BY, "")
+    parent, _, path = os.environ.pop(STARTED_BY, "").partition(":")
     if parent != str(os.getppid()):
         return
-    sys.excepthook = _show
+    sys.excepthook = functools.partial(_show, sys.excepthook)
     if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL and sys.__stderr__ is not None:
         faulthandler.register(signal.SIGUSR2, file=sys.__stderr__, all_threads=False)
     threading.Thread(
-        target=_end_with, args=[int(parent)], name="hpu_magic parent", daemon=True
+        target=_end_with, args=[int(parent), path], name="hpu_magic parent", daemon=True
     ).start()
 
 
 class _Parent:
     """Rank 0, which has started the others of this machine."""
 
-    def __init__(self, children: list[subprocess.Popen[bytes]]) -> None:
+    def __init__(self, children: list[subprocess.Popen[bytes]], show: _Hook) -> None:
         self._children = children
+        self._show = show
         self._leaving = threading.Event()
         self._others_are_late = False
 
@@ -83,7 +106,7 @@ class _Parent:
         self._leaving.set()
         self._others_are_late = _is_of_others(kind)
         atexit.register(self._end_children)  # PyTorch keeps what a hook prints until it returns
-        _show(kind, error, trace)
+        _show(self._show, kind, error, trace)
 
     def _end_children(self) -> None:
         until = time.monotonic() + _ENDS
@@ -100,20 +123,29 @@ class _Parent:
             child.wait()
 
 
-def _end_with(parent: int) -> None:
-    """End this process soon after the one that started it."""
+def _end_with(parent: int, path: str) -> None:
+    """End this process soon after the one that started it was killed."""
     while os.getppid() == parent:
         time.sleep(_LOOKS)
-    time.sleep(_LEAVES)  # a collective fails first, with a sentence
-    os.kill(os.getpid(), signal.SIGKILL)
+    if os.path.exists(path):
+        time.sleep(_LEAVES)  # a collective fails first, with a sentence
+        _remove(path)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _show(
+    show: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     """Show an error; of one that another rank caused, its last line is enough."""
     if _is_of_others(kind):
         _say(f"{kind.__name__}: {error}")
     else:
-        sys.__excepthook__(kind, error, trace)
+        show(kind, error, trace)
 
 
 def _is_of_others(kind: type[BaseException]) -> bool:

@@ -187,17 +187,26 @@ if len(sys.argv) > 1:
     watch.watch_from_child()
     exec(sys.argv[1])
 else:
-    os.environ[watch.STARTED_BY] = str(os.getpid())
-    children = [subprocess.Popen([sys.executable, __file__, code]) for code in CHILDREN]
+    with watch.begun_by_this():
+        children = [subprocess.Popen([sys.executable, __file__, code]) for code in CHILDREN]
     print(*(child.pid for child in children), flush=True)
     watch.watch_from_parent(children)
     PARENT
 """
 
 
-def watched(folder: Path, children: list[str], parent: str) -> subprocess.Popen[str]:
+HOOK = """
+import sys
+sys.excepthook = lambda kind, error, trace: print("mine:", error, file=sys.stderr)
+"""
+
+
+def watched(
+    folder: Path, children: list[str], parent: str, hook: bool = False
+) -> subprocess.Popen[str]:
     path = folder / "watched.py"
-    path.write_text(WATCHED.replace("CHILDREN", repr(children)).replace("PARENT", parent))
+    code = WATCHED.replace("CHILDREN", repr(children)).replace("PARENT", parent)
+    path.write_text((HOOK if hook else "") + code)
     return subprocess.Popen(
         [sys.executable, str(path)],
         stdout=subprocess.PIPE,
@@ -261,3 +270,22 @@ def test_ranks_end_with_the_first_when_it_is_killed(tmp_path):
     process.stdout.close()
     assert process.stderr is not None
     process.stderr.close()
+
+
+def test_a_rank_may_work_on_when_the_first_has_ended_well(tmp_path):
+    work = "time.sleep(4); open(sys.argv[0] + '.done', 'w').close()"
+    process = watched(tmp_path, [work], "pass")
+    out, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    until = time.monotonic() + 30
+    while is_alive(int(out)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert (tmp_path / "watched.py.done").exists()
+
+
+def test_a_hook_for_errors_that_a_script_has_set_is_called(tmp_path):
+    parent = "raise ValueError('no such batch')"
+    process = watched(tmp_path, ["pass"], f"{parent}", hook=True)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said.splitlines()[-1] == "mine: no such batch"
