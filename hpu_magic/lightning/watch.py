@@ -36,24 +36,35 @@ _TELLS = 0.5  # seconds in which it writes where it is
 
 
 @contextmanager
-def begun_by_this() -> Generator[None, None, None]:
+def begun_by_this() -> Generator[str, None, None]:
     """Tell the processes that are started inside the block who started them.
 
-    A file lies there until this process ends by itself.
+    Yields
+    ------
+    str
+        A file that lies there until this process ends by itself.
     """
     descriptor, path = tempfile.mkstemp(prefix="hpu_magic_ranks_")
     os.close(descriptor)
     atexit.register(_remove, path)
     os.environ[STARTED_BY] = f"{os.getpid()}:{path}"
     try:
-        yield
+        yield path
     finally:
         del os.environ[STARTED_BY]
 
 
-def watch_from_parent(children: list[subprocess.Popen[bytes]]) -> None:
-    """Let the ranks that this process has started end with it, and it with them."""
-    watch = _Parent(list(children), sys.excepthook)
+def watch_from_parent(children: list[subprocess.Popen[bytes]], path: str) -> None:
+    """Let the ranks that this process has started end with it, and it with them.
+
+    Parameters
+    ----------
+    children
+        The processes.
+    path
+        As `begun_by_this` yields it.
+    """
+    watch = _Parent(list(children), path, sys.excepthook)
     sys.excepthook = watch.failed
     threading.Thread(target=watch.run, name="hpu_magic ranks", daemon=True).start()
 
@@ -74,8 +85,9 @@ def watch_from_child() -> None:
 class _Parent:
     """Rank 0, which has started the others of this machine."""
 
-    def __init__(self, children: list[subprocess.Popen[bytes]], show: _Hook) -> None:
+    def __init__(self, children: list[subprocess.Popen[bytes]], path: str, show: _Hook) -> None:
         self._children = children
+        self._path = path
         self._show = show
         self._leaving = threading.Event()
         self._others_are_late = False
@@ -97,6 +109,7 @@ class _Parent:
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         traceback.print_stack(frame)
         self._end_children()
+        _remove(self._path)
         os.kill(os.getpid(), signal.SIGKILL)
 
     def failed(
