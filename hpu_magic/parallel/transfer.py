@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,15 +29,34 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         # By name, so that nothing here imports torch.
         kind = f"{type(obj).__module__}.{type(obj).__name__}"
-        if kind == "torch.Tensor" and obj.device.type == "hpu":
-            return _arrived, (obj.detach().cpu(), self._device, obj.requires_grad)
+        if _has_memory(obj) and obj.device.type == "hpu":
+            import torch
+
+            host = obj.detach().as_subclass(torch.Tensor).cpu()
+            return _arrived, (host, self._device, obj.requires_grad, type(obj), dict(vars(obj)))
         if kind == "torch.device" and obj.type == "hpu" and self._device == "cpu":
             return _device, ("cpu",)
         return super().reducer_override(obj)
 
 
-def _arrived(tensor: Any, device: str, requires_grad: bool) -> Any:
-    return tensor.to(device).requires_grad_(requires_grad)
+def _has_memory(value: Any) -> bool:
+    """Tell tensors, of subclasses too, from those made of other tensors, which travel as these."""
+    # Nobody has a tensor before torch is imported.
+    kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    return (
+        kind is not None
+        and isinstance(value, kind)
+        and type(value).__reduce_ex__ is kind.__reduce_ex__
+        and not hasattr(value, "__tensor_flatten__")
+    )
+
+
+def _arrived(
+    tensor: Any, device: str, requires_grad: bool, kind: type, attributes: Mapping[str, Any]
+) -> Any:
+    arrived = tensor.to(device).as_subclass(kind).requires_grad_(requires_grad)
+    vars(arrived).update(attributes)
+    return arrived
 
 
 def _device(name: str) -> Any:

@@ -188,6 +188,22 @@ def test_variables_go_there_and_come_back(notebook):
     assert back.texts == ["([('cpu', [6.0]), ('cpu', [12.0])], [0, 1])"]
 
 
+def test_tensors_of_a_class_of_their_own_come_back_to_the_host(notebook):
+    notebook.run(
+        "class Labelled(torch.Tensor):\n    pass\n"
+        "given = torch.ones(2, device='hpu').as_subclass(Labelled)\ngiven.label = 'a'"
+    )
+    below = notebook.run(
+        "%%hpu_parallel --push given --pull given\n"
+        "given = given + rank\ngiven.label = 'b'\ngiven.device"
+    )
+    assert below.texts == ["ranks 0 and 1\n  device(type='hpu', index=0)"]
+    back = notebook.run(
+        "[(type(one) is Labelled, one.device.type, one.tolist(), one.label) for one in given]"
+    )
+    assert back.texts == ["[(True, 'cpu', [1.0, 1.0], 'b'), (True, 'cpu', [2.0, 2.0], 'b')]"]
+
+
 def test_what_cannot_be_sent_is_named(notebook):
     notebook.run("import threading\nlock = threading.Lock()")
     below = notebook.run("%%hpu_parallel --push scale,lock\nprint('ran')")
