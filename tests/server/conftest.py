@@ -182,7 +182,15 @@ class Notebook:
         self.client = BlockingKernelClient()
         self.client.load_connection_file(str(server.runtime / f"kernel-{self.kernel}.json"))
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=PATIENCE)
+        wait_for(self._ready)
+
+    def _ready(self) -> bool:
+        try:
+            self.client.wait_for_ready(timeout=PATIENCE)
+        except RuntimeError:
+            # On a busy machine a kernel that starts misses heartbeats, and counts as dead.
+            return False
+        return True
 
     def run(self, source: str) -> str:
         """Run a cell and return what it printed."""
