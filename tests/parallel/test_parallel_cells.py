@@ -290,6 +290,21 @@ def test_one_rank_fails_and_the_others_do_not_wait_for_it(notebook):
     assert notebook.run(JOIN).texts[-1:] == JOINED
 
 
+def test_a_rank_that_cannot_leave_its_group_is_told(notebook):
+    notebook.run(JOIN)
+    notebook.run(
+        "%%hpu_parallel --ranks 1\nleave = dist.destroy_process_group\n"
+        "dist.destroy_process_group = lambda: 1 / 0"
+    )
+    below = notebook.run("%%hpu_parallel --ranks 0\nraise ValueError('no data')")
+    assert below.error.endswith(
+        "Rank 0 raised ValueError: no data. Rank 1 could not leave the process group: "
+        "%hpu_workers restart starts all ranks anew (their variables are lost)."
+    )
+    notebook.run("%%hpu_parallel --ranks 1\ndist.destroy_process_group = leave\nleave()")
+    assert notebook.run(JOIN).texts[-1:] == JOINED
+
+
 def test_a_rank_that_prints_without_a_pause_is_not_let_run_on(notebook):
     below = notebook.run(
         "%%hpu_parallel --grace 0.5\nimport time\nif rank == 1:\n    raise ValueError('no data')\n"
