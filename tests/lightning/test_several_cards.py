@@ -1,4 +1,4 @@
-"""Several cards: what `fits_of_ranks` runs on two and on four, beside the CPU."""
+"""Several cards: what `fits_of_ranks` and its neighbour run on two and on four, beside the CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ranks import Named, Ranks, Server
 
 LAZY = "HPU_MAGIC_TEST_LAZY" in os.environ
-FITS = str(Path(__file__).with_name("fits_of_ranks.py"))
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,11 @@ def pair(server: Server) -> Iterator[Ranks]:
 
 
 def fit(name: str) -> Named:
-    return Named(FITS, name)
+    return Named(str(HERE / "fits_of_ranks.py"), name)
+
+
+def sharded(name: str) -> Named:
+    return Named(str(HERE / "sharded_fits_of_ranks.py"), name)
 
 
 def test_a_fit_with_callbacks_is_the_cpus(pair, tmp_path):
@@ -107,16 +111,16 @@ def test_reductions(pair):
 
 
 def test_sharded_models_are_the_cpus(pair, tmp_path):
-    one, other = pair(fit("sharded"), str(tmp_path))
+    one, other = pair(sharded("sharded"), str(tmp_path))
     assert one == other
 
 
 def test_models_that_are_split_are_the_cpus(pair, tmp_path):
     for rows, layers in ((2, 1), (1, 2)):
-        found = pair(fit("split"), rows, layers, str(tmp_path))
+        found = pair(sharded("split"), rows, layers, str(tmp_path))
         assert found[0] == found[1]
         assert found[0][1] == 16 * 4 // 2
-    pair(fit("split_with_fabric"))
+    pair(sharded("split_with_fabric"))
 
 
 def test_what_does_not_fit_is_said(pair):
@@ -197,6 +201,6 @@ def test_four_cards(server, tmp_path):
     ranks = server.start(4, PT_HPU_LAZY_MODE=str(int(LAZY)))
     ranks(fit("checkpoints"), str(tmp_path), str(tmp_path / "came"))
     assert sorted((tmp_path / "came").read_text()) == ["0", "1", "2", "3"]
-    found = ranks(fit("split"), 2, 2, str(tmp_path))
+    found = ranks(sharded("split"), 2, 2, str(tmp_path))
     assert {mine for _, mine in found} == {16 * 4 // 4}
     ranks.close()
