@@ -31,7 +31,11 @@ class ParallelMagics(CommandMagics):
     @cell_magic
     @magic_arguments()
     @argument(
-        "-n", type=int, metavar="N", help="workers; by default those there, or a free card each"
+        "-n",
+        type=int,
+        metavar="N",
+        default=Configured("parallel_workers"),
+        help="workers; by default those there, or a free card each",
     )
     @argument("--ranks", metavar="0,2", help="run the cell on these ranks only")
     @argument("--push", metavar="NAMES", help="send these variables to the ranks before")
@@ -92,7 +96,13 @@ class ParallelMagics(CommandMagics):
 
     @line_magic
     @magic_arguments()
-    @argument("-n", type=int, metavar="N", help="with start: how many; by default all free cards")
+    @argument(
+        "-n",
+        type=int,
+        metavar="N",
+        default=Configured("parallel_workers"),
+        help="with start: how many; by default a free card each",
+    )
     @argument(
         "--profile", metavar="NAME", help="with start: IPython profile that launches the workers"
     )
@@ -113,7 +123,8 @@ class ParallelMagics(CommandMagics):
         from hpu_magic.parallel.report import workers_report
 
         options = self.parse(self.hpu_workers, line)
-        if options.action != "start" and (options.n is not None or options.profile is not None):
+        given = options.n != self.settings.parallel_workers or options.profile is not None
+        if options.action != "start" and given:
             raise UsageError("-n and --profile belong to %hpu_workers start.")
         self._check(options)
         if options.action == "start":

@@ -97,6 +97,9 @@ class HPUMagics(Configurable):
         allow_none=True,
         help="%%hpu_port --mark-steps; None marks them in lazy mode.",
     ).tag(config=True)
+    parallel_workers = Int(
+        None, min=1, allow_none=True, help="%%hpu_parallel -n; None takes all cards."
+    ).tag(config=True)
     parallel_grace = Float(
         5.0,
         min=0.0,

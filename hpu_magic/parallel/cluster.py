@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import threading
+import time
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from subprocess import CalledProcessError
@@ -24,6 +25,7 @@ from hpu_magic.parallel.guard import Guard
 __all__ = ["Cluster"]
 
 _LOCAL = "LocalEngineSetLauncher"
+_SECONDS_TO_HEAR = 2.0
 
 
 class Cluster:
@@ -131,6 +133,9 @@ class Cluster:
 
     def how_ended(self, pid: int) -> str:
         """Say how a process of this machine ended, as far as it is known."""
+        until = time.monotonic() + (_SECONDS_TO_HEAR if self.local else 0.0)
+        while pid not in self._ends and time.monotonic() < until:
+            time.sleep(0.02)  # that it ended is heard earlier than how
         code = self._ends.get(pid)
         if code is None:
             return "ended"

@@ -205,7 +205,7 @@ class CellRun:
             ]
         if self.workers.look():
             return ["%hpu_workers restart starts all ranks anew (their variables are lost)."]
-        left, stuck = self.workers.leave_group()
+        left, stuck = self._leave()
         if stuck:
             return [
                 f"{named(stuck).capitalize()} could not leave the process group: %hpu_workers "
@@ -214,3 +214,11 @@ class CellRun:
         if left:
             return ["The ranks have left their process group: the next cell may form a new one."]
         return []
+
+    def _leave(self) -> tuple[bool, list[int]]:
+        while True:
+            try:
+                return self.workers.leave_group()
+            except KeyboardInterrupt:
+                if self._by_hand is None or time.monotonic() - self._by_hand > _AGAIN_SECONDS:
+                    return False, sorted(self.ranks)

@@ -8,6 +8,7 @@ import traceback
 import pytest
 from IPython.core.error import UsageError
 
+from hpu_magic.errors import RefusedError
 from hpu_magic.magics.settings import Configured, HPUMagics
 
 # What a line may hold besides the options that the commands declare.
@@ -71,6 +72,7 @@ def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
 NAMES_OF_ONE_CALL = {
     *("--help", "-h", "--off", "--stop", "--output", "--drop", "--sample", "--inputs"),
     *("--train", "--infer", "--data", "--allow", "--block"),
+    *("--ranks", "--push", "--pull", "--profile"),
 }
 
 
@@ -138,6 +140,11 @@ def is_run_as_cell(shell, chosen, name):
 
 
 @pytest.mark.filterwarnings("ignore")  # of what %hpu_time takes for a statement
+def no_workers(count, profile=None):
+    """Take the place of starting processes, which says nothing of the line."""
+    raise RefusedError(f"No {count} workers by {profile}.")
+
+
 def test_ten_thousand_random_lines_for_each_command_give_no_traceback(
     run, shell, torch, forgetful, capfd, tmp_path, monkeypatch
 ):
@@ -145,6 +152,7 @@ def test_ten_thousand_random_lines_for_each_command_give_no_traceback(
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setattr("hpu_magic.parallel.session.start", no_workers)
     monkeypatch.setenv("LANGUAGE", "C")  # argparse looks for translations of each message anew
     shell.user_ns.update(number=3, model=torch.nn.Linear(1, 1))
     shell.run_line_magic("config", "HPUMagics.time_runs = 1")
