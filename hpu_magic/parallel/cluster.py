@@ -22,7 +22,7 @@ from IPython.paths import get_ipython_dir
 from hpu_magic.errors import RefusedError
 from hpu_magic.parallel.guard import Guard
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "how_ended"]
 
 _LOCAL = "LocalEngineSetLauncher"
 _SECONDS_TO_HEAR = 2.0
@@ -136,13 +136,7 @@ class Cluster:
         until = time.monotonic() + (_SECONDS_TO_HEAR if self.local else 0.0)
         while pid not in self._ends and time.monotonic() < until:
             time.sleep(0.02)  # that it ended is heard earlier than how
-        code = self._ends.get(pid)
-        if code is None:
-            return "ended"
-        if code < 0:
-            known = {each.value: each.name for each in signal.Signals}
-            return f"was killed by {known.get(-code, f'signal {-code}')}"
-        return f"ended with exit code {code}"
+        return how_ended(self._ends.get(pid))
 
     def interrupt(self, engines: list[int]) -> None:
         """Send engines the signal of Ctrl-C."""
@@ -190,3 +184,19 @@ def _given(count: int | None, profile: str | None) -> dict[str, Any]:
             ) from None
         given = {"profile_dir": found.location}
     return given if count is None else {**given, "n": count}
+
+
+def how_ended(code: int | None) -> str:
+    """Say how a process ended: ``was killed by SIGKILL``.
+
+    Parameters
+    ----------
+    code
+        What its parent heard, negative for a signal; None where nobody did.
+    """
+    if code is None:
+        return "ended"
+    if code < 0:
+        known = {each.value: each.name for each in signal.Signals}
+        return f"was killed by {known.get(-code, f'signal {-code}')}"
+    return f"ended with exit code {code}"
