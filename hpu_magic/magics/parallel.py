@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from hpu_magic.parallel.report import WorkersReport
 
 _ACTIONS = ("start", "restart", "stop")
+_COUNT = argument(
+    "-n",
+    type=int,
+    metavar="N",
+    default=Configured("parallel_workers"),
+    help="how many workers to start; by default one for each free card",
+)
 
 
 @magics_class
@@ -30,13 +37,7 @@ class ParallelMagics(CommandMagics):
 
     @cell_magic
     @magic_arguments()
-    @argument(
-        "-n",
-        type=int,
-        metavar="N",
-        default=Configured("parallel_workers"),
-        help="workers; by default those there, or a free card each",
-    )
+    @_COUNT
     @argument("--ranks", metavar="0,2", help="run the cell on these ranks only")
     @argument("--push", metavar="NAMES", help="send these variables to the ranks before")
     @argument("--pull", metavar="NAMES", help="bring these variables back after, as lists by rank")
@@ -76,7 +77,6 @@ class ParallelMagics(CommandMagics):
         for name in [*push, *pull]:
             self.check_name(name)
         values = {name: self.find(name) for name in push}
-        self._announce(options.n, None)
         workers, chosen = self.call(session.ready, options.n, ranks)
         if values:
             self.call(workers.push, values, chosen)
@@ -96,13 +96,7 @@ class ParallelMagics(CommandMagics):
 
     @line_magic
     @magic_arguments()
-    @argument(
-        "-n",
-        type=int,
-        metavar="N",
-        default=Configured("parallel_workers"),
-        help="with start: how many; by default a free card each",
-    )
+    @_COUNT
     @argument(
         "--profile", metavar="NAME", help="with start: IPython profile that launches the workers"
     )
@@ -128,7 +122,6 @@ class ParallelMagics(CommandMagics):
             raise UsageError("-n and --profile belong to %hpu_workers start.")
         self._check(options)
         if options.action == "start":
-            self._announce(options.n, options.profile)
             self.call(session.start, options.n, options.profile)
         elif options.action == "restart":
             self.call(session.restart)
@@ -142,16 +135,6 @@ class ParallelMagics(CommandMagics):
 
         if session := sys.modules.get("hpu_magic.parallel.session"):
             session.stop()
-
-    @staticmethod
-    def _announce(count: int | None, profile: str | None) -> None:
-        """Say what takes some seconds, before it does."""
-        from hpu_magic.parallel import session
-
-        if session.workers() is None:
-            how = f"by the profile {profile}" if profile else "one a card"
-            workers = f"{count or ''} worker{'' if count == 1 else 's'}".strip()
-            print(f"Starting {workers}, {how}.")
 
     @staticmethod
     def _check(options: Any) -> None:

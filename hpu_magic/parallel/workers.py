@@ -30,6 +30,8 @@ _CARD = "HLS_MODULE_ID"
 class Workers:
     """A set of processes that run cells together, each with a card of its own.
 
+    They take some seconds to start, which is said on standard output before.
+
     Parameters
     ----------
     count
@@ -48,8 +50,10 @@ class Workers:
         modules = _modules(count, machine) if profile is None else []
         self.profile = profile
         self._reservation = Reservation(modules, [card.module_id for card in _visible(machine)])
+        count = count or len(modules) or None
         try:
-            self._cluster = Cluster(count or len(modules) or None, profile)
+            print(_announcement(count, profile), flush=True)
+            self._cluster = Cluster(count, profile)
             try:
                 self._seat(modules)
             except BaseException:
@@ -239,6 +243,11 @@ class Workers:
                     raise RefusedError(f"Rank {rank} {self.how_ended(rank)}.") from None
                 raise
         return answers
+
+
+def _announcement(count: int | None, profile: str | None) -> str:
+    workers = f"{count or ''} worker{'' if count == 1 else 's'}".strip()
+    return f"Starting {workers}, {f'by the profile {profile}' if profile else 'one a card'}."
 
 
 def _settings() -> dict[str, str]:
