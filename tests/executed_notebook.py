@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,7 @@ class Executed:
 
 
 def execute(name: str, folder: Path) -> Executed:
-    """Execute a notebook in an empty folder, where it must leave no files."""
+    """Execute a notebook in an empty folder, where it must leave no files, on cards of its own."""
     notebook = source(name)
     client = NotebookClient(
         notebook,
@@ -64,6 +66,7 @@ def execute(name: str, folder: Path) -> Executed:
         coalesce_streams=True,  # a busy machine gives a line and its end as two outputs
         resources={"metadata": {"path": str(folder)}},
     )
-    client.execute()
+    with tempfile.TemporaryDirectory() as cards:
+        client.execute(env={**os.environ, "HPU_MAGIC_CARDS_DIR": cards})
     assert list(folder.iterdir()) == [], "the notebook leaves files behind"
     return Executed(name, notebook)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,13 +42,15 @@ def _text(output: Any) -> str:
 
 
 class Notebook:
-    """Cells run one after the other."""
+    """Cells run one after the other, on cards that no other process knows."""
 
     def __init__(self, **environment: str) -> None:
         self._notebook = nbformat.v4.new_notebook()
         self._client = NotebookClient(self._notebook, allow_errors=True, timeout=180)
         self._client.create_kernel_manager()
-        self._client.start_new_kernel(env={**os.environ, **environment})
+        self._cards = tempfile.TemporaryDirectory()
+        cards = {"HPU_MAGIC_CARDS_DIR": self._cards.name}
+        self._client.start_new_kernel(env={**os.environ, **cards, **environment})
         self._client.start_new_kernel_client()
         self.pid: int = self._client.km.provisioner.pid
 
@@ -76,3 +79,4 @@ class Notebook:
     def close(self) -> None:
         """End the kernel as a front end does."""
         self._client._cleanup_kernel()
+        self._cards.cleanup()
