@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <chrono>
 #include <thread>
 
 namespace hpu::collectives {
@@ -153,6 +154,11 @@ Hccl::~Hccl() {
 
 void Hccl::shutdown() {
   const WithoutGil released;
+  // What has ended lets go of the state a moment later.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (state_.use_count() > 1 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   if (state_.use_count() == 1) {
     state_->close();
   } else {
