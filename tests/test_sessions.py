@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
-import textwrap
 import time
 from pathlib import Path
 
 import pytest
 from jupyter_client.manager import start_new_kernel
+from started_process import started
 
 from hpu_magic import monitor, private_folder, program_name, sessions
 from hpu_magic.monitor import processes
@@ -41,7 +40,7 @@ def own_folder(tmp_path, monkeypatch):
 def announce(own_folder):
     made = []
 
-    def begin(notebook="/work/first.ipynb", *, running=False):
+    def begin(notebook="/notebooks/first.ipynb", *, running=False):
         made.append(sessions.Announcement(notebook, running=running))
         return made[-1]
 
@@ -103,7 +102,7 @@ def test_cells_of_several_threads_are_one_busy_session(announce):
     told = announce(running=True)
     told.begin()
     told.end()
-    assert sessions.session(os.getpid()) == sessions.Session("/work/first.ipynb", 0.0)
+    assert sessions.session(os.getpid()) == sessions.Session("/notebooks/first.ipynb", 0.0)
     told.end()
     assert sessions.session(os.getpid()).idle > 0
     told.end()
@@ -117,7 +116,7 @@ def test_a_process_that_ends_tells_nothing_and_leaves_nothing_even_if_killed(own
         from pathlib import Path
         from hpu_magic import private_folder, sessions
         private_folder._OPEN_TO_ALL = (Path({str(own_folder.parents[1])!r}),)
-        told = sessions.Announcement("/work/other.ipynb", running=False)
+        told = sessions.Announcement("/notebooks/other.ipynb", running=False)
         if not os.fork():
             told.begin()
             sys.exit()
@@ -127,18 +126,11 @@ def test_a_process_that_ends_tells_nothing_and_leaves_nothing_even_if_killed(own
     """
     ends = (lambda process: process.communicate("\n"), lambda process: process.kill())
     for end, left in zip(ends, (0, 1), strict=True):
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        process.stdout.readline()
-        seen = sessions.session(process.pid)
-        assert (seen.notebook, seen.idle > 0) == ("/work/other.ipynb", True)
-        end(process)
-        process.wait()
-        process.communicate()
+        with started(code) as process:
+            seen = sessions.session(process.pid)
+            assert (seen.notebook, seen.idle > 0) == ("/notebooks/other.ipynb", True)
+            end(process)
+            process.communicate()
         assert sessions.session(process.pid) is None
         assert len(list(own_folder.iterdir())) == left
     announce()
@@ -188,12 +180,12 @@ def test_other_users_learn_nothing_and_root_does(monkeypatch):
             folder = Path(shared, f"hpu_magic-{STRANGER}")
             (folder / "sessions").mkdir(parents=True)
             file = folder / "sessions" / sessions._name(owner.pid)
-            file.write_text(json.dumps({"notebook": "/work/theirs.ipynb", "idle_since": None}))
+            file.write_text(json.dumps({"notebook": "/notebooks/theirs.ipynb", "idle_since": None}))
             for path in (folder, folder / "sessions", file):
                 os.chown(path, STRANGER, STRANGER)
             assert sessions.session(owner.pid) is None  # as long as others may enter it
             folder.chmod(0o700)
-            assert sessions.session(owner.pid) == sessions.Session("/work/theirs.ipynb", 0.0)
+            assert sessions.session(owner.pid) == sessions.Session("/notebooks/theirs.ipynb", 0.0)
             if not (other := os.fork()):
                 os.setuid(STRANGER + 1)
                 os._exit(sessions.session(owner.pid) is not None)
@@ -224,7 +216,7 @@ def test_idleness_in_words(idle, text):
 def test_a_process_may_have_a_name_instead_of_a_notebook(announce, monkeypatch):
     monkeypatch.setattr(sessions, "_name_here", None)
     sessions.call_this_process("rank 2 of first.ipynb")
-    announce("/work/second.ipynb")
+    announce("/notebooks/second.ipynb")
     assert sessions.session(os.getpid()).name == "rank 2 of first.ipynb"
     assert program_name.program_name(os.getpid()) == "rank 2 of first.ipynb"
     assert program_name.full_command(os.getpid()) == "rank 2 of first.ipynb"

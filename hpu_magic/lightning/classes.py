@@ -78,34 +78,22 @@ def make(pytorch: ModuleType, namespace: str) -> Plugins:
         strategies.SingleDeviceStrategy,
         _checkpoint_io_class=checkpoint_io,
     )
-    several = functools.partial(
+    several = _for_several_cards(
         derive,
+        strategies,
+        plugins,
+        (TrainerParallelHPUStrategyBase, TrainerFSDPBase, TrainerModelParallelBase),
         _checkpoint_io_class=checkpoint_io,
         _script_launcher_class=_launcher(derive, namespace, TrainerScriptLauncherBase),
         _connect=_connect(namespace),
     )
-    parallel = several(
-        "HPUParallelStrategy", TrainerParallelHPUStrategyBase, strategies.DDPStrategy
-    )
-    sharded_precision = derive("HPUFSDPPrecision", HPUFSDPPrecisionBase, plugins.FSDPPrecision)
     return Plugins(
         namespace,
         HPUAccelerator=derive(
             "HPUAccelerator", HPUAcceleratorBase, pytorch.accelerators.Accelerator
         ),
         SingleHPUStrategy=single,
-        HPUParallelStrategy=parallel,
-        HPUDDPStrategy=derive("HPUDDPStrategy", HPUDDPStrategyBase, parallel),
-        HPUFSDPStrategy=several(
-            "HPUFSDPStrategy",
-            TrainerFSDPBase,
-            strategies.FSDPStrategy,
-            _precision_class=sharded_precision,
-        ),
-        HPUModelParallelStrategy=several(
-            "HPUModelParallelStrategy", TrainerModelParallelBase, strategies.ModelParallelStrategy
-        ),
-        HPUFSDPPrecision=sharded_precision,
+        **several,
         HPUPrecisionPlugin=derive(
             "HPUPrecisionPlugin",
             HPUPrecisionPluginBase,
@@ -123,14 +111,15 @@ def make_for_fabric(fabric: ModuleType, namespace: str) -> FabricPlugins:
     derive = functools.partial(_derive, "hpu_magic.lightning.fabric", namespace)
     plugins, strategies = fabric.plugins, fabric.strategies
     checkpoint_io = derive("HPUCheckpointIO", HPUCheckpointIOBase, plugins.TorchCheckpointIO)
-    several = functools.partial(
+    several = _for_several_cards(
         derive,
+        strategies,
+        plugins,
+        (FabricParallelHPUStrategyBase, FabricFSDPBase, FabricModelParallelBase),
         _checkpoint_io_class=checkpoint_io,
         _script_launcher_class=_launcher(derive, namespace, ScriptLauncherBase),
         _connect=_connect(namespace),
     )
-    parallel = several("HPUParallelStrategy", FabricParallelHPUStrategyBase, strategies.DDPStrategy)
-    sharded_precision = derive("HPUFSDPPrecision", HPUFSDPPrecisionBase, plugins.FSDPPrecision)
     return FabricPlugins(
         namespace,
         HPUAccelerator=derive(
@@ -142,18 +131,7 @@ def make_for_fabric(fabric: ModuleType, namespace: str) -> FabricPlugins:
             strategies.SingleDeviceStrategy,
             _checkpoint_io_class=checkpoint_io,
         ),
-        HPUParallelStrategy=parallel,
-        HPUDDPStrategy=derive("HPUDDPStrategy", HPUDDPStrategyBase, parallel),
-        HPUFSDPStrategy=several(
-            "HPUFSDPStrategy",
-            FabricFSDPBase,
-            strategies.FSDPStrategy,
-            _precision_class=sharded_precision,
-        ),
-        HPUModelParallelStrategy=several(
-            "HPUModelParallelStrategy", FabricModelParallelBase, strategies.ModelParallelStrategy
-        ),
-        HPUFSDPPrecision=sharded_precision,
+        **several,
         HPUPrecision=derive(
             "HPUPrecision",
             FabricPrecisionBase,
@@ -162,6 +140,34 @@ def make_for_fabric(fabric: ModuleType, namespace: str) -> FabricPlugins:
         ),
         HPUCheckpointIO=checkpoint_io,
     )
+
+
+def _for_several_cards(
+    derive: Callable[..., type[Any]],
+    strategies: ModuleType,
+    plugins: ModuleType,
+    behaviours: tuple[type, type, type],
+    **members: Any,
+) -> dict[str, type[Any]]:
+    """Return the strategies of several processes, and the precision of sharded models.
+
+    `behaviours` are those of replicas, of shards and of models that split themselves.
+    """
+    replicas, shards, split = behaviours
+    several = functools.partial(derive, **members)
+    parallel = several("HPUParallelStrategy", replicas, strategies.DDPStrategy)
+    precision = derive("HPUFSDPPrecision", HPUFSDPPrecisionBase, plugins.FSDPPrecision)
+    return {
+        "HPUParallelStrategy": parallel,
+        "HPUDDPStrategy": derive("HPUDDPStrategy", HPUDDPStrategyBase, parallel),
+        "HPUFSDPStrategy": several(
+            "HPUFSDPStrategy", shards, strategies.FSDPStrategy, _precision_class=precision
+        ),
+        "HPUModelParallelStrategy": several(
+            "HPUModelParallelStrategy", split, strategies.ModelParallelStrategy
+        ),
+        "HPUFSDPPrecision": precision,
+    }
 
 
 def _launcher(derive: Callable[..., type[Any]], namespace: str, behaviour: type) -> type[Any]:

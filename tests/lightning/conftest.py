@@ -22,7 +22,9 @@ def lightning(torch: Any) -> Any:
 def net(lightning: Any, torch: Any) -> type[Any]:
     """A classifier that uses every kind of step and notes where it ran."""
 
-    class Net(lightning.LightningModule):  # type: ignore[name-defined,misc]
+    from steps import Steps
+
+    class Net(Steps, lightning.LightningModule):  # type: ignore[name-defined,misc]
         def __init__(self, width: int = 8) -> None:
             super().__init__()
             self.save_hyperparameters()
@@ -46,22 +48,9 @@ def net(lightning: Any, torch: Any) -> type[Any]:
             self.log(f"{kind}_accuracy", right, on_step=False, on_epoch=True)
             return loss
 
-        def training_step(self, batch: Any, index: int) -> Any:
-            return self.loss(batch, "train")
-
         def validation_step(self, batch: Any, index: int) -> Any:
             self.in_inference_mode = torch.is_inference_mode_enabled()
-            return self.loss(batch, "val")
-
-        def test_step(self, batch: Any, index: int) -> Any:
-            return self.loss(batch, "test")
-
-        def predict_step(self, batch: Any, index: int) -> Any:
-            return self(batch[0]).softmax(1)
-
-        def configure_optimizers(self) -> Any:
-            optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
-            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)]
+            return super().validation_step(batch, index)
 
     return Net
 

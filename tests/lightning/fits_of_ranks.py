@@ -11,6 +11,7 @@ import lightning.fabric as fabric
 import lightning.pytorch as lightning
 import torch
 import torch.distributed as dist
+from steps import Steps
 from torch import nn
 
 import hpu_magic.lightning as plugins
@@ -22,7 +23,7 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 LAZY = os.environ.get("PT_HPU_LAZY_MODE") == "1"
 
 
-class Net(lightning.LightningModule):
+class Net(Steps, lightning.LightningModule):
     """Logs the mean of all ranks."""
 
     def __init__(self) -> None:
@@ -42,22 +43,6 @@ class Net(lightning.LightningModule):
         loss = nn.functional.cross_entropy(scores.float(), labels)
         self.log(f"{kind}_loss", loss, sync_dist=True, on_step=kind == "train", on_epoch=True)
         return loss
-
-    def training_step(self, batch: Any, index: int) -> Any:
-        return self.loss(batch, "train")
-
-    def validation_step(self, batch: Any, index: int) -> Any:
-        return self.loss(batch, "val")
-
-    def test_step(self, batch: Any, index: int) -> Any:
-        return self.loss(batch, "test")
-
-    def predict_step(self, batch: Any, index: int) -> Any:
-        return self(batch[0]).softmax(1)
-
-    def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
-        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)]
 
 
 class Silent(Net):

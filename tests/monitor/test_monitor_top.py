@@ -15,6 +15,7 @@ import textwrap
 import time
 
 import pytest
+from started_process import started
 
 from hpu_magic.monitor import CardReading, Holder, Snapshot
 from hpu_magic.monitor.top.cells import width
@@ -218,18 +219,11 @@ def kernel(tmp_path):
     code = """
         from hpu_magic import sessions
         from hpu_magic.simulator import cards
-        told = sessions.Announcement("/work/first 東京 with a rather long name.ipynb", running=True)
+        told = sessions.Announcement("/first 東京 with a rather long name.ipynb", running=True)
         cards.acquire(); print(flush=True); input()
     """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    process.stdout.readline()
-    yield process
-    process.communicate("\n")
+    with started(code) as process:
+        yield process
 
 
 @pytest.mark.parametrize(

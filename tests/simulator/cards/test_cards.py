@@ -246,9 +246,9 @@ def test_busy_cards_name_the_session_that_has_idled_for_longest_first(start, run
     """
     holders = []
     for notebook, idle, say in (
-        ("/work/busy.ipynb", 0, "begin"),
-        ("/work/lunch.ipynb", 3700, "end"),
-        ("/work/holiday.ipynb", 9 * 86400, "end"),
+        ("/notebooks/busy.ipynb", 0, "begin"),
+        ("/notebooks/lunch.ipynb", 3700, "end"),
+        ("/notebooks/holiday.ipynb", 9 * 86400, "end"),
     ):
         code = textwrap.dedent(session.format(notebook=notebook, idle=idle, say=say))
         holders.append(start(code + textwrap.dedent(HOLD)))
