@@ -107,7 +107,7 @@ class FitMonitorBase:
         When set, the fit ends after the current batch.
     interval
         Seconds between two reads of the losses.
-    poll
+    polls
         Called at each read from the training thread.
     """
 
@@ -123,14 +123,14 @@ class FitMonitorBase:
         progress: FitProgress,
         stop: threading.Event,
         interval: float = 0.1,
-        poll: Callable[[], None] | None = None,
+        polls: Sequence[Callable[[], None]] = (),
     ) -> None:
         super().__init__()
         self.progress = progress
         self._sampler = sampler
         self._stop = stop
         self._interval = interval
-        self._poll = poll
+        self._polls = tuple(polls)
         self._due = 0.0
         self._poll_due = 0.0
         self._awake = True
@@ -201,9 +201,9 @@ class FitMonitorBase:
 
     def on_validation_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep answering while Lightning validates."""
-        if self._poll is not None and time.monotonic() >= self._poll_due:
+        if self._polls and time.monotonic() >= self._poll_due:
             self._poll_due = time.monotonic() + self._interval
-            self._poll()
+            self._answer()
         if self._stop.is_set() and not trainer.sanity_checking:
             self._end_early(trainer)
 
@@ -264,8 +264,7 @@ class FitMonitorBase:
             if now >= self._due:
                 self._report(now)
                 self._awake = self._stop.is_set() or self._slow()
-                if self._poll is not None:
-                    self._poll()
+                self._answer()
             elif len(self._heard) >= _MOST_KEPT:
                 self._read_losses(shown=False)
                 self._pause()
@@ -273,6 +272,10 @@ class FitMonitorBase:
         self._hear(trainer, pl_module, outputs, number, now)
         if self._stop.is_set():
             self._end_early(trainer)
+
+    def _answer(self) -> None:
+        for poll in self._polls:
+            poll()
 
     def _slow(self) -> bool:
         """Tell whether batches take so long that hearing each of them is nothing beside it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass
 
 from hpu_magic.panels.trace import Trace, Window
 from hpu_magic.runtime.measure.not_finite import NotFinite
@@ -11,13 +12,35 @@ from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import MEMORY, Mark, Sampler
 
-__all__ = ["COLUMNS", "Row", "RunRecord"]
+__all__ = ["COLUMNS", "News", "Row", "RunRecord"]
 
 COLUMNS = ("time", "train", "speed", "in_use", "peak")
 SERIES = ("train", "speed", MEMORY, "validation")
 Row = tuple[float, ...]
 _POINTS_KEPT = 200
 _MARKS_DRAWN = 60
+
+
+@dataclass(frozen=True)
+class News:
+    """What a run brought since the last look.
+
+    Attributes
+    ----------
+    rows
+        New rows and what became of each, see `Trace.add`.
+    validation
+        Time and loss of each validation.
+    logged
+        Name, time and value of what was logged, and what became of each.
+    marks
+        Epochs and compilations.
+    """
+
+    rows: list[tuple[Row, str]]
+    validation: list[tuple[float, float]]
+    logged: list[tuple[str, float, float, str]]
+    marks: list[Mark]
 
 
 class RunRecord:
@@ -67,6 +90,11 @@ class RunRecord:
         self._cursors = {name: sampler.cursor(name) for name in self._series}
         self._mark_cursor = sampler.marks()[1]
         self._latest: dict[str, float] = {}
+
+    def news(self, now: float | None = None) -> News:
+        """Read what is new; see `take`."""
+        rows = self.take(now)
+        return News(rows, self.new_validation, self.new_logged(), self.new_marks())
 
     def take(self, now: float | None = None) -> list[tuple[Row, str]]:
         """Read what is new: a row for each sample of memory, or of speed where there is none.

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import gc
-import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from html import escape
 from typing import Any
 
-from hpu_magic import units
 from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.terminal import TerminalView
+from hpu_magic.panels.view import FitView, Head
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.measure.progress import FitProgress
@@ -29,7 +27,6 @@ __all__ = ["observed_fit"]
 # costs the training some 1.5 ms on two cores, however little it carries.
 DRAW_SECONDS = 0.5
 KINDS = ("loss", "speed", "memory")
-_BROKEN_NAMED = 2
 
 
 def in_notebook() -> bool:
@@ -62,24 +59,10 @@ class _Session:
         self.monitor: FitMonitorBase | None = None
         self.progress = FitProgress()
         self._draw_due = 0.0
-        self._limit_drawn = math.nan
         self._kinds = KINDS if on_hpu else tuple(kind for kind in KINDS if kind != "memory")
         self._peak = Peak() if on_hpu else None
-        self._broken_drawn = 0
         self._drawing = threading.Lock()
-        self.widget: Any = None
-        self.terminal: TerminalView | None = None
-        if ranks > 1:
-            self.terminal = TerminalView() if rank == 0 else None
-        elif in_notebook():
-            from hpu_magic.panels.charts import Charts
-            from hpu_magic.panels.widget import PanelWidget
-
-            self.widget = PanelWidget(Charts(kinds=self._kinds), self._press_stop)
-            self._head()
-            self.widget.show()
-        else:
-            self.terminal = TerminalView()
+        self._views = self._shown(rank, ranks)
         # Bringing the panel up takes a moment that is not the fit's.
         self.progress.began = time.monotonic()
         if self._peak is not None:
@@ -91,6 +74,22 @@ class _Session:
             memory=self._peak is not None,
             peak=self._peak,
         )
+
+    def _shown(self, rank: int, ranks: int) -> list[FitView]:
+        """Return the views, each with the head of a fit that starts."""
+        views: list[FitView] = []
+        if ranks == 1 and in_notebook():
+            from hpu_magic.panels.live import LiveView
+
+            views.append(LiveView(self._kinds, self._head(), self._press_stop))
+        elif rank == 0:
+            views.append(TerminalView(self._head()))
+        return views
+
+    @property
+    def polls(self) -> list[Callable[[], None]]:
+        """What the training is to call now and then, so that its views hear clicks."""
+        return [view.poll for view in self._views if view.poll is not None]
 
     def _press_stop(self) -> None:
         self.stop.set()
@@ -107,76 +106,25 @@ class _Session:
                 return
             self._draw_due = max(self._draw_due, now - DRAW_SECONDS) + DRAW_SECONDS
             self.collect()
-            if self.widget is not None:
-                self.widget.charts.flush()
-            self._head()
 
     def collect(self, now: float | None = None) -> None:
-        """Read what is new and hand it to the charts; see `RunRecord.take`."""
-        rows, marks = self.record.take(now), self.record.new_marks()
-        logged = self.record.new_logged()
-        if self.widget is None:
-            return
-        charts = self.widget.charts
-        if any(became == "thinned" for _, became in rows):
-            charts.replace(self.record.lines)
-        else:
-            for row, became in rows:
-                if became == "kept" and not all(map(math.isnan, row[1:])):
-                    charts.add(row)
-        for point in self.record.new_validation:
-            charts.add_validation(*point)
-        for name in dict.fromkeys(name for name, *_ in logged):
-            new = [(point, became) for one, *point, became in logged if one == name]
-            thinned = any(became == "thinned" for _, became in new)
-            kept = [(time, value) for (time, value), became in new if became == "kept"]
-            charts.add_logged(name, kept, self.record.logged[name] if thinned else None)
-        for broken in self.record.not_finite[self._broken_drawn :]:
-            self._broken_drawn += 1
-            charts.add_broken(broken.moment - self.record.began, broken)
-        for mark in marks:
-            charts.add_mark(mark.kind, mark.time, mark.text)
-        if self.record.limit != self._limit_drawn and not math.isnan(self.record.limit):
-            self._limit_drawn = self.record.limit
-            charts.set_limit(self._limit_drawn)
+        """Read what is new and hand it to the views; see `RunRecord.take`."""
+        news = self.record.news(now)
+        head = self._head()
+        for view in self._views:
+            view.draw(head, self.record, news)
 
-    def _head(self) -> None:
-        progress = self.progress
-        details = [self.device_label]
-        if (pace := progress.steps_per_second) is not None:
-            details.insert(0, units.rate(pace))
-        if (left := progress.remaining) is not None:
-            rough = f"{max(1, round(left))} s" if left < 60 else units.duration(left)
-            details.insert(1, f"about {rough} left")
-        broken = ", ".join(one.brief for one in progress.not_finite[:_BROKEN_NAMED])
-        where = progress.where(short_validations=False)
-        word = "Training" if progress.training_began is not None else "Starting"
-        if progress.long_validation:
-            word = "Validating"
-        if progress.stopping:
-            word = "Stopping"
-        if self.widget is not None:
-            headline = f"<b>{word}</b> {escape(self.model_name)}, {escape(where)}"
-            self.widget.head(headline, ", ".join(details), progress.share, broken)
-        if self.terminal is not None:
-            self.terminal.line(
-                f"{word} {self.model_name}: " + ", ".join(filter(None, [where, broken, *details]))
-            )
+    def _head(self) -> Head:
+        return Head.of(self.progress, self.model_name, self.device_label)
 
     def finish(self) -> FitResult:
-        """Replace the panel by what stays, and return it."""
+        """Replace the views by what stays, and return it."""
         with self._drawing:
             self.collect(time.monotonic())
             result = self._result()
             self.record.close()
-        if self.terminal is not None:
-            self.terminal.finish(result)
-        if self.widget is not None:
-            from IPython.display import display
-
-            picture, table = result.bundles()
-            self.widget.replace(picture)
-            display(table, raw=True)
+        for view in self._views:
+            view.finish(result)
         result.note_shown()
         return result
 
@@ -234,8 +182,7 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
         ranks=trainer.world_size,
     )
     monitor_class = plugins(namespace_of(trainer) or default_namespace()).FitMonitor
-    poll = session.widget.poll if session.widget is not None else None
-    monitor = monitor_class(sampler(), session.progress, session.stop, interval, poll)
+    monitor = monitor_class(sampler(), session.progress, session.stop, interval, session.polls)
     session.monitor = monitor
     subscription = sampler().subscribe(session.tick, rate=1 / interval)
     interrupted = False

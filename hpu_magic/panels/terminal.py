@@ -6,7 +6,9 @@ import shutil
 import sys
 import time
 
+from hpu_magic.panels.record import News, RunRecord
 from hpu_magic.panels.result import FitResult
+from hpu_magic.panels.view import Head
 
 __all__ = ["TerminalView"]
 
@@ -16,13 +18,21 @@ _SECONDS_BETWEEN_LINES = 0.5
 class TerminalView:
     """Progress on standard output; silent until the end where that is no terminal."""
 
-    def __init__(self) -> None:
+    poll = None
+
+    def __init__(self, head: Head) -> None:
         self._live = sys.stdout.isatty()
         self._due = 0.0
         self._width = 0
+        self._line(head)
 
-    def line(self, text: str) -> None:
+    def draw(self, head: Head, record: RunRecord, news: News) -> None:
         """Show a line of progress in place of the one before."""
+        self._line(head)
+
+    def _line(self, head: Head) -> None:
+        parts = filter(None, [head.where, head.broken, *head.details])
+        text = f"{head.word} {head.model_name}: " + ", ".join(parts)
         now = time.monotonic()
         if not self._live or now < self._due:
             return

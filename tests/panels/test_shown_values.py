@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
@@ -12,7 +13,9 @@ import pytest
 from hpu_magic.panels import palette
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
+from hpu_magic.panels.terminal import TerminalView
 from hpu_magic.panels.trace import Trace
+from hpu_magic.panels.view import Head
 from hpu_magic.runtime.measure.not_finite import NotFinite, Watch
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler, sampler
@@ -255,19 +258,16 @@ def test_charts_show_logged_values_and_what_broke():
     assert len(charts.layout.references()) == models
 
 
-def test_the_header_and_the_terminal_name_what_broke(monkeypatch):
-    from hpu_magic.panels import session as sessions
-
-    class Terminal:
-        def line(self, text: str) -> None:
-            self.text = text
-
-    one = sessions._Session("Net", "cpu", Sampler(), on_hpu=False)
-    one.terminal = Terminal()
-    progress = one.progress
+def test_the_header_and_the_terminal_name_what_broke(capsys, monkeypatch):
+    progress = FitProgress()
     progress.watch.see("loss", math.nan, index=1, step=1, place="epoch 1, batch 1", moment=0.0)
-    one._head()
-    assert "loss NaN since step 1" in one.terminal.text
+    head = Head.of(progress, "Net", "cpu")
+    assert head.broken == "loss NaN since step 1"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    TerminalView(head)
+    assert capsys.readouterr().out == (
+        "\rStarting Net: before the first batch, loss NaN since step 1, cpu"
+    )
 
 
 def test_a_picture_without_anything_finite_is_still_a_picture():
