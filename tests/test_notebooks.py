@@ -289,8 +289,9 @@ def test_features_show_what_they_say(features: Executed) -> None:
 
 def test_four_cards_exchange_what_the_notebook_says(cards: Executed) -> None:
     ranks = "\n".join(f"rank {rank}\n  {rank} of 4, card {rank}" for rank in range(4))
-    assert cards.text("ranks").endswith(ranks)
-    assert cards.text("collectives") == (
+    assert cards.text("ranks") == f"Starting 4 workers, one a card.\n\n{ranks}"
+    # Where the machine is slow, the table of the ranks' cards follows.
+    assert cards.text("collectives").partition("\n4 ranks\n")[0] == (
         "ranks 0 to 3\n  tensor([10., 10., 10.], device='hpu:0')\n"
         "  tensor([ 0., 10., 20., 30.], device='hpu:0')"
     )

@@ -151,13 +151,13 @@ class RanksView:
 
     @property
     def table(self) -> RankTable | None:
-        """The last state of all ranks; None where they told nothing, as in short runs."""
+        """The last state of all ranks; None where none told of a card or of steps."""
         return RankTable(list(self._states.values())) if self._told else None
 
     def update(self, states: Mapping[int, RankState]) -> None:
         """Take what ranks told last, and draw it when it is time."""
         for rank, state in states.items():
-            self._told = True
+            self._told |= state.in_use is not None or state.steps > 0
             self._states[rank] = _completed(state, self._states[rank])
         now = time.monotonic()
         if self._live and now >= self._due and self._told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpu_magic.errors import RefusedError
-from hpu_magic.panels.ranks import RankTable
+from hpu_magic.panels.ranks import RanksView, RankTable
 from hpu_magic.parallel import transfer
 from hpu_magic.parallel.cluster import how_ended
 from hpu_magic.parallel.failure import RankFailure, RanksFailedError
@@ -87,6 +87,15 @@ def test_the_table_has_columns_for_what_is_known():
         "  1     <b>   none  no card in use",
     ]
     assert "&lt;b&gt;" in RankTable(unheard)._repr_html_()
+
+
+def test_ranks_are_shown_once_one_of_them_has_a_card_or_steps():
+    for told in ({"in_use": 1, "limit": 2, "card": 3}, {"steps": 1}):
+        view = RanksView([RankState(rank, "a", 1) for rank in range(2)], live=False)
+        view.update({0: RankState(0, "a", 1), 1: RankState(1, "a", 1)})
+        assert view.table is None
+        view.update({1: RankState(1, "a", 1, **told)})
+        assert view.table.states == [RankState(0, "a", 1), RankState(1, "a", 1, **told)]
 
 
 def test_a_process_that_ended_is_told_before_what_it_caused():
