@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jupyter_server.extension.application import ExtensionApp
 from prometheus_client import REGISTRY
-from traitlets import Bool, Float
+from traitlets import Bool, Float, TraitError, validate
 
 from .activity import leave_untracked
 from .handlers import routes
 from .kernels import Kernels
+from .long_history import DEFAULT_INTERVAL, LONGEST, SHORTEST, LongHistory
 from .metrics import CardCollector
 from .reader_process import ReaderProcess
 from .sampler import Sampler
 
+_FIRST_SAMPLE = 5.0  # seconds after the start, when the server has no work of its own any more
 _SCRAPE_LINGER = 90.0  # seconds; Prometheus asks once a minute at the most leisurely
 
 
@@ -36,6 +40,24 @@ class HpuMagicServer(ExtensionApp):
         "the cards here. Arguments may hold tokens and passwords.",
     )
 
+    history_interval = Float(
+        DEFAULT_INTERVAL,
+        config=True,
+        help="Seconds between the samples of the last 24 hours, which the overview of all cards "
+        f"shows and which are taken whether somebody looks or not: {SHORTEST:g} to {LONGEST:g}, "
+        "or 0 to take samples only while somebody looks.",
+    )
+
+    @validate("history_interval")
+    def _valid_history_interval(self, proposal: Any) -> float:
+        seconds: float = proposal["value"]
+        if seconds != 0 and not SHORTEST <= seconds <= LONGEST:
+            raise TraitError(
+                f"HpuMagicServer.history_interval is {seconds:g}; give {SHORTEST:g} to {LONGEST:g} "
+                "seconds, or 0 to take samples only while somebody looks."
+            )
+        return seconds
+
     def initialize_settings(self) -> None:
         """Keep questions to kernels out of their activity."""
         leave_untracked(self.serverapp)
@@ -46,10 +68,12 @@ class HpuMagicServer(ExtensionApp):
         assert server is not None
         kernels = Kernels(server.kernel_manager, server.session_manager)
         reader = ReaderProcess(self.read_timeout, arguments=self.show_arguments)
-        self.sampler = Sampler(reader, kernels.join, self.log)
+        past = LongHistory(self.history_interval or DEFAULT_INTERVAL)
+        self.sampler = Sampler(reader, kernels.join, self.log, past, self.history_interval)
         self.handlers.extend(routes(self.sampler, kernels))
         self._collector = CardCollector(self.sampler.latest, self._keep_sampling)
         REGISTRY.register(self._collector)
+        server.io_loop.call_later(_FIRST_SAMPLE, self.sampler.begin)
 
     async def stop_extension(self) -> None:
         """End the sampler and its child process."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from math import isfinite, nan
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized, ws_authenticated
@@ -39,6 +41,31 @@ class SnapshotHandler(APIHandler):
         record = await self._sampler.fresh()
         self._sampler.linger(_LINGER)
         self.finish(json.dumps(record))
+
+
+class HistoryHandler(APIHandler):
+    """The last day of all cards, and who held them."""
+
+    auth_resource = RESOURCE
+    _track_activity = False
+
+    def initialize(self, sampler: Sampler) -> None:
+        """Take what the route carries."""
+        self._sampler = sampler
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer with what came after ``since``, in seconds since the epoch."""
+        text = self.get_argument("since", "0")
+        try:
+            since = float(text)
+        except ValueError:
+            since = nan
+        if not isfinite(since):
+            raise web.HTTPError(400, f"since is {text!r}; give seconds since the epoch.")
+        answer = self._sampler.past.message(since, time.time())
+        self.finish(json.dumps(answer, allow_nan=False, separators=(",", ":")))
 
 
 class HolderHandler(APIHandler):
@@ -157,6 +184,7 @@ def routes(sampler: Sampler, kernels: Kernels) -> list[tuple[str, type, dict[str
     looks = {"sampler": sampler}
     return [
         ("/hpu_magic/snapshot", SnapshotHandler, looks),
+        ("/hpu_magic/history", HistoryHandler, looks),
         ("/hpu_magic/stream", StreamHandler, looks),
         (
             r"/hpu_magic/cards/([0-9]{1,4})/holders/([\w-]+)",

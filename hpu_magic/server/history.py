@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from typing import Any
 
@@ -16,8 +16,9 @@ METRICS = ("memory_used", "utilization", "temperature", "power")
 class History:
     """Ring buffers over time, one for each metric of each card; what is absent is NaN."""
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
+    def __init__(self, capacity: int = CAPACITY, metrics: Sequence[str] = METRICS) -> None:
         self._capacity = capacity
+        self._metrics = metrics
         self._time = self._column()
         self._cards: dict[int, dict[str, array[float]]] = {}
         self._count = 0
@@ -30,7 +31,7 @@ class History:
         place = self._count % self._capacity
         seen = {card["index"]: card for card in record["cards"]}
         for index in seen.keys() - self._cards.keys():
-            self._cards[index] = {metric: self._column() for metric in METRICS}
+            self._cards[index] = {metric: self._column() for metric in self._metrics}
         self._time[place] = record["time"]
         for index, columns in self._cards.items():
             card = seen.get(index, {})
@@ -39,19 +40,24 @@ class History:
                 column[place] = nan if value is None else value
         self._count += 1
 
-    def message(self) -> dict[str, Any]:
-        """Return the samples as columns, oldest first, with None for what is absent."""
+    def columns(self, since: float = 0.0) -> dict[str, Any]:
+        """Return the samples after `since` as columns, oldest first, None for what is absent."""
+        time = self._in_order(self._time)
+        first = sum(one <= since for one in time)
         return {
-            "type": "history",
-            "time": self._in_order(self._time),
+            "time": time[first:],
             "cards": {
                 str(index): {
-                    metric: [_plain(value) for value in self._in_order(column)]
+                    metric: [_plain(value) for value in self._in_order(column)[first:]]
                     for metric, column in columns.items()
                 }
                 for index, columns in sorted(self._cards.items())
             },
         }
+
+    def message(self) -> dict[str, Any]:
+        """Return all samples as a message of the stream."""
+        return {"type": "history", **self.columns()}
 
     def _column(self) -> array[float]:
         return array("d", [nan]) * self._capacity

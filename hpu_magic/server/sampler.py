@@ -11,6 +11,7 @@ from logging import Logger
 from typing import Any, Protocol
 
 from .history import History
+from .long_history import LongHistory
 from .reader_process import ReadError
 
 SHORTEST, LONGEST = 0.5, 60.0
@@ -19,6 +20,10 @@ SHORTEST, LONGEST = 0.5, 60.0
 DEFAULT_INTERVAL = 2.0
 LINGER_INTERVAL = 5.0
 """Seconds between samples while no client is connected but somebody asked of late."""
+
+# While nobody looks: how many times longer than a reading the pause is, and its most in intervals.
+_RESTRAINT = 100
+_RAREST = 2.5
 
 _MEASUREMENTS = ("memory_used", "utilization", "temperature", "power", "clock")
 
@@ -47,18 +52,30 @@ class Sampler:
         Adds to a record what the server knows of the holders.
     log : Logger
         Where failures go.
+    past : LongHistory, optional
+        Takes in every sample.
+    unattended : float
+        Seconds between samples while nobody looks; 0 for none.
     """
 
     def __init__(
-        self, reader: Reader, join: Callable[[Record], Awaitable[None]], log: Logger
+        self,
+        reader: Reader,
+        join: Callable[[Record], Awaitable[None]],
+        log: Logger,
+        past: LongHistory | None = None,
+        unattended: float = 0.0,
     ) -> None:
         self._reader = reader
         self._join = join
         self._log = log
+        self.past = past or LongHistory()
+        self._unattended = unattended
         self._history = History()
         self._history_message: bytes | None = None
         self._latest: Record | None = None
         self._begun = 0.0
+        self._took = 0.0
         self._missing = False
         self._listeners: dict[Listener, float] = {}
         self._linger_until = 0.0
@@ -95,24 +112,32 @@ class Sampler:
         self._listeners.pop(listener, None)
         self._changed.set()
 
+    def begin(self) -> None:
+        """Sample from now on even while nobody looks, if that is wanted."""
+        if self._unattended:
+            self._wake()
+
     def linger(self, seconds: float) -> None:
         """Go on, or begin, sampling for some time with no client connected."""
         self._linger_until = max(self._linger_until, time.monotonic() + seconds)
         self._wake()
 
-    async def fresh(self, max_age: float = 0.0) -> Record:
-        """Return a sample begun at most `max_age` seconds before this call; take one if need be."""
+    async def fresh(self, max_age: float = 0.0, *, attended: bool = True) -> Record:
+        """Return a sample begun at most `max_age` seconds before this call; take one if need be.
+
+        What is taken while nobody looks is no part of the fine history.
+        """
         oldest = time.monotonic() - max_age
         async with self._reading:
             if self._latest is None or self._begun < oldest:
-                await self._sample()
+                await self._sample(attended=attended)
         assert self._latest is not None
         return self._latest
 
     async def stop(self) -> None:
         """Take no more samples."""
         self._listeners.clear()
-        self._linger_until = 0.0
+        self._linger_until = self._unattended = 0.0
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -124,11 +149,21 @@ class Sampler:
         if not self.running:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
+    @property
+    def _attended(self) -> bool:
+        return bool(self._listeners) or time.monotonic() < self._linger_until
+
     def _interval(self) -> float | None:
-        """Seconds between samples now; None while nobody looks."""
+        """Seconds between samples now; None where none are wanted."""
         if self._listeners:
             return min(self._listeners.values())
-        return LINGER_INTERVAL if time.monotonic() < self._linger_until else None
+        if self._attended:
+            return LINGER_INTERVAL
+        if not self._unattended:
+            return None
+        # A slow driver is asked more rarely, but not so rarely that the history has gaps.
+        pause = max(self._unattended, _RESTRAINT * self._took)
+        return min(pause, _RAREST * self._unattended)
 
     async def _run(self) -> None:
         # Again after the reader has stopped, since somebody may have come meanwhile.
@@ -142,7 +177,7 @@ class Sampler:
         while (interval := self._interval()) is not None:
             started = time.monotonic()
             try:
-                await self.fresh(interval / 2)
+                await self.fresh(interval / 2, attended=self._attended)
             except Exception:  # noqa: BLE001
                 # Whatever is wrong, the next sample may succeed, and clients wait for it.
                 self._log.exception("hpu_magic could not take a sample of the cards.")
@@ -158,7 +193,7 @@ class Sampler:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), remaining)
 
-    async def _sample(self) -> None:
+    async def _sample(self, *, attended: bool = True) -> None:
         begun = time.monotonic()
         try:
             record = await self._reader.read()
@@ -170,13 +205,15 @@ class Sampler:
             self._missing = True
             record = self._missed(str(missed))
         await self._join(record)
-        self._keep(record)
-        self._begun = begun
+        self._keep(record, attended)
+        self._begun, self._took = begun, time.monotonic() - begun
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: Record, attended: bool) -> None:
         self._latest = record
-        self._history.append(record)
-        self._history_message = None
+        self.past.observe(record)
+        if attended:
+            self._history.append(record)
+            self._history_message = None
         if self._listeners:
             message = _snapshot_message(record)
             for listener in list(self._listeners):

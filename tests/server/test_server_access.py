@@ -64,6 +64,7 @@ def upgrade(server, path, **options):
 def test_walk_meets_all_routes(requests):
     assert sorted((method, path.split("/")[1]) for method, path in requests) == [
         ("DELETE", "cards"),
+        ("GET", "history"),
         ("GET", "snapshot"),
         ("GET", "stream"),
     ]

@@ -103,8 +103,15 @@ def fresh_server(tmp_path):
     server.stop()
 
 
-def test_cards_are_read_in_another_process_while_somebody_looks(fresh_server):
-    server = fresh_server
+@pytest.fixture
+def server_without_history(tmp_path):
+    server = Server(tmp_path, "--HpuMagicServer.history_interval=0")
+    yield server
+    server.stop()
+
+
+def test_cards_are_read_in_another_process_while_somebody_looks(server_without_history):
+    server = server_without_history
     assert server.readers() == []
     stream = server.stream("?interval=0.5")
     stream.snapshot()

@@ -1,0 +1,114 @@
+"""Who held which card from when to when, in memory that is bounded."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SPANS = 400
+"""Holdings that have ended and are kept of each card."""
+
+_LONGEST_NAME = 200  # characters; a command may be as long as a path
+
+Key = tuple[int, str | int]
+
+
+@dataclass
+class Span:
+    """One holder of one card, from the first to the last sample that saw it there."""
+
+    id: int
+    card: int
+    pid: int
+    command: str
+    kernel: str | None
+    notebook: str | None
+    begun: float
+    seen: float
+
+    def as_record(self, *, held: bool) -> dict[str, Any]:
+        """Return the span for JSON; `held` tells that it has not ended."""
+        return {
+            "id": self.id,
+            "card": self.card,
+            "pid": self.pid,
+            "command": self.command,
+            "kernel": self.kernel,
+            "notebook": self.notebook,
+            "from": self.begun,
+            "to": self.seen,
+            "held": held,
+        }
+
+
+class Holdings:
+    """The spans in which holders held cards, made out of samples.
+
+    A kernel counts once a card, whatever processes it has started. Where nobody looked for longer
+    than `patience` seconds, or the card could not be read for so long, nobody knows who held it:
+    the span ends at the last sample and another begins.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._open: dict[Key, Span] = {}
+        self._ended: dict[int, deque[Span]] = {}
+        self._count = 0
+
+    def observe(self, record: Mapping[str, Any]) -> None:
+        """Take in who holds the cards of a sample."""
+        time: float = record["time"]
+        read: set[int] = set()
+        for card in record["cards"]:
+            # What is not known of a card that cannot be read does not end anything yet.
+            if card["error"] is None or card["holders"]:
+                read.add(card["index"])
+            for holder in card["holders"]:
+                self._see(card["index"], holder, time)
+        for key, span in list(self._open.items()):
+            if span.seen < time and (key[0] in read or time - span.seen > self._patience):
+                self._end(key)
+
+    def since(self, time: float, now: float) -> list[dict[str, Any]]:
+        """Return the spans that had not ended at `time`, by card and beginning."""
+        spans = [
+            span.as_record(held=now - span.seen <= self._patience) for span in self._open.values()
+        ]
+        spans += [span.as_record(held=False) for span in self._all_ended()]
+        recent = [span for span in spans if span["to"] >= time]
+        return sorted(recent, key=lambda span: (span["card"], span["from"], span["id"]))
+
+    def forget_before(self, time: float) -> None:
+        """Drop what had ended by `time`."""
+        for ended in self._ended.values():
+            while ended and ended[0].seen < time:
+                ended.popleft()
+
+    def _see(self, index: int, holder: Mapping[str, Any], time: float) -> None:
+        kernel = holder["kernel"]
+        key = (index, kernel["id"] if kernel else holder["pid"])
+        span = self._open.get(key)
+        if span is not None and time - span.seen > self._patience:
+            self._end(key)
+            span = None
+        if span is None:
+            self._count += 1
+            span = self._open[key] = Span(
+                self._count, index, holder["pid"], "", None, None, time, time
+            )
+        notebook = kernel and kernel["notebook"]
+        # Anew each time: a notebook may be renamed, or a kernel tell its notebook late.
+        span.command = holder["command"][:_LONGEST_NAME]
+        span.kernel = kernel and kernel["name"]
+        span.notebook = notebook["path"][-_LONGEST_NAME:] if notebook else None
+        span.seen = time
+
+    def _end(self, key: Key) -> None:
+        span = self._open.pop(key)
+        self._ended.setdefault(span.card, deque(maxlen=SPANS)).append(span)
+
+    def _all_ended(self) -> Iterator[Span]:
+        for ended in self._ended.values():
+            yield from ended

@@ -1,0 +1,275 @@
+"""The last day of the cards: kept while nobody looks, bounded, and with who held them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import time
+import tracemalloc
+
+import pytest
+from conftest import Server, wait_for
+from traitlets import TraitError
+
+from hpu_magic.server.application import HpuMagicServer
+from hpu_magic.server.holdings import SPANS
+from hpu_magic.server.long_history import LENGTH, LongHistory
+from hpu_magic.server.sampler import Sampler
+
+LOG = logging.getLogger("test")
+INTERVAL = 20.0
+
+
+def holder(pid, kernel=None, path=None, command="python train.py"):
+    """Return a holder as a sample names it; `path` is the notebook of its kernel."""
+    notebook = path and {"path": path, "name": path.rpartition("/")[2], "type": "notebook"}
+    known = kernel and {"id": kernel, "name": "python3", "state": "idle", "notebook": notebook}
+    return {"pid": pid, "command": command, "user": "ann", "idle": None, "kernel": known}
+
+
+def sample(at, *cards, error=None):
+    """Return a sample of the cards' holders."""
+    return {
+        "time": at,
+        "source": "simulator",
+        "reason": None,
+        "cards": [
+            {
+                "index": index,
+                "memory_used": int(at),
+                "utilization": None,
+                "temperature": 40,
+                "error": error,
+                "holders": holders,
+            }
+            for index, holders in enumerate(cards)
+        ],
+    }
+
+
+def spans(history, since=0.0, now=1e9):
+    """Return who held which card from when to when, and whether still."""
+    found = history.message(since, now)["holders"]
+    return [
+        (one["card"], one["notebook"] or one["command"], one["from"], one["to"], one["held"])
+        for one in found
+    ]
+
+
+def test_one_sample_an_interval_is_kept_with_what_the_overview_shows():
+    history = LongHistory(INTERVAL)
+    for at in range(1000, 1062, 2):
+        history.observe(sample(float(at), []))
+    assert history.message(0.0, 1060.0) == {
+        "interval": INTERVAL,
+        "length": LENGTH,
+        "begun": 1000.0,
+        "time": [1000.0, 1018.0, 1036.0, 1054.0],
+        "cards": {
+            "0": {"memory_used": [1000, 1018, 1036, 1054], "utilization": [None] * 4},
+        },
+        "holders": [],
+    }
+    assert history.message(1018.0, 1060.0)["time"] == [1036.0, 1054.0]
+    assert history.message(1060.0, 1060.0)["cards"]["0"] == {"memory_used": [], "utilization": []}
+
+
+def test_holders_become_spans():
+    history = LongHistory(INTERVAL)
+    train = holder(1, "k1", "work/train.ipynb")
+    history.observe(sample(0.0, [train], []))
+    # A process of the same kernel is no other holder.
+    history.observe(sample(20.0, [train, holder(2, "k1", "work/train.ipynb")], [holder(9)]))
+    history.observe(sample(40.0, [holder(3, "k2", "eval.ipynb")], [holder(9)]))
+    history.observe(sample(50.0, [], [holder(9)]))
+    assert spans(history, now=55.0) == [
+        (0, "work/train.ipynb", 0.0, 20.0, False),
+        (0, "eval.ipynb", 40.0, 40.0, False),
+        (1, "python train.py", 20.0, 50.0, True),
+    ]
+    # What has ended long before is not told again.
+    assert [name for _, name, *_ in spans(history, since=105.0)] == ["python train.py"]
+
+
+def test_renamed_notebook_is_one_holder():
+    history = LongHistory(INTERVAL)
+    history.observe(sample(0.0, [holder(1, "k1", "Untitled.ipynb")]))
+    history.observe(sample(20.0, [holder(1, "k1", "train.ipynb")]))
+    assert spans(history, now=20.0) == [(0, "train.ipynb", 0.0, 20.0, True)]
+
+
+@pytest.mark.parametrize("missed", [True, False], ids=["unreadable", "asleep"])
+def test_time_of_which_nothing_is_known_splits_a_span(missed):
+    history = LongHistory(INTERVAL)
+    history.observe(sample(0.0, [holder(1)]))
+    history.observe(sample(20.0, [holder(1)]))
+    if missed:
+        for at in range(40, 200, 20):
+            history.observe(sample(float(at), [], error="The driver hangs."))
+    assert spans(history, now=200.0) == [(0, "python train.py", 0.0, 20.0, False)]
+    history.observe(sample(200.0, [holder(1)]))
+    assert spans(history, now=200.0) == [
+        (0, "python train.py", 0.0, 20.0, False),
+        (0, "python train.py", 200.0, 200.0, True),
+    ]
+
+
+def test_one_missed_sample_splits_nothing():
+    history = LongHistory(INTERVAL)
+    history.observe(sample(0.0, [holder(1)]))
+    history.observe(sample(20.0, [], error="The driver hangs."))
+    history.observe(sample(40.0, [holder(1)]))
+    assert spans(history, now=40.0) == [(0, "python train.py", 0.0, 40.0, True)]
+
+
+def test_clock_that_is_set_back_begins_anew():
+    history = LongHistory(INTERVAL)
+    history.observe(sample(5000.0, [holder(1)]))
+    history.observe(sample(1000.0, [holder(1)]))
+    message = history.message(0.0, 1000.0)
+    assert (message["begun"], message["time"]) == (1000.0, [1000.0])
+    assert spans(history, now=1000.0) == [(0, "python train.py", 1000.0, 1000.0, True)]
+
+
+def test_a_day_is_kept_and_no_more():
+    history = LongHistory(600.0)
+    for at in range(0, int(2 * LENGTH), 600):
+        history.observe(sample(float(at), [holder(at)]))
+    message = history.message(0.0, 2 * LENGTH)
+    assert len(message["time"]) == LENGTH / 600
+    assert message["time"][-1] == 2 * LENGTH - 600
+    assert message["holders"][0]["from"] >= LENGTH - 1200
+
+
+def test_memory_is_bounded_however_often_holders_change():
+    history = LongHistory(INTERVAL)
+    long_name = "x" * 10_000
+
+    def run(first, count):
+        for step in range(first, first + count):
+            cards = [[holder(step, command=f"{step}{long_name}")] for _ in range(8)]
+            history.observe(sample(step * INTERVAL, *cards))
+
+    run(0, 2 * SPANS)
+    tracemalloc.start()
+    try:
+        run(2 * SPANS, SPANS)
+        before, _ = tracemalloc.get_traced_memory()
+        run(3 * SPANS, 2 * SPANS)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 64 * 1024
+    assert len(history.message(0.0, 1e9)["holders"]) == 8 * (SPANS + 1)
+    assert all(len(one["command"]) <= 200 for one in history.message(0.0, 1e9)["holders"])
+
+
+class Reader:
+    """Cards that are quick, or slow, to read."""
+
+    def __init__(self, seconds=0.0):
+        self.seconds = seconds
+        self.readings = 0
+
+    async def read(self):
+        self.readings += 1
+        await asyncio.sleep(self.seconds)
+        return sample(time.time(), [])
+
+    async def stop(self):
+        pass
+
+
+async def join_nothing(record):
+    """Stand for a server without kernels."""
+
+
+def unattended(interval, seconds, reader):
+    """Sample while nobody looks; returns the lengths of the long and of the fine history."""
+
+    async def run():
+        sampler = Sampler(reader, join_nothing, LOG, LongHistory(interval or 1.0), interval)
+        sampler.begin()
+        await asyncio.sleep(seconds)
+        kept = sampler.past.message(0.0, time.time())["time"]
+        fine = len(sampler._history)
+        await sampler.stop()
+        sampler.begin()
+        assert not sampler.running
+        return len(kept), fine
+
+    return asyncio.run(run())
+
+
+def test_history_grows_while_nobody_looks_beside_the_fine_one():
+    reader = Reader()
+    kept, fine = unattended(0.1, 1.0, reader)
+    assert 7 <= kept <= 11
+    assert fine == 0
+
+
+def test_history_can_be_switched_off():
+    reader = Reader()
+    assert unattended(0.0, 0.3, reader) == (0, 0)
+    assert reader.readings == 0
+
+
+def test_slow_driver_is_asked_more_rarely_but_not_so_that_there_are_gaps():
+    reader = Reader(seconds=0.05)
+    unattended(0.1, 1.5, reader)
+    # Every 0.25 s instead of 0.1 s, though a hundred times a reading would be 5 s.
+    assert 4 <= reader.readings <= 7
+
+
+@pytest.fixture
+def watchful(tmp_path):
+    """A server that samples every two seconds by itself."""
+    server = Server(tmp_path, "--HpuMagicServer.history_interval=2")
+    yield server
+    server.stop()
+
+
+def test_server_knows_who_held_a_card_before_anybody_looked(watchful):
+    script = "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=watchful.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    owner.stdout.readline()
+
+    def held(state):
+        found = watchful.ask("hpu_magic/history").json["holders"]
+        return [one for one in found if one["held"] == state]
+
+    [span] = wait_for(lambda: held(True))
+    assert (span["card"], span["pid"], span["kernel"]) == (0, owner.pid, None)
+    owner.communicate(b"\n")
+    [ended] = wait_for(lambda: held(False))
+    assert (ended["id"], ended["pid"]) == (span["id"], owner.pid)
+    answer = watchful.ask("hpu_magic/history").json
+    assert len(answer["time"]) >= 2
+    assert answer["interval"] == 2
+    assert set(answer["cards"]) == {"0", "1", "2"}
+    later = watchful.ask(f"hpu_magic/history?since={answer['time'][0]}").json
+    assert later["time"][: len(answer["time"]) - 1] == answer["time"][1:]
+
+
+@pytest.mark.parametrize("since", ["never", "nan", "inf"])
+def test_impossible_time_is_refused(server, since):
+    answer = server.ask(f"hpu_magic/history?since={since}")
+    assert answer.status == 400
+    assert answer.json["message"] == f"since is {since!r}; give seconds since the epoch."
+
+
+@pytest.mark.parametrize("interval", [1.0, -1.0, 4000.0])
+def test_impossible_interval_is_named(interval):
+    with pytest.raises(TraitError) as refused:
+        HpuMagicServer(history_interval=interval)
+    assert str(refused.value) == (
+        f"HpuMagicServer.history_interval is {interval:g}; give 2 to 3600 seconds, "
+        "or 0 to take samples only while somebody looks."
+    )
