@@ -15,6 +15,7 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
+_RANKS = re.compile(r"\d+ ranks?\n  rank +(host +)?card ")
 _ANSI = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -26,8 +27,17 @@ class Below:
 
     @property
     def texts(self) -> list[str]:
-        """The text of each output but errors, in order."""
-        return [_text(output) for output in self.outputs if output.output_type != "error"]
+        """The text of each output in order, but errors and the table of the ranks' cards.
+
+        The table appears below whichever cell takes a second.
+        """
+        shown = (_text(output) for output in self.outputs if output.output_type != "error")
+        return [text for text in shown if not _RANKS.match(text)]
+
+    @property
+    def ranks(self) -> str:
+        """The table of the ranks' cards, where the cell took long enough for one."""
+        return next(filter(_RANKS.match, map(_text, self.outputs)), "")
 
     @property
     def error(self) -> str:
