@@ -45,6 +45,11 @@ def duration(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{_three_digits(seconds / 1e-9)} ns"
 
 
+def rough(seconds: float) -> str:
+    """Write a time that is estimated, in whole seconds: ``40 s``, ``2 min 5 s``."""
+    return f"{max(1, round(seconds))} s" if seconds < 59.5 else duration(max(60, seconds))
+
+
 def rate(per_second: float, what: str = "steps") -> str:
     """Write a frequency given per second, for example ``412 steps/s``."""
     return f"{_three_digits(per_second)} {what}/s"

@@ -95,7 +95,8 @@ def test_the_cell_that_loads_the_extension_counts_as_running(forked_script):
         print(session(os.getpid()))
     """)
     said = [line for line in out.splitlines() if "SIMULATED" not in line]
-    assert said == ["Session(notebook=None, idle=0.0, name=None)", "True", "True", "None"]
+    session = "Session(notebook=None, idle=0.0, name=None, fit=None)"
+    assert said == [session, "True", "True", "None"]
 
 
 def test_cells_of_several_threads_are_one_busy_session(announce):
@@ -179,7 +180,7 @@ def test_other_users_learn_nothing_and_root_does(monkeypatch):
         with subprocess.Popen(["sleep", "60"], user=STRANGER) as owner:
             folder = Path(shared, f"hpu_magic-{STRANGER}")
             (folder / "sessions").mkdir(parents=True)
-            file = folder / "sessions" / sessions._name(owner.pid)
+            file = folder / "sessions" / sessions.files.name(owner.pid)
             file.write_text(json.dumps({"notebook": "/notebooks/theirs.ipynb", "idle_since": None}))
             for path in (folder, folder / "sessions", file):
                 os.chown(path, STRANGER, STRANGER)
@@ -214,7 +215,7 @@ def test_idleness_in_words(idle, text):
 
 
 def test_a_process_may_have_a_name_instead_of_a_notebook(announce, monkeypatch):
-    monkeypatch.setattr(sessions, "_name_here", None)
+    monkeypatch.setattr(sessions.telling._here, "name", None)
     sessions.call_this_process("rank 2 of first.ipynb")
     announce("/notebooks/second.ipynb")
     assert sessions.session(os.getpid()).name == "rank 2 of first.ipynb"

@@ -17,7 +17,12 @@ class _Told:
     """The shell's announcement, kept up by its events."""
 
     def __init__(self, shell: InteractiveShell) -> None:
-        self._announcement = Announcement(notebook(shell), running=_running(shell))
+        self._announcement = Announcement(
+            notebook(shell),
+            running=_running(shell),
+            # `control` answers, where there is a control channel.
+            stoppable=hasattr(getattr(shell, "kernel", None), "control_handlers"),
+        )
         self._events = shell.events
         self._events.register("pre_run_cell", self._before)
         self._events.register("post_run_cell", self._after)

@@ -83,7 +83,9 @@ def describe(pid: int) -> Holder:
     except PermissionError:
         return Holder(pid, "a process of another user", user(pid))
     session = sessions.session(pid)
-    return Holder(pid, name, user(pid), session.idle if session else None)
+    if session is None:
+        return Holder(pid, name, user(pid))
+    return Holder(pid, name, user(pid), session.idle, session.fit)
 
 
 def with_arguments(snapshot: Snapshot, *, of_others: bool = False) -> Snapshot:

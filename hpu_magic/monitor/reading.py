@@ -26,12 +26,15 @@ class Holder:
     idle : float or None
         Seconds since it last ran a cell, 0 while it runs one; None where it is no interactive
         session, or tells nothing.
+    fit : Fit or None
+        The fit that runs in it, where it tells of one.
     """
 
     pid: int
     command: str
     user: str | None
     idle: float | None = None
+    fit: sessions.Fit | None = None
 
     def described(self) -> str:
         """Name it and say for how long it has been idle: ``first.ipynb, idle for 2 h``."""

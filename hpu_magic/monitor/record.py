@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .reading import CardReading, Snapshot
+from .reading import CardReading, Holder, Snapshot
 
 
 def as_record(snapshot: Snapshot) -> dict[str, Any]:
     """Return a snapshot taken just now as nested dicts and lists.
 
-    Keys are the attributes of `Snapshot`, `CardReading` and `Holder`, and
+    Keys are the attributes of `Snapshot`, `CardReading`, `Holder` and `Fit`, and
     ``time``, in seconds since the epoch.
     """
     return {
@@ -23,4 +23,8 @@ def as_record(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _card(card: CardReading) -> dict[str, Any]:
-    return {**vars(card), "holders": [dict(vars(holder)) for holder in card.holders]}
+    return {**vars(card), "holders": [_holder(holder) for holder in card.holders]}
+
+
+def _holder(holder: Holder) -> dict[str, Any]:
+    return {**vars(holder), "fit": holder.fit and holder.fit.as_record()}

@@ -23,8 +23,9 @@ def read() -> tuple[CardReading, ...]:
 def _reading(state: cards.CardState) -> CardReading:
     holders: tuple[Holder, ...] = ()
     if state.holder:
-        pid, command, idle = state.holder.pid, state.holder.command, state.holder.idle
-        holders = (Holder(pid, command, user(pid) if pid else None, idle),)
+        held = state.holder
+        named = user(held.pid) if held.pid else None
+        holders = (Holder(held.pid, held.command, named, held.idle, held.fit),)
     return CardReading(
         index=state.module_id,
         module_id=state.module_id,

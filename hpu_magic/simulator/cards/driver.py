@@ -42,13 +42,14 @@ class Holder:
 
     `pid` is 0, and `command` says so, when the process lives in another PID
     namespace (another container) and cannot be seen from here. `idle` are seconds since it last
-    ran a cell; None where it tells nothing of that.
+    ran a cell, and `fit` is the fit that runs in it; None where it tells nothing of that.
     """
 
     module_id: int
     pid: int
     command: str
     idle: float | None = None
+    fit: sessions.Fit | None = None
 
 
 @dataclass(frozen=True)
@@ -339,7 +340,9 @@ def _holder(module: int, pid: int) -> Holder:
     except PermissionError:
         return Holder(module, pid, "a process of another user")
     session = sessions.session(pid)
-    return Holder(module, pid, name, session.idle if session else None)
+    if session is None:
+        return Holder(module, pid, name)
+    return Holder(module, pid, name, session.idle, session.fit)
 
 
 def _lock_path(directory: Path, module: int) -> Path:

@@ -1,0 +1,147 @@
+"""How far a fit is, as it is told to other processes and pages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from hpu_magic import units
+
+__all__ = ["Fit", "Phase"]
+
+Phase = Literal["starting", "training", "validating", "stopping"]
+
+_PHASES = ("starting", "training", "validating", "stopping")
+_TEXTS = ("model", "loss_name", "broken")
+_COUNTS = ("step", "batch")
+_COUNTS_OR_NONE = ("epoch", "epochs", "batches")
+_NUMBERS_OR_NONE = ("share", "remaining", "rate")
+_NOT_FINITE = ("NaN", "inf", "-inf")
+_LARGEST = 1e15
+
+
+@dataclass(frozen=True)
+class Fit:
+    """State of a fit that runs; None stands for what is not known.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model's class.
+    began : float
+        When, in seconds since the epoch of ``time.time()``.
+    phase : {"starting", "training", "validating", "stopping"}
+        What it does.
+    epoch, epochs : int or None
+        The epoch, counted from 1, of how many; None before the first batch.
+    batch, batches : int, int or None
+        The batch of that epoch, of how many.
+    step : int
+        Optimizer steps so far.
+    share : float or None
+        How much is done, from 0 to 1.
+    remaining : float or None
+        Seconds until the planned end, about.
+    rate : float or None
+        Optimizer steps per second.
+    loss_name : str
+        What the loss is called.
+    loss : float or None
+        Its newest value, which may be NaN or infinite.
+    broken : str
+        What became NaN or infinite, and when; empty where nothing did.
+    stoppable : bool
+        Whether the process ends it when it is asked to.
+    """
+
+    model: str
+    began: float
+    phase: Phase = "starting"
+    epoch: int | None = None
+    epochs: int | None = None
+    batch: int = 0
+    batches: int | None = None
+    step: int = 0
+    share: float | None = None
+    remaining: float | None = None
+    rate: float | None = None
+    loss_name: str = "loss"
+    loss: float | None = None
+    broken: str = ""
+    stoppable: bool = False
+
+    def as_record(self) -> dict[str, Any]:
+        """Return it as plain data for JSON, where a loss that is not finite is a text."""
+        record = dict(vars(self))
+        if self.loss is not None and not math.isfinite(self.loss):
+            record["loss"] = _written(self.loss)
+        return record
+
+    @staticmethod
+    def from_record(record: object) -> Fit | None:
+        """Return the fit of a record that any process may have written; None if it is none."""
+        if not isinstance(record, dict) or not {"model", "began"} <= set(record):
+            return None
+        # Another release may tell more, or less.
+        record = {name: record.get(name, default) for name, default in _DEFAULTS.items()}
+        whole = (
+            record["phase"] in _PHASES
+            and isinstance(record["stoppable"], bool)
+            and _is_number(record["began"])
+            and all(isinstance(record[name], str) for name in _TEXTS)
+            and all(_is_count(record[name]) for name in _COUNTS)
+            and all(record[name] is None or _is_count(record[name]) for name in _COUNTS_OR_NONE)
+            and all(record[name] is None or _is_number(record[name]) for name in _NUMBERS_OR_NONE)
+        )
+        loss = record["loss"]
+        if not whole or not (loss is None or _is_number(loss) or loss in _NOT_FINITE):
+            return None
+        return Fit(**{**record, "loss": None if loss is None else float(loss)})
+
+    def described(self) -> str:
+        """Tell all: ``DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left``."""
+        parts = [self.phase if self.phase != "training" else "", self._where(), self.broken]
+        if self.rate is not None:
+            parts.append(units.rate(self.rate))
+        if self.loss is not None and (math.isfinite(self.loss) or not self.broken):
+            parts.append(f"{self.loss_name} {_written(self.loss)}")
+        if self.remaining is not None:
+            parts.append(f"about {units.rough(self.remaining)} left")
+        return f"{self.model}: {', '.join(filter(None, parts))}"
+
+    def brief(self) -> str:
+        """Tell the most important: ``42 %, 40 s left``, ``epoch 3``, ``starting``."""
+        if self.phase in ("starting", "stopping"):
+            return self.phase
+        if self.share is None:
+            return self._where() or self.phase
+        done = f"{int(100 * self.share)} %"
+        return done if self.remaining is None else f"{done}, {units.rough(self.remaining)} left"
+
+    def _where(self) -> str:
+        if self.epoch is None:
+            return ""
+        return f"epoch {self.epoch}" + (f" of {self.epochs}" if self.epochs else "")
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Fit)}
+
+
+def _written(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return f"{value:.3g}" if math.isfinite(value) else "inf" if value > 0 else "-inf"
+
+
+def _is_number(value: object) -> bool:
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        # Not only finite: an int of Python's may have any length.
+        and -_LARGEST <= value <= _LARGEST
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and _is_number(value) and value >= 0

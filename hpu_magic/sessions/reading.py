@@ -1,0 +1,68 @@
+"""What another process tells of itself."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from . import files
+from .fit import Fit
+
+__all__ = ["Session", "activity", "session"]
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a running session tells of itself.
+
+    Attributes
+    ----------
+    notebook : str or None
+        Path of its notebook; None in a terminal, and where the front end does not tell.
+    idle : float
+        Seconds since it last ran a cell; 0 while one runs, or a fit.
+    name : str or None
+        What the process calls itself, where it has no notebook of its own.
+    fit : Fit or None
+        The fit that runs in it.
+    """
+
+    notebook: str | None
+    idle: float
+    name: str | None = None
+    fit: Fit | None = None
+
+
+def session(pid: int) -> Session | None:
+    """Return what the session of process `pid` tells; None where it tells nothing.
+
+    Another user's session can be read by root alone.
+    """
+    try:
+        told = files.read(pid)
+        notebook, since, called = told["notebook"], told["idle_since"], told.get("name")
+        fit = Fit.from_record(told.get("fit"))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None  # it ended, is closed to us, or damaged
+    if not isinstance(notebook, (str, type(None))) or not isinstance(
+        since, (int, float, type(None))
+    ):
+        return None
+    # Only a cell that runs is zero.
+    idle = 0.0 if since is None else max(0.1, round(time.time() - since, 1))
+    return Session(notebook, idle, called if isinstance(called, str) else None, fit)
+
+
+def activity(idle: float | None) -> str:
+    """Write for how long a session has been idle: ``idle for 2 h``; empty where nobody knows."""
+    if idle is None:
+        return ""
+    if idle == 0:
+        return "busy"
+    for unit, name in ((_DAY, "days"), (_HOUR, "h"), (_MINUTE, "min")):
+        if idle >= unit:
+            count = int(idle // unit)
+            return f"idle for {count} {'day' if name == 'days' and count == 1 else name}"
+    return "idle"
