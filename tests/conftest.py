@@ -76,6 +76,21 @@ class Cell:
     error: BaseException | None
 
 
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where sessions tell of themselves: of this test's own in the place of the user's."""
+    from hpu_magic import private_folder
+    from hpu_magic.sessions.telling import _here
+
+    # The shell of other tests may have told something.
+    monkeypatch.setattr(_here, "session", None)
+    monkeypatch.setattr(_here, "_tells", False)
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (shared,))
+    return shared / f"hpu_magic-{os.geteuid()}" / "sessions"
+
+
 @pytest.fixture(scope="session")
 def _session_shell() -> Any:
     from IPython.core.interactiveshell import InteractiveShell

@@ -28,15 +28,6 @@ def wait_for(condition):
 
 
 @pytest.fixture
-def own_folder(tmp_path, monkeypatch):
-    """A folder of this test's own in the place of the user's."""
-    shared = tmp_path / "shm"
-    shared.mkdir()
-    monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (shared,))
-    return shared / f"hpu_magic-{os.geteuid()}" / "sessions"
-
-
-@pytest.fixture
 def announce(own_folder):
     made = []
 
@@ -181,12 +172,15 @@ def test_other_users_learn_nothing_and_root_does(monkeypatch):
             folder = Path(shared, f"hpu_magic-{STRANGER}")
             (folder / "sessions").mkdir(parents=True)
             file = folder / "sessions" / sessions.files.name(owner.pid)
-            file.write_text(json.dumps({"notebook": "/notebooks/theirs.ipynb", "idle_since": None}))
+            fit = sessions.Fit("Theirs", began=1.0, share=0.5)
+            told = {"notebook": "/notebooks/theirs.ipynb", "idle_since": None}
+            file.write_text(json.dumps({**told, "fit": fit.as_record()}))
             for path in (folder, folder / "sessions", file):
                 os.chown(path, STRANGER, STRANGER)
             assert sessions.session(owner.pid) is None  # as long as others may enter it
             folder.chmod(0o700)
-            assert sessions.session(owner.pid) == sessions.Session("/notebooks/theirs.ipynb", 0.0)
+            seen = sessions.Session("/notebooks/theirs.ipynb", 0.0, None, fit)
+            assert sessions.session(owner.pid) == seen
             if not (other := os.fork()):
                 os.setuid(STRANGER + 1)
                 os._exit(sessions.session(owner.pid) is not None)

@@ -41,7 +41,7 @@ def write(told: Mapping[str, Any]) -> None:
     A disk that is full or a folder that cannot be had keeps others from being told, and nothing
     else.
     """
-    path = _own_path()
+    path = _own_path(private_folder.made())
     if path is None:
         return
     coming = path.with_suffix(".new")
@@ -57,7 +57,7 @@ def write(told: Mapping[str, Any]) -> None:
 
 def remove() -> None:
     """Remove the file of this process."""
-    if path := _own_path():
+    if path := _own_path(private_folder.found()):
         with contextlib.suppress(OSError):
             path.unlink()
 
@@ -81,8 +81,8 @@ def name(pid: int) -> str | None:
     return None if started is None else f"{pid}-{started}"
 
 
-def _own_path() -> Path | None:
-    called, folder = name(os.getpid()), private_folder.made()
+def _own_path(folder: Path | None) -> Path | None:
+    called = name(os.getpid())
     return None if called is None or folder is None else folder / _FOLDER / called
 
 

@@ -34,17 +34,17 @@ class _Process:
         """Tell what is to be told now; the caller holds the lock."""
         if self._ended:
             return
-        told_before, self._tells = self._tells, self.session is not None or bool(self.fits)
+        fit = self.fit()
+        told_before, self._tells = self._tells, self.session is not None or fit is not None
         if not self._tells:
             files.remove()
             return
         if not told_before:
             files.remove_ended()
-        fit = self.fit()
         told: dict[str, Any] = {
             "notebook": self.session and self.session.notebook,
             # A fit of another thread is work too, and so is one of a process without cells.
-            "idle_since": self.session.idle_since if self.session and not self.fits else None,
+            "idle_since": self.session.idle_since if self.session and fit is None else None,
             "name": self.name,
             "fit": fit and fit.as_record(),
         }
