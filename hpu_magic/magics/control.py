@@ -6,9 +6,12 @@ standard output.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from hpu_magic import sessions
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -17,10 +20,11 @@ Content = Mapping[str, Any]
 
 
 def status(request: Content) -> dict[str, Any]:
-    """Answer ``hpu_magic_status_request``: version, mode, card and memory of this process."""
+    """Answer ``hpu_magic_status_request``: version, mode, card, memory and fit of this process."""
     from hpu_magic.runtime.execution.facts import facts
 
-    return {"status": "ok", **asdict(facts())}
+    fit = sessions.own_fit()
+    return {"status": "ok", **asdict(facts()), "fit": fit and fit.as_record()}
 
 
 def choose_mode(request: Content) -> dict[str, Any]:
@@ -42,9 +46,23 @@ def choose_mode(request: Content) -> dict[str, Any]:
     }
 
 
+def stop_fit(request: Content) -> dict[str, Any]:
+    """Answer ``hpu_magic_stop_request``: press the Stop of the fit that runs in this process."""
+    # The one that holds the card may be another that the kernel has started.
+    if request.get("pid") != os.getpid():
+        message = (
+            "That fit runs in a process that the kernel started, and can be stopped there only."
+        )
+        return {"status": "error", "message": message}
+    if sessions.stop_fit() is None:
+        return {"status": "error", "message": "That kernel runs no fit now; nothing was stopped."}
+    return {"status": "ok"}
+
+
 _ANSWERS: dict[str, Callable[[Content], dict[str, Any]]] = {
     "hpu_magic_status": status,
     "hpu_magic_mode": choose_mode,
+    "hpu_magic_stop": stop_fit,
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 MESSAGE_TYPES = tuple(
-    f"hpu_magic_{what}_{kind}" for what in ("status", "mode") for kind in ("request", "reply")
+    f"hpu_magic_{what}_{kind}"
+    for what in ("status", "mode", "stop")
+    for kind in ("request", "reply")
 )
 
 

@@ -14,8 +14,9 @@ from jupyter_server.base.websocket import WebSocketMixin
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from .control import NoAnswer
 from .kernels import Kernels
-from .sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, Sampler
+from .sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, Record, Sampler
 
 RESOURCE = "hpu_magic"
 """What an authorizer is asked about when somebody wants to look at the cards."""
@@ -68,10 +69,10 @@ class HistoryHandler(APIHandler):
         self.finish(json.dumps(answer, allow_nan=False, separators=(",", ":")))
 
 
-class HolderHandler(APIHandler):
-    """A kernel that holds a card."""
+class _HeldHandler(APIHandler):
+    """What is done to a kernel that holds a card."""
 
-    # What it does to a kernel needs the permission to do that, not only to look at cards.
+    # It needs the permission to do that, not only to look at cards.
     auth_resource = "kernels"
 
     def initialize(self, sampler: Sampler, kernels: Kernels) -> None:
@@ -79,25 +80,70 @@ class HolderHandler(APIHandler):
         self._sampler = sampler
         self._kernels = kernels
 
-    @web.authenticated
-    @authorized
-    async def delete(self, index: str, kernel_id: str) -> None:
-        """Shut down the kernel, if it is this server's and holds the card now."""
+    async def _holders(self, index: str, kernel_id: str, nothing: str) -> list[Record]:
+        """Return the kernel's processes that hold the card now; refuse where there are none.
+
+        Parameters
+        ----------
+        index, kernel_id : str
+            Of the card and of the kernel.
+        nothing : str
+            What a refusal says of what was to be done: ``nothing was shut down``.
+        """
         if kernel_id not in self._kernels:
-            raise web.HTTPError(404, "That kernel is none of this server's; nothing was shut down.")
+            raise web.HTTPError(404, f"That kernel is none of this server's; {nothing}.")
         record = await self._sampler.fresh()
         card = next((card for card in record["cards"] if str(card["index"]) == index), None)
         if card is None:
             raise web.HTTPError(404, "The machine has no card of that number.")
-        holders = [holder["kernel"]["id"] for holder in card["holders"] if holder["kernel"]]
-        if kernel_id not in holders:
+        holders = [
+            holder for holder in card["holders"] if (holder["kernel"] or {}).get("id") == kernel_id
+        ]
+        if not holders:
             unknown = f" ({card['error']})" if card["error"] else ""
             raise web.HTTPError(
-                409, f"That kernel does not hold card {index} now{unknown}; nothing was shut down."
+                409, f"That kernel does not hold card {index} now{unknown}; {nothing}."
             )
+        return holders
+
+
+class HolderHandler(_HeldHandler):
+    """A kernel that holds a card."""
+
+    @web.authenticated
+    @authorized
+    async def delete(self, index: str, kernel_id: str) -> None:
+        """Shut down the kernel, if it is this server's and holds the card now."""
+        await self._holders(index, kernel_id, "nothing was shut down")
         await self._kernels.shut_down(kernel_id)
         await self._sampler.fresh()
         self.set_status(204)
+        self.finish()
+
+
+class FitHandler(_HeldHandler):
+    """The fit of a kernel that holds a card."""
+
+    @web.authenticated
+    @authorized
+    async def delete(self, index: str, kernel_id: str) -> None:
+        """Press Stop: the fit ends after its batch, and the cell goes on behind it."""
+        holders = await self._holders(index, kernel_id, "nothing was stopped")
+        fitting = [holder["pid"] for holder in holders if holder["fit"]]
+        if not fitting:
+            raise web.HTTPError(409, "That kernel runs no fit now; nothing was stopped.")
+        try:
+            refusal = await self._kernels.stop_fit(kernel_id, fitting[0])
+        except NoAnswer as missing:
+            raise web.HTTPError(
+                504,
+                f"The kernel was asked to stop its fit, but {missing}. It may still come to it; "
+                "else interrupt the kernel.",
+            ) from None
+        if refusal is not None:
+            raise web.HTTPError(409, refusal)
+        # It ends in its own time.
+        self.set_status(202)
         self.finish()
 
 
@@ -189,6 +235,11 @@ def routes(sampler: Sampler, kernels: Kernels) -> list[tuple[str, type, dict[str
         (
             r"/hpu_magic/cards/([0-9]{1,4})/holders/([\w-]+)",
             HolderHandler,
+            {**looks, "kernels": kernels},
+        ),
+        (
+            r"/hpu_magic/cards/([0-9]{1,4})/holders/([\w-]+)/fit",
+            FitHandler,
             {**looks, "kernels": kernels},
         ),
     ]

@@ -8,6 +8,8 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 
+from . import control
+
 
 class Kernels:
     """Kernels of this server and their sessions, asked of the server's own managers."""
@@ -24,7 +26,8 @@ class Kernels:
 
         That is the kernel of this server whose process the holder is or descends
         from, or None. Where a kernel does not tell itself for how long it has been
-        idle, its last activity does.
+        idle, its last activity does. A fit outside of this server's kernels cannot be
+        stopped from here.
         """
         pids = self._pids()
         found: list[tuple[dict[str, Any], str]] = []
@@ -35,6 +38,8 @@ class Kernels:
                 holder["kernel"] = None
                 if kernel_id is not None:
                     found.append((holder, kernel_id))
+                elif holder["fit"]:
+                    holder["fit"]["stoppable"] = False
         if not found:
             return
         sessions = {
@@ -50,6 +55,18 @@ class Kernels:
     async def shut_down(self, kernel_id: str) -> None:
         """End a kernel as Jupyter does: it is asked first, and killed if it does not listen."""
         await ensure_async(self._kernels.shutdown_kernel(kernel_id))
+
+    async def stop_fit(self, kernel_id: str, pid: int) -> str | None:
+        """Ask a kernel, whose process is `pid`, to end its fit; return why it does not.
+
+        Raises
+        ------
+        control.NoAnswer
+            It is stuck.
+        """
+        kernel = self._kernels.get_kernel(kernel_id)
+        reply = await control.ask(kernel, "stop", {"pid": pid})
+        return None if reply.get("status") == "ok" else str(reply.get("message", ""))
 
     def _pids(self) -> dict[int, str]:
         pids = {}
