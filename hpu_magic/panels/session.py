@@ -7,11 +7,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.panels.picture import draw
+from hpu_magic.panels.published import published
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.terminal import TerminalView
@@ -95,6 +96,18 @@ class _Session:
         self.stop.set()
         if self.monitor is not None:
             self.monitor.stop()
+
+    def told(self, trainer: Any) -> AbstractContextManager[None]:
+        """Tell other processes of the fit, once for all that fit together."""
+        if trainer.global_rank != 0:
+            return nullcontext()
+        return published(
+            sampler(),
+            self.progress,
+            self.model_name,
+            stopping=self.stop.is_set,
+            stop=self._press_stop if trainer.world_size == 1 else None,
+        )
 
     def tick(self, source: Sampler) -> None:
         """Draw what was sampled since the last time."""
@@ -187,7 +200,7 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
     subscription = sampler().subscribe(session.tick, rate=1 / interval)
     interrupted = False
     try:
-        with _attached(trainer, monitor), _restored_interrupt_handler():
+        with session.told(trainer), _attached(trainer, monitor), _restored_interrupt_handler():
             fit()
     except BaseException as error:
         # Lightning shuts down gracefully on an interrupt and then leaves with SystemExit. Before

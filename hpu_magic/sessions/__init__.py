@@ -7,13 +7,14 @@ number finds nothing.
 
 from __future__ import annotations
 
-from .fit import Fit
+from .fit import Fit, Phase
 from .reading import Session, activity, session
 from .telling import Announcement, PublishedFit, call_this_process, own_fit, stop_fit
 
 __all__ = [
     "Announcement",
     "Fit",
+    "Phase",
     "PublishedFit",
     "Session",
     "activity",
