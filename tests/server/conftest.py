@@ -237,8 +237,12 @@ def outsider(server: Server) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start processes outside Jupyter that hold a card."""
     running: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str, script: str = "hold.py") -> subprocess.Popen[str]:
-        (server.notebooks / script).write_text(f"{ACQUIRE}\nprint(flush=True)\ninput()\n")
+    def start(
+        *arguments: str,
+        script: str = "hold.py",
+        code: str = f"{ACQUIRE}\nprint(flush=True)\ninput()\n",
+    ) -> subprocess.Popen[str]:
+        (server.notebooks / script).write_text(code)
         process = subprocess.Popen(
             [sys.executable, script, *arguments],
             cwd=server.notebooks,

@@ -1,0 +1,203 @@
+"""Fits of kernels with cards: shown to all who may look, stopped by who may shut kernels down."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from conftest import ACQUIRE, Notebook, wait_for
+
+LOAD = """
+%load_ext hpu_magic
+import time, torch, lightning.pytorch as pl
+class DigitReader(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+    def training_step(self, batch, index):
+        time.sleep(0.01)
+        return self.layer(batch[0]).square().mean() * factor
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+data = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(torch.randn(64, 8)), 16
+)
+quiet = dict(logger=False, enable_checkpointing=False, enable_model_summary=False)
+factor = 1.0
+def trainer():
+    return pl.Trainer(accelerator="hpu", devices=1, max_epochs=100_000, **quiet)
+"""
+FIT = "coach, model = trainer(), DigitReader()\nresult = %hpu_fit coach model data"
+
+
+@pytest.fixture(scope="module")
+def work(server):
+    """A notebook that can fit a model."""
+    opened = Notebook(server, "first.ipynb")
+    opened.run(LOAD)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def fitting(server, work):
+    """The path below which the fit of a notebook is, that runs now; it is ended after the test."""
+
+    def begin(**names):
+        for name, value in names.items():
+            work.run(f"{name} = {value}")
+        work.message = work.client.execute(FIT)
+        wait_for(lambda: told(server, "training"))
+        return f"hpu_magic/cards/0/holders/{work.kernel}/fit"
+
+    yield begin
+    server.ask(f"hpu_magic/cards/0/holders/{work.kernel}/fit", "DELETE")
+    wait_for(lambda: not told(server))
+    work.run("factor = 1.0")
+
+
+def told(server, phase=None):
+    """Return the holder that runs a fit, in a phase if one is given."""
+    holders = [holder for card in server.cards() for holder in card["holders"]]
+    found = [one for one in holders if one["fit"] and phase in (None, one["fit"]["phase"])]
+    return found[0] if found else None
+
+
+def test_a_fit_is_in_the_snapshot_and_is_stopped_while_its_cell_runs(server, work, fitting):
+    path = fitting()
+    holder = wait_for(lambda: (found := told(server)) and found["fit"]["loss"] and found)
+    fit = holder["fit"]
+    assert holder["kernel"]["notebook"]["path"] == "first.ipynb"
+    assert (fit["model"], fit["epochs"], fit["batches"]) == ("DigitReader", 100_000, 4)
+    assert (fit["loss_name"], fit["broken"], fit["stoppable"]) == ("loss", "", True)
+    assert min(fit["step"], fit["rate"], fit["remaining"], fit["loss"]) > 0
+    assert 0 <= fit["share"] < 0.1
+
+    answer = server.ask(path, "DELETE")
+    assert (answer.status, answer.text) == (202, "")
+    assert wait_for(lambda: work.client.get_shell_msg(timeout=60))["content"]["status"] == "ok"
+    assert work.run("print(result.outcome)") == "stopped\n"
+    assert told(server) is None
+    answer = server.ask(path, "DELETE")
+    assert (answer.status, answer.json["message"]) == (
+        409,
+        "That kernel runs no fit now; nothing was stopped.",
+    )
+
+
+def test_the_stream_carries_a_loss_that_is_not_a_number_as_plain_json(server, fitting):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    fitting(factor="float('nan')")
+    stream = server.stream("?interval=0.5")
+    try:
+        for _ in range(40):
+            message = json.loads(stream.socket.recv(), parse_constant=refuse)
+            fits = (
+                [holder["fit"] for card in message.get("cards", ()) for holder in card["holders"]]
+                if message["type"] == "snapshot"
+                else []
+            )
+            if any(fit and fit["broken"] for fit in fits):
+                break
+    finally:
+        stream.close()
+    [fit] = fits
+    assert fit["loss"] == "NaN"
+    assert fit["broken"].startswith("loss NaN since step 1")
+
+
+def test_asking_a_kernel_to_stop_is_no_activity_of_its_own(server, work, fitting):
+    path = fitting()
+    kernel = f"api/kernels/{work.kernel}"
+    work.client.execute("time.sleep(4)")  # once the fit has ended
+    assert server.ask(path, "DELETE").status == 202
+    wait_for(lambda: told(server) is None)
+    time.sleep(0.5)  # time for the server to hear of it
+    assert server.ask(kernel).json["execution_state"] == "busy"
+
+
+def test_who_cannot_be_stopped_is_told_so(server, work, fitting, notebook):
+    other = notebook("other.ipynb")
+    path = fitting()
+    wrong = {
+        path.replace("cards/0", "cards/1"): (
+            *(409, "That kernel does not hold card 1 now; nothing was stopped."),
+        ),
+        path.replace("cards/0", "cards/7"): (404, "The machine has no card of that number."),
+        path.replace(work.kernel, other.kernel): (
+            *(409, "That kernel does not hold card 0 now; nothing was stopped."),
+        ),
+        path.replace(work.kernel, "0-0-0-0-0"): (
+            *(404, "That kernel is none of this server's; nothing was stopped."),
+        ),
+    }
+    for place, expected in wrong.items():
+        answer = server.ask(place, "DELETE")
+        assert (answer.status, answer.json["message"]) == expected
+    assert told(server, "training")
+    assert server.ask(path).status == 405
+
+
+CHILD = f"""
+import sys
+from hpu_magic import sessions
+{ACQUIRE}
+sessions.PublishedFit(lambda: None).tell(sessions.Fit("Child", began=1.0))
+print(flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_fit_of_another_process_is_shown_and_not_stopped(server, notebook, outsider):
+    outsider(code=CHILD)
+    holder = wait_for(lambda: told(server))
+    assert (holder["kernel"], holder["fit"]["model"], holder["fit"]["stoppable"]) == (
+        *(None, "Child", False),
+    )
+    parent = notebook("parent.ipynb")
+    parent.run("%load_ext hpu_magic")
+    parent.run(f"""
+        import subprocess, sys
+        child = subprocess.Popen(
+            [sys.executable, "-c", {CHILD!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        child.stdout.readline()
+    """)
+    kernels = {
+        holder["kernel"] and holder["kernel"]["id"]: (card["index"], holder["fit"])
+        for card in server.cards()
+        for holder in card["holders"]
+    }
+    index, fit = kernels[parent.kernel]
+    assert (fit["model"], fit["stoppable"]) == ("Child", False)
+    answer = server.ask(f"hpu_magic/cards/{index}/holders/{parent.kernel}/fit", "DELETE")
+    assert (answer.status, answer.json["message"]) == (
+        409,
+        "That fit runs in a process that the kernel started, and can be stopped there only.",
+    )
+    parent.run("child.kill(); child.wait()")
+
+
+def test_a_kernel_that_does_not_answer_is_told_of(server, notebook):
+    stuck = notebook("stuck.ipynb")
+    stuck.run(ACQUIRE)
+    # It tells of a fit, and knows no question about it.
+    stuck.run("""
+        from hpu_magic import sessions
+        fit = sessions.PublishedFit(lambda: None)
+        fit.tell(sessions.Fit("Stuck", began=1.0))
+    """)
+    holder = wait_for(lambda: told(server))
+    assert holder["fit"]["stoppable"] is False
+    [index] = [card["index"] for card in server.cards() if holder in card["holders"]]
+    began = time.monotonic()
+    answer = server.ask(f"hpu_magic/cards/{index}/holders/{stuck.kernel}/fit", "DELETE")
+    assert 4 < time.monotonic() - began < 30
+    assert (answer.status, answer.json["message"]) == (
+        504,
+        "The kernel was asked to stop its fit, but it did not answer within 5 s. It may still "
+        "come to it; else interrupt the kernel.",
+    )
