@@ -6,6 +6,7 @@ import type { Machine } from './model/machine';
 export const CommandIDs = {
   openSidebar: 'hpu_magic:open-sidebar',
   openCard: 'hpu_magic:open-card',
+  openOverview: 'hpu_magic:open-overview',
   goToHolder: 'hpu_magic:go-to-holder',
   shutDownHolder: 'hpu_magic:shut-down-holder',
   togglePause: 'hpu_magic:toggle-pause',

@@ -20,8 +20,8 @@ import { cardIcon } from '../view/icons';
 import { NoticeBox } from '../view/notice';
 import { Chart } from './chart';
 import { CHARTS } from './metrics';
-import { keyZoom } from './zoom';
-import type { TimeRange } from './zoom';
+import { keyZoom } from '../view/zoom';
+import type { TimeRange } from '../view/zoom';
 
 // Pixels.
 const HEADINGS = 70;

@@ -2,7 +2,7 @@ import uPlot from 'uplot';
 
 import { element, setAttribute, setText } from '../view/dom';
 import type { ChartKind } from './metrics';
-import type { TimeRange } from './zoom';
+import type { TimeRange } from '../view/zoom';
 
 /** What the charts of one tab share. */
 export interface ChartContext {

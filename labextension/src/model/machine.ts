@@ -9,7 +9,8 @@ import type { Backoff } from './backoff';
 import { StreamConnection } from './connection';
 import type { ConnectionState } from './connection';
 import { History } from './history';
-import { fetchSnapshot, shutDownHolder } from './server';
+import type { PastAnswer } from './past';
+import { fetchPast, fetchSnapshot, shutDownHolder } from './server';
 import { isMissed } from './snapshot';
 import type { Card, Snapshot, StreamMessage } from './snapshot';
 
@@ -117,6 +118,11 @@ export class Machine implements IDisposable {
   /** Ask the server for the cards now, whether the stream runs or not. */
   fetch(): Promise<Snapshot> {
     return fetchSnapshot(this._settings);
+  }
+
+  /** Ask the server for what it has kept of the last day after `since`. */
+  fetchPast(since: number): Promise<PastAnswer> {
+    return fetchPast(this._settings, since);
   }
 
   /** Return a card of the newest sample. */

@@ -1,6 +1,8 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
+import { isPastAnswer } from './past';
+import type { PastAnswer } from './past';
 import { isSnapshot } from './snapshot';
 import type { Snapshot } from './snapshot';
 
@@ -42,6 +44,18 @@ export async function fetchSnapshot(settings: ServerConnection.ISettings): Promi
   const answer: unknown = await (await request(settings, ['snapshot'])).json();
   if (!isSnapshot(answer)) {
     throw new ServerError(200, 'The answer is not a snapshot of cards.');
+  }
+  return answer;
+}
+
+/** Return what the server has kept of the last day after `since`, in seconds since 1970. */
+export async function fetchPast(
+  settings: ServerConnection.ISettings,
+  since: number
+): Promise<PastAnswer> {
+  const answer: unknown = await (await request(settings, [`history?since=${since}`])).json();
+  if (!isPastAnswer(answer)) {
+    throw new ServerError(200, 'The answer is not a history of cards.');
   }
   return answer;
 }

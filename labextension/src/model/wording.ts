@@ -3,6 +3,7 @@
 import { failureOf } from './connection';
 import type { ConnectionState } from './connection';
 import type { MachineOptions } from './machine';
+import type { HolderSpan } from './past';
 import { reasonOf } from './server';
 import { holdings, longestIdleFirst } from './snapshot';
 import type { Card, Held, Holder, Snapshot } from './snapshot';
@@ -122,6 +123,15 @@ export function holderName(holder: Holder): string {
     return holder.kernel.notebook?.name || `Kernel ${holder.kernel.name} without a notebook`;
   }
   return holder.command || `Process ${holder.pid}`;
+}
+
+/** Name a holder of the past as one of the present is named. */
+export function spanName(span: HolderSpan): string {
+  const { pid, command, kernel, notebook } = span;
+  const name = notebook?.split('/').pop() ?? '';
+  const path = notebook === null ? null : { path: notebook, name, type: 'notebook' };
+  const known = kernel === null ? null : { id: '', name: kernel, state: '', notebook: path };
+  return holderName({ pid, command, user: null, idle: null, kernel: known });
 }
 
 /** Name the kernel that can be shut down: `the kernel of a.ipynb`. */

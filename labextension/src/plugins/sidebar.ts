@@ -71,6 +71,7 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
     tracker: INotebookTracker | null
   ): void => {
     const panel = new CardsPanel(machine, {
+      openOverview: () => void app.commands.execute(CommandIDs.openOverview),
       open: index => void app.commands.execute(CommandIDs.openCard, { index }),
       goTo: holder => void goToHolder(app.commands, holder),
       shutDown: (card, holder) => void shutDownHolder(machine, card, holder)

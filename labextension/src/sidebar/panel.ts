@@ -1,8 +1,9 @@
 import type { Machine } from '../model/machine';
+import { trans } from '../model/translation';
 import { idlest, inUse, inventory, isStale, notice } from '../model/wording';
 import { CardsView } from '../view/cardsview';
-import { element, setText } from '../view/dom';
-import { cardIcon } from '../view/icons';
+import { element, iconButton, setText } from '../view/dom';
+import { cardIcon, overviewIcon } from '../view/icons';
 import { NoticeBox } from '../view/notice';
 import { Offer } from './offer';
 import { CardRow } from './row';
@@ -24,6 +25,8 @@ export class CardsPanel extends CardsView {
     this._notice = new NoticeBox(() => machine.retry());
     this._list.setAttribute('aria-label', 'Cards of this machine');
     this._offer = new Offer(_actions);
+    const overview = trans.__('Open the overview of all cards');
+    this._headline.append(iconButton(overviewIcon, overview, () => _actions.openOverview()));
     this.node.append(this._headline, this._notice.node, this._offer.node, this._list);
     this._resized.observe(this._list);
   }
@@ -101,11 +104,7 @@ export class CardsPanel extends CardsView {
   private readonly _headline = element(
     'div',
     'hpu-Cards-headline',
-    this._inventory,
-    ' ',
-    this._badge,
-    ' ',
-    this._inUse
+    element('div', 'hpu-Cards-words', this._inventory, ' ', this._badge, ' ', this._inUse)
   );
   private readonly _list = element('ul', 'hpu-Cards-list');
   private readonly _notice: NoticeBox;

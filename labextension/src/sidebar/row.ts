@@ -21,6 +21,7 @@ import { Sparkline } from './sparkline';
 /** What can be done about a card and its holders. */
 export interface CardActions extends HolderActions {
   open(index: number): void;
+  openOverview(): void;
 }
 
 // A holder that is seen stands below.

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { keyZoom } from '../../src/card/zoom';
+import { keyZoom } from '../../src/view/zoom';
 
 const whole = { min: 0, max: 600 };
 

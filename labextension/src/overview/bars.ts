@@ -1,0 +1,74 @@
+import type { TimeRange } from '../view/zoom';
+import type { HolderSpan } from '../model/past';
+import { holderKey } from '../model/past';
+
+/** A bar of the strip below a curve, in pixels: one holder, or several that are too short alone. */
+export interface Bar {
+  readonly left: number;
+  readonly width: number;
+  readonly lane: number;
+  readonly spans: readonly HolderSpan[];
+}
+
+/** What is shorter is drawn this long, so that it is seen. */
+const NARROWEST = 3;
+/** Bars below this width that touch become one. */
+const NARROW = 6;
+/** Holders of one card at one time that have a lane of their own. */
+export const LANES = 3;
+
+/** When a span ends: that of a holder that has not gone goes on. */
+export function spanEnd(span: HolderSpan, now: number): number {
+  return span.held ? Math.max(span.to, now) : span.to;
+}
+
+/** Return the spans that cover a moment. */
+export function holdersAt(spans: readonly HolderSpan[], time: number, now: number): HolderSpan[] {
+  return spans.filter(span => span.from <= time && time <= spanEnd(span, now));
+}
+
+/** Lay the spans of one card out over `width` pixels that stand for `range`. */
+export function layOut(
+  spans: readonly HolderSpan[],
+  { min, max }: TimeRange,
+  width: number,
+  now: number
+): Bar[] {
+  const bars: Bar[] = [];
+  const last: (Bar | undefined)[] = [];
+  const x = (time: number) => (width * (Math.min(Math.max(time, min), max) - min)) / (max - min);
+  for (const span of [...spans].sort((one, other) => one.from - other.from)) {
+    const end = spanEnd(span, now);
+    if (end < min || span.from > max) {
+      continue;
+    }
+    const left = Math.min(x(span.from), width - NARROWEST);
+    const right = Math.max(x(end), left + NARROWEST);
+    const free = last.slice(0, LANES).findIndex(bar => !bar || bar.left + bar.width <= left);
+    const lane = free >= 0 ? free : last.length < LANES ? last.length : -1;
+    const before = last[lane < 0 ? LANES - 1 : lane];
+    const joins =
+      lane < 0 ||
+      (before !== undefined &&
+        left - before.left - before.width <= 1 &&
+        (right - left < NARROW || sameHolder(before, span)) &&
+        (before.width < NARROW || sameHolder(before, span)));
+    if (joins && before !== undefined) {
+      const joined = {
+        ...before,
+        width: Math.max(before.left + before.width, right) - before.left,
+        spans: [...before.spans, span]
+      };
+      bars[bars.indexOf(before)] = last[before.lane] = joined;
+    } else {
+      const bar = { left, width: right - left, lane, spans: [span] };
+      bars.push(bar);
+      last[lane] = bar;
+    }
+  }
+  return bars;
+}
+
+function sameHolder(bar: Bar, span: HolderSpan): boolean {
+  return bar.spans.every(one => holderKey(one) === holderKey(span));
+}

@@ -1,0 +1,309 @@
+import type { Message } from '@lumino/messaging';
+import { Signal } from '@lumino/signaling';
+import type { ISignal } from '@lumino/signaling';
+import type { Widget } from '@lumino/widgets';
+
+import type { Machine } from '../model/machine';
+import { Past } from '../model/past';
+import { trans } from '../model/translation';
+import { notice } from '../model/wording';
+import { CardsView } from '../view/cardsview';
+import { element, setText } from '../view/dom';
+import { cardIcon } from '../view/icons';
+import { NoticeBox } from '../view/notice';
+import { keyZoom } from '../view/zoom';
+import type { TimeRange } from '../view/zoom';
+import { clockTime, TimeAxis } from './axis';
+import { Pointer } from './pointer';
+import { PastRow } from './row';
+import type { Scene } from './row';
+import { Legend } from './strip';
+
+/** Lengths, in seconds, of the stretch that ends now. */
+export const LENGTHS = [600, 3600, 21600, 86400] as const;
+export type Length = (typeof LENGTHS)[number];
+
+const DEFAULT_LENGTH: Length = 3600;
+const DAY = 24 * 3600;
+
+// Pixels.
+const HEADINGS = 96;
+const ROW_EXTRAS = 40;
+const LOWEST_PLOT = 34;
+const HIGHEST_PLOT = 150;
+/** Below this width labels stand above the curves. */
+const NARROW = 620;
+
+/** Steps of the reading by keys in one width. */
+const STEPS = 100;
+
+/** All cards on one axis of time, with who held them. */
+export class Overview extends CardsView {
+  constructor(
+    machine: Machine,
+    private readonly _open: (index: number) => void
+  ) {
+    super(machine);
+    this.id = 'hpu_magic-overview';
+    this.addClass('hpu-Past');
+    this.title.label = trans.__('HPU overview');
+    this.title.caption = trans.__('The last hours of all cards, and who held them');
+    this.title.icon = cardIcon;
+    this.title.closable = true;
+    this.node.tabIndex = 0;
+    this._past = new Past(machine);
+    this._past.changed.connect(this.request, this);
+    this._legend = new Legend(this._past);
+    this._notice = new NoticeBox(() => machine.retry());
+    this._list.setAttribute('aria-label', trans.__('Cards of this machine'));
+    this._spoken.setAttribute('aria-live', 'polite');
+    this._at.hidden = true;
+    this._axis.node.append(this._at);
+    const head = element('div', 'hpu-Past-axis', this._remark, this._axis.node);
+    this._rowsArea.append(this._axis.lines, this._list, this._pointer.node);
+    this.node.append(
+      this._notice.node,
+      head,
+      this._rowsArea,
+      this._legend.node,
+      this._empty,
+      this._spoken
+    );
+    this.node.addEventListener('keydown', event => this._keyed(event));
+  }
+
+  /** Emitted when another stretch of time, or another scale, was chosen. */
+  get stateChanged(): ISignal<this, void> {
+    return this._stateChanged;
+  }
+
+  /** Seconds up to now that are shown where nothing is zoomed. */
+  get length(): Length {
+    return this._length;
+  }
+  set length(length: Length) {
+    this._length = length;
+    this._show(null);
+  }
+
+  /** Whether a stretch of the past stands still instead of following the time. */
+  get zoomed(): boolean {
+    return this._zoom !== null;
+  }
+
+  /** Follow the time again. */
+  resetZoom(): void {
+    this._show(null);
+  }
+
+  /** Whether curves are as high as their highest value in sight, not as the card's memory. */
+  get fitted(): boolean {
+    return this._fitted;
+  }
+  set fitted(fitted: boolean) {
+    this._fitted = fitted;
+    this._changed();
+  }
+
+  /** Take over the colours of another theme. */
+  restyle(): void {
+    this._rows.forEach(row => row.restyle());
+    this._changed();
+  }
+
+  override dispose(): void {
+    this._past.dispose();
+    this._rows.forEach(row => row.dispose());
+    this._rows.clear();
+    Signal.clearData(this);
+    super.dispose();
+  }
+
+  protected override onActivateRequest(msg: Message): void {
+    super.onActivateRequest(msg);
+    this.node.focus();
+  }
+
+  protected override onResize(msg: Widget.ResizeMessage): void {
+    super.onResize(msg);
+    this._changed();
+  }
+
+  protected override onAfterShow(msg: Message): void {
+    super.onAfterShow(msg);
+    this._changed();
+  }
+
+  protected draw(): void {
+    const { snapshot, missed, connection } = this.machine;
+    const problem = notice(connection, snapshot, missed);
+    this._notice.show(problem);
+    this._update();
+    const failure = this._past.failure;
+    setText(this._empty, failure ? trans.__('No older history: %1', failure) : '');
+    this._empty.hidden = failure === null;
+    this.toggleClass('hpu-mod-narrow', this.node.clientWidth < NARROW);
+    const width = this._axis.node.clientWidth;
+    if (this._rows.size === 0 || width === 0) {
+      return;
+    }
+    this._plan(width);
+    this._readOut();
+  }
+
+  /** Have a row for each card, in the order of their numbers. */
+  private _update(): void {
+    const indices = (this.machine.snapshot?.cards ?? []).map(card => card.index);
+    const gone = [...this._rows.keys()].filter(index => !indices.includes(index));
+    for (const index of gone) {
+      this._rows.get(index)!.dispose();
+      this._rows.delete(index);
+    }
+    const added = indices.filter(index => !this._rows.has(index));
+    for (const index of added) {
+      this._rows.set(index, new PastRow(index, this.machine, this._past, this._open));
+    }
+    if (gone.length + added.length > 0) {
+      const order = [...this._rows.keys()].sort((one, other) => one - other);
+      this._list.append(...order.map(index => this._rows.get(index)!.node));
+      this._drawn = '';
+    }
+  }
+
+  /** Draw the rows, unless that would change less than a pixel. */
+  private _plan(width: number): void {
+    const past = this._past.history?.latest ?? -Infinity;
+    const now = Math.max(this.machine.snapshot?.time ?? 0, past);
+    const step = this._length / width;
+    const max = Math.ceil(now / step) * step;
+    this._whole = { min: now - DAY, max: now };
+    this._range = this._zoom ?? { min: max - this._length, max };
+    const { min, max: end } = this._range;
+    const version = `${this._past.version} ${this._rows.size} ${this._fitted}`;
+    const key = `${version} ${min} ${end} ${width} ${this.node.clientHeight}`;
+    if (key === this._drawn) {
+      return;
+    }
+    this._drawn = key;
+    const share = (this.node.clientHeight - HEADINGS) / this._rows.size - ROW_EXTRAS;
+    const height = Math.round(Math.min(Math.max(share, LOWEST_PLOT), HIGHEST_PLOT));
+    const scene: Scene = { range: this._range, now, width, height, fitted: this._fitted };
+    this._axis.draw(this._range, width);
+    this._legend.draw([...this._rows.values()].flatMap(row => row.draw(scene)));
+    this._pointer.place(this._axis.node.offsetLeft, width);
+  }
+
+  /** Write what was at the moment that is pointed at, or what is. */
+  private _readOut(): void {
+    const at = this._reading;
+    const { min, max } = this._range;
+    const within = at !== null && at >= min && at <= max;
+    const share = within ? (at - min) / (max - min) : null;
+    this._pointer.mark(share);
+    this._at.hidden = share === null;
+    if (share !== null) {
+      this._at.style.left = `${(100 * share).toFixed(2)}%`;
+      this._at.classList.toggle('hpu-mod-left', share > 0.8);
+      setText(this._at, clockTime(at!));
+    }
+    for (const row of this._rows.values()) {
+      row.read(within ? at : null);
+    }
+  }
+
+  private _changed(): void {
+    this._drawn = '';
+    this._stateChanged.emit();
+    this.request();
+  }
+
+  private _show(zoom: TimeRange | null): void {
+    this._zoom = zoom;
+    this._changed();
+  }
+
+  private _read(at: number | null): void {
+    this._reading = at;
+    this.request();
+  }
+
+  private _keyed(event: KeyboardEvent): void {
+    if (event.ctrlKey || event.altKey || event.metaKey) {
+      return;
+    }
+    const rows = [...this._rows.values()].sort((one, other) => one.index - other.index);
+    const focused = rows.findIndex(row => row.title === event.target);
+    if (focused >= 0 && this._moved(event.key, rows, focused)) {
+      event.preventDefault();
+      return;
+    }
+    if (focused < 0 && event.target !== this.node) {
+      return;
+    }
+    const zoom = keyZoom(event.key, this._range, this._whole);
+    if (zoom !== undefined) {
+      event.preventDefault();
+      this._read(null);
+      this._show(zoom);
+    }
+  }
+
+  /** Go to another row, or read another moment of this one; returns whether the key means that. */
+  private _moved(key: string, rows: readonly PastRow[], focused: number): boolean {
+    const aim = { ArrowUp: focused - 1, ArrowDown: focused + 1, Home: 0, End: rows.length - 1 }[
+      key
+    ];
+    if (aim !== undefined) {
+      rows[aim]?.title.focus();
+      return true;
+    }
+    if (key !== 'ArrowLeft' && key !== 'ArrowRight') {
+      return false;
+    }
+    const { min, max } = this._range;
+    const step = ((max - min) / STEPS) * (key === 'ArrowLeft' ? -1 : 1);
+    const at = Math.min(Math.max((this._reading ?? max) + step, min), max);
+    this._read(at);
+    setText(this._spoken, `${clockTime(at)}: ${rows[focused]!.read(at)}`);
+    return true;
+  }
+
+  private readonly _past: Past;
+  private readonly _rows = new Map<number, PastRow>();
+  private readonly _stateChanged = new Signal<this, void>(this);
+  private readonly _axis = new TimeAxis();
+  private readonly _remark = element('span', 'hpu-Past-remark');
+  private readonly _at = element('span', 'hpu-Past-at');
+  private readonly _list = element('ul', 'hpu-Past-rows');
+  private readonly _rowsArea = element('div', 'hpu-Past-area');
+  private readonly _empty = element('div', 'hpu-Past-empty');
+  private readonly _spoken = element('div', 'hpu-Past-spoken');
+  private readonly _legend: Legend;
+  private readonly _notice: NoticeBox;
+  private readonly _pointer = new Pointer(this._rowsArea, {
+    point: share => this._read(share === null ? null : this._moment(share)),
+    select: (from, to) => this._show({ min: this._moment(from), max: this._moment(to) }),
+    pan: share => this._pan(share),
+    reset: () => this._show(null)
+  });
+  private _length: Length = DEFAULT_LENGTH;
+  private _fitted = false;
+  private _zoom: TimeRange | null = null;
+  private _reading: number | null = null;
+  private _drawn = '';
+  private _whole: TimeRange = { min: 0, max: 1 };
+  private _range: TimeRange = this._whole;
+
+  private _moment(share: number): number {
+    return this._range.min + share * (this._range.max - this._range.min);
+  }
+
+  private _pan(share: number): void {
+    const { min, max } = this._range;
+    const by = Math.min(
+      Math.max(share * (max - min), this._whole.min - min),
+      this._whole.max - max
+    );
+    this._show({ min: min + by, max: max + by });
+  }
+}

@@ -1,0 +1,131 @@
+import type { Past } from '../model/past';
+import type { Machine } from '../model/machine';
+import type { Card } from '../model/snapshot';
+import { percent, size, usage } from '../model/units';
+import { cardTitle, cardLabel, holderName, spanName } from '../model/wording';
+import { trans } from '../model/translation';
+import { element, setAttribute, setText } from '../view/dom';
+import type { TimeRange } from '../view/zoom';
+import { holdersAt, layOut } from './bars';
+import type { Bar } from './bars';
+import { MemoryPlot } from './plot';
+import { merge, nearest } from './samples';
+import type { Samples } from './samples';
+import { HolderStrip } from './strip';
+
+/** What all rows share when they are drawn. */
+export interface Scene {
+  readonly range: TimeRange;
+  readonly now: number;
+  /** Pixels of the plots. */
+  readonly width: number;
+  readonly height: number;
+  /** Whether the curve is as high as the highest value in sight instead of the card's memory. */
+  readonly fitted: boolean;
+}
+
+/** One card of the overview: what it does now or did at a moment, its curve and its holders. */
+export class PastRow {
+  constructor(
+    readonly index: number,
+    private readonly _machine: Machine,
+    private readonly _past: Past,
+    open: (index: number) => void
+  ) {
+    this._strip = new HolderStrip(_past);
+    this.title.type = 'button';
+    setText(this.title, cardTitle({ index }));
+    this.title.addEventListener('click', () => open(index));
+    this._plot.node.setAttribute('role', 'img');
+    const label = element('div', 'hpu-Past-label', this.title, this._value, this._holder);
+    this.node.append(label, element('div', 'hpu-Past-track', this._plot.node, this._strip.node));
+  }
+
+  readonly node = element('li', 'hpu-Past-row');
+  readonly title = element('button', 'hpu-Past-title');
+
+  dispose(): void {
+    this._plot.dispose();
+    this.node.remove();
+  }
+
+  restyle(): void {
+    this._plot.restyle();
+  }
+
+  /** Draw curve and bars; returns the bars. */
+  draw(scene: Scene): readonly Bar[] {
+    const { range, now, width, height, fitted } = scene;
+    this._now = now;
+    const coarse = this._past.history;
+    const fine = this._machine.history.series(this.index);
+    const interval = coarse?.interval ?? 1;
+    this._samples = merge(coarse?.series(this.index) ?? null, fine, interval, range);
+    // A moment further from any sample than that is one of which nothing is known.
+    this._distance = Math.max(1.6 * interval, 2 * this._machine.history.interval);
+    let highest = 0;
+    this._samples.time.forEach((time, row) => {
+      if (time >= range.min && time <= range.max) {
+        highest = Math.max(highest, this._samples.memory[row] ?? 0);
+      }
+    });
+    const total = this._machine.card(this.index)?.memory_total ?? 0;
+    const top = fitted || !total ? 1.1 * highest || 1 : total;
+    this._plot.resize(width, height);
+    this._plot.draw(this._samples, range, top);
+    const spans = this._past.spans(this.index);
+    const bars = layOut(spans, range, width, now);
+    this._strip.draw(bars, now);
+    const names = [...new Set(bars.flatMap(bar => bar.spans).map(spanName))];
+    const said = trans.__('Memory of %1, up to %2 in sight', cardTitle(this), size(highest));
+    const held = names.length > 0 ? trans.__('held by %1', names.join(', ')) : '';
+    setAttribute(this._plot.node, 'aria-label', held ? `${said}; ${held}` : said);
+    return bars;
+  }
+
+  /** Show what was at a moment, or, with null, what is; returns it as one sentence. */
+  read(at: number | null): string {
+    const card = this._machine.card(this.index);
+    const [value, holders] = at === null ? this._present(card) : this._then(at, card);
+    setText(this._value, value);
+    setText(this._holder, holders);
+    setAttribute(this._holder, 'title', holders);
+    const label = card ? cardLabel(card) : cardTitle(this);
+    setAttribute(this.title, 'aria-label', trans.__('%1: open charts', label));
+    return [cardTitle(this), value, holders].filter(part => part !== '').join(', ');
+  }
+
+  private _present(card: Card | undefined): [string, string] {
+    if (!card) {
+      return ['', ''];
+    }
+    const names = card.holders.map(holderName);
+    return [
+      figures(card.memory_used, card.memory_total, card.utilization),
+      [...new Set(names)].join(', ')
+    ];
+  }
+
+  private _then(at: number, card: Card | undefined): [string, string] {
+    const row = nearest(this._samples.time, at, this._distance);
+    const used = this._samples.memory[row] ?? null;
+    const busy = this._samples.utilization[row] ?? null;
+    const names = holdersAt(this._past.spans(this.index), at, this._now).map(spanName);
+    const value = figures(used, card?.memory_total ?? null, busy);
+    return [value || trans.__('no sample'), [...new Set(names)].join(', ')];
+  }
+
+  private readonly _value = element('span', 'hpu-Past-value');
+  private readonly _holder = element('span', 'hpu-Past-holder');
+  private readonly _plot = new MemoryPlot();
+  private readonly _strip: HolderStrip;
+  private _samples: Samples = { time: [], memory: [], utilization: [] };
+  private _distance = 0;
+  private _now = 0;
+}
+
+function figures(used: number | null, total: number | null, busy: number | null): string {
+  const memory = used === null ? '' : total ? usage(used, total) : size(used);
+  const share = busy === null ? '' : percent(busy);
+  return [memory, share].filter(part => part !== '').join(' · ');
+}

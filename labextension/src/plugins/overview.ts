@@ -1,0 +1,66 @@
+import { ILayoutRestorer } from '@jupyterlab/application';
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette, IThemeManager, WidgetTracker } from '@jupyterlab/apputils';
+import type { MainAreaWidget } from '@jupyterlab/apputils';
+
+import type { Machine } from '../model/machine';
+import { trans } from '../model/translation';
+import type { Overview } from '../overview/overview';
+import { CommandIDs, IMachine, PALETTE_CATEGORY } from '../tokens';
+import { cardIcon } from '../view/icons';
+
+type Tab = MainAreaWidget<Overview>;
+
+/** Make the tab; its code is fetched when it is first opened. */
+async function makeTab(app: JupyterFrontEnd, machine: Machine, length: unknown): Promise<Tab> {
+  const { overviewTab } = await import('../overview/tab');
+  const open = (index: number) => void app.commands.execute(CommandIDs.openCard, { index });
+  const tab = overviewTab(machine, open, length);
+  tab.id = 'hpu_magic-overview-tab';
+  return tab;
+}
+
+/** The tab with all cards on one axis of time, and its command. */
+export const overviewPlugin: JupyterFrontEndPlugin<void> = {
+  id: 'hpu_magic:overview',
+  description: 'A tab with the last hours of all Gaudi cards and who held them.',
+  autoStart: true,
+  requires: [IMachine],
+  optional: [ILayoutRestorer, ICommandPalette, IThemeManager],
+  activate: (
+    app: JupyterFrontEnd,
+    machine: Machine,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null,
+    themes: IThemeManager | null
+  ): void => {
+    const tracker = new WidgetTracker<Tab>({ namespace: 'hpu_magic-overview' });
+    let opening: Promise<Tab> | null = null;
+    const open = async (length: unknown): Promise<Tab> => {
+      const tab = await makeTab(app, machine, length);
+      await tracker.add(tab);
+      app.shell.add(tab, 'main', { type: 'HPU overview' });
+      tab.content.stateChanged.connect(() => void tracker.save(tab));
+      tab.disposed.connect(() => {
+        opening = null;
+      });
+      return tab;
+    };
+    app.commands.addCommand(CommandIDs.openOverview, {
+      label: trans.__('Open HPU Overview'),
+      caption: trans.__('Show the last hours of all cards on one axis of time, and who held them'),
+      icon: cardIcon,
+      execute: async args => {
+        opening ??= open(args.length);
+        app.shell.activateById((await opening).id);
+      }
+    });
+    void restorer?.restore(tracker, {
+      command: CommandIDs.openOverview,
+      args: tab => ({ length: tab.content.length }),
+      name: () => 'overview'
+    });
+    themes?.themeChanged.connect(() => tracker.forEach(tab => tab.content.restyle()));
+    palette?.addItem({ command: CommandIDs.openOverview, category: PALETTE_CATEGORY });
+  }
+};

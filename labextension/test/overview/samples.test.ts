@@ -1,0 +1,52 @@
+import { describe, expect, it } from 'vitest';
+
+import { History } from '../../src/model/history';
+import { merge, nearest } from '../../src/overview/samples';
+import { card, snapshot } from '../model/samples';
+
+const all = { min: 0, max: 1e6 };
+
+function history(interval: number, ...times: number[]): History {
+  const made = new History(86400, interval);
+  for (const time of times) {
+    made.push(snapshot(time, [card(0, { memory_used: time, utilization: time % 100 })]));
+  }
+  return made;
+}
+
+describe('merge', () => {
+  it('puts the fine history where there is one and the coarse one elsewhere', () => {
+    const coarse = history(20, 1000, 1020, 1040, 1060, 1080);
+    const fine = history(1, 1038, 1039, 1040, 1041, 1042);
+    const { time, memory, utilization } = merge(coarse.series(0), fine.series(0), 20, all);
+    expect(time).toEqual([1000, 1020, 1038, 1039, 1040, 1041, 1042, 1060, 1080]);
+    expect(memory).toEqual(time);
+    expect(utilization).toEqual(time.map(one => one % 100));
+  });
+
+  it('keeps gaps', () => {
+    const coarse = history(20, 1000, 1200);
+    const { time, memory } = merge(coarse.series(0), history(1).series(0), 20, all);
+    expect(time).toEqual([1000, 1020, 1200]);
+    expect(memory).toEqual([1000, null, 1200]);
+  });
+
+  it('leaves out what is far out of sight', () => {
+    const coarse = history(20, ...Array.from({ length: 50 }, (_, i) => 1000 + 20 * i));
+    const sight = { min: 1500, max: 1600 };
+    const { time } = merge(coarse.series(0), history(1).series(0), 20, sight);
+    expect([time[0], time[time.length - 1]]).toEqual([1440, 1660]);
+  });
+
+  it('does without a coarse history', () => {
+    expect(merge(null, history(1, 5, 6).series(0), 20, all).time).toEqual([5, 6]);
+  });
+});
+
+describe('nearest', () => {
+  it('finds the row of a moment, or none where no sample is near', () => {
+    const time = [10, 20, 40];
+    expect([9, 14, 16, 29, 31, 100].map(at => nearest(time, at, 10))).toEqual([0, 0, 1, 1, 2, -1]);
+    expect(nearest([], 5, 10)).toBe(-1);
+  });
+});

@@ -1,0 +1,212 @@
+"""All cards on one axis of time, in a real JupyterLab and a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Lab, run_lab
+from jupyter_client.blocking.client import BlockingKernelClient
+from lab_page import choose_theme, faint_texts, screenshots, wait_until
+
+pytestmark = pytest.mark.browser
+
+BARS = ".hpu-Past-bar"
+ROWS = ".hpu-Past-row"
+# Holds a card with five GiB in use, without torch.
+HOLD = """
+import struct
+from hpu_magic.simulator import cards
+from hpu_magic.simulator.cards import page
+card = cards.acquire()
+struct.pack_into("<q", card.page, page.COUNTERS_OFFSET, 5 << 30)
+"""
+
+
+class HoldingNotebook:
+    """A notebook's kernel that holds a card, as the server knows it, without a page."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab = lab
+        session = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
+        self.session = self.ask("api/sessions", "POST", session)
+        connection = lab.folder / ".runtime" / f"kernel-{self.session['kernel']['id']}.json"
+        self.client = BlockingKernelClient()
+        self.client.load_connection_file(str(connection))
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        reply = self.client.execute_interactive(HOLD, timeout=60)
+        assert reply["content"]["status"] == "ok", reply
+
+    def ask(self, path: str, method: str = "GET", body: Any = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.lab.url}/{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"token {self.lab.token}"},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def told(self) -> bool:
+        """Whether the server's history has this notebook's card in use for some seconds."""
+        name = self.session["path"]
+        spans = self.ask("hpu_magic/history")["holders"]
+        return any(span["notebook"] == name and span["to"] - span["from"] > 3 for span in spans)
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.ask(f"api/sessions/{self.session['id']}", "DELETE")
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A server that samples every two seconds, where one notebook has held a card and one does."""
+    folder: Path = tmp_path_factory.mktemp("overview")
+    (folder / ".config").mkdir()
+    config = {"HpuMagicServer": {"history_interval": 2}}
+    (folder / ".config" / "jupyter_server_config.json").write_text(json.dumps(config))
+    with run_lab(folder, HPU_MAGIC_CARDS="8") as lab:
+        first = HoldingNotebook(lab, "first.ipynb")
+        wait_for(first.told)
+        first.close()
+        time.sleep(3)
+        second = HoldingNotebook(lab, "second.ipynb")
+        wait_for(second.told)
+        yield lab
+        second.close()
+
+
+def open_overview(page: Any, lab: Lab, workspace: str) -> None:
+    page.goto(f"{lab.url}/lab/workspaces/{workspace}?token={lab.token}")
+    page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click(timeout=60_000)
+    page.get_by_role("button", name="Open the overview of all cards").click()
+    page.locator(BARS).first.wait_for(timeout=20_000)
+    page.get_by_role("button", name="10 min").click()
+
+
+def labels(page: Any, selector: str) -> list[str]:
+    return [str(one.get_attribute("aria-label")) for one in page.locator(selector).all()]
+
+
+def point_at(page: Any, bar: Any) -> None:
+    box = bar.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 10)
+
+
+def test_overview_shows_who_held_which_card_before_anybody_looked(page: Any, watched: Lab) -> None:
+    open_overview(page, watched, "before")
+    assert page.locator(ROWS).count() == 8
+    clock = r"\d+:\d\d:\d\d.*"
+    first, second = labels(page, BARS)
+    assert re.fullmatch(rf"first\.ipynb, {clock} to {clock}", first)
+    assert re.fullmatch(rf"second\.ipynb, since {clock}", second)
+    entries = page.locator(".hpu-Past-entry").all_inner_texts()
+    assert entries == ["1 first.ipynb", "2 second.ipynb"]
+    said = labels(page, ".hpu-Past-plot")
+    assert said[0] == "Memory of HPU 0, up to 5.00 GiB in sight; held by first.ipynb, second.ipynb"
+    assert said[1] == "Memory of HPU 1, up to 0 B in sight"
+
+    row = page.locator(ROWS).first
+    assert row.locator(".hpu-Past-holder").inner_text() == "second.ipynb"
+    point_at(page, page.locator(BARS).first)
+    holder = row.locator(".hpu-Past-holder")
+    wait_until(page, lambda: holder.inner_text() == "first.ipynb", 5, "the holder of then")
+    assert row.locator(".hpu-Past-value").inner_text() == "5.00 / 96 GiB"
+    at = page.locator(".hpu-Past-at")
+    assert re.fullmatch(clock, at.inner_text())
+    page.mouse.move(5, 5)
+    wait_until(page, lambda: holder.inner_text() == "second.ipynb", 5, "the holder of now")
+    assert at.is_hidden()
+    assert page.problems == []
+
+
+def test_overview_zooms_moves_and_comes_back(page: Any, watched: Lab) -> None:
+    open_overview(page, watched, "zoom")
+    reset = page.get_by_role("button", name="Reset zoom")
+    times = lambda: page.locator(".hpu-TimeAxis-time").all_inner_texts()  # noqa: E731
+    assert reset.is_disabled()
+    whole = times()
+    box = page.locator(".hpu-Past-plot").first.bounding_box()
+    page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.99 * box["width"], box["y"] + 10, steps=4)
+    page.mouse.up()
+    wait_until(page, reset.is_enabled, 5, "the zoom")
+    wait_until(page, lambda: times() != whole, 5, "other times on the axis")
+    zoomed = times()
+    page.keyboard.down("Shift")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Shift")
+    wait_until(page, lambda: times() != zoomed, 5, "the move")
+    page.locator(".hpu-Past").focus()
+    page.keyboard.press("Escape")
+    wait_until(page, reset.is_disabled, 5, "the end of the zoom")
+    page.keyboard.press("+")
+    wait_until(page, reset.is_enabled, 5, "the zoom by keyboard")
+
+    page.get_by_role("button", name="24 h").click()
+    wait_until(page, reset.is_disabled, 5, "the end of the zoom")
+    # JupyterLab saves its layout a moment after a change.
+    page.wait_for_timeout(2_000)
+    page.reload()
+    page.locator(BARS).first.wait_for(timeout=60_000)
+    assert page.get_by_role("button", name="24 h").get_attribute("aria-pressed") == "true"
+    assert page.problems == []
+
+
+def test_overview_is_read_by_keyboard(page: Any, watched: Lab) -> None:
+    open_overview(page, watched, "keys")
+    titles = page.locator(".hpu-Past-title")
+    titles.first.focus()
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    spoken = page.locator(".hpu-Past-spoken")
+    for _ in range(100):
+        page.keyboard.press("ArrowLeft")
+        if "first.ipynb" in spoken.inner_text():
+            break
+    assert re.search(r": HPU 0, 5\.00 / 96 GiB, first\.ipynb$", spoken.inner_text())
+    page.keyboard.press("ArrowDown")
+    assert titles.nth(1).evaluate("node => node === document.activeElement")
+    page.keyboard.press("Enter")
+    page.locator(".hpu-CardCharts-number", has_text="HPU 1").wait_for(timeout=20_000)
+    assert page.problems == []
+
+
+def test_overview_is_legible_in_both_themes_and_in_a_narrow_window(
+    page: Any, watched: Lab, tmp_path: Path
+) -> None:
+    open_overview(page, watched, "legible")
+    for theme in ("Light", "Dark"):
+        choose_theme(page, f"JupyterLab {theme}")
+        page.wait_for_timeout(500)
+        assert faint_texts(page, ".hpu-Past") == []
+        page.screenshot(path=screenshots(tmp_path) / f"overview-{theme.lower()}.png")
+    page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click()
+    page.set_viewport_size({"width": 500, "height": 900})
+    page.wait_for_timeout(1_000)
+    view = page.locator(".hpu-Past")
+    assert view.evaluate("node => node.scrollWidth <= node.clientWidth")
+    assert faint_texts(page, ".hpu-Past") == []
+    widths = view.evaluate(
+        "node => [...node.querySelectorAll('.hpu-Past-plot')].map(one => one.clientWidth)"
+    )
+    assert len(widths) == 8
+    assert min(widths) > 300
+    page.screenshot(path=screenshots(tmp_path) / "overview-narrow.png")
+    assert page.problems == []
