@@ -70,9 +70,18 @@ class FitMagics(CommandMagics):
         self.check_name(options.output)
         trainer, model, *data = (self.find(name) for name in options.names)
         from hpu_magic.panels import fit
+        from hpu_magic.panels.folded_frames import FoldedFrames
 
-        result = self.call(fit.fit, trainer, model, *data, interval=options.interval)
-        return self.keep(options.output, result)
+        results: list[FitResult] = []
+
+        def ended(result: FitResult) -> None:
+            results.append(self.keep(options.output, result))
+
+        with FoldedFrames():
+            self.call(
+                fit.fit_and_tell, trainer, model, *data, interval=options.interval, ended=ended
+            )
+        return results[0]
 
     def _observe(self, line: str) -> _Observed:
         options = self.parse(self.hpu_fit, line, cell=True)

@@ -12,11 +12,12 @@ from typing import Any
 from hpu_magic.errors import RefusedError
 from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.lightning.names import loaded_namespaces
+from hpu_magic.panels.folded_frames import FoldedFrames
 from hpu_magic.panels.panel import checked_interval
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.session import observed_fit
 
-__all__ = ["FIT_INTERVAL", "fit", "observed_fits"]
+__all__ = ["FIT_INTERVAL", "fit", "fit_and_tell", "observed_fits"]
 
 FIT_INTERVAL = 0.1
 """Seconds between two samples of a fit's panel, which is drawn twice a second at most."""
@@ -44,6 +45,21 @@ def fit(trainer: Any, model: Any, data: Any = None, *, interval: float = FIT_INT
     KeyboardInterrupt
         When the fit was interrupted.
     """
+    results: list[FitResult] = []
+    with FoldedFrames():
+        fit_and_tell(trainer, model, data, interval=interval, ended=results.append)
+    return results[0]
+
+
+def fit_and_tell(
+    trainer: Any,
+    model: Any,
+    data: Any = None,
+    *,
+    interval: float,
+    ended: Callable[[FitResult], None],
+) -> None:
+    """Do as `fit`, but hand the result to ``ended``, which hears of failed fits too."""
     pytorch = _lightning_of(trainer)
     checked_interval(interval)
     if not isinstance(model, pytorch.LightningModule):
@@ -58,7 +74,7 @@ def fit(trainer: Any, model: Any, data: Any = None, *, interval: float = FIT_INT
         arguments["train_dataloaders"], arguments["val_dataloaders"] = data
     elif data is not None:
         arguments["train_dataloaders"] = data
-    return observed_fit(trainer, lambda: trainer.fit(model, **arguments), model, interval)
+    observed_fit(trainer, lambda: trainer.fit(model, **arguments), model, interval, ended)
 
 
 @contextmanager
@@ -68,7 +84,7 @@ def observed_fits(interval: float = FIT_INTERVAL) -> Iterator[list[FitResult]]:
     Yields
     ------
     list of FitResult
-        Filled as the fits end.
+        Filled as the fits end, failed ones too.
 
     Raises
     ------
@@ -98,7 +114,8 @@ def _observed(
         if any(isinstance(callback, FitMonitorBase) for callback in self.callbacks):
             run()
         else:
-            results.append(observed_fit(self, run, model, interval))
+            with FoldedFrames():
+                observed_fit(self, run, model, interval, results.append)
 
     return fit
 

@@ -163,7 +163,13 @@ class _Session:
         )
 
 
-def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: float) -> FitResult:
+def observed_fit(
+    trainer: Any,
+    fit: Callable[[], Any],
+    model: Any,
+    interval: float,
+    ended: Callable[[FitResult], None],
+) -> None:
     """Run ``fit`` with a panel.
 
     Parameters
@@ -176,6 +182,8 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
         The module that is trained, for its name.
     interval
         Seconds between two samples.
+    ended
+        Called with the result however the fit ends, before its exception goes on.
 
     Raises
     ------
@@ -219,13 +227,12 @@ def observed_fit(trainer: Any, fit: Callable[[], Any], model: Any, interval: flo
         if not session.progress.over:
             outcome = "stopped" if session.progress.stopping else "finished"
             session.progress.end("interrupted" if interrupted else outcome)
-        result = session.finish()
+        ended(session.finish())
     if interrupted:
         # The first exception holds the frames of the step, and they its tensors, in cycles: it is
         # collected, and another raised.
         gc.collect()
         raise KeyboardInterrupt
-    return result
 
 
 def _numbers(metrics: Any) -> dict[str, float]:

@@ -1,0 +1,134 @@
+"""Which frames of a failed fit IPython's tracebacks fold away: Lightning's and ours."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import NamedTuple
+
+import hpu_magic
+from hpu_magic.lightning.names import loaded_namespaces
+
+__all__ = ["FoldedFrames", "has_folded_frames"]
+
+# IPython and pytest leave out frames that have a local variable of this name.
+_HIDDEN = "__tracebackhide__"
+_BY_US = "folded by hpu_magic"
+_OF_LIGHTNING = ("lightning_fabric", "lightning_utilities")
+
+
+class FoldedFrames:
+    """Folds the frames of exceptions that leave the block, and of those chained to them.
+
+    What stays are the user's frames, those of other libraries that these call, and the frame that
+    raised. Python's own tracebacks show all frames as ever.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        frames: TracebackType | None,
+    ) -> None:
+        folders = _Folders.of_this_process()
+        for one in _chain(error):
+            for frame in _folded(_frames(one), folders):
+                _hide(frame)
+
+
+def has_folded_frames(error: BaseException) -> bool:
+    """Tell whether frames of an exception, or of one chained to it, were folded."""
+    return any(
+        frame.f_locals.get(_HIDDEN) == _BY_US for one in _chain(error) for frame in _frames(one)
+    )
+
+
+class _Folders(NamedTuple):
+    """Whose code lies where, each with a separator at its end.
+
+    Attributes
+    ----------
+    fit
+        Lightning's and ours.
+    vendor
+        The vendor's, as which the simulator's counts too; inside ours then.
+    between
+        What Lightning calls only to be called back.
+    """
+
+    fit: tuple[str, ...]
+    vendor: tuple[str, ...]
+    between: tuple[str, ...]
+
+    @classmethod
+    def of_this_process(cls) -> _Folders:
+        lightning = [name.partition(".")[0] for name in loaded_namespaces()]
+        return cls(
+            _of_packages(hpu_magic.__name__, *lightning, *_OF_LIGHTNING),
+            _of_packages("habana_frameworks"),
+            (*_of_packages("torch"), contextlib.__file__),
+        )
+
+    def runs_the_fit(self, frame: FrameType) -> bool:
+        path = frame.f_code.co_filename
+        return path.startswith(self.fit) and not path.startswith(self.vendor)
+
+    def may_lie_between(self, frame: FrameType) -> bool:
+        return frame.f_code.co_filename.startswith(self.between)
+
+
+def _of_packages(*names: str) -> tuple[str, ...]:
+    """Return the folders of those packages that are imported; a module of the name is none."""
+    return tuple(
+        os.path.join(folder, "")
+        for name in names
+        for folder in getattr(sys.modules.get(name), "__path__", ())
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and all that are its causes or contexts, each once."""
+    waiting, seen = [error], set()
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting += [one.__cause__, one.__context__]
+
+
+def _frames(error: BaseException) -> list[FrameType]:
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
+def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
+    """Yield the frames to fold: never the last one, which raised."""
+    between: list[FrameType] | None = None
+    for frame in frames:
+        if folders.runs_the_fit(frame):
+            yield from between or ()
+            between = []
+            if frame is not frames[-1]:
+                yield frame
+        elif between is not None and folders.may_lie_between(frame):
+            between.append(frame)
+        else:
+            between = None
+
+
+def _hide(frame: FrameType) -> None:
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return  # a module or a class: its variables are seen by others
+    variables = frame.f_locals
+    if isinstance(variables, dict):
+        # Until Python 3.12 a copy, which would keep tensors alive in a frame that is cleared.
+        variables.clear()
+    variables[_HIDDEN] = _BY_US
