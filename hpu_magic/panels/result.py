@@ -74,7 +74,8 @@ class FitResult(Report):
             title = f"Fit finished on {self.device} in {duration}"
         else:
             how = {"stopped": "Fit stopped", "interrupted": "Fit interrupted"}
-            title = f"{how.get(self.outcome, 'Fit failed')} on {self.device} in {self.where}"
+            place = self.where if self.where.startswith("before") else f"in {self.where}"
+            title = f"{how.get(self.outcome, 'Fit failed')} on {self.device} {place}"
         lasting = [one for one in self.not_finite if one.lasting] or self.not_finite
         return f"{title}, but with {lasting[0].brief}" if lasting else title
 

@@ -15,39 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-SETUP = """
-import torch, lightning.pytorch as pl
-class Model(pl.LightningModule):
-    def __init__(self, fail_at=None):
-        super().__init__()
-        self.layer = torch.nn.Linear(8, 1)
-        self.fail_at = fail_at
-    def training_step(self, batch, index):
-        if self.global_step == self.fail_at:
-            raise ValueError("the data is broken")
-        loss = self.layer(batch[0]).square().mean()
-        self.log("train_loss", loss)
-        return loss
-    def validation_step(self, batch, index):
-        self.log("val_loss", self.layer(batch[0]).square().mean())
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-def loader(rows=64):
-    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(rows, 8)), 16)
-def make_trainer(**options):
-    options = dict(accelerator="hpu", devices=1, max_epochs=2, logger=False,
-        enable_checkpointing=False, enable_model_summary=False) | options
-    return pl.Trainer(**options)
-trainer, model, data = make_trainer(), Model(), loader()
-"""
-
-
-@pytest.fixture
-def fits(run: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Run a cell in a shell that has `trainer`, `model`, `data`, `Model`, `make_trainer`."""
-    assert run(SETUP).error is None
-    return run
+from small_fit import SETUP
 
 
 def test_line_form_returns_the_result(fits: Callable[[str], Any]) -> None:

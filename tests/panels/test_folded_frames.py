@@ -1,0 +1,247 @@
+"""Tracebacks of failed fits: the user's frames, and one line for Lightning's and ours."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from runpy import run_path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+CLASSES = """
+class Broken(Model):
+    def training_step(self, batch, index):
+        return self.measured(batch)
+    def measured(self, batch):
+        raise ValueError("the data is broken")
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, row):
+        raise LookupError(f"there is no row {row}")
+class Mistaken(Model):
+    def training_step(self, batch, index):
+        self.log("loss", "high")
+class Telling(pl.Callback):
+    def on_exception(self, trainer, model, error):
+        raise OSError("no notice can be sent")
+broken, rows = Broken(), torch.utils.data.DataLoader(Rows(), 16)
+"""
+NOTE = "The frames of Lightning and hpu_magic are left out; %tb Plain shows them all.\n"
+FOLDED = "[...]"
+LINE = "%hpu_fit trainer {} {}"
+FORMS = {
+    "line": "%hpu_fit trainer broken data",
+    "cell": "%%hpu_fit\ntrainer.fit(broken, data)",
+    "call": "import hpu_magic\nhpu_magic.fit(trainer, broken, data)",
+}
+
+
+@pytest.fixture
+def failing(fits: Callable[[str], Any], shell: Any) -> Iterator[Callable[..., Any]]:
+    """Run a cell in a reporting mode of IPython's; return it."""
+    assert fits(CLASSES).error is None
+
+    def run_cell(source: str, mode: str = "Context") -> Any:
+        shell.InteractiveTB.set_mode(mode)
+        return fits(source)
+
+    yield run_cell
+    shell.InteractiveTB.set_mode("Context")
+
+
+def shown(printed: str) -> list[str]:
+    """The frames of a traceback in order: function, or file where it is no function."""
+    found = re.findall(
+        r"(\[\.\.\. skipping hidden \d+ frame\])|^(?:File (\S+?):\d+|Cell In\[\d+\], line \d+)"
+        r"(?:, in ([\w.<>]+))?",
+        printed,
+        re.MULTILINE,
+    )
+    return [
+        FOLDED if folded else function or Path(path).name or "cell"
+        for folded, path, function in found
+    ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("mode", ["Context", "Verbose"])
+def test_only_the_users_frames_are_shown(failing: Callable[..., Any], form: str, mode: str) -> None:
+    cell = failing(FORMS[form], mode)
+    assert isinstance(cell.error, ValueError)
+    assert shown(cell.out) == ["cell", FOLDED, "Broken.training_step", "Broken.measured"]
+    assert cell.out.rstrip().endswith("ValueError: the data is broken")
+    assert cell.err.endswith(NOTE)
+    assert cell.err.count("left out") == 1
+    again = failing("%tb Plain").out
+    assert "trainer.py" in again
+    assert "session.py" in again
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_plain_tracebacks_show_every_frame(failing: Callable[..., Any], form: str) -> None:
+    cell = failing(FORMS[form], "Plain")
+    frames = re.findall(r"^  (?:File (\S+):\d+|Cell In\[\d+\], line \d+)", cell.out, re.MULTILINE)
+    assert len(frames) == len(traceback.extract_tb(cell.error.__traceback__)) - 1  # IPython's own
+    assert "left out" not in cell.err
+
+
+def test_minimal_tracebacks_are_the_message(failing: Callable[..., Any]) -> None:
+    cell = failing(FORMS["line"], "Minimal")
+    assert cell.out.rstrip().endswith("\nValueError: the data is broken")
+    assert shown(cell.out) == []
+    assert "left out" not in cell.err
+
+
+def test_frames_that_lead_from_lightning_to_the_user_stay(failing: Callable[..., Any]) -> None:
+    cell = failing("%hpu_fit trainer model rows")
+    functions = shown(cell.out)
+    assert functions[:2] == ["cell", FOLDED]
+    assert functions.count(FOLDED) == 1
+    assert functions[2].endswith("DataLoaderIter.__next__")
+    assert functions[-1] == "Rows.__getitem__"
+    assert "LookupError: there is no row 0" in cell.out
+
+
+def test_what_lightning_raises_is_shown_with_the_users_call(failing: Callable[..., Any]) -> None:
+    out = failing("%%hpu_fit\ntrainer.fit(pl.LightningModule(), data)").out
+    assert shown(out) == ["cell", FOLDED, "__verify_train_val_loop_configuration"]
+    assert re.search(r"^MisconfigurationException: No `training_step\(\)` method", out, re.M)
+    assert "Fit failed on hpu:0 (simulated GAUDI2) before the first batch" in out
+    out = failing("mistaken = Mistaken()\n%hpu_fit trainer mistaken data").out
+    functions = shown(out)
+    assert functions[:4] == ["cell", FOLDED, "Mistaken.training_step", FOLDED]
+    assert len(functions) == 5
+
+
+def test_what_fails_while_a_failure_is_told_is_folded_as_well(failing: Callable[..., Any]) -> None:
+    out = failing("told = make_trainer(callbacks=[Telling()])\n%hpu_fit told broken data").out
+    first, second = out.split("During handling of the above exception, another exception occurred")
+    assert shown(first) == [FOLDED, "Broken.training_step", "Broken.measured"]
+    assert shown(second) == ["cell", FOLDED, "Telling.on_exception"]
+
+
+@pytest.mark.parametrize("chained", ["__cause__", "__context__"])
+def test_frames_of_chained_exceptions_are_folded(
+    failing: Callable[..., Any], shell: Any, chained: str
+) -> None:
+    failing(FORMS["line"])
+    first = shell.user_ns["first"] = sys.last_value
+    out = failing(
+        """
+        class Second(Model):
+            def training_step(self, batch, index):
+                try:
+                    make_trainer().fit(broken, data)
+                except ValueError as first:
+                    raise RuntimeError("again") {}
+        second = Second()
+        %hpu_fit trainer second data
+        """.format("from first" if chained == "__cause__" else "")
+    ).out
+    assert first is not sys.last_value
+    inner, outer = re.split(r"The above exception was|During handling of", out)
+    assert shown(inner) == [
+        "Second.training_step",
+        FOLDED,
+        "Broken.training_step",
+        "Broken.measured",
+    ]
+    assert shown(outer) == ["cell", FOLDED, "Second.training_step"]
+
+
+def test_files_of_the_user_are_not_taken_for_lightnings_by_their_names(
+    failing: Callable[..., Any], shell: Any, tmp_path: Path
+) -> None:
+    names = ["lightning.py", "hpu_magic.py", "torch.py", "lightning/pytorch/trainer/trainer.py"]
+    calls = []
+    for function, name in zip("abcd", names, strict=True):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"def {function}(first, *others):\n    return first(*others)\n")
+        calls.append(run_path(str(path))[function])
+    shell.user_ns["calls"] = calls
+    out = failing(
+        """
+        class Mine(Model):
+            def training_step(self, batch, index):
+                first, *others = calls
+                return first(*others, broken.measured, batch)
+        mine = Mine()
+        %hpu_fit trainer mine data
+        """
+    ).out
+    assert shown(out) == ["cell", FOLDED, "Mine.training_step", *"abcd", "Broken.measured"]
+
+
+def test_failures_outside_of_a_fit_are_shown_as_ever(failing: Callable[..., Any]) -> None:
+    cell = failing("%%hpu_fit\ntrainer.fit(model, data)\ntrainer.validate(broken)")
+    assert FOLDED not in shown(cell.out)
+    assert len(shown(cell.out)) > 5
+    assert "left out" not in cell.err
+    cell = failing("%hpu_fit model trainer")
+    assert "left out" not in cell.err
+
+
+def test_an_interrupt_is_shown_without_a_note(failing: Callable[..., Any]) -> None:
+    cell = failing(
+        """
+        class Interrupted(Model):
+            def training_step(self, batch, index):
+                raise KeyboardInterrupt
+        interrupted = Interrupted()
+        %hpu_fit trainer interrupted data
+        """
+    )
+    assert isinstance(cell.error, KeyboardInterrupt)
+    assert shown(cell.out) == ["cell", FOLDED, "observed_fit"]
+    assert "left out" not in cell.err
+
+
+def test_the_frames_let_go_of_their_tensors_when_they_are_cleared(
+    failing: Callable[..., Any], shell: Any
+) -> None:
+    caught = failing(
+        """
+        def kept(batch, index):
+            import weakref
+            Leaking.seen = weakref.ref(batch[0])
+            raise ValueError("the data is broken")
+        class Leaking(Model):
+            def training_step(self, batch, index):
+                kept(batch, index)
+        leaking = Leaking()
+        try:
+            %hpu_fit trainer leaking data
+        except ValueError as broken:
+            error = broken
+        """
+    )
+    assert caught.error is None
+    batch = shell.user_ns["Leaking"].seen
+    assert batch() is not None
+    traceback.clear_frames(shell.user_ns["error"].__traceback__)
+    gc.collect()
+    assert batch() is None
+    assert any(
+        "__tracebackhide__" in frame.f_locals
+        for frame, _ in traceback.walk_tb(shell.user_ns["error"].__traceback__)
+    )
+
+
+def test_no_variable_of_the_user_or_of_a_module_is_added(
+    failing: Callable[..., Any], shell: Any
+) -> None:
+    failing(FORMS["cell"])
+    assert "__tracebackhide__" not in shell.user_ns
+    assert not [
+        name
+        for name, module in list(sys.modules.items())
+        if isinstance(module, ModuleType) and "__tracebackhide__" in vars(module)
+    ]
