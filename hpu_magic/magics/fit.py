@@ -45,14 +45,20 @@ class FitMagics(CommandMagics):
         default=Configured("fit_interval"),
         help="seconds between two samples, 0.02 to 60; drawn twice a second at most",
     )
-    @argument("-o", "--output", metavar="NAME", help="keep the result under this name")
+    @argument(
+        "-o",
+        "--output",
+        metavar="NAME",
+        help="keep the result under this name, however the fit ends",
+    )
     @argument("names", nargs="*", help="TRAINER MODEL [DATA], names of variables; line form only")
     def hpu_fit(self, line: str, cell: str | None = None) -> FitResult | None:
         """Fit a Lightning model with the live panel: loss, pace, device memory, compilations.
 
         Its Stop button ends the fit after the current batch. What stays in the notebook is a
         picture and a table. As a cell magic it gives every trainer.fit(...) in the cell its
-        panel. Examples::
+        panel. Where a fit fails, the traceback leaves out the frames of Lightning and hpu_magic;
+        %tb Plain shows them all. Examples::
 
             %hpu_fit trainer model train_loader
             result = %hpu_fit trainer model datamodule
