@@ -7,6 +7,7 @@ standard output.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -59,10 +60,19 @@ def stop_fit(request: Content) -> dict[str, Any]:
     return {"status": "ok"}
 
 
+def outputs(request: Content) -> dict[str, Any]:
+    """Answer ``hpu_magic_outputs_request``: what should stand in the outputs of these names."""
+    shown = sys.modules.get("hpu_magic.panels.outputs")
+    names = request.get("outputs")
+    known = shown.told(map(str, names)) if shown and isinstance(names, list) else {}
+    return {"status": "ok", "outputs": known}
+
+
 _ANSWERS: dict[str, Callable[[Content], dict[str, Any]]] = {
     "hpu_magic_status": status,
     "hpu_magic_mode": choose_mode,
     "hpu_magic_stop": stop_fit,
+    "hpu_magic_outputs": outputs,
 }
 
 

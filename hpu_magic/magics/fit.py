@@ -85,7 +85,13 @@ class FitMagics(CommandMagics):
 
         with FoldedFrames():
             self.call(
-                fit.fit_and_tell, trainer, model, *data, interval=options.interval, ended=ended
+                fit.fit_and_tell,
+                trainer,
+                model,
+                *data,
+                interval=options.interval,
+                panel=self.settings.panel,
+                ended=ended,
             )
         return results[0]
 
@@ -108,7 +114,7 @@ class _Observed:
 
         self._magics = magics
         self._output = output
-        self._fits = fit.observed_fits(interval)
+        self._fits = fit.observed_fits(interval, magics.settings.panel)
         self._results: list[FitResult] = []
         self._completed = False
 

@@ -50,5 +50,10 @@ class PanelMagics(CommandMagics):
             if not panel.stop_panel():
                 raise UsageError("No panel is live: %hpu_panel starts one.")
             return None
-        shown = self.call(panel.panel, interval=options.interval, history=options.history)
+        shown = self.call(
+            panel.panel,
+            interval=options.interval,
+            history=options.history,
+            view=self.settings.panel,
+        )
         return shown if isinstance(shown, MemoryReport) else None

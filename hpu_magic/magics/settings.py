@@ -80,6 +80,12 @@ class HPUMagics(Configurable):
     profile_dir = Unicode(
         "hpu_profile", help="%%hpu_profile --dir: folder that traces are written to."
     ).tag(config=True)
+    panel = Enum(
+        ["auto", "widget", "picture"],
+        default_value="auto",
+        help="%%hpu_fit, %hpu_panel: the live widget, a picture for front ends without widgets, or "
+        "whichever the page shows.",
+    ).tag(config=True)
     panel_interval = Float(
         0.5, min=0.02, max=60.0, help="%hpu_panel --interval: seconds between two samples."
     ).tag(config=True)

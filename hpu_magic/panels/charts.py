@@ -21,7 +21,8 @@ from bokeh.models.annotations import LabelSet, LegendItem
 from bokeh.plotting import figure
 
 from hpu_magic import units
-from hpu_magic.panels import palette, patches
+from hpu_magic.panels import palette
+from hpu_magic.panels.patches import Event, Rows
 from hpu_magic.panels.record import COLUMNS
 from hpu_magic.panels.trace import Trace, Window
 from hpu_magic.runtime.measure.not_finite import NotFinite
@@ -142,8 +143,8 @@ class Charts:
         # What the browser works out (ranges, sizes) would come back here at every row.
         for model in self.layout.references():
             model.syncable = False
-        self._new: dict[ColumnDataSource, list[tuple[float | str, ...]]] = {}
-        self._send: Callable[[str], None] | None = None
+        self._rows: dict[ColumnDataSource, Rows] = {}
+        self._send: Callable[[list[Event]], None] | None = None
 
     def _line(self, plot: Any, name: str, colour: str, **style: Any) -> Any:
         return plot.line("time", name, source=self._lines, color=colour, line_width=1.6, **style)
@@ -259,8 +260,7 @@ class Charts:
 
     def replace(self, trace: Trace | Window) -> None:
         """Draw all rows of a trace, after it was thinned."""
-        self._new.pop(self._lines, None)
-        self._lines.data = trace.data()
+        self._rows_of(self._lines).replace(trace.data())
 
     def add_validation(self, time: float, loss: float) -> None:
         """Append one validation loss."""
@@ -282,8 +282,7 @@ class Charts:
             self._loss_title.text = "logged values"
         source = self._logged[self._names.index(name)]
         if all_of_it is not None:
-            self._new.pop(source, None)
-            source.data = all_of_it.data()
+            self._rows_of(source).replace(all_of_it.data())
             return
         for point in points:
             self._append(source, point)
@@ -299,25 +298,21 @@ class Charts:
         if kind in self._marks:
             self._append(self._marks[kind], (time, text))
 
-    def connect(self, send: Callable[[str], None]) -> None:
-        """Give the charts the way to the browser that draws them: it takes a message's parts."""
+    def connect(self, send: Callable[[list[Event]], None]) -> None:
+        """Give the charts the way to the pages that draw them."""
         self._send = send
 
     def flush(self) -> None:
         """Send what was appended since the last time, as one message."""
-        new, self._new = self._new, {}
-        if not new or self._send is None:
-            return
-        events = [
-            patches.streamed(
-                source.id,
-                dict(zip(source.column_names, zip(*rows, strict=True), strict=True)),
-                self._capacity if source in (self._lines, *self._logged) else _EVENTS_KEPT,
-            )
-            for source, rows in new.items()
-        ]
-        for fragment in patches.fragments(events):
-            self._send(fragment)
+        taken = (rows.take() for rows in self._rows.values())
+        events = [event for event in taken if event is not None]
+        if events and self._send is not None:
+            self._send(events)
+
+    def restore(self, setter: Any) -> None:
+        """Put all that was sent into the models, for a page that opens; see `Rows.restore`."""
+        for rows in self._rows.values():
+            rows.restore(setter)
 
     def set_limit(self, limit: float) -> None:
         """Draw the size of the device's memory pool, in bytes."""
@@ -326,7 +321,13 @@ class Charts:
             self._memory_title.text = f"{_MEMORY_TITLE}, of {units.size(limit)}"
 
     def _append(self, source: ColumnDataSource, row: tuple[float | str, ...]) -> None:
-        self._new.setdefault(source, []).append(row)
+        self._rows_of(source).append(row)
+
+    def _rows_of(self, source: ColumnDataSource) -> Rows:
+        if source not in self._rows:
+            long = source in (self._lines, *self._logged)
+            self._rows[source] = Rows(source, self._capacity if long else _EVENTS_KEPT)
+        return self._rows[source]
 
     def _extend(self, now: float) -> None:
         """Lengthen the time axis in steps of a quarter, not at every point."""

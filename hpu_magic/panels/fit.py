@@ -13,6 +13,7 @@ from hpu_magic.errors import RefusedError
 from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.lightning.names import loaded_namespaces
 from hpu_magic.panels.folded_frames import FoldedFrames
+from hpu_magic.panels.notebook import PANELS
 from hpu_magic.panels.panel import checked_interval
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.session import observed_fit
@@ -23,7 +24,14 @@ FIT_INTERVAL = 0.1
 """Seconds between two samples of a fit's panel, which is drawn twice a second at most."""
 
 
-def fit(trainer: Any, model: Any, data: Any = None, *, interval: float = FIT_INTERVAL) -> FitResult:
+def fit(
+    trainer: Any,
+    model: Any,
+    data: Any = None,
+    *,
+    interval: float = FIT_INTERVAL,
+    panel: str = "auto",
+) -> FitResult:
     """Run ``trainer.fit(model, data)`` with the live panel and return what it came to.
 
     Parameters
@@ -37,6 +45,9 @@ def fit(trainer: Any, model: Any, data: Any = None, *, interval: float = FIT_INT
         the model brings its own.
     interval : float
         Seconds between two samples, 0.02 to 60; the panel is drawn twice a second at most.
+    panel : str
+        In a notebook: ``widget``, ``picture`` for front ends that show no widgets, or ``auto``,
+        the widget where the page shows it and the picture elsewhere.
 
     Raises
     ------
@@ -47,7 +58,7 @@ def fit(trainer: Any, model: Any, data: Any = None, *, interval: float = FIT_INT
     """
     results: list[FitResult] = []
     with FoldedFrames():
-        fit_and_tell(trainer, model, data, interval=interval, ended=results.append)
+        fit_and_tell(trainer, model, data, interval=interval, panel=panel, ended=results.append)
     return results[0]
 
 
@@ -57,11 +68,13 @@ def fit_and_tell(
     data: Any = None,
     *,
     interval: float,
+    panel: str,
     ended: Callable[[FitResult], None],
 ) -> None:
     """Do as `fit`, but hand the result to ``ended``, which hears of failed fits too."""
     pytorch = _lightning_of(trainer)
     checked_interval(interval)
+    _check_panel(panel)
     if not isinstance(model, pytorch.LightningModule):
         raise RefusedError(
             f"fit needs a LightningModule to train, not {_described(model)}: "
@@ -74,12 +87,12 @@ def fit_and_tell(
         arguments["train_dataloaders"], arguments["val_dataloaders"] = data
     elif data is not None:
         arguments["train_dataloaders"] = data
-    observed_fit(trainer, lambda: trainer.fit(model, **arguments), model, interval, ended)
+    observed_fit(trainer, lambda: trainer.fit(model, **arguments), model, interval, panel, ended)
 
 
 @contextmanager
-def observed_fits(interval: float = FIT_INTERVAL) -> Iterator[list[FitResult]]:
-    """Give every ``trainer.fit(...)`` inside the block its own panel.
+def observed_fits(interval: float = FIT_INTERVAL, panel: str = "auto") -> Iterator[list[FitResult]]:
+    """Give every ``trainer.fit(...)`` inside the block its own panel; see `fit`.
 
     Yields
     ------
@@ -89,13 +102,14 @@ def observed_fits(interval: float = FIT_INTERVAL) -> Iterator[list[FitResult]]:
     Raises
     ------
     RefusedError
-        When the interval is out of range or no Lightning is installed.
+        When an argument is not what it has to be or no Lightning is installed.
     """
     checked_interval(interval)
+    _check_panel(panel)
     results: list[FitResult] = []
     originals = [(trainer, trainer.fit) for trainer in _trainer_classes()]
     for trainer_class, original in originals:
-        trainer_class.fit = _observed(original, results, interval)
+        trainer_class.fit = _observed(original, results, interval, panel)
     try:
         yield results
     finally:
@@ -104,7 +118,7 @@ def observed_fits(interval: float = FIT_INTERVAL) -> Iterator[list[FitResult]]:
 
 
 def _observed(
-    original: Callable[..., Any], results: list[FitResult], interval: float
+    original: Callable[..., Any], results: list[FitResult], interval: float, panel: str
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
@@ -115,9 +129,14 @@ def _observed(
             run()
         else:
             with FoldedFrames():
-                observed_fit(self, run, model, interval, results.append)
+                observed_fit(self, run, model, interval, panel, results.append)
 
     return fit
+
+
+def _check_panel(panel: str) -> None:
+    if panel not in PANELS:
+        raise RefusedError(f"panel is one of {', '.join(PANELS)}, not {panel!r}.")
 
 
 def _trainer_classes() -> list[Any]:

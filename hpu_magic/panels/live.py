@@ -1,14 +1,13 @@
-"""The live panel of a fit in a notebook: what is new, handed to its widgets."""
+"""The live panel of a fit: what is new, handed to its widgets."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from html import escape
+from typing import Any
 
 from hpu_magic.panels.charts import Charts
 from hpu_magic.panels.record import News, RunRecord
-from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.view import Head
 from hpu_magic.panels.widget import PanelWidget
 
@@ -16,7 +15,7 @@ __all__ = ["LiveView"]
 
 
 class LiveView:
-    """Charts with a Stop button below the running cell, and afterwards picture and table.
+    """Charts with a header and a Stop button.
 
     Parameters
     ----------
@@ -31,14 +30,32 @@ class LiveView:
     def __init__(self, kinds: Sequence[str], head: Head, on_stop: Callable[[], None]) -> None:
         self._charts = Charts(kinds=kinds)
         self._widget = PanelWidget(self._charts, on_stop)
+        self._widget.head(head.html)
         self._limit_drawn = math.nan
         self._broken_drawn = 0
-        self._head(head)
-        self._widget.show()
-        self.poll = self._widget.poll
+
+    @property
+    def seen(self) -> bool:
+        """Whether a page draws the panel."""
+        return self._widget.seen
+
+    @property
+    def poll(self) -> Callable[[], None] | None:
+        """To be called from the training thread, where clicks are not heard otherwise."""
+        return self._widget.poll
+
+    @property
+    def bundle(self) -> dict[str, Any]:
+        """The panel as a MIME bundle."""
+        return self._widget.bundle
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
         """Append what is new to the charts, and send it."""
+        with self._widget.drawing:
+            self._draw(record, news)
+        self._widget.head(head.html)
+
+    def _draw(self, record: RunRecord, news: News) -> None:
         charts = self._charts
         self._draw_rows(record, news)
         for point in news.validation:
@@ -53,7 +70,6 @@ class LiveView:
             self._limit_drawn = record.limit
             charts.set_limit(self._limit_drawn)
         charts.flush()
-        self._head(head)
 
     def _draw_rows(self, record: RunRecord, news: News) -> None:
         if any(became == "thinned" for _, became in news.rows):
@@ -70,14 +86,6 @@ class LiveView:
             kept = [(time, value) for (time, value), became in new if became == "kept"]
             self._charts.add_logged(name, kept, record.logged[name] if thinned else None)
 
-    def _head(self, head: Head) -> None:
-        headline = f"<b>{head.word}</b> {escape(head.model_name)}, {escape(head.where)}"
-        self._widget.head(headline, ", ".join(head.details), head.share, head.broken)
-
-    def finish(self, result: FitResult) -> None:
-        """Put the picture in the panel's place, and the table below it."""
-        from IPython.display import display
-
-        picture, table = result.bundles()
-        self._widget.replace(picture)
-        display(table, raw=True)
+    def finish(self, result: str) -> None:
+        """Leave the result, as HTML, in pages that were loaded while the fit ran."""
+        self._widget.finish(result)

@@ -5,22 +5,32 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import Any
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from hpu_magic import units
 from hpu_magic.errors import RefusedError
+from hpu_magic.panels.header import header
+from hpu_magic.panels.outputs import Output
 from hpu_magic.panels.picture import draw
-from hpu_magic.panels.record import COLUMNS, RunRecord
+from hpu_magic.panels.record import COLUMNS, Row, RunRecord
 from hpu_magic.panels.session import DRAW_SECONDS, in_notebook
 from hpu_magic.panels.trace import Window
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.memory import MemoryReport, memory
 from hpu_magic.runtime.measure.peak import Peak
-from hpu_magic.runtime.measure.sampler import Sampler, Subscription, sampler
+from hpu_magic.runtime.measure.sampler import Mark, Sampler, Subscription, sampler
+
+if TYPE_CHECKING:
+    from hpu_magic.panels.charts import Charts
+    from hpu_magic.panels.widget import PanelWidget
 
 __all__ = ["MemoryPanel", "panel", "stop_panel"]
 
 _MOST_ROWS = 3600
+_ANSWER_SECONDS = 5.0
+_PICTURE_SECONDS = 2.0
 _running: MemoryPanel | None = None
 
 
@@ -33,12 +43,11 @@ class MemoryPanel:
         Seconds between two samples.
     history
         Seconds that the chart shows.
+    view
+        One of `notebook.PANELS`.
     """
 
-    def __init__(self, interval: float, history: float) -> None:
-        from hpu_magic.panels.charts import Charts
-        from hpu_magic.panels.widget import PanelWidget
-
+    def __init__(self, interval: float, history: float, view: str = "auto") -> None:
         rows = min(_MOST_ROWS, max(2, math.ceil(history / interval)))
         began = time.monotonic()
         self._peak = Peak()
@@ -46,15 +55,22 @@ class MemoryPanel:
         self._record = RunRecord(sampler(), began, Window(COLUMNS, rows), peak=self._peak)
         self._lock = threading.Lock()
         self._limit_drawn = math.nan
-        self._draw_due = 0.0
-        self._widget: Any = PanelWidget(
-            Charts(rows, kinds=("memory",), window=history),
-            self.stop,
-            tooltip="Stop the panel and keep its last state as a picture",
-        )
-        self._head()
-        self._widget.show()
+        self._draw_due = self._picture_due = 0.0
+        self._hopes = began + (math.inf if view == "widget" else _ANSWER_SECONDS)
+        self._widget = self._made(rows, history) if view != "picture" else None
+        self._output = Output()
+        self._show()
         self._subscription: Subscription | None = sampler().subscribe(self._tick, 1 / interval)
+
+    def _made(self, rows: int, history: float) -> PanelWidget:
+        from hpu_magic.panels.charts import Charts
+        from hpu_magic.panels.widget import PanelWidget
+
+        charts = Charts(rows, kinds=("memory",), window=history)
+        tooltip = "Stop the panel and keep its last state as a picture"
+        widget = PanelWidget(charts, self.stop, tooltip)
+        widget.head(header(*self._head()))
+        return widget
 
     def __repr__(self) -> str:
         state = "live" if self.live else "stopped"
@@ -77,41 +93,67 @@ class MemoryPanel:
             bundle = {"text/plain": repr(report)}
             if report.stats:
                 bundle["image/svg+xml"] = draw(self._record, ("memory",))
-            self._widget.replace(bundle)
+            self._output.show(bundle, over=True)
+            if self._widget is not None:
+                self._widget.finish(bundle.get("image/svg+xml", escape(repr(report))))
+
+    def _show(self) -> None:
+        """Show the panel, and a picture where no page shows it."""
+        headline, detail, share = self._head()
+        picture = draw(self._record, ("memory",))
+        bundle: dict[str, Any] = {
+            "text/plain": f"Memory of {device.label()}: {detail}",
+            "image/svg+xml": picture,
+        }
+        if self._widget is not None:
+            bundle |= self._widget.bundle
+        else:
+            bundle["text/html"] = header(headline, detail, share) + picture
+        self._output.show(bundle)
 
     def _tick(self, source: Sampler) -> None:
         with self._lock:
             if self._subscription is None:
                 return
-            for row, _ in self._record.take():
-                if not math.isnan(row[COLUMNS.index("in_use")]):
-                    self._widget.charts.add(row)
-            for mark in self._record.new_marks():
-                self._widget.charts.add_mark(mark.kind, mark.time, mark.text)
-            if self._record.limit != self._limit_drawn and not math.isnan(self._record.limit):
-                self._limit_drawn = self._record.limit
-                self._widget.charts.set_limit(self._limit_drawn)
+            rows, marks = self._record.take(), self._record.new_marks()
             now = time.monotonic()
-            if now >= self._draw_due:
-                self._draw_due = now + DRAW_SECONDS
-                self._widget.charts.flush()
-                self._head()
+            if self._widget is not None:
+                with self._widget.drawing:
+                    self._draw(self._widget.charts, rows, marks)
+                    if now >= self._draw_due:
+                        self._draw_due = now + DRAW_SECONDS
+                        self._widget.charts.flush()
+                        self._widget.head(header(*self._head()))
+            alone = self._widget is None or not (self._widget.seen or now < self._hopes)
+            if alone and now >= self._picture_due:
+                self._picture_due = now + _PICTURE_SECONDS
+                self._show()
 
-    def _head(self) -> None:
+    def _draw(self, charts: Charts, rows: Sequence[tuple[Row, str]], marks: Sequence[Mark]) -> None:
+        for row, _ in rows:
+            if not math.isnan(row[COLUMNS.index("in_use")]):
+                charts.add(row)
+        for mark in marks:
+            charts.add_mark(mark.kind, mark.time, mark.text)
+        if self._record.limit != self._limit_drawn and not math.isnan(self._record.limit):
+            self._limit_drawn = self._record.limit
+            charts.set_limit(self._limit_drawn)
+
+    def _head(self) -> tuple[str, str, float | None]:
+        """Return the headline as HTML, the line below it, and how full the card is."""
         last = sampler().last("memory")
         headline = f"<b>Memory</b> of {device.label()}"
         if last is None or not device.taken():
-            self._widget.head(
-                headline, "no card taken yet: it begins with the first hpu tensor", None
-            )
-            return
+            return headline, "no card taken yet: it begins with the first hpu tensor", None
         in_use, limit = last["in_use"], last["limit"]
         peak = max(in_use, self._peak.so_far())
         detail = f"{units.size(in_use)} in use, peak {units.size(peak)}, of {units.size(limit)}"
-        self._widget.head(headline, detail, in_use / limit if limit else None)
+        return headline, detail, in_use / limit if limit else None
 
 
-def panel(*, interval: float = 0.5, history: float = 120.0) -> MemoryPanel | MemoryReport:
+def panel(
+    *, interval: float = 0.5, history: float = 120.0, view: str = "auto"
+) -> MemoryPanel | MemoryReport:
     """Show the memory of this process's card, live.
 
     A panel that is live already is stopped first. It takes no card: before the
@@ -123,6 +165,8 @@ def panel(*, interval: float = 0.5, history: float = 120.0) -> MemoryPanel | Mem
         Seconds between two samples, 0.02 to 60.
     history : float
         Seconds that the chart shows, 1 to 86,400.
+    view : str
+        ``widget``, ``picture`` or ``auto``; see `hpu_magic.fit`.
 
     Returns
     -------
@@ -141,7 +185,7 @@ def panel(*, interval: float = 0.5, history: float = 120.0) -> MemoryPanel | Mem
     stop_panel()
     if not in_notebook():
         return memory()
-    _running = MemoryPanel(interval, history)
+    _running = MemoryPanel(interval, history, view)
     return _running
 
 

@@ -1,27 +1,72 @@
-"""Rows for charts that a browser draws already, in the words of Bokeh's wire protocol.
+"""Rows for charts that browsers draw already, in the words of Bokeh's wire protocol.
 
 ``ColumnDataSource.stream`` also keeps every column in this process, looks for
 listeners and walks all models of the document, for each row anew. That costs
 several times what the message itself does, and takes it from the training that
-is being watched. Charts that are written to and never read need only the message.
+is being watched. Charts that are written to and never read need only the message,
+and the rows themselves for pages that are opened later.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["fragments", "streamed"]
+__all__ = ["Event", "Rows", "streamed"]
 
-_HEADER = '{"msgid": "rows", "msgtype": "PATCH-DOC", "num_buffers": 0}'
-_METADATA = "{}"
+Event = dict[str, Any]
+"""A change of a document, as JSON."""
+
+_Row = tuple[float | str, ...]
 
 
-def streamed(
-    source_id: str, columns: Mapping[str, Sequence[float | str]], rollover: int
-) -> dict[str, Any]:
+class Rows:
+    """The rows of one ``ColumnDataSource``: those that browsers lack, and all that they keep.
+
+    Parameters
+    ----------
+    source
+        The source, whose own columns stay as they are.
+    rollover
+        Rows that it keeps.
+    """
+
+    def __init__(self, source: Any, rollover: int) -> None:
+        self.source = source
+        self._rollover = rollover
+        self._new: list[_Row] = []
+        self._kept: deque[_Row] = deque(maxlen=rollover)
+
+    def append(self, row: _Row) -> None:
+        """Add a row, a value for each column in order."""
+        self._new.append(row)
+
+    def replace(self, columns: Mapping[str, Sequence[float | str]]) -> None:
+        """Have these columns instead; the browsers hear of them at once."""
+        self._new.clear()
+        self._kept = deque(zip(*columns.values(), strict=True), maxlen=self._rollover)
+        self.source.data = dict(columns)
+
+    def take(self) -> Event | None:
+        """Return the change that appends what is new, None where nothing is."""
+        new, self._new = self._new, []
+        if not new:
+            return None
+        self._kept.extend(new)
+        return streamed(self.source.id, self._columns(new), self._rollover)
+
+    def restore(self, setter: Any) -> None:
+        """Give the source all rows that browsers have; `setter` is told as the cause."""
+        self.source.set_from_json("data", self._columns(self._kept), setter=setter)
+
+    def _columns(self, rows: Sequence[_Row] | deque[_Row]) -> dict[str, list[float | str]]:
+        names = self.source.column_names
+        return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+
+
+def streamed(source_id: str, columns: Mapping[str, Sequence[float | str]], rollover: int) -> Event:
     """Return the event that appends rows to a ``ColumnDataSource``.
 
     Parameters
@@ -43,11 +88,6 @@ def streamed(
         },
         "rollover": rollover,
     }
-
-
-def fragments(events: Iterable[dict[str, Any]]) -> tuple[str, str, str]:
-    """Return the header, metadata and content of the message that carries these events."""
-    return _HEADER, _METADATA, json.dumps({"events": list(events)}, allow_nan=False)
 
 
 def _encoded(value: float | str) -> Any:

@@ -106,13 +106,13 @@ class FitResult(Report):
         return notes
 
     def bundles(self) -> list[dict[str, str]]:
-        """Return the MIME bundles that stay in the notebook: the picture, then the table."""
+        """Return the MIME bundles that stay in the notebook: the table, then the picture."""
         table = {"text/html": self._repr_html_(), "text/plain": repr(self)}
         if not self.picture:
             return [table]
         memory = ", pace and device memory" if self.peak_memory is not None else " and pace"
         curves = f"Curves of loss{memory}."
-        return [{"image/svg+xml": self.picture, "text/plain": curves}, table]
+        return [table, {"image/svg+xml": self.picture, "text/plain": curves}]
 
     def note_shown(self) -> None:
         """Remember that the running cell shows the result already."""

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from hpu_magic.lightning.monitor import FitMonitorBase
+from hpu_magic.panels.notebook import NotebookView
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.published import published
 from hpu_magic.panels.record import RunRecord
@@ -53,6 +54,7 @@ class _Session:
         *,
         rank: int = 0,
         ranks: int = 1,
+        panel: str = "auto",
     ) -> None:
         self.model_name = model_name
         self.device_label = device_label
@@ -63,7 +65,7 @@ class _Session:
         self._kinds = KINDS if on_hpu else tuple(kind for kind in KINDS if kind != "memory")
         self._peak = Peak() if on_hpu else None
         self._drawing = threading.Lock()
-        self._views = self._shown(rank, ranks)
+        self._views = self._shown(rank, ranks, panel)
         # Bringing the panel up takes a moment that is not the fit's.
         self.progress.began = time.monotonic()
         if self._peak is not None:
@@ -76,13 +78,11 @@ class _Session:
             peak=self._peak,
         )
 
-    def _shown(self, rank: int, ranks: int) -> list[FitView]:
+    def _shown(self, rank: int, ranks: int, panel: str) -> list[FitView]:
         """Return the views, each with the head of a fit that starts."""
         views: list[FitView] = []
         if ranks == 1 and in_notebook():
-            from hpu_magic.panels.live import LiveView
-
-            views.append(LiveView(self._kinds, self._head(), self._press_stop))
+            views.append(NotebookView(self._kinds, self._head(), self._press_stop, panel))
         elif rank == 0:
             views.append(TerminalView(self._head()))
         return views
@@ -168,6 +168,7 @@ def observed_fit(
     fit: Callable[[], Any],
     model: Any,
     interval: float,
+    panel: str,
     ended: Callable[[FitResult], None],
 ) -> None:
     """Run ``fit`` with a panel.
@@ -182,6 +183,8 @@ def observed_fit(
         The module that is trained, for its name.
     interval
         Seconds between two samples.
+    panel
+        One of `notebook.PANELS`.
     ended
         Called with the result however the fit ends, before its exception goes on.
 
@@ -201,6 +204,7 @@ def observed_fit(
         on_hpu,
         rank=trainer.global_rank,
         ranks=trainer.world_size,
+        panel=panel,
     )
     monitor_class = plugins(namespace_of(trainer) or default_namespace()).FitMonitor
     monitor = monitor_class(sampler(), session.progress, session.stop, interval, session.polls)

@@ -31,13 +31,11 @@ class TerminalView:
         self._line(head)
 
     def _line(self, head: Head) -> None:
-        parts = filter(None, [head.where, head.broken, *head.details])
-        text = f"{head.word} {head.model_name}: " + ", ".join(parts)
         now = time.monotonic()
         if not self._live or now < self._due:
             return
         self._due = now + _SECONDS_BETWEEN_LINES
-        text = text[: shutil.get_terminal_size().columns - 1]
+        text = head.line[: shutil.get_terminal_size().columns - 1]
         print("\r" + text.ljust(self._width), end="", flush=True)
         self._width = len(text)
 

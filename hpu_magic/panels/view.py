@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from typing import Protocol
 
 from hpu_magic import units
+from hpu_magic.panels.header import header
 from hpu_magic.panels.record import News, RunRecord
 from hpu_magic.panels.result import FitResult
 from hpu_magic.runtime.measure.progress import FitProgress
@@ -65,6 +67,18 @@ class Head:
             progress.share,
             ", ".join(one.brief for one in progress.not_finite[:_BROKEN_NAMED]),
         )
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        parts = filter(None, [self.where, self.broken, *self.details])
+        return f"{self.word} {self.model_name}: " + ", ".join(parts)
+
+    @property
+    def html(self) -> str:
+        """All of it above a panel, with a bar."""
+        headline = f"<b>{self.word}</b> {escape(self.model_name)}, {escape(self.where)}"
+        return header(headline, ", ".join(self.details), self.share, self.broken)
 
 
 class FitView(Protocol):

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from html import escape
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ipywidgets
-from jupyter_bokeh.widgets import BokehModel
 
-from hpu_magic.panels import bokehjs, palette
+from hpu_magic.panels import palette
+from hpu_magic.panels.busy_kernel import Hearing
 from hpu_magic.panels.charts import Charts
-from hpu_magic.panels.clicks import answer_while_busy, poller
+from hpu_magic.panels.document import DocumentWidget
 
 __all__ = ["PanelWidget"]
 
-_HEADER = """<div style="line-height:1.5;padding:2px 0;font-variant-numeric:tabular-nums">
-<div style="color:var(--jp-ui-font-color1,inherit)">{headline}</div>
-<div style="color:var(--jp-ui-font-color2,{grey});font-size:12px">{detail}</div>
-<div style="height:3px;margin-top:5px;border-radius:2px;background:rgba(128,128,128,.22)">
-<div style="height:3px;border-radius:2px;width:{percent:.1f}%;background:{colour}"></div></div>
-</div>"""
+# The picture that follows is for when there is no live panel.
+_HIDING = (
+    "<style>.jp-OutputArea-child:has(.hpu-magic-live) + .jp-OutputArea-child{display:none}</style>"
+)
 
 
 class PanelWidget:
-    """Widgets of one panel and the place in the notebook where they are shown.
+    """Widgets of one panel.
 
     Parameters
     ----------
@@ -44,9 +41,10 @@ class PanelWidget:
         tooltip: str = "End the fit after the current batch",
     ) -> None:
         self.charts = charts
+        self.drawing = threading.RLock()
+        """Held by whoever changes the charts."""
         self._on_stop = on_stop
         self._pressed = threading.Event()
-        self._header_text = ""
         self._header = ipywidgets.HTML(layout=ipywidgets.Layout(flex="1 1 auto", width="auto"))
         self._button = ipywidgets.Button(
             description="Stop",
@@ -55,17 +53,40 @@ class PanelWidget:
             layout=ipywidgets.Layout(width="110px", flex="0 0 auto", margin="4px 0 0 16px"),
         )
         self._button.on_click(self._press)
-        self._model = BokehModel(charts.layout, layout=ipywidgets.Layout(width="100%"))
-        charts.connect(self._send_patch)
+        self._document = DocumentWidget(
+            charts.layout,
+            charts.restore,
+            self.drawing,
+            layout=ipywidgets.Layout(width="100%"),
+        )
+        charts.connect(self._document.change)
+        hiding = ipywidgets.HTML(_HIDING, layout=ipywidgets.Layout(display="none"))
         top = ipywidgets.HBox(
             [self._header, self._button], layout=ipywidgets.Layout(align_items="flex-start")
         )
         self._box = ipywidgets.VBox(
-            [top, self._model],
+            [hiding, top, self._document],
             layout=ipywidgets.Layout(max_width=f"{palette.WIDTH}px", width="100%"),
         )
-        self._place: Any = None
-        self.poll = poller(self._button)
+        self._box.add_class("hpu-magic-live")
+        comms = {widget.comm.comm_id for widget in _widgets(self._box) if widget.comm is not None}
+        self._hearing = Hearing(lambda: comms)
+
+    @property
+    def seen(self) -> bool:
+        """Whether a page has drawn the charts, or is about to."""
+        return self._document.seen.is_set()
+
+    @property
+    def poll(self) -> Callable[[], None] | None:
+        """To be called from the training thread, where clicks are not heard otherwise."""
+        return self._hearing.poll
+
+    @property
+    def bundle(self) -> dict[str, Any]:
+        """The panel for front ends that show widgets."""
+        view = {"version_major": 2, "version_minor": 0, "model_id": self._box.model_id}
+        return {"application/vnd.jupyter.widget-view+json": view}
 
     def _press(self, _: Any) -> None:
         if self._pressed.is_set():
@@ -75,49 +96,22 @@ class PanelWidget:
         self._button.disabled = True
         self._on_stop()
 
-    def _send_patch(self, fragment: str) -> None:
-        self._model.send({"msg": "patch", "payload": fragment})
+    def head(self, text: str) -> None:
+        """Set what stands above the charts, as HTML."""
+        if text != self._header.value:
+            self._header.value = text
 
-    def show(self) -> None:
-        """Display the panel below the running cell."""
-        self._place = bokehjs.display_after_loading(self._box)
-        answer_while_busy(self._button)
-
-    def head(self, headline: str, detail: str, share: float | None, broken: str = "") -> None:
-        """Set the text above the charts.
-
-        Parameters
-        ----------
-        headline
-            HTML.
-        detail
-            The line below, as text.
-        share
-            Between 0 and 1, draws the bar.
-        broken
-            What is wrong, as text; stands before the detail.
-        """
-        warning = ""
-        if broken:
-            colour = f"var(--jp-error-color1,{palette.BROKEN})"
-            warning = f'<b style="color:{colour}">{escape(broken)}</b>, '
-        text = _HEADER.format(
-            headline=headline,
-            detail=warning + escape(detail),
-            percent=100 * min(max(share or 0.0, 0.0), 1.0),
-            grey=palette.TEXT,
-            colour=palette.TRAIN,
-        )
-        if text != self._header_text:
-            self._header.value = self._header_text = text
-
-    def replace(self, bundle: dict[str, str]) -> None:
-        """Show a static result, a MIME bundle, in the panel's place and let the widgets go."""
-        if self._place is not None:
-            self._place.update(bundle, raw=True)
-        for widget in (self._model, self._button, self._header, *self._box.children[:1], self._box):
+    def finish(self, result: str) -> None:
+        """Leave the result, as HTML, in pages that hear of it in no other way; let the rest go."""
+        self._hearing.close()
+        parts = [widget for widget in _widgets(self._box) if widget is not self._box]
+        self._box.children = [ipywidgets.HTML(result)]
+        for widget in parts:
             widget.close()
-        # jupyter_bokeh's widget is closed again when it is collected, and raises with a document.
-        document = self.charts.layout.document
-        if document is not None:
-            document.clear()
+
+
+def _widgets(widget: Any) -> Iterator[Any]:
+    """Yield a widget and all that it contains."""
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from _widgets(child)

@@ -82,6 +82,7 @@ def test_status_before_torch_is_loaded(start):
         "memory_used": None,
         "memory_peak": None,
         "memory_limit": None,
+        "fit": None,
     }
     assert not kernel.value("'torch' in __import__('sys').modules")
 

@@ -1,0 +1,114 @@
+"""Pages that are heard while a cell runs: clicks on a panel, and a reload of the page.
+
+A kernel answers nothing on its shell channel until the running cell ends, save what a page
+addresses to a subshell. A page that has just been loaded cannot: it learns that there are
+subshells from the answer to its first question, and asks for the state of all widgets before it
+has one. So while a panel is shown and a cell runs, what a page asks as it loads, and what it sends
+to the panel, is answered at once: by the thread that takes the kernel's messages in, or, where
+ipykernel has none (before 7), by the training whenever it calls ``poll``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import Any
+
+__all__ = ["Hearing"]
+
+_WIDGET_STATES = "jupyter.widget.control"
+_QUESTIONS = ("kernel_info_request", "comm_info_request")
+
+
+class Hearing:
+    """Answers pages while cells run, until it is closed; one at a time is heard.
+
+    Parameters
+    ----------
+    comms
+        Returns the ids of the comms of a panel's widgets.
+    """
+
+    def __init__(self, comms: Callable[[], Collection[str]]) -> None:
+        from IPython.core.getipython import get_ipython
+
+        self._shell: Any = get_ipython()
+        self._kernel: Any = getattr(self._shell, "kernel", None)
+        self._comms = comms
+        self._states: set[str] = set()
+        self.poll: Callable[[], None] | None = None
+        if getattr(self._kernel, "_supports_kernel_subshells", False):
+            self._listen(self._take)
+        elif hasattr(getattr(self._kernel, "msg_queue", None), "_queue"):
+            self.poll = self._poll
+
+    def close(self) -> None:
+        """Leave all messages to the kernel again."""
+        if getattr(self._kernel, "_supports_kernel_subshells", False):
+            self._listen(self._kernel.shell_channel_thread_main)
+
+    def _listen(self, take: Callable[[Any], Any]) -> None:
+        stream = self._kernel.shell_stream
+        thread = self._kernel.shell_channel_thread
+        thread.io_loop.add_callback(lambda: stream.on_recv(take, copy=False))
+
+    async def _take(self, frames: Any) -> None:
+        """Answer a message, or pass it on; runs in the thread that takes them in."""
+        if not self._running() or not await self._answered(frames):
+            await self._kernel.shell_channel_thread_main(frames)
+
+    def _poll(self) -> None:
+        """Answer what waits in the kernel's queue; everything else keeps its place."""
+        import zmq
+
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._kernel.shell_stream.flush(zmq.POLLIN)
+        queue = self._kernel.msg_queue._queue
+        for entry in list(queue):
+            *_, arguments = entry
+            if (
+                arguments
+                and isinstance(arguments[-1], list)
+                and _ended(self._answered(arguments[-1]))
+            ):
+                queue.remove(entry)
+
+    def _running(self) -> bool:
+        return getattr(self._shell.displayhook, "exec_result", None) is not None
+
+    async def _answered(self, frames: Any) -> bool:
+        kernel = self._kernel
+        identities, parts = kernel.session.feed_identities(frames, copy=False)
+        # The signature is checked when it is deserialised, and counts as seen from then on.
+        kind = kernel.session.unpack(parts[1].bytes).get("msg_type")
+        if not self._ours(kind, kernel.session.unpack(parts[4].bytes)):
+            return False
+        message = kernel.session.deserialize(parts, content=True, copy=False)
+        kernel._publish_status("busy", "shell", parent=message)
+        answer = kernel.shell_handlers[kind](kernel.shell_stream, identities, message)
+        if hasattr(answer, "__await__"):
+            await answer
+        kernel._publish_status("idle", "shell", parent=message)
+        # The cell still runs, and who has heard that the kernel is idle shall not believe it.
+        kernel._publish_status("busy", "shell", parent=kernel.get_parent("shell"))
+        return True
+
+    def _ours(self, kind: str, content: Any) -> bool:
+        if kind == "comm_open" and content.get("target_name") == _WIDGET_STATES:
+            self._states.add(content.get("comm_id"))
+            return True
+        if kind in ("comm_msg", "comm_close"):
+            comm = content.get("comm_id")
+            return comm in self._states or comm in self._comms()
+        return kind in _QUESTIONS
+
+
+def _ended(answering: Any) -> bool:
+    """Run a coroutine that waits for nothing."""
+    try:
+        answering.send(None)
+    except StopIteration as done:
+        return bool(done.value)
+    answering.close()
+    return False

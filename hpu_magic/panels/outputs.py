@@ -1,0 +1,63 @@
+"""Outputs below a cell that are written over in place, and told anew to pages that missed it.
+
+A page that is reloaded while a cell runs hears nothing more of that cell: front ends know where an
+output belongs only as long as they know who asked for it. What is saved names each output, so that
+a page can ask the kernel for what should stand there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["Output", "told"]
+
+_REMEMBERED = 60
+
+
+class Output:
+    """One output; `show` puts it below the running cell first, and writes it over afterwards."""
+
+    def __init__(self) -> None:
+        self.id = f"hpu_magic-{uuid.uuid4().hex}"
+        self._revision = 0
+        self.bundle: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
+        _outputs[self.id] = self
+        while len(_outputs) > _REMEMBERED:
+            _outputs.popitem(last=False)
+
+    def show(self, bundle: dict[str, Any], *, over: bool = False) -> None:
+        """Show a MIME bundle.
+
+        Parameters
+        ----------
+        bundle
+            The data by their types.
+        over
+            Whether it is the last one.
+        """
+        from IPython.core.display_functions import publish_display_data
+
+        first = self._revision == 0
+        self._revision += 1
+        named = {"output": self.id, "revision": self._revision, "over": over}
+        self.bundle, self.metadata = bundle, {"hpu_magic": named}
+        publish_display_data(
+            bundle, self.metadata, transient={"display_id": self.id}, update=not first
+        )
+
+
+_outputs: OrderedDict[str, Output] = OrderedDict()
+
+
+def told(ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return what should stand in the outputs of these names; those unknown here are left out."""
+    found = {one: _outputs.get(one) for one in ids}
+    return {
+        name: {"data": output.bundle, "metadata": output.metadata}
+        for name, output in found.items()
+        if output is not None
+    }

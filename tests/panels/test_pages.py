@@ -1,0 +1,212 @@
+"""Pages of a kernel that is busy with a fit: the one that began it, and one that is loaded then."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+FIT = """%load_ext hpu_magic
+import time, torch, lightning.pytorch as pl
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+    def training_step(self, batch, index):
+        time.sleep(0.02)
+        return self.layer(batch[0]).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(640, 8)), 16)
+def trainer(epochs):
+    return pl.Trainer(accelerator="hpu", devices=1, max_epochs=epochs, logger=False,
+                      enable_checkpointing=False, enable_model_summary=False)
+"""
+WIDGET = "application/vnd.jupyter.widget-view+json"
+STATES = "jupyter.widget.control"
+
+
+class Page:
+    """A page of the kernel: what it asks, and all that it hears."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        client.start_channels()
+
+    def close(self) -> None:
+        self.client.stop_channels()
+
+    def send(self, kind: str, **content: Any) -> str:
+        """Send a message on the shell channel and return its id."""
+        # The version is that of the protocol by which widgets' states are asked for.
+        message = self.client.session.msg(kind, content, metadata={"version": "1.0.0"})
+        self.client.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
+
+    def ask(self, kind: str, **content: Any) -> Any:
+        """Return the answer on the shell channel."""
+        sent = self.send(kind, **content)
+        while True:
+            reply = self.client.get_shell_msg(timeout=20)
+            if reply["parent_header"]["msg_id"] == sent:
+                return reply["content"]
+
+    def ask_control(self, kind: str, **content: Any) -> Any:
+        """Return the answer on the control channel."""
+        message = self.client.session.msg(kind, content)
+        self.client.control_channel.send(message)
+        return self.client.control_channel.get_msg(timeout=20)["content"]
+
+    def hears(self, wanted: Callable[[Any], bool]) -> Any:
+        """Return the next published message that is wanted."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            message = self.client.get_iopub_msg(timeout=60)
+            if wanted(message):
+                return message
+        raise TimeoutError
+
+    def say(self, comm: str, **data: Any) -> str:
+        return self.send("comm_msg", comm_id=comm, data=data)
+
+    def told(self, comm: str, key: str) -> Any:
+        """Return what the kernel says over a comm under a key."""
+
+        def wanted(message: Any) -> bool:
+            content = message["content"]
+            return (
+                message["msg_type"] == "comm_msg"
+                and content["comm_id"] == comm
+                and key in content["data"].get("content", content["data"])
+            )
+
+        content = self.hears(wanted)["content"]["data"]
+        return content.get("content", content)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    manager, client = start_new_kernel(kernel_name="python3")
+    client.execute_interactive(FIT, timeout=120, output_hook=lambda _: None)
+    client.stop_channels()
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def page(kernel: Any) -> Iterator[Callable[[], Page]]:
+    opened = []
+
+    def open_page() -> Page:
+        opened.append(Page(kernel.client()))
+        return opened[-1]
+
+    yield open_page
+    for one in opened:
+        one.close()
+
+
+def displayed(message: Any) -> bool:
+    return message["msg_type"] in ("display_data", "update_display_data")
+
+
+def test_a_page_that_is_loaded_in_mid_fit_has_the_panel_and_its_stop(page):
+    first = page()
+    first.ask("kernel_info_request")
+    code = "t, m = trainer(500), Model()\n%hpu_fit -o result t m data"
+    cell = first.send("execute_request", code=code, silent=False)
+    shown = first.hears(displayed)["content"]
+    assert shown["metadata"]["hpu_magic"]["over"] is False
+    assert sorted(shown["data"]) == [WIDGET, "text/html", "text/plain"]
+
+    second = page()
+    info = second.ask("kernel_info_request")
+    assert info["status"] == "ok"
+    status = second.hears(
+        lambda message: (
+            message["msg_type"] == "status" and message["parent_header"]["msg_id"] == cell
+        )
+    )
+    assert status["content"]["execution_state"] == "busy"
+    assert shown["data"][WIDGET]["model_id"] in second.ask("comm_info_request")["comms"]
+
+    control = uuid.uuid4().hex
+    second.send("comm_open", comm_id=control, target_name=STATES, data={})
+    second.say(control, method="request_states")
+    states = second.told(control, "states")["states"]
+    box = states[shown["data"][WIDGET]["model_id"]]["state"]
+    names = {name: one["model_name"] for name, one in states.items()}
+    children = [child.removeprefix("IPY_MODEL_") for child in box["children"]]
+    [document] = [child for child in children if names[child] == "AnyModel"]
+    [button] = [name for name, kind in names.items() if kind == "ButtonModel"]
+
+    asked = {"wanted": "document", "question": "mine"}
+    second.say(document, method="custom", content=asked)
+    answer = second.told(document, "document")
+    assert answer["question"] == "mine"
+    assert answer["document"]["roots"][0]["id"] == answer["root"]
+    assert '"train"' in json.dumps(answer["document"])
+    assert len(second.told(document, "events")["events"]) >= 1
+
+    second.say(button, method="custom", content={"event": "click"})
+    ended = second.hears(displayed)["content"]
+    while not ended["metadata"]["hpu_magic"]["over"]:
+        ended = second.hears(displayed)["content"]
+    assert "Fit stopped on hpu:0 (simulated GAUDI2)" in ended["data"]["text/plain"]
+    assert WIDGET not in ended["data"]
+
+
+def test_the_kernel_tells_what_stands_in_an_output_to_who_missed_it(page):
+    first = page()
+    code = "t, m = trainer(3), Model()\n%hpu_fit t m data"
+    first.send("execute_request", code=code, silent=False)
+    names = []
+    while len(names) < 2:
+        content = first.hears(displayed)["content"]
+        names.append(content["metadata"]["hpu_magic"]["output"])
+    meanwhile = first.ask_control("hpu_magic_outputs_request", outputs=[*names, "unknown"])
+    assert list(meanwhile["outputs"]) == names
+    over = [one["metadata"]["hpu_magic"]["over"] for one in meanwhile["outputs"].values()]
+    assert over == [False, False]
+    first.hears(
+        lambda message: (
+            displayed(message)
+            and message["content"]["metadata"]["hpu_magic"]["output"] == names[1]
+            and message["content"]["metadata"]["hpu_magic"]["over"]
+        )
+    )
+    table, picture = first.ask_control("hpu_magic_outputs_request", outputs=names)[
+        "outputs"
+    ].values()
+    assert sorted(table["data"]) == ["text/html", "text/plain"]
+    assert "Fit finished on hpu:0" in table["data"]["text/html"]
+    assert picture["data"]["image/svg+xml"].startswith("<svg")
+    assert table["metadata"]["hpu_magic"]["over"]
+    assert first.ask_control("hpu_magic_outputs_request", outputs="all")["outputs"] == {}
+
+
+@pytest.mark.parametrize("panel", ["auto", "picture"])
+def test_where_nobody_draws_widgets_the_picture_is_the_panel(page, panel):
+    first = page()
+    code = f"%config HPUMagics.panel = {panel!r}\nt, m = trainer(5), Model()\n%hpu_fit t m data"
+    first.send("execute_request", code=code, silent=False)
+    top, picture = (first.hears(displayed)["content"] for _ in range(2))
+    assert (WIDGET in top["data"]) == (panel == "auto")
+    assert "HPU sidebar" in top["data"]["text/plain"]
+    moving = []
+    while True:
+        content = first.hears(displayed)["content"]
+        named = content["metadata"]["hpu_magic"]
+        if named["over"]:
+            break
+        assert named["output"] == picture["metadata"]["hpu_magic"]["output"]
+        moving.append(content["data"])
+    assert len(moving) >= 2
+    assert "Training</b> Model, epoch" in moving[-1]["text/html"]
+    assert moving[-1]["image/svg+xml"] in moving[-1]["text/html"]
+    assert moving[-1]["text/plain"].startswith("Training Model: epoch")
