@@ -8,6 +8,9 @@ export interface Samples {
   readonly utilization: (number | null)[];
 }
 
+/** Intervals between two samples of the coarse history at most, unless something is missing. */
+const SLACK = 1.6;
+
 const absent = (value: number): number | null => (isNaN(value) ? null : value);
 
 /**
@@ -22,8 +25,19 @@ export function merge(
   sight: TimeRange
 ): Samples {
   const samples: Samples = { time: [], memory: [], utilization: [] };
+  // The last sample that has a value.
+  let known = -Infinity;
+  let knownBy: Series | null = null;
   const take = (series: Series, row: number) => {
     const time = series.time[row]!;
+    if (!isNaN(series.memory_used[row]!) || !isNaN(series.utilization[row]!)) {
+      // Where one history takes over from the other, none of them sees the whole.
+      if ((series === coarse || knownBy === coarse) && time - known <= SLACK * interval) {
+        dropGap(samples, known);
+      }
+      known = time;
+      knownBy = series;
+    }
     // The neighbours beyond the edges are where lines come from.
     if (time < sight.min - 3 * interval || time > sight.max + 3 * interval) {
       return;
@@ -50,6 +64,15 @@ export function merge(
   }
   takeCoarse(Infinity);
   return samples;
+}
+
+/** Take away the rows after `time`, which say that nothing is known. */
+function dropGap(samples: Samples, time: number): void {
+  while (samples.time.length > 0 && samples.time[samples.time.length - 1]! > time) {
+    samples.time.pop();
+    samples.memory.pop();
+    samples.utilization.pop();
+  }
 }
 
 /** Return the row nearest to a moment, -1 where none is within `distance` seconds. */

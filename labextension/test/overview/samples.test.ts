@@ -24,6 +24,25 @@ describe('merge', () => {
     expect(utilization).toEqual(time.map(one => one % 100));
   });
 
+  it('has no gap where one history takes over from the other', () => {
+    const coarse = history(20, 1000, 1020, 1040, 1060, 1080);
+    const fine = history(1, 1001, 1002, 1079, 1080);
+    const { time, memory } = merge(coarse.series(0), fine.series(0), 20, all);
+    expect(time).toEqual([1001, 1002, 1020, 1040, 1060, 1079, 1080]);
+    expect(memory).toEqual(time);
+  });
+
+  it('keeps a gap of the fine history where the coarse one knows no more', () => {
+    const { time, memory } = merge(
+      history(20).series(0),
+      history(1, 1000, 1010).series(0),
+      20,
+      all
+    );
+    expect(time).toEqual([1000, 1001, 1010]);
+    expect(memory).toEqual([1000, null, 1010]);
+  });
+
   it('keeps gaps', () => {
     const coarse = history(20, 1000, 1200);
     const { time, memory } = merge(coarse.series(0), history(1).series(0), 20, all);
