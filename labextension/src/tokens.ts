@@ -1,6 +1,7 @@
 import { Token } from '@lumino/coreutils';
 
 import type { Machine } from './model/machine';
+import type { Place } from './place';
 
 /** Ids of the commands, for palettes, menus and other plugins. */
 export const CommandIDs = {
@@ -23,4 +24,10 @@ export const SETTINGS_ID = 'hpu_magic:plugin';
 export const IMachine = new Token<Machine>(
   'hpu_magic:IMachine',
   'The Gaudi cards of the machine that runs the Jupyter server.'
+);
+
+/** Where tabs go on this page. */
+export const IPlace = new Token<Place>(
+  'hpu_magic:IPlace',
+  'Where tabs go: JupyterLab’s main area, or the tabs of Notebook’s page of files.'
 );

@@ -1,15 +1,24 @@
-"""A live panel and completion in a real Notebook 7, where it is installed."""
+"""Panel, completion and the page of cards in a real Notebook 7, where it is installed."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 from conftest import Lab, run_lab
-from lab_page import busy_prompt, offered_by_tab, run_all, wait_until
+from lab_page import (
+    busy_prompt,
+    faint_texts,
+    offered_by_tab,
+    run_all,
+    screenshots,
+    wait_until,
+)
 
 pytestmark = [
     pytest.mark.browser,
@@ -69,4 +78,50 @@ def test_tab_offers_the_modes_in_notebook_7(page: Any, notebook: Lab) -> None:
     cells = page.locator(CELLS)
     wait_until(page, lambda: "[2]" in cells.nth(1).inner_text(), 60, "the end of the cells")
     assert offered_by_tab(page, 1, " ") == {"eager", "lazy"}
+    assert problems_of_ours(page) == []
+
+
+def tabs(page: Any) -> Any:
+    """Return the tabs of Notebook's page of files."""
+    return page.locator(".jp-TreePanel .lm-TabBar-tab")
+
+
+def test_cards_are_a_page_of_their_own_in_notebook_7(
+    page: Any, notebook: Lab, tmp_path: Path
+) -> None:
+    page.goto(f"{notebook.url}/tree?token={notebook.token}")
+    tabs(page).filter(has_text="HPU cards").click(timeout=60_000)
+    page.locator(".hpu-Card").first.wait_for(timeout=20_000)
+    assert page.locator(".hpu-Card").count() == 8
+    assert "8 Gaudi2 cards" in page.locator(".hpu-Cards-headline").inner_text()
+    assert faint_texts(page, ".hpu-Cards") == []
+    page.screenshot(path=screenshots(tmp_path) / "notebook-cards.png")
+
+    page.locator(".hpu-Card-title").nth(2).focus()
+    page.keyboard.press("Enter")
+    page.locator(".hpu-CardCharts-number", has_text="HPU 2").wait_for(timeout=20_000)
+    page.locator(".hpu-Chart-plot canvas").first.wait_for(timeout=20_000)
+    tabs(page).filter(has_text="HPU 2").locator(".lm-TabBar-tabCloseIcon").click()
+    assert [one.inner_text() for one in tabs(page).all()] == ["Files", "Running", "HPU cards"]
+    assert problems_of_ours(page) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "address", "shown"),
+    [
+        ("Show HPU Cards", "/tree#hpu-cards", ".hpu-Card"),
+        ("Open HPU Overview", "/tree#hpu-overview", ".hpu-Past-row"),
+    ],
+)
+def test_menu_of_a_notebook_opens_pages_of_cards(
+    page: Any, notebook: Lab, entry: str, address: str, shown: str
+) -> None:
+    open_notebook(page, notebook, "menu.ipynb", "1")
+    page.get_by_role("menuitem", name="View", exact=True).click()
+    with page.expect_popup() as opened:
+        page.get_by_role("menuitem", name=re.compile(entry)).click()
+    other = opened.value
+    other.locator(shown).first.wait_for(timeout=60_000)
+    assert other.url == notebook.url + address
+    assert other.locator(shown).count() == 8
     assert problems_of_ours(page) == []

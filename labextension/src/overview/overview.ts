@@ -9,7 +9,7 @@ import { trans } from '../model/translation';
 import { notice } from '../model/wording';
 import { CardsView } from '../view/cardsview';
 import { element, setText } from '../view/dom';
-import { cardIcon } from '../view/icons';
+import { overviewIcon } from '../view/icons';
 import { NoticeBox } from '../view/notice';
 import { keyZoom } from '../view/zoom';
 import type { TimeRange } from '../view/zoom';
@@ -48,7 +48,7 @@ export class Overview extends CardsView {
     this.addClass('hpu-Past');
     this.title.label = trans.__('HPU overview');
     this.title.caption = trans.__('The last hours of all cards, and who held them');
-    this.title.icon = cardIcon;
+    this.title.icon = overviewIcon;
     this.title.closable = true;
     this.node.tabIndex = 0;
     this._past = new Past(machine);

@@ -1,4 +1,4 @@
-import { ILayoutRestorer } from '@jupyterlab/application';
+import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette, IThemeManager, WidgetTracker } from '@jupyterlab/apputils';
 import type { MainAreaWidget } from '@jupyterlab/apputils';
@@ -6,7 +6,8 @@ import type { MainAreaWidget } from '@jupyterlab/apputils';
 import type { CardCharts } from '../card/cardcharts';
 import type { Machine } from '../model/machine';
 import { pickCard } from '../pick';
-import { CommandIDs, IMachine, PALETTE_CATEGORY } from '../tokens';
+import type { Place } from '../place';
+import { CommandIDs, IMachine, IPlace, PALETTE_CATEGORY } from '../tokens';
 import { cardIcon } from '../view/icons';
 
 type Tab = MainAreaWidget<CardCharts>;
@@ -22,13 +23,17 @@ async function makeTab(machine: Machine, index: number): Promise<Tab> {
   return tab;
 }
 
-function addCommands(app: JupyterFrontEnd, machine: Machine, tracker: WidgetTracker<Tab>): void {
-  const { commands, shell } = app;
+function addCommands(
+  { commands }: JupyterFrontEnd,
+  machine: Machine,
+  place: Place,
+  tracker: WidgetTracker<Tab>
+): void {
   const opening = new Map<number, Promise<Tab>>();
   const open = async (index: number): Promise<Tab> => {
     const tab = await makeTab(machine, index);
     await tracker.add(tab);
-    shell.add(tab, 'main', { type: 'HPU card' });
+    place.add(tab, 'HPU card');
     tab.disposed.connect(() => opening.delete(index));
     return tab;
   };
@@ -44,14 +49,20 @@ function addCommands(app: JupyterFrontEnd, machine: Machine, tracker: WidgetTrac
       if (index === undefined) {
         return;
       }
+      if (place.isElsewhere) {
+        place.open(`card-${index}`);
+        return;
+      }
       // One tab a card, also while the first click is still loading it.
       const tab = opening.get(index) ?? open(index);
       opening.set(index, tab);
-      shell.activateById((await tab).id);
+      place.activate(await tab);
     }
   });
-  const current = () =>
-    tracker.currentWidget === shell.currentWidget ? tracker.currentWidget : null;
+  const current = () => {
+    const tab = tracker.currentWidget;
+    return tab !== null && place.isCurrent(tab) ? tab : null;
+  };
   const isEnabled = () => current() !== null;
   commands.addCommand(CommandIDs.togglePause, {
     label: () => (current()?.content.paused ? 'Resume HPU Charts' : 'Pause HPU Charts'),
@@ -76,22 +87,27 @@ export const cardPlugin: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:card',
   description: 'Tabs with the history of a Gaudi card.',
   autoStart: true,
-  requires: [IMachine],
-  optional: [ILayoutRestorer, ICommandPalette, IThemeManager],
+  requires: [IMachine, IPlace],
+  optional: [ILabShell, ILayoutRestorer, ICommandPalette, IThemeManager],
   activate: (
     app: JupyterFrontEnd,
     machine: Machine,
+    place: Place,
+    shell: ILabShell | null,
     restorer: ILayoutRestorer | null,
     palette: ICommandPalette | null,
     themes: IThemeManager | null
   ): void => {
     const tracker = new WidgetTracker<Tab>({ namespace: 'hpu_magic-cards' });
-    addCommands(app, machine, tracker);
-    void restorer?.restore(tracker, {
-      command: CommandIDs.openCard,
-      args: tab => ({ index: tab.content.index }),
-      name: tab => String(tab.content.index)
-    });
+    addCommands(app, machine, place, tracker);
+    // Notebook would restore tabs on every page.
+    if (shell !== null) {
+      void restorer?.restore(tracker, {
+        command: CommandIDs.openCard,
+        args: tab => ({ index: tab.content.index }),
+        name: tab => String(tab.content.index)
+      });
+    }
     themes?.themeChanged.connect(() => tracker.forEach(tab => tab.content.restyle()));
     for (const command of [CommandIDs.openCard, CommandIDs.togglePause, CommandIDs.resetZoom]) {
       palette?.addItem({ command, category: PALETTE_CATEGORY });

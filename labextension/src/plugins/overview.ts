@@ -1,4 +1,4 @@
-import { ILayoutRestorer } from '@jupyterlab/application';
+import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette, IThemeManager, WidgetTracker } from '@jupyterlab/apputils';
 import type { MainAreaWidget } from '@jupyterlab/apputils';
@@ -6,8 +6,9 @@ import type { MainAreaWidget } from '@jupyterlab/apputils';
 import type { Machine } from '../model/machine';
 import { trans } from '../model/translation';
 import type { Overview } from '../overview/overview';
-import { CommandIDs, IMachine, PALETTE_CATEGORY } from '../tokens';
-import { cardIcon } from '../view/icons';
+import type { Place } from '../place';
+import { CommandIDs, IMachine, IPlace, PALETTE_CATEGORY } from '../tokens';
+import { overviewIcon } from '../view/icons';
 
 type Tab = MainAreaWidget<Overview>;
 
@@ -25,11 +26,13 @@ export const overviewPlugin: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:overview',
   description: 'A tab with the last hours of all Gaudi cards and who held them.',
   autoStart: true,
-  requires: [IMachine],
-  optional: [ILayoutRestorer, ICommandPalette, IThemeManager],
+  requires: [IMachine, IPlace],
+  optional: [ILabShell, ILayoutRestorer, ICommandPalette, IThemeManager],
   activate: (
     app: JupyterFrontEnd,
     machine: Machine,
+    place: Place,
+    shell: ILabShell | null,
     restorer: ILayoutRestorer | null,
     palette: ICommandPalette | null,
     themes: IThemeManager | null
@@ -39,7 +42,7 @@ export const overviewPlugin: JupyterFrontEndPlugin<void> = {
     const open = async (length: unknown): Promise<Tab> => {
       const tab = await makeTab(app, machine, length);
       await tracker.add(tab);
-      app.shell.add(tab, 'main', { type: 'HPU overview' });
+      place.add(tab, 'HPU overview');
       tab.content.stateChanged.connect(() => void tracker.save(tab));
       tab.disposed.connect(() => {
         opening = null;
@@ -49,17 +52,24 @@ export const overviewPlugin: JupyterFrontEndPlugin<void> = {
     app.commands.addCommand(CommandIDs.openOverview, {
       label: trans.__('Open HPU Overview'),
       caption: trans.__('Show the last hours of all cards on one axis of time, and who held them'),
-      icon: cardIcon,
+      icon: overviewIcon,
       execute: async args => {
+        if (place.isElsewhere) {
+          place.open('overview');
+          return;
+        }
         opening ??= open(args.length);
-        app.shell.activateById((await opening).id);
+        place.activate(await opening);
       }
     });
-    void restorer?.restore(tracker, {
-      command: CommandIDs.openOverview,
-      args: tab => ({ length: tab.content.length }),
-      name: () => 'overview'
-    });
+    // Notebook would restore tabs on every page.
+    if (shell !== null) {
+      void restorer?.restore(tracker, {
+        command: CommandIDs.openOverview,
+        args: tab => ({ length: tab.content.length }),
+        name: () => 'overview'
+      });
+    }
     themes?.themeChanged.connect(() => tracker.forEach(tab => tab.content.restyle()));
     palette?.addItem({ command: CommandIDs.openOverview, category: PALETTE_CATEGORY });
   }

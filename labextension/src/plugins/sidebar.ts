@@ -8,16 +8,21 @@ import { goToHolder, shutDownHolder } from '../holders';
 import type { Machine } from '../model/machine';
 import { fetchHoldings, pickKernel, pickNotebook } from '../pick';
 import { CardsPanel } from '../sidebar/panel';
-import { CommandIDs, IMachine, PALETTE_CATEGORY } from '../tokens';
+import type { Place } from '../place';
+import { CommandIDs, IMachine, IPlace, PALETTE_CATEGORY } from '../tokens';
 import { cardIcon } from '../view/icons';
 
-function addCommands(app: JupyterFrontEnd, machine: Machine, panel: CardsPanel): void {
-  const { commands, shell } = app;
+function addCommands(
+  { commands }: JupyterFrontEnd,
+  machine: Machine,
+  place: Place,
+  panel: CardsPanel
+): void {
   commands.addCommand(CommandIDs.openSidebar, {
     label: 'Show HPU Cards',
     caption: 'Show every card of the machine and who holds it',
     icon: cardIcon,
-    execute: () => shell.activateById(panel.id)
+    execute: () => (place.isElsewhere ? place.open('cards') : place.activate(panel))
   });
   commands.addCommand(CommandIDs.goToHolder, {
     label: 'Go to the Notebook That Holds a Card…',
@@ -59,11 +64,12 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:sidebar',
   description: 'A sidebar with every Gaudi card of the machine and who holds it.',
   autoStart: true,
-  requires: [IMachine],
+  requires: [IMachine, IPlace],
   optional: [ILayoutRestorer, ICommandPalette, IThemeManager, ILabShell, INotebookTracker],
   activate: (
     app: JupyterFrontEnd,
     machine: Machine,
+    place: Place,
     restorer: ILayoutRestorer | null,
     palette: ICommandPalette | null,
     themes: IThemeManager | null,
@@ -76,12 +82,17 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
       goTo: holder => void goToHolder(app.commands, holder),
       shutDown: (card, holder) => void shutDownHolder(machine, card, holder)
     });
-    addCommands(app, machine, panel);
+    addCommands(app, machine, place, panel);
     if (shell !== null && tracker !== null) {
       followFront(panel, shell, tracker);
     }
-    app.shell.add(panel, 'left', { rank: 300, type: 'HPU cards' });
-    restorer?.add(panel, panel.id);
+    if (place.hasTree) {
+      panel.title.label = panel.title.caption;
+      place.add(panel, 'HPU cards');
+    } else {
+      app.shell.add(panel, 'left', { rank: 300, type: 'HPU cards' });
+      restorer?.add(panel, panel.id);
+    }
     themes?.themeChanged.connect(() => panel.restyle());
     for (const command of [
       CommandIDs.openSidebar,

@@ -1,0 +1,80 @@
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { PageConfig, URLExt } from '@jupyterlab/coreutils';
+import type { CommandRegistry } from '@lumino/commands';
+import type { TabPanel, Widget } from '@lumino/widgets';
+
+import { CommandIDs } from './tokens';
+
+/** What a page of its own shows, as the part of its address after `#hpu-`. */
+export type Page = 'cards' | 'overview' | `card-${number}`;
+
+const PREFIX = '#hpu-';
+
+/**
+ * Where tabs go: to JupyterLab's main area, or to the tabs of Notebook's page of files. On
+ * Notebook's other pages there is room for one document only; that page is opened instead.
+ */
+export class Place {
+  constructor(
+    private readonly _app: JupyterFrontEnd,
+    private readonly _tree: TabPanel | null,
+    /** Whether this page takes no tabs. */
+    readonly isElsewhere: boolean
+  ) {}
+
+  /** Whether the cards have a tab here, as there is no sidebar that stays open. */
+  get hasTree(): boolean {
+    return this._tree !== null;
+  }
+
+  add(tab: Widget, type: string): void {
+    if (this._tree) {
+      this._tree.addWidget(tab);
+    } else {
+      this._app.shell.add(tab, 'main', { type });
+    }
+  }
+
+  /** Whether a tab is the one that is in front. */
+  isCurrent(tab: Widget): boolean {
+    return tab === (this._tree ? this._tree.currentWidget : this._app.shell.currentWidget);
+  }
+
+  activate(tab: Widget): void {
+    if (this._tree) {
+      this._tree.currentWidget = tab;
+      tab.activate();
+    } else {
+      this._app.shell.activateById(tab.id);
+    }
+  }
+
+  /** Show `page` in a browser tab of its own. */
+  open(page: Page): void {
+    const address = URLExt.join(PageConfig.getBaseUrl(), 'tree') + PREFIX + page;
+    window.open(address, `hpu_magic-${page}`);
+  }
+
+  /** Show what this page's address asks for. */
+  async follow(commands: CommandRegistry, hash: string): Promise<void> {
+    const page = hash.startsWith(PREFIX) ? hash.slice(PREFIX.length) : '';
+    const card = /^card-(\d{1,4})$/.exec(page);
+    if (page === 'cards') {
+      await commands.execute(CommandIDs.openSidebar);
+    } else if (page === 'overview') {
+      await commands.execute(CommandIDs.openOverview);
+    } else if (card) {
+      await commands.execute(CommandIDs.openCard, { index: Number(card[1]) });
+    }
+  }
+}
+
+/** Tell where this page has room for tabs. */
+export async function findPlace(app: JupyterFrontEnd): Promise<Place> {
+  const page = PageConfig.getOption('notebookPage'); // empty in JupyterLab
+  if (page !== 'tree') {
+    return new Place(app, null, page !== '');
+  }
+  const { INotebookTree } = await import('@jupyter-notebook/tree');
+  return new Place(app, await app.resolveOptionalService(INotebookTree), false);
+}
