@@ -262,6 +262,60 @@ def test_a_terminal_that_changes_its_width_is_followed_at_once(terminal, kernel)
     assert max(map(width, wide)) > 40 >= max(map(width, narrow))
 
 
+@pytest.fixture
+def fitting():
+    """A session that holds a card and runs a fit; afterwards a line of input ends the fit."""
+    code = """
+        from hpu_magic import sessions
+        from hpu_magic.simulator import cards
+        told = sessions.Announcement("/first.ipynb", running=True)
+        fit = sessions.PublishedFit()
+        fit.tell(
+            sessions.Fit(
+                "DigitReader", began=1.0, phase="training", epoch=3, epochs=10, share=0.274,
+                remaining=40.2, rate=42.0, loss=0.231
+            )
+        )
+        cards.acquire(); print(flush=True); input(); fit.withdraw(); input()
+    """
+    with started(code) as process:
+        yield process
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_a_fit_is_told_at_every_width_and_on_its_cards_page(terminal, fitting, columns):
+    one = terminal(columns, "--interval", "0.2")
+    lines = one.wait_for(lambda text: "1 in use" in text)
+    heading, row = lines[2], lines[3]
+    column = heading.index("fit")
+    assert row[column:].startswith("27 %, 40 s  ")
+    assert row.rstrip().endswith("  first.ipynb")
+    assert max(map(width, lines)) <= columns
+
+    one.press("0")
+    page = one.wait_for(lambda text: "DigitReader" in text)
+    told = " ".join(" ".join(page).split())
+    assert "DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left" in told
+    room = columns - 2
+    assert f"  [{'#' * round(0.274 * (room - 2)):.<{room - 2}}]" in page
+    assert max(map(width, page)) <= columns
+
+    fitting.stdin.write("\n")
+    fitting.stdin.flush()
+    one.wait_for(lambda text: "first.ipynb" in text and "DigitReader" not in text)
+    one.press("\x1b")
+    lines = one.wait_for(lambda text: "held by\n" in text)
+    assert "fit" not in lines[2].split()
+
+
+def test_json_tells_of_fits(fitting):
+    [holder] = json.loads(run("top", "--json").stdout)["cards"][0]["holders"]
+    fit = holder["fit"]
+    assert (fit["model"], fit["epoch"], fit["share"], fit["stoppable"]) == (
+        *("DigitReader", 3, 0.274, False),
+    )
+
+
 @pytest.mark.parametrize("keys", ["q", "Q", "\x1b", "\x03"])
 def test_the_keys_that_end_give_the_terminal_back(terminal, keys):
     one = terminal(80)

@@ -6,6 +6,7 @@ import textwrap
 from collections import deque
 
 from hpu_magic import sessions
+from hpu_magic.sessions import Fit
 
 from ..reading import CardReading, Snapshot
 from .cells import printable
@@ -45,10 +46,9 @@ def page(card: CardReading, history: MemoryHistory, room: int) -> list[str]:
     known = figures(card)
     lines = [f"HPU {card.index}  {known['model']}  module {card.module_id}"]
     if card.memory_used is not None and card.memory_total:
-        share = min(card.memory_used / card.memory_total, 1.0)
         lines += [
             f"memory  {known['memory']}  {known['full']}",
-            f"[{'#' * round(share * (room - 2)):.<{room - 2}}]",
+            _bar(card.memory_used / card.memory_total, room),
             history.drawn(card.index, room),
         ]
     measured = [f"{name} {known[name]}" for name in ("busy", "temp", "power", "clock")]
@@ -58,8 +58,19 @@ def page(card: CardReading, history: MemoryHistory, room: int) -> list[str]:
         who = (f"pid {holder.pid or 'unknown'}", holder.user, sessions.activity(holder.idle))
         lines += textwrap.wrap(_JOINT.join(filter(None, who)), room)
         command = textwrap.wrap(printable(holder.command), room - len(_JOINT))
-        lines += [f"{_JOINT}{line}" for line in command]
+        lines += [f"{_JOINT}{line}" for line in command + _fit(holder.fit, room - len(_JOINT))]
     if not card.holders and not card.error:
         lines.append("held by nobody that can be seen")
     lines += textwrap.wrap(printable(card.error or ""), room)
     return lines
+
+
+def _fit(fit: Fit | None, room: int) -> list[str]:
+    if fit is None:
+        return []
+    bar = [] if fit.share is None else [_bar(fit.share, room)]
+    return textwrap.wrap(printable(fit.described()), room) + bar
+
+
+def _bar(share: float, room: int) -> str:
+    return f"[{'#' * round(min(max(share, 0.0), 1.0) * (room - 2)):.<{room - 2}}]"

@@ -25,10 +25,10 @@ _HELD_BY = "held by"
 # short one. Card, pid and name never do.
 _DROPPED = {
     **dict.fromkeys(("clock", "power", "bar", "temp", "user", "model"), _GOOD_NAME),
-    **dict.fromkeys(("memory", "busy", "idle", "full"), _SHORTEST_NAME),
+    **dict.fromkeys(("memory", "busy", "idle", "full", "fit"), _SHORTEST_NAME),
 }
 # Not shown where no card has it.
-_OPTIONAL = {"bar", "full", "busy", "temp", "power", "clock", "user", "idle"}
+_OPTIONAL = {"bar", "full", "busy", "temp", "power", "clock", "user", "idle", "fit"}
 _RIGHT = {"card", "full", "busy", "temp", "power", "clock", "pid"}
 
 
@@ -132,6 +132,7 @@ def _rows(card: CardReading, shift: int) -> list[dict[str, str]]:
             "pid": str(holder.pid or _NONE),
             "user": holder.user or _NONE,
             "idle": idleness(holder),
+            "fit": printable(holder.fit.brief().removesuffix(" left")) if holder.fit else _NONE,
             _HELD_BY: printable(holder.command)[shift:],
         }
         for holder in card.holders
@@ -145,7 +146,7 @@ def _rows(card: CardReading, shift: int) -> list[dict[str, str]]:
 
 def _columns(rows: Sequence[dict[str, str]], room: int | None) -> list[tuple[str, int]]:
     """Choose the columns for which there is room; with the cells that each takes."""
-    names = [*figures(_BLANK), "pid", "user", "idle", _HELD_BY]
+    names = [*figures(_BLANK), "pid", "user", "idle", "fit", _HELD_BY]
     names = [
         name
         for name in names
