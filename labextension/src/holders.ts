@@ -4,7 +4,7 @@ import type { CommandRegistry } from '@lumino/commands';
 import type { Machine } from './model/machine';
 import { reasonOf } from './model/server';
 import type { Card, Holder } from './model/snapshot';
-import { cardTitle, kernelPhrase, shutdownWarning } from './model/wording';
+import { cardTitle, holderName, kernelPhrase, shutdownWarning } from './model/wording';
 
 /** Open, or bring to the front, the notebook or console of a holder. */
 export async function goToHolder(commands: CommandRegistry, holder: Holder): Promise<void> {
@@ -14,6 +14,25 @@ export async function goToHolder(commands: CommandRegistry, holder: Holder): Pro
   }
   const command = notebook.type === 'console' ? 'console:open' : 'docmanager:open';
   await commands.execute(command, { path: notebook.path, activate: true });
+}
+
+/** Stop a holder's fit; says what went wrong. Resolves to whether the fit was told to stop. */
+export async function stopHoldersFit(
+  machine: Machine,
+  card: Card,
+  holder: Holder
+): Promise<boolean> {
+  if (!holder.kernel) {
+    return false;
+  }
+  try {
+    await machine.stopFit(card.index, holder.kernel.id);
+    return true;
+  } catch (error) {
+    const message = `The fit of ${holderName(holder)} was not stopped. ${reasonOf(error)}`;
+    Notification.error(message, { autoClose: false });
+    return false;
+  }
 }
 
 /**

@@ -19,6 +19,8 @@ import { element, setText } from '../view/dom';
 import { cardIcon } from '../view/icons';
 import { NoticeBox } from '../view/notice';
 import { Chart } from './chart';
+import { Fits } from './fits';
+import type { StopFit } from './fits';
 import { CHARTS } from './metrics';
 import { keyZoom } from '../view/zoom';
 import type { TimeRange } from '../view/zoom';
@@ -33,7 +35,8 @@ const HIGHEST_CHART = 300;
 export class CardCharts extends CardsView {
   constructor(
     machine: Machine,
-    readonly index: number
+    readonly index: number,
+    stopFit: StopFit
   ) {
     super(machine);
     this.id = `hpu_magic-card-${index}`;
@@ -45,7 +48,9 @@ export class CardCharts extends CardsView {
     this.node.tabIndex = 0;
     this.node.addEventListener('keydown', event => this._keyed(event));
     this._notice = new NoticeBox(() => machine.retry());
-    this.node.append(this._heading, this._notice.node, this._empty, this._charts);
+    this._fits = new Fits(stopFit);
+    const parts = [this._heading, this._notice.node, this._fits.node, this._empty, this._charts];
+    this.node.append(...parts);
   }
 
   /** Emitted when charts were paused, resumed or zoomed. */
@@ -127,6 +132,7 @@ export class CardCharts extends CardsView {
     const problem = notice(connection, snapshot, missed);
     this._notice.show(problem);
     const card = this.machine.card(this.index);
+    this._fits.show(card);
     setText(this._number, cardTitle({ index: this.index }));
     if (card) {
       const product = card.simulated ? `simulated ${productName(card)}` : productName(card);
@@ -205,6 +211,7 @@ export class CardCharts extends CardsView {
   private readonly _empty = element('div', 'hpu-CardCharts-empty');
   private readonly _charts = element('div', 'hpu-CardCharts-charts');
   private readonly _notice: NoticeBox;
+  private readonly _fits: Fits;
   private readonly _shown = new Map<Metric, Chart>();
   private readonly _stateChanged = new Signal<this, void>(this);
   private _frozen: Series | null = null;

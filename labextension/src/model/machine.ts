@@ -10,7 +10,7 @@ import { StreamConnection } from './connection';
 import type { ConnectionState } from './connection';
 import { History } from './history';
 import type { PastAnswer } from './past';
-import { fetchPast, fetchSnapshot, shutDownHolder } from './server';
+import { fetchPast, fetchSnapshot, shutDownHolder, stopFit } from './server';
 import { isMissed } from './snapshot';
 import type { Card, Snapshot, StreamMessage } from './snapshot';
 
@@ -133,6 +133,11 @@ export class Machine implements IDisposable {
   /** Shut down a kernel of this server that holds card `index`; rejects with the server's sentence. */
   shutDownHolder(index: number, kernelId: string): Promise<void> {
     return shutDownHolder(this._settings, index, kernelId);
+  }
+
+  /** Stop the fit of a kernel that holds card `index`; rejects with the server's sentence. */
+  stopFit(index: number, kernelId: string): Promise<void> {
+    return stopFit(this._settings, index, kernelId);
   }
 
   private _receive(message: StreamMessage): void {

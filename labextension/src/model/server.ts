@@ -70,6 +70,16 @@ export async function shutDownHolder(
   await request(settings, path, { method: 'DELETE' });
 }
 
+/** Have the kernel `kernelId` of this server, which holds card `index`, stop its fit. */
+export async function stopFit(
+  settings: ServerConnection.ISettings,
+  index: number,
+  kernelId: string
+): Promise<void> {
+  const path = ['cards', String(index), 'holders', encodeURIComponent(kernelId), 'fit'];
+  await request(settings, path, { method: 'DELETE' });
+}
+
 /** Return the address of the stream of samples, `interval` seconds apart. */
 export function streamUrl(settings: ServerConnection.ISettings, interval: number): string {
   const url = URLExt.join(settings.wsUrl, ROUTES, 'stream');

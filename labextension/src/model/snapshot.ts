@@ -1,5 +1,7 @@
 // What the server says of the cards; field names are the server's.
 
+import type { Fit } from './fit';
+
 /** The notebook, console or file that a kernel belongs to. */
 export interface Notebook {
   readonly path: string;
@@ -23,6 +25,8 @@ export interface Holder {
   /** Seconds since it last ran a cell, 0 while it runs one; null where nobody knows. */
   readonly idle: Measurement;
   readonly kernel: HolderKernel | null;
+  /** The fit that runs in it, where it tells of one. */
+  readonly fit: Fit | null;
 }
 
 /** What can be absent from a card's sample. */

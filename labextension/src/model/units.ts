@@ -34,6 +34,23 @@ export function usage(used: number, total: number): string {
   return whole.endsWith(` ${unit}`) ? `${number} / ${whole}` : `${part} / ${whole}`;
 }
 
+/** Write a frequency given per second, for example `412 steps/s`. */
+export function rate(perSecond: number): string {
+  return `${threeDigits(perSecond)} steps/s`;
+}
+
+/** Write a time that is estimated, in whole seconds: `40 s`, `2 min 5 s`, `1 h 5 min`. */
+export function rough(seconds: number): string {
+  if (seconds < 59.5) {
+    return `${Math.max(1, Math.round(seconds))} s`;
+  }
+  const whole = Math.round(seconds);
+  const minutes = Math.floor(whole / 60);
+  return minutes < 60
+    ? `${minutes} min ${whole % 60} s`
+    : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
 /** Write a share given in per cent, for example `7 %`. */
 export function percent(value: number): string {
   return `${Math.round(value)} %`;

@@ -131,7 +131,7 @@ export function spanName(span: HolderSpan): string {
   const name = notebook?.split('/').pop() ?? '';
   const path = notebook === null ? null : { path: notebook, name, type: 'notebook' };
   const known = kernel === null ? null : { id: '', name: kernel, state: '', notebook: path };
-  return holderName({ pid, command, user: null, idle: null, kernel: known });
+  return holderName({ pid, command, user: null, idle: null, kernel: known, fit: null });
 }
 
 /** Name the kernel that can be shut down: `the kernel of a.ipynb`. */

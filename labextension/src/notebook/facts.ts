@@ -1,5 +1,8 @@
 /** What a kernel tells of its device, and what the notebook's file says about it. */
 
+import { parseFit } from '../model/fit';
+import type { Fit } from '../model/fit';
+
 export const MODES = ['eager', 'lazy'] as const;
 export type Mode = (typeof MODES)[number];
 
@@ -17,6 +20,8 @@ export interface KernelFacts {
   readonly memoryUsed: number | null;
   readonly memoryPeak: number | null;
   readonly memoryLimit: number | null;
+  /** The fit that runs in it. */
+  readonly fit: Fit | null;
 }
 
 export function isMode(value: unknown): value is Mode {
@@ -36,7 +41,8 @@ export function parseFacts(content: unknown): KernelFacts | null {
     card: count(content.card),
     memoryUsed: count(content.memory_used),
     memoryPeak: count(content.memory_peak),
-    memoryLimit: count(content.memory_limit)
+    memoryLimit: count(content.memory_limit),
+    fit: parseFit(content.fit)
   };
 }
 

@@ -1,10 +1,11 @@
 import type { MachineOptions } from '../model/machine';
+import { fitBrief, fitText } from '../model/fit';
 import { size, usage } from '../model/units';
 import { memoryLevel, type MemoryLevel } from '../model/wording';
 import type { KernelFacts, Mode } from './facts';
 
 /** The parts of the status bar item, as the setting names them. */
-export const PARTS = ['card', 'mode', 'memory'] as const;
+export const PARTS = ['card', 'mode', 'memory', 'fit'] as const;
 export type Part = (typeof PARTS)[number];
 
 /** Percentages of the card's memory from which it is shown in another colour. */
@@ -34,7 +35,8 @@ export function statusView(
   const shown: (string | null)[] = [
     parts.includes('card') && facts.card !== null ? `HPU ${facts.card}` : 'HPU',
     parts.includes('mode') ? modeText(facts) : null,
-    parts.includes('memory') ? memoryText(facts) : null
+    parts.includes('memory') ? memoryText(facts) : null,
+    parts.includes('fit') && facts.fit !== null ? fitBrief(facts.fit) : null
   ];
   return {
     text: shown.filter(part => part !== null).join(' · '),
@@ -91,6 +93,9 @@ function statusTooltip(facts: KernelFacts): string {
       `Memory: ${size(used)} of ${size(limit)} in use (${percent} %)` +
         (peak === null ? '' : `, at most ${size(Math.max(used, peak))}`)
     );
+  }
+  if (facts.fit !== null) {
+    lines.push(`Fit of ${fitText(facts.fit)}`);
   }
   return [...lines, 'Click to show all cards'].join('\n');
 }

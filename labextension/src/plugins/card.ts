@@ -4,6 +4,8 @@ import { ICommandPalette, IThemeManager, WidgetTracker } from '@jupyterlab/apput
 import type { MainAreaWidget } from '@jupyterlab/apputils';
 
 import type { CardCharts } from '../card/cardcharts';
+import type { StopFit } from '../card/fits';
+import { stopHoldersFit } from '../holders';
 import type { Machine } from '../model/machine';
 import { pickCard } from '../pick';
 import type { Place } from '../place';
@@ -18,7 +20,8 @@ async function makeTab(machine: Machine, index: number): Promise<Tab> {
     import('../card/cardcharts'),
     import('../card/tab')
   ]);
-  const tab = cardTab(new CardCharts(machine, index));
+  const stop: StopFit = (card, holder) => stopHoldersFit(machine, card, holder);
+  const tab = cardTab(new CardCharts(machine, index, stop));
   tab.id = `hpu_magic-card-tab-${index}`;
   return tab;
 }

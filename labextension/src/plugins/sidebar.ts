@@ -4,7 +4,7 @@ import { ICommandPalette, IThemeManager } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 
-import { goToHolder, shutDownHolder } from '../holders';
+import { goToHolder, shutDownHolder, stopHoldersFit } from '../holders';
 import type { Machine } from '../model/machine';
 import { fetchHoldings, pickKernel, pickNotebook } from '../pick';
 import { CardsPanel } from '../sidebar/panel';
@@ -80,7 +80,8 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
       openOverview: () => void app.commands.execute(CommandIDs.openOverview),
       open: index => void app.commands.execute(CommandIDs.openCard, { index }),
       goTo: holder => void goToHolder(app.commands, holder),
-      shutDown: (card, holder) => void shutDownHolder(machine, card, holder)
+      shutDown: (card, holder) => void shutDownHolder(machine, card, holder),
+      stopFit: (card, holder) => stopHoldersFit(machine, card, holder)
     });
     addCommands(app, machine, place, panel);
     if (shell !== null && tracker !== null) {

@@ -2,12 +2,15 @@ import { closeIcon, consoleIcon, launchIcon, notebookIcon } from '@jupyterlab/ui
 
 import type { Card, Holder } from '../model/snapshot';
 import { cardTitle, holderDetail, holderName, kernelPhrase } from '../model/wording';
-import { element, iconButton, setText } from '../view/dom';
+import { element, iconButton, setAttribute, setText } from '../view/dom';
+import { FitView } from '../view/fit';
 
 /** What can be done about a holder. */
 export interface HolderActions {
   goTo(holder: Holder): void;
   shutDown(card: Card, holder: Holder): void;
+  /** Resolves to whether the fit was told to stop. */
+  stopFit(card: Card, holder: Holder): Promise<boolean>;
 }
 
 /** A process that holds a card: its notebook with a way there and a way out, or just its name. */
@@ -18,7 +21,9 @@ export class HolderRow {
     actions: HolderActions
   ) {
     const text = element('div', 'hpu-Holder-text', this._name, this._detail);
-    this.node.append(this._icon, text);
+    const head = (this._head = element('div', 'hpu-Holder-head', this._icon, text));
+    this._fit = new FitView(() => actions.stopFit(this._card, this._holder));
+    this.node.append(head, this._fit.node);
     const { kernel } = _holder;
     const isNotebook = kernel
       ? kernel.notebook?.type === 'notebook'
@@ -27,12 +32,12 @@ export class HolderRow {
     icon.element({ container: this._icon, tag: 'span', elementSize: 'normal' });
     if (kernel?.notebook) {
       const label = `Go to ${kernel.notebook.name}`;
-      this.node.append(iconButton(launchIcon, label, () => actions.goTo(this._holder)));
+      head.append(iconButton(launchIcon, label, () => actions.goTo(this._holder)));
     }
     if (kernel) {
       const label = `Shut down ${kernelPhrase(_holder)}, which holds ${cardTitle(_card)}`;
       const shutDown = () => actions.shutDown(this._card, this._holder);
-      this.node.append(iconButton(closeIcon, label, shutDown));
+      head.append(iconButton(closeIcon, label, shutDown));
     }
     this.update(_card, _holder);
   }
@@ -47,12 +52,12 @@ export class HolderRow {
     this.node.classList.toggle('hpu-mod-front', isFront);
     setText(this._name, holderName(holder));
     setText(this._detail, holderDetail(holder));
-    const path = holder.kernel?.notebook?.path ?? holder.command;
-    if (this.node.title !== path) {
-      this.node.title = path;
-    }
+    setAttribute(this._head, 'title', holder.kernel?.notebook?.path ?? holder.command);
+    this._fit.show(holder.fit, holderName(holder));
   }
 
+  private readonly _head: HTMLElement;
+  private readonly _fit: FitView;
   private readonly _icon = element('span', 'hpu-Holder-icon');
   private readonly _name = element('div', 'hpu-Holder-name');
   private readonly _detail = element('div', 'hpu-Holder-detail');

@@ -1,3 +1,4 @@
+import type { Fit } from '../../src/model/fit';
 import type { Card, Holder, Snapshot } from '../../src/model/snapshot';
 
 const GIB = 2 ** 30;
@@ -25,7 +26,33 @@ export function kernelHolder(path: string, state = 'idle', idle: number | null =
   const name = path.split('/').pop() ?? path;
   const notebook = { path, name, type: 'notebook' };
   const kernel = { id: `id-of-${name}`, name: 'python3', state, notebook };
-  return { pid: 4711, command: 'python -m ipykernel_launcher', user: 'ada', idle, kernel };
+  return {
+    pid: 4711,
+    command: 'python -m ipykernel_launcher',
+    user: 'ada',
+    idle,
+    kernel,
+    fit: null
+  };
+}
+
+/** A fit that trains, but for `changes`. */
+export function fit(changes: Partial<Fit> = {}): Fit {
+  return {
+    model: 'DigitReader',
+    began: 1700000000,
+    phase: 'training',
+    epoch: 3,
+    epochs: 10,
+    share: 0.279,
+    remaining: 40.2,
+    rate: 42,
+    loss_name: 'loss',
+    loss: 0.23123,
+    broken: '',
+    stoppable: true,
+    ...changes
+  };
 }
 
 export function snapshot(time: number, cards: Card[] = [card(0)], reason: string | null = null) {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { percent, size, span, usage } from '../../src/model/units';
+import { percent, rate, rough, size, span, usage } from '../../src/model/units';
 
 const GIB = 2 ** 30;
 
@@ -31,6 +31,28 @@ describe('usage', () => {
   it('keeps a fraction that says something', () => {
     expect(usage(GIB, 97.5 * GIB)).toBe('1.00 / 97.5 GiB');
     expect(usage(GIB, 128 * GIB)).toBe('1.00 / 128 GiB');
+  });
+});
+
+describe('rate and rough', () => {
+  it.each([
+    [0.2, '1 s'],
+    [59.4, '59 s'],
+    [59.6, '1 min 0 s'],
+    [125.2, '2 min 5 s'],
+    [3599.7, '1 h 0 min'],
+    [7500, '2 h 5 min']
+  ])('writes about %d s as %s', (seconds, text) => {
+    expect(rough(seconds)).toBe(text);
+  });
+
+  it('writes a pace in three digits', () => {
+    expect([0.05, 9.996, 42, 412.4].map(rate)).toEqual([
+      '0.05 steps/s',
+      '10.0 steps/s',
+      '42.0 steps/s',
+      '412 steps/s'
+    ]);
   });
 });
 

@@ -29,7 +29,8 @@ const process = {
   command: 'python <b>train.py</b>',
   user: 'grace',
   idle: null,
-  kernel: null
+  kernel: null,
+  fit: null
 };
 
 describe('the headline', () => {

@@ -13,6 +13,7 @@ export function facts(others: Partial<KernelFacts> = {}): KernelFacts {
     memoryUsed: null,
     memoryPeak: null,
     memoryLimit: null,
+    fit: null,
     ...others
   };
 }
@@ -25,6 +26,7 @@ export function holder(pid: number, path?: string, idle: number | null = null): 
     command: 'python train.py',
     user: 'ada',
     idle,
+    fit: null,
     kernel:
       path === undefined
         ? null

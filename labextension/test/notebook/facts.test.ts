@@ -7,6 +7,7 @@ import {
   storedMode,
   usesExtension
 } from '../../src/notebook/facts';
+import { fit } from '../model/samples';
 
 describe('parseFacts', () => {
   it('reads a reply of a kernel that holds a card', () => {
@@ -19,7 +20,8 @@ describe('parseFacts', () => {
       card: 0,
       memory_used: 0,
       memory_peak: 5,
-      memory_limit: 10
+      memory_limit: 10,
+      fit: fit()
     };
     expect(parseFacts(reply)).toEqual({
       version: '0.1.0',
@@ -29,13 +31,20 @@ describe('parseFacts', () => {
       card: 0,
       memoryUsed: 0,
       memoryPeak: 5,
-      memoryLimit: 10
+      memoryLimit: 10,
+      fit: fit()
     });
   });
 
   it('takes what it does not know as absent', () => {
-    const parsed = parseFacts({ status: 'ok', loaded: 'quick', card: '0', memory_used: -1 });
-    expect(parsed).toMatchObject({ loaded: null, card: null, memoryUsed: null });
+    const parsed = parseFacts({
+      status: 'ok',
+      loaded: 'quick',
+      card: '0',
+      memory_used: -1,
+      fit: { model: 7 }
+    });
+    expect(parsed).toMatchObject({ loaded: null, card: null, memoryUsed: null, fit: null });
   });
 
   it.each([null, undefined, 'ok', [], {}, { status: 'error' }])('refuses %j', content => {

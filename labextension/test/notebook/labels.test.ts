@@ -2,10 +2,11 @@ import { describe, expect, it } from 'vitest';
 
 import { modeView, statusView } from '../../src/notebook/labels';
 import type { Part } from '../../src/notebook/labels';
+import { fit } from '../model/samples';
 import { facts } from './examples';
 
 const GIB = 2 ** 30;
-const ALL: Part[] = ['card', 'mode', 'memory'];
+const ALL: Part[] = ['card', 'mode', 'memory', 'fit'];
 const LIMITS = { memoryWarning: 80, memoryCritical: 95 };
 const holding = (used: number) =>
   facts({ card: 0, memoryUsed: used, memoryPeak: used, memoryLimit: 96 * GIB });
@@ -31,6 +32,15 @@ describe('statusView', () => {
     const before = facts({ loaded: null, requested: 'lazy' });
     expect(statusView(before, ALL, LIMITS).text).toBe('HPU · lazy requested');
     expect(statusView(facts({ loaded: null }), ALL, LIMITS).text).toBe('HPU · torch not loaded');
+  });
+
+  it('shows the fit, on whichever device it runs', () => {
+    const view = statusView(facts({ fit: fit() }), ALL, LIMITS);
+    expect(view.text).toBe('HPU · eager · Fit 27 %, 40 s left');
+    expect(view.tooltip.split('\n')).toContain(
+      'Fit of DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left'
+    );
+    expect(statusView(facts({ fit: fit() }), ['mode'], LIMITS).text).toBe('HPU · eager');
   });
 
   it.each([

@@ -4,10 +4,10 @@ import { readParts } from '../../src/notebook/settings';
 
 describe('readParts', () => {
   it.each([
-    [{ card: true, mode: true, memory: true }, ['card', 'mode', 'memory']],
-    [{ memory: false }, ['card', 'mode']],
-    [{ card: false, mode: false, memory: false }, []],
-    [undefined, ['card', 'mode', 'memory']]
+    [{ card: true, mode: true, memory: true, fit: true }, ['card', 'mode', 'memory', 'fit']],
+    [{ memory: false }, ['card', 'mode', 'fit']],
+    [{ card: false, mode: false, memory: false, fit: false }, []],
+    [undefined, ['card', 'mode', 'memory', 'fit']]
   ])('reads %j', (setting, parts) => {
     expect(readParts(setting)).toEqual(parts);
   });

@@ -1,0 +1,41 @@
+import type { Card, Holder } from '../model/snapshot';
+import { holderName } from '../model/wording';
+import { element } from '../view/dom';
+import { FitView } from '../view/fit';
+
+/** Stops a holder's fit; resolves to whether it was told to stop. */
+export type StopFit = (card: Card, holder: Holder) => Promise<boolean>;
+
+/** The fits that run on a card. */
+export class Fits {
+  constructor(private readonly _stop: StopFit) {}
+
+  readonly node = element('div', 'hpu-CardCharts-fits');
+
+  show(card: Card | undefined): void {
+    const gone = new Set(this._views.keys());
+    for (const holder of card?.holders ?? []) {
+      if (card === undefined || holder.fit === null) {
+        continue;
+      }
+      gone.delete(holder.pid);
+      let view = this._views.get(holder.pid);
+      if (!view) {
+        view = new FitView(() => this._stop(...this._latest.get(holder.pid)!));
+        this._views.set(holder.pid, view);
+        this.node.append(view.node);
+      }
+      this._latest.set(holder.pid, [card, holder]);
+      const name = holderName(holder);
+      view.show(holder.fit, name, `${holder.fit.model} · ${name}`);
+    }
+    for (const pid of gone) {
+      this._views.get(pid)?.node.remove();
+      this._views.delete(pid);
+      this._latest.delete(pid);
+    }
+  }
+
+  private readonly _views = new Map<number, FitView>();
+  private readonly _latest = new Map<number, [Card, Holder]>();
+}

@@ -1,0 +1,100 @@
+// How far a fit is, as its kernel tells it, and the same in words.
+
+import { percent, rate, rough } from './units';
+
+export const PHASES = ['starting', 'training', 'validating', 'stopping'] as const;
+export type Phase = (typeof PHASES)[number];
+
+/** State of a fit that runs; null stands for what is not known. Field names are the server's. */
+export interface Fit {
+  readonly model: string;
+  /** Seconds since 1970. */
+  readonly began: number;
+  readonly phase: Phase;
+  /** Counted from 1; null before the first batch. */
+  readonly epoch: number | null;
+  readonly epochs: number | null;
+  /** How much is done, from 0 to 1. */
+  readonly share: number | null;
+  /** Seconds until the planned end, about. */
+  readonly remaining: number | null;
+  /** Optimizer steps per second. */
+  readonly rate: number | null;
+  readonly loss_name: string;
+  /** As text where it is not finite, for which JSON has no number. */
+  readonly loss: number | string | null;
+  /** What became NaN or infinite, and when; empty where nothing did. */
+  readonly broken: string;
+  /** Whether it can be stopped from here. */
+  readonly stoppable: boolean;
+}
+
+function isNumberOrNull(value: unknown): boolean {
+  return value === null || typeof value === 'number';
+}
+
+/** Read a fit that a kernel tells of; null if it is none. */
+export function parseFit(value: unknown): Fit | null {
+  if (typeof value !== 'object' || value === null) {
+    return null;
+  }
+  const { model, began, phase, loss_name, loss, broken, ...others } = value as Partial<Fit>;
+  const whole =
+    [model, loss_name, broken].every(text => typeof text === 'string') &&
+    typeof began === 'number' &&
+    PHASES.some(one => one === phase) &&
+    (typeof loss === 'string' || isNumberOrNull(loss)) &&
+    [others.epoch, others.epochs, others.share, others.remaining, others.rate].every(
+      isNumberOrNull
+    );
+  return whole ? (value as Fit) : null;
+}
+
+/** Write what it does, where that is not training. */
+export function fitPhase({ phase }: Fit): string {
+  return phase === 'training' ? '' : phase.charAt(0).toUpperCase() + phase.slice(1);
+}
+
+/** Write where it is: `epoch 3 of 10`. */
+export function fitPlace({ epoch, epochs }: Fit): string {
+  return epoch === null ? '' : `epoch ${epoch}${epochs ? ` of ${epochs}` : ''}`;
+}
+
+/** Write its pace: `42.0 steps/s`. */
+export function fitRate(fit: Fit): string {
+  return fit.rate === null ? '' : rate(fit.rate);
+}
+
+/** Write its loss, by the name that the model gave it: `loss 0.231`. */
+export function fitLoss({ loss_name, loss }: Fit): string {
+  if (loss === null) {
+    return '';
+  }
+  return `${loss_name} ${typeof loss === 'string' ? loss : String(Number(loss.toPrecision(3)))}`;
+}
+
+/** Write how long it will go on: `about 40 s left`. */
+export function fitLeft({ remaining }: Fit): string {
+  return remaining === null ? '' : `about ${rough(remaining)} left`;
+}
+
+/** Tell all: `DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left`. */
+export function fitText(fit: Fit): string {
+  // What is broken names the loss already.
+  const loss = typeof fit.loss === 'string' && fit.broken !== '' ? '' : fitLoss(fit);
+  const phase = fitPhase(fit).toLowerCase();
+  const parts = [phase, fitPlace(fit), fit.broken, fitRate(fit), loss, fitLeft(fit)];
+  return `${fit.model}: ${parts.filter(part => part !== '').join(', ')}`;
+}
+
+/** Tell the most important: `Fit 42 %, 40 s left`. */
+export function fitBrief(fit: Fit): string {
+  if (fit.phase === 'starting' || fit.phase === 'stopping') {
+    return `Fit ${fit.phase}`;
+  }
+  if (fit.share === null) {
+    return `Fit: ${fitPlace(fit) || fit.phase}`;
+  }
+  const left = fit.remaining === null ? '' : `, ${rough(fit.remaining)} left`;
+  return `Fit ${percent(Math.floor(100 * fit.share))}${left}`;
+}
