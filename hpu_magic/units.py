@@ -46,8 +46,11 @@ def duration(seconds: float) -> str:
 
 
 def rough(seconds: float) -> str:
-    """Write a time that is estimated, in whole seconds: ``40 s``, ``2 min 5 s``."""
-    return f"{max(1, round(seconds))} s" if seconds < 59.5 else duration(max(60, seconds))
+    """Write a time that is estimated, no finer than that: ``40 s``, ``2 min 5 s``, ``42 min``."""
+    if seconds < 59.5:
+        return f"{max(1, round(seconds))} s"
+    text = duration(max(60, seconds))
+    return text if round(seconds) < 600 or " h " in text else text.partition(" min ")[0] + " min"
 
 
 def rate(per_second: float, what: str = "steps") -> str:

@@ -26,6 +26,24 @@ def test_the_size_of_a_memory_has_no_zeros_that_say_nothing(count, text):
 
 
 @pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "1 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (125.2, "2 min 5 s"),
+        (599.4, "9 min 59 s"),
+        (600, "10 min"),
+        (2559, "42 min"),
+        (3599.7, "1 h 0 min"),
+        (7500, "2 h 5 min"),
+    ],
+)
+def test_an_estimated_time_is_no_finer_than_an_estimate(seconds, text):
+    assert units.rough(seconds) == text
+
+
+@pytest.mark.parametrize(
     ("used", "total", "text"),
     [
         (12 * GIB, 96 * GIB, "12.0 / 96 GiB"),

@@ -132,7 +132,9 @@ export class CardCharts extends CardsView {
     const problem = notice(connection, snapshot, missed);
     this._notice.show(problem);
     const card = this.machine.card(this.index);
-    this._fits.show(card);
+    if (this._fits.show(card)) {
+      this._fit();
+    }
     setText(this._number, cardTitle({ index: this.index }));
     if (card) {
       const product = card.simulated ? `simulated ${productName(card)}` : productName(card);
@@ -186,7 +188,8 @@ export class CardCharts extends CardsView {
   private _fit(): void {
     const width = this._charts.clientWidth;
     // All charts fit on the page where that leaves them legible.
-    const share = (this.node.clientHeight - HEADINGS) / Math.max(this._shown.size, 1) - CHART_HEAD;
+    const room = this.node.clientHeight - HEADINGS - this._fits.node.clientHeight;
+    const share = room / Math.max(this._shown.size, 1) - CHART_HEAD;
     const height = Math.round(Math.min(Math.max(share, LOWEST_CHART), HIGHEST_CHART));
     this._shown.forEach(chart => chart.resize(width, height));
   }

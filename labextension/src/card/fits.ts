@@ -12,7 +12,9 @@ export class Fits {
 
   readonly node = element('div', 'hpu-CardCharts-fits');
 
-  show(card: Card | undefined): void {
+  /** Show the fits of a card; returns whether there are more of them than before, or less. */
+  show(card: Card | undefined): boolean {
+    const before = this._views.size;
     const gone = new Set(this._views.keys());
     for (const holder of card?.holders ?? []) {
       if (card === undefined || holder.fit === null) {
@@ -34,6 +36,7 @@ export class Fits {
       this._views.delete(pid);
       this._latest.delete(pid);
     }
+    return this._views.size !== before;
   }
 
   private readonly _views = new Map<number, FitView>();

@@ -73,9 +73,9 @@ export function fitLoss({ loss_name, loss }: Fit): string {
   return `${loss_name} ${typeof loss === 'string' ? loss : String(Number(loss.toPrecision(3)))}`;
 }
 
-/** Write how long it will go on: `about 40 s left`. */
+/** Write how long it will go on: `40 s left`. */
 export function fitLeft({ remaining }: Fit): string {
-  return remaining === null ? '' : `about ${rough(remaining)} left`;
+  return remaining === null ? '' : `${rough(remaining)} left`;
 }
 
 /** Tell all: `DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left`. */
@@ -83,7 +83,8 @@ export function fitText(fit: Fit): string {
   // What is broken names the loss already.
   const loss = typeof fit.loss === 'string' && fit.broken !== '' ? '' : fitLoss(fit);
   const phase = fitPhase(fit).toLowerCase();
-  const parts = [phase, fitPlace(fit), fit.broken, fitRate(fit), loss, fitLeft(fit)];
+  const left = fit.remaining === null ? '' : `about ${fitLeft(fit)}`;
+  const parts = [phase, fitPlace(fit), fit.broken, fitRate(fit), loss, left];
   return `${fit.model}: ${parts.filter(part => part !== '').join(', ')}`;
 }
 
@@ -95,6 +96,6 @@ export function fitBrief(fit: Fit): string {
   if (fit.share === null) {
     return `Fit: ${fitPlace(fit) || fit.phase}`;
   }
-  const left = fit.remaining === null ? '' : `, ${rough(fit.remaining)} left`;
-  return `Fit ${percent(Math.floor(100 * fit.share))}${left}`;
+  const done = percent(Math.floor(100 * fit.share));
+  return fit.remaining === null ? `Fit ${done}` : `Fit ${done}, ${fitLeft(fit)}`;
 }

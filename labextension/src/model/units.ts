@@ -39,16 +39,17 @@ export function rate(perSecond: number): string {
   return `${threeDigits(perSecond)} steps/s`;
 }
 
-/** Write a time that is estimated, in whole seconds: `40 s`, `2 min 5 s`, `1 h 5 min`. */
+/** Write a time that is estimated, no finer than that: `40 s`, `2 min 5 s`, `42 min`. */
 export function rough(seconds: number): string {
   if (seconds < 59.5) {
     return `${Math.max(1, Math.round(seconds))} s`;
   }
   const whole = Math.round(seconds);
   const minutes = Math.floor(whole / 60);
-  return minutes < 60
-    ? `${minutes} min ${whole % 60} s`
-    : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes >= 60) {
+    return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  }
+  return minutes < 10 ? `${minutes} min ${whole % 60} s` : `${minutes} min`;
 }
 
 /** Write a share given in per cent, for example `7 %`. */

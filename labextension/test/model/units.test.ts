@@ -40,6 +40,9 @@ describe('rate and rough', () => {
     [59.4, '59 s'],
     [59.6, '1 min 0 s'],
     [125.2, '2 min 5 s'],
+    [599.4, '9 min 59 s'],
+    [599.7, '10 min'],
+    [2559, '42 min'],
     [3599.7, '1 h 0 min'],
     [7500, '2 h 5 min']
   ])('writes about %d s as %s', (seconds, text) => {

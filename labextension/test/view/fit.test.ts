@@ -24,7 +24,7 @@ describe('FitView', () => {
   it('gives each figure its place, and tells all to a screen reader', () => {
     const { bar, find } = shown(fit());
     const figures = [...find('.hpu-Fit-figures').children].map(node => node.textContent);
-    expect(figures).toEqual(['epoch 3 of 10', 'about 40 s left', '42.0 steps/s', 'loss 0.231']);
+    expect(figures).toEqual(['epoch 3 of 10', '40 s left', '42.0 steps/s', 'loss 0.231']);
     expect(find('.hpu-Fit-name').textContent).toBe('DigitReader');
     expect(bar.getAttribute('aria-label')).toBe('Fit of first.ipynb');
     expect(bar.getAttribute('aria-valuenow')).toBe('27');

@@ -1,0 +1,189 @@
+"""Fits as every page sees them: after a reload, and from another browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import NOTIFYING, Lab, run_lab
+from lab_page import (
+    OPEN_SIDEBAR,
+    STATUS,
+    choose_theme,
+    faint_texts,
+    keep_screenshot,
+    open_notebook,
+    run_all,
+    wait_for_output,
+    wait_for_text,
+    wait_until,
+)
+
+pytestmark = pytest.mark.browser
+
+SETUP = """
+%load_ext hpu_magic
+import time, torch, lightning.pytorch as pl
+class DigitReader(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 1)
+    def training_step(self, batch, index):
+        time.sleep(0.02)
+        if self.global_step == fails_at:
+            raise ValueError("the data is broken")
+        return self.layer(batch[0]).square().mean() * factor
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-4)
+data = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(torch.randn(16 * 500, 64)), 16
+)
+quiet = dict(logger=False, enable_checkpointing=False, enable_model_summary=False)
+factor, fails_at = 1.0, None
+"""
+FIT = """
+coach = pl.Trainer(accelerator="hpu", devices=1, max_epochs=10, **quiet)
+model = DigitReader()
+result = %hpu_fit coach model data
+"""
+AFTER = "print('after the fit:', result.outcome)"
+STOP = "Stop the fit of {}"
+SHOWN = ".hpu-Fit:not([hidden])"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with run_lab(tmp_path_factory.mktemp("fits"), NOTIFYING, HPU_MAGIC_CARDS="4") as running:
+        yield running
+
+
+def show_sidebar(page: Any) -> None:
+    page.locator(OPEN_SIDEBAR).wait_for()
+    if not page.locator(".hpu-Cards").is_visible():
+        page.locator(OPEN_SIDEBAR).click()
+
+
+def wait_for_fit(page: Any, view: str = ".hpu-Cards") -> None:
+    """Wait until a view tells all of a fit that trains."""
+    wait_for_text(page, f"{view} {SHOWN} .hpu-Fit-left", "left", 90)
+    assert page.locator(f"{view} {SHOWN} .hpu-Fit-place").inner_text() == "epoch 1 of 10"
+    wait_for_text(page, f"{view} {SHOWN} .hpu-Fit-rate", "steps/s")
+    wait_for_text(page, f"{view} {SHOWN} .hpu-Fit-loss", "loss ")
+
+
+def wait_for_no_fit(page: Any) -> None:
+    fits = page.locator(".hpu-Fit:visible")
+    wait_until(page, lambda: fits.count() == 0, 30, "the end of what is told of the fit")
+
+
+def stop(page: Any, name: str) -> None:
+    page.locator(".hpu-Cards").get_by_role("button", name=STOP.format(name)).click()
+
+
+def test_a_fit_is_told_and_stopped_after_a_reload(page: Any, lab: Lab, tmp_path: Path) -> None:
+    open_notebook(page, lab, "first.ipynb", SETUP, FIT, AFTER)
+    show_sidebar(page)
+    run_all(page)
+    wait_for_fit(page)
+    bar = page.locator(".hpu-Cards").get_by_role("progressbar", name="Fit of first.ipynb")
+    assert bar.get_attribute("aria-valuetext").startswith("DigitReader: epoch 1 of 10, ")
+    wait_for_text(page, STATUS, "HPU 0 · eager · ")
+    wait_for_text(page, STATUS, "s left")
+    assert "\nFit of DigitReader: epoch 1 of 10, " in page.locator(STATUS).get_attribute("title")
+    status_bar = page.locator("#jp-main-statusbar .jp-StatusBar-Left")
+    keep_screenshot(page, status_bar, "fit-status-bar.png", tmp_path)
+    page.locator(".hpu-Card-title").first.click()
+    wait_for_fit(page, ".hpu-CardCharts")
+    for theme in ("Dark", "Light"):
+        choose_theme(page, f"JupyterLab {theme}")
+        assert faint_texts(page, ".hpu-Fit:visible") == []
+        keep_screenshot(page, page.locator(".hpu-Cards"), f"fit-{theme}.png", tmp_path)
+        keep_screenshot(page, page.locator(".hpu-CardCharts"), f"fit-card-{theme}.png", tmp_path)
+
+    page.reload()
+    page.wait_for_selector(".jp-Notebook .jp-Cell", state="attached", timeout=60_000)
+    show_sidebar(page)
+    wait_for_fit(page)
+    page.get_by_role("tab", name="first.ipynb").click()
+    wait_for_text(page, STATUS, "s left", 60)
+    stop(page, "first.ipynb")
+    wait_for_text(page, f"{SHOWN} .hpu-Fit-phase", "Stopping")
+    wait_for_no_fit(page)
+    wait_until(page, lambda: lab.kernel_states("first.ipynb") == ["idle"], 30, "the cell's end")
+    wait_until(page, lambda: "left" not in page.locator(STATUS).inner_text(), 20, "the status bar")
+    assert page.problems == []
+
+
+def test_another_browser_tells_and_stops_a_fit_at_any_width(
+    page: Any, browser: Any, lab: Lab, tmp_path: Path
+) -> None:
+    open_notebook(page, lab, "second.ipynb", SETUP, FIT, AFTER)
+    run_all(page)
+    context = browser.new_context(viewport={"width": 900, "height": 700})
+    try:
+        other = context.new_page()
+        other.set_default_timeout(30_000)
+        other.goto(f"{lab.url}/lab/workspaces/elsewhere?token={lab.token}")
+        show_sidebar(other)
+        wait_for_fit(other)
+        places = f"{SHOWN} .hpu-Fit-figures > span, {SHOWN} .hpu-Fit-head > *"
+        for width in (250, 200):
+            other.evaluate(
+                "width => { const cards = document.querySelector('.hpu-Cards');"
+                "cards.style.minWidth = '0'; cards.style.width = `${width}px`; }",
+                width,
+            )
+            other.wait_for_timeout(300)
+            cards = other.locator(".hpu-Cards")
+            keep_screenshot(other, cards, f"fit-{width}.png", tmp_path)
+            assert cards.evaluate("node => node.scrollWidth <= node.clientWidth")
+            clipped = "all => all.filter(one => one.scrollWidth > one.clientWidth + 1)"
+            assert other.locator(places).evaluate_all(f"{clipped}.length") == 0, width
+        before = other.locator(places).evaluate_all("all => all.map(one => one.offsetTop)")
+        other.wait_for_timeout(2_500)
+        after = other.locator(places).evaluate_all("all => all.map(one => one.offsetTop)")
+        assert after == before
+        stop(other, "second.ipynb")
+        wait_for_text(other, f"{SHOWN} .hpu-Fit-phase", "Stopping")
+        wait_for_no_fit(other)
+    finally:
+        context.close()
+    wait_for_output(page, 2, "after the fit: stopped")
+    assert page.problems == []
+
+
+def test_a_fit_that_fails_is_told_no_longer_and_one_that_breaks_says_so(
+    page: Any, lab: Lab, tmp_path: Path
+) -> None:
+    breaks = FIT.replace("model =", "factor = float('nan')\nmodel =")
+    between = "time.sleep(4)\nfactor, fails_at = 1.0, 300"
+    open_notebook(page, lab, "third.ipynb", SETUP, breaks, between, FIT)
+    show_sidebar(page)
+    run_all(page)
+    wait_for_text(page, f"{SHOWN} .hpu-Fit-broken", "loss NaN since step 1", 90)
+    assert page.locator(f"{SHOWN} .hpu-Fit-loss").inner_text() == "loss NaN"
+    keep_screenshot(page, page.locator(".hpu-Cards"), "fit-broken.png", tmp_path)
+    assert faint_texts(page, ".hpu-Fit:visible") == []
+    stop(page, "third.ipynb")
+    wait_for_no_fit(page)
+    wait_for_fit(page)
+    wait_for_output(page, 3, "the data is broken")
+    wait_for_no_fit(page)
+    assert page.problems == []
+
+
+def test_a_fit_that_cannot_be_stopped_says_why(page: Any, lab: Lab) -> None:
+    # Its kernel answers nobody who asks it to stop.
+    deaf = "del get_ipython().kernel.control_handlers['hpu_magic_stop_request']"
+    open_notebook(page, lab, "deaf.ipynb", f"{SETUP.strip()}\n{deaf}", FIT)
+    show_sidebar(page)
+    run_all(page)
+    wait_for_fit(page)
+    stop(page, "deaf.ipynb")
+    sentence = "The fit of deaf.ipynb was not stopped. The kernel was asked to stop its fit, but it"
+    wait_for_text(page, ".Toastify__toast", sentence, 30)
+    button = page.locator(".hpu-Cards").get_by_role("button", name=STOP.format("deaf.ipynb"))
+    assert button.get_attribute("aria-disabled") == "false"
+    assert page.locator(f"{SHOWN} .hpu-Fit-phase").inner_text() == ""
