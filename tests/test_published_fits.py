@@ -252,11 +252,17 @@ def test_who_is_asked_to_stop_says_so_at_once(announcement, published):
     assert seen().fit == replace(FIT, model="Asked", stoppable=True, phase="stopping")
 
 
-def test_a_fit_counts_as_stoppable_only_where_somebody_answers(own_folder, published):
+def test_a_fit_counts_as_stoppable_only_where_somebody_answers(published, monkeypatch):
     published(FIT, lambda: None)
     assert seen().fit.stoppable is False
     told = sessions.Announcement(NOTEBOOK, running=True)
     assert seen().fit.stoppable is False
+    told.withdraw()
+    told = sessions.Announcement(NOTEBOOK, running=True, stoppable=True)
+    assert seen().fit.stoppable is True
+    # A worker's commands are there, but pages talk to the kernel of its notebook.
+    monkeypatch.setattr(sessions.telling._here, "name", "rank 1 of first.ipynb")
+    assert sessions.own_fit().stoppable is False
     told.withdraw()
 
 

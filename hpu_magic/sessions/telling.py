@@ -55,7 +55,8 @@ class _Process:
         told = [one for one in self.fits if one.told is not None]
         if not told:
             return None
-        can_be_asked = self.session is not None and self.session.stoppable
+        # Who has a name of its own works for another's notebook, and no page reaches it.
+        can_be_asked = self.session is not None and self.session.stoppable and self.name is None
         fit = told[-1].told
         return fit and replace(fit, stoppable=told[-1].stop is not None and can_be_asked)
 

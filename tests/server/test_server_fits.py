@@ -24,9 +24,9 @@ data = torch.utils.data.DataLoader(
     torch.utils.data.TensorDataset(torch.randn(64, 8)), 16
 )
 quiet = dict(logger=False, enable_checkpointing=False, enable_model_summary=False)
-factor = 1.0
+factor, accelerator = 1.0, "hpu"
 def trainer():
-    return pl.Trainer(accelerator="hpu", devices=1, max_epochs=100_000, **quiet)
+    return pl.Trainer(accelerator=accelerator, devices=1, max_epochs=100_000, **quiet)
 """
 FIT = "coach, model = trainer(), DigitReader()\nresult = %hpu_fit coach model data"
 
@@ -84,6 +84,33 @@ def test_a_fit_is_in_the_snapshot_and_is_stopped_while_its_cell_runs(server, wor
         409,
         "That kernel runs no fit now; nothing was stopped.",
     )
+
+
+def answer(client, what, **content):
+    """Ask a kernel over its control channel, as a page does."""
+    request = client.session.msg(f"hpu_magic_{what}_request", content)
+    client.control_channel.send(request)
+    reply = client.control_channel.get_msg(timeout=60)
+    assert reply["parent_header"]["msg_id"] == request["header"]["msg_id"]
+    return reply["content"]
+
+
+def test_a_fit_on_the_cpu_is_told_by_its_kernel(notebook):
+    work = notebook("cpu.ipynb")
+    work.run(LOAD)
+    pid = int(work.run("import os; print(os.getpid())"))
+    assert answer(work.client, "status")["fit"] is None
+    assert answer(work.client, "stop", pid=pid) == {
+        "status": "error",
+        "message": "That kernel runs no fit now; nothing was stopped.",
+    }
+    work.client.execute(f"accelerator = 'cpu'\n{FIT}")
+    facts = wait_for(lambda: (found := answer(work.client, "status"))["fit"] and found)
+    assert facts["card"] is None
+    assert (facts["fit"]["model"], facts["fit"]["stoppable"]) == ("DigitReader", True)
+    assert answer(work.client, "stop", pid=pid) == {"status": "ok"}
+    wait_for(lambda: answer(work.client, "status")["fit"] is None)
+    assert work.run("print(result.outcome)") == "stopped\n"
 
 
 def test_the_stream_carries_a_loss_that_is_not_a_number_as_plain_json(server, fitting):
