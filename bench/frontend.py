@@ -58,7 +58,7 @@ LAY_OUT = """() => {
 
 def figures() -> Iterator[Figure]:
     size = sum(file.stat().st_size for file in BUILT.rglob("*") if file.suffix != ".map")
-    yield Figure("JupyterLab extension: bundle", size / 1024, "KiB", 200)
+    yield Figure("JupyterLab extension: bundle", size / 1024, "KiB", 220)
     from tests.browser.conftest import CHROMIUM_FLAGS, CHROMIUM_NAMES
 
     chromium = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)

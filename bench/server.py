@@ -24,11 +24,33 @@ from .harness import Figure, in_turn, quiet_ratio
 CARDS = 8
 SNAPSHOT = 5.0
 CLIENTS = 5
+FITS = 3
 SECONDS = 20.0
+UNWATCHED_SECONDS = 60.0
+STARTED = 10.0  # seconds until the server has taken its first sample by itself
 SAMPLES = 20_000
 WARM_UP = 1_200  # samples until the ring has been filled twice
 
 _HOLD = "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
+_FIT = """
+import itertools, threading, time
+from hpu_magic import sessions
+from hpu_magic.simulator import cards
+cards.acquire()
+published, began = sessions.PublishedFit(), time.time()
+def tell():
+    for step in itertools.count(100, 100):
+        published.tell(
+            sessions.Fit(
+                model="Classifier", began=began, phase="training", epoch=1, epochs=10, batch=step,
+                batches=10**6, step=step, share=0.1, remaining=600.0, rate=100.0, loss=1 / step,
+            )
+        )
+        time.sleep(1)
+threading.Thread(target=tell, daemon=True).start()
+print(flush=True)
+input()
+"""
 
 
 def figures() -> Iterator[Figure]:
@@ -36,15 +58,18 @@ def figures() -> Iterator[Figure]:
         ratio = snapshot_ratio(environment)
         yield Figure("snapshot of eight held cards / read of its files", ratio, "ratio", SNAPSHOT)
         with server(Path(directory), environment) as (process, address, token):
+            time.sleep(STARTED)
+            idle = unwatched_share(process)
             share = asyncio.run(processor_share(process, address, token))
-        yield Figure("server, eight cards at 1 Hz, five clients", share, "%", 1.0)
+        yield Figure("server, eight cards, nobody looking", idle, "%", 0.1)
+        yield Figure("server, eight cards at 1 Hz, five clients, three fits", share, "%", 1.0)
     growth = asyncio.run(growth_per_sample())
     yield Figure("server's growth over 20,000 samples", growth, "B each", 0.1)
 
 
 @contextmanager
 def held_cards(directory: Path) -> Iterator[dict[str, str]]:
-    """Let a process hold each card; yields the environment in which to see them."""
+    """Let a process hold each card, some in a fit; yields the environment in which to see them."""
     environment = {
         **os.environ,
         "HPU_MAGIC_CARDS_DIR": str(directory / "cards"),
@@ -53,9 +78,9 @@ def held_cards(directory: Path) -> Iterator[dict[str, str]]:
     }
     environment.pop("HPU_MAGIC_SIMULATOR", None)  # the server imports no torch, so needs none
     with ExitStack() as owners:
-        for _ in range(CARDS):
+        for number in range(CARDS):
             owner = subprocess.Popen(
-                [sys.executable, "-c", _HOLD],
+                [sys.executable, "-c", _FIT if number < FITS else _HOLD],
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -126,6 +151,14 @@ def server(
             started.terminate()
 
 
+def unwatched_share(process: psutil.Process) -> float:
+    """Percent of one core that the server and its reader take while nobody looks."""
+    before, started = processor_seconds(process), time.perf_counter()
+    time.sleep(UNWATCHED_SECONDS)
+    spent, taken = processor_seconds(process) - before, time.perf_counter() - started
+    return 100 * spent / taken
+
+
 async def processor_share(process: psutil.Process, address: str, token: str) -> float:
     """Percent of one core that the server and its reader take while clients listen."""
     from tornado.httpclient import HTTPRequest
@@ -139,7 +172,10 @@ async def processor_share(process: psutil.Process, address: str, token: str) -> 
     async def listen(client: Any) -> int:
         received = 0
         while (message := await client.read_message()) is not None:
-            received += json.loads(message)["type"] == "snapshot"
+            told = json.loads(message)
+            if told["type"] == "snapshot":
+                fits = [one["fit"] for card in told["cards"] for one in card["holders"]]
+                received += sum(fit is not None for fit in fits) == FITS
         return received
 
     listening = [asyncio.ensure_future(listen(client)) for client in clients]
@@ -151,7 +187,7 @@ async def processor_share(process: psutil.Process, address: str, token: str) -> 
         client.close()
     received = await asyncio.gather(*listening)
     if min(received) < 0.8 * SECONDS:
-        raise RuntimeError(f"Clients missed samples: they got {received} in {taken:.0f} s.")
+        raise RuntimeError(f"Clients missed samples or fits: {received} in {taken:.0f} s.")
     return 100 * spent / taken
 
 
