@@ -189,7 +189,10 @@ export class Overview extends CardsView {
     const height = Math.round(Math.min(Math.max(share, LOWEST_PLOT), HIGHEST_PLOT));
     const scene: Scene = { range: this._range, now, width, height, fitted: this._fitted };
     this._axis.draw(this._range, width);
-    this._legend.draw([...this._rows.values()].flatMap(row => row.draw(scene)));
+    const rows = [...this._rows.values()];
+    this._legend.draw(rows.flatMap(row => row.draw(scene)));
+    const both = rows.some(row => row.hasUtilization);
+    setText(this._remark, both ? trans.__('memory, utilisation dotted') : trans.__('memory'));
     this._pointer.place(this._axis.node.offsetLeft, width);
   }
 

@@ -49,6 +49,11 @@ export class PastRow {
     this.node.remove();
   }
 
+  /** Whether the utilisation is known of any sample in sight. */
+  get hasUtilization(): boolean {
+    return this._samples.utilization.some(value => value !== null);
+  }
+
   restyle(): void {
     this._plot.restyle();
   }
