@@ -7,7 +7,6 @@ standard output.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -61,11 +60,16 @@ def stop_fit(request: Content) -> dict[str, Any]:
 
 
 def outputs(request: Content) -> dict[str, Any]:
-    """Answer ``hpu_magic_outputs_request``: what should stand in the outputs of these names."""
-    shown = sys.modules.get("hpu_magic.panels.outputs")
-    names = request.get("outputs")
-    known = shown.told(map(str, names)) if shown and isinstance(names, list) else {}
-    return {"status": "ok", "outputs": known}
+    """Answer ``hpu_magic_outputs_request``: what should stand in outputs that a page names."""
+    from hpu_magic.panels import outputs
+
+    asked = request.get("outputs")
+    known = {
+        str(name): revision
+        for name, revision in (asked.items() if isinstance(asked, Mapping) else ())
+        if isinstance(revision, int)
+    }
+    return {"status": "ok", **outputs.told(known)}
 
 
 _ANSWERS: dict[str, Callable[[Content], dict[str, Any]]] = {

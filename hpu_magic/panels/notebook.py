@@ -24,8 +24,9 @@ _OFTEN, _SELDOM = 2.0, 15.0
 """Seconds between two pictures: where nothing else is seen, and for what is saved meanwhile."""
 
 _ELSEWHERE = (
-    "The live panel of {model} is in pages that show widgets. The HPU sidebar and hpu-magic top "
-    "tell how the fit stands, and the picture below how it stood when it was drawn."
+    "{model} is trained here. As long as the kernel runs, its live panel is in pages that show "
+    "widgets, and the HPU sidebar and hpu-magic top tell how the fit stands; the picture below "
+    "shows how it stood when it was drawn."
 )
 
 

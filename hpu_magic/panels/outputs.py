@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["Output", "told"]
@@ -22,7 +22,7 @@ class Output:
 
     def __init__(self) -> None:
         self.id = f"hpu_magic-{uuid.uuid4().hex}"
-        self._revision = 0
+        self.revision = 0
         self.bundle: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
         _outputs[self.id] = self
@@ -41,9 +41,9 @@ class Output:
         """
         from IPython.core.display_functions import publish_display_data
 
-        first = self._revision == 0
-        self._revision += 1
-        named = {"output": self.id, "revision": self._revision, "over": over}
+        first = self.revision == 0
+        self.revision += 1
+        named = {"output": self.id, "revision": self.revision, "over": over}
         self.bundle, self.metadata = bundle, {"hpu_magic": named}
         publish_display_data(
             bundle, self.metadata, transient={"display_id": self.id}, update=not first
@@ -53,11 +53,26 @@ class Output:
 _outputs: OrderedDict[str, Output] = OrderedDict()
 
 
-def told(ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return what should stand in the outputs of these names; those unknown here are left out."""
-    found = {one: _outputs.get(one) for one in ids}
+def told(known: Mapping[str, int]) -> dict[str, Any]:
+    """Return what should stand in outputs of this process.
+
+    Parameters
+    ----------
+    known
+        How often each output had been written when the asker heard of it last, by its name.
+
+    Returns
+    -------
+    dict
+        ``outputs``: data and metadata of those that were written since; ``unknown``: the names
+        that are none of this process.
+    """
+    ours = {name: _outputs[name] for name in known if name in _outputs}
     return {
-        name: {"data": output.bundle, "metadata": output.metadata}
-        for name, output in found.items()
-        if output is not None
+        "outputs": {
+            name: {"data": output.bundle, "metadata": output.metadata}
+            for name, output in ours.items()
+            if output.revision > known[name]
+        },
+        "unknown": [name for name in known if name not in ours],
     }

@@ -19,6 +19,7 @@ import { BusyCardWatch } from './busyCard';
 import { INotebookDevices, NotebookDevices } from './devices';
 import { FocusedDevice } from './focus';
 import { ModeSwitch } from './modeSwitch';
+import { MissedOutputs } from './outputs';
 import { followOptions } from './settings';
 import { StatusItem } from './statusItem';
 
@@ -134,10 +135,22 @@ async function free(machine: Machine, kernels: readonly Held[]): Promise<void> {
   }
 }
 
+const outputs: JupyterFrontEndPlugin<void> = {
+  id: 'hpu_magic:outputs',
+  description: 'Brings outputs up to date that were written while no page listened.',
+  autoStart: true,
+  requires: [INotebookTracker],
+  activate: (_: JupyterFrontEnd, tracker: INotebookTracker) => {
+    tracker.forEach(panel => new MissedOutputs(panel));
+    tracker.widgetAdded.connect((_, panel) => new MissedOutputs(panel));
+  }
+};
+
 /** What belongs to one notebook: status bar, mode switch, busy-card notification. */
 export const notebookPlugins: JupyterFrontEndPlugin<unknown>[] = [
   devices,
   statusBar,
   modeSwitch,
-  busyCard
+  busyCard,
+  outputs
 ];

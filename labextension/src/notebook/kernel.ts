@@ -36,6 +36,21 @@ export async function requestMode(kernel: Kernel.IKernelConnection, mode: Mode):
   return true;
 }
 
+/** What a kernel says of outputs: those that were written since, and those it does not know. */
+export interface Outputs {
+  outputs: Record<string, JSONObject>;
+  unknown: string[];
+}
+
+/** Ask a kernel what should stand in outputs, by their names and how often they were written. */
+export async function requestOutputs(
+  kernel: Kernel.IKernelConnection,
+  outputs: Record<string, number>
+): Promise<Outputs | Silence> {
+  const reply = await ask(kernel, 'outputs', { outputs });
+  return typeof reply === 'string' ? reply : (reply as unknown as Outputs);
+}
+
 /**
  * Ask a kernel, before its first cell, for the mode stored with its notebook.
  *
@@ -59,7 +74,7 @@ export async function restoreMode(kernel: Kernel.IKernelConnection, mode: Mode):
 
 async function ask(
   kernel: Kernel.IKernelConnection,
-  what: 'status' | 'mode',
+  what: 'status' | 'mode' | 'outputs',
   content: JSONObject
 ): Promise<JSONObject | Silence> {
   // The types know the protocol's own messages only.
