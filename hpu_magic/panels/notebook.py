@@ -21,7 +21,9 @@ _ANSWER_SECONDS = 1.0
 """How long a page that shows widgets takes to ask for the charts, when it is quick."""
 
 _OFTEN, _SELDOM = 2.0, 15.0
-"""Seconds between two pictures: where nothing else is seen, and for what is saved meanwhile."""
+"""Seconds between two pictures: where nothing else is seen, and for what is saved meanwhile.
+
+Of a fit that has just begun a picture is soon out of date."""
 
 _ELSEWHERE = (
     "{model} is trained here. As long as the kernel runs, its live panel is in pages that show "
@@ -82,7 +84,8 @@ class NotebookView:
             self._panel.draw(head, record, news)
         now = time.monotonic()
         alone = self._alone(now)
-        if now < self._drawn_at + (_OFTEN if alone else _SELDOM):
+        seldom = min(_SELDOM, max(_OFTEN, (now - self._shown_at) / 3))
+        if now < self._drawn_at + (_OFTEN if alone else seldom):
             return
         self._drawn_at = now
         picture = draw(record, self._kinds)

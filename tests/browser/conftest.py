@@ -93,6 +93,11 @@ class Lab:
             sessions: list[dict[str, Any]] = json.load(answer)
         return sessions
 
+    def end_kernel(self, kernel: str) -> None:
+        """Shut a kernel down, as another page would."""
+        url = f"{self.url}/api/kernels/{kernel}?token={self.token}"
+        urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
+
     def kernel_states(self, path: str) -> list[str]:
         """Return the states of the kernels that run the notebook ``path``."""
         return [one["kernel"]["execution_state"] for one in self.sessions() if one["path"] == path]

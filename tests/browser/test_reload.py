@@ -1,0 +1,156 @@
+"""A fit whose page is reloaded, closed, or opened a second time, in a real JupyterLab."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab_page import keep_screenshot, open_notebook, run_all, shown_notebook, wait_until
+
+pytestmark = pytest.mark.browser
+
+FIT = """
+%load_ext hpu_magic
+import logging, time, warnings
+import lightning.pytorch as pl, torch
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+warnings.filterwarnings("ignore")
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+    def training_step(self, batch, index):
+        time.sleep(0.02)
+        return self.layer(batch[0]).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(640, 8)), 16)
+trainer = pl.Trainer(accelerator="hpu", devices=1, max_epochs={epochs}, logger=False,
+                     enable_checkpointing=False, enable_model_summary=False)
+model = Model()
+%hpu_fit -o result trainer model data
+"""
+STOP = ".jp-OutputArea .jupyter-button:has-text('Stop')"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+# Whether the page draws more points after a while.
+POINTS = """() => {
+  const sources = [...Bokeh.index.roots].flatMap(view => [...view.model.references()])
+  const lines = sources.find(one => one.data && "train" in one.data)
+  return lines ? lines.data.time.length : 0
+}"""
+
+
+def saved(lab: Any, name: str) -> list[Any]:
+    """Return the outputs of a saved notebook's cell that are more than text."""
+    try:
+        outputs = json.loads((lab.folder / name).read_text())["cells"][0]["outputs"]
+    except json.JSONDecodeError:  # while it is being written
+        return []
+    return [output for output in outputs if "data" in output]
+
+
+def save(page: Any, lab: Any, name: str, holds: Callable[[list[Any]], bool]) -> None:
+    shown_notebook(page).locator(".jp-InputPrompt").first.click()
+    page.keyboard.press("Control+s")
+    wait_until(page, lambda: holds(saved(lab, name)), 20, "the saved file")
+
+
+def draws(page: Any) -> None:
+    """Wait for a curve that grows."""
+    page.locator(STOP).wait_for(timeout=60_000)
+    wait_until(page, lambda: page.evaluate("!!window.Bokeh?.index?.roots"), 30, "BokehJS")
+    wait_until(page, lambda: page.evaluate(POINTS) > 5, 30, "a curve")
+    seen = page.evaluate(POINTS)
+    wait_until(page, lambda: page.evaluate(POINTS) > seen + 3, 30, "a longer curve")
+
+
+def is_result(outputs: list[Any], title: str) -> bool:
+    kinds = [sorted(output["data"]) for output in outputs]
+    return kinds == [["text/html", "text/plain"], ["image/svg+xml", "text/plain"]] and title in str(
+        outputs[0]["data"]["text/html"]
+    )
+
+
+def test_a_fit_survives_its_page(page: Any, browser: Any, lab: Any, tmp_path: Path) -> None:
+    name = "survives.ipynb"
+    open_notebook(page, lab, name, FIT.replace("{epochs}", "400"))
+    run_all(page)
+    draws(page)
+    pictures = page.locator(".jp-OutputArea-output .jp-RenderedSVG, .jp-RenderedSVG")
+    assert not any(one.is_visible() for one in pictures.all()), "the panel hides the picture"
+    save(page, lab, name, lambda outputs: "image/svg+xml" in str(outputs))
+    panel, _ = saved(lab, name)
+    assert sorted(panel["data"]) == [WIDGET, "text/html", "text/plain"]
+    assert "VBox" not in str(panel)
+    command = [sys.executable, "-m", "nbconvert", "--to", "html", str(lab.folder / name)]
+    subprocess.run([*command, "--output-dir", tmp_path], check=True, capture_output=True)
+    exported = (tmp_path / "survives.html").read_text()
+    assert "Model is trained here" in exported
+    assert "data:image/svg+xml;base64," in exported
+    assert "VBox(" not in exported
+
+    page.reload()
+    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    draws(page)
+    assert page.locator("#jp-main-statusbar").get_by_text("| Busy").count() == 1
+    keep_screenshot(page, shown_notebook(page), "reloaded.png", tmp_path)
+
+    other = browser.new_context(viewport={"width": 1280, "height": 1000}).new_page()
+    other.goto(lab.address(name, "other"))
+    other.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    draws(other)
+    other.locator(STOP).click()
+    for one in (other, page):
+        title = one.get_by_text("Fit stopped on hpu:0 (simulated GAUDI2)")
+        title.first.wait_for(timeout=30_000)
+        drawn = shown_notebook(one).locator(".jp-RenderedSVG")
+        wait_until(one, lambda drawn=drawn: drawn.count() == 1, 20, "the last picture")
+        assert title.count() == 1
+    keep_screenshot(page, shown_notebook(page), "result-after-reload.png", tmp_path)
+    other.context.close()
+    page.bring_to_front()
+    save(page, lab, name, lambda outputs: is_result(outputs, "Fit stopped on hpu:0"))
+    assert page.problems == []
+
+
+def test_a_fit_without_a_page_leaves_its_result_to_the_next_one(
+    page: Any, browser: Any, lab: Any
+) -> None:
+    name = "unwatched.ipynb"
+    first = browser.new_page(viewport={"width": 1280, "height": 1000})
+    open_notebook(first, lab, name, FIT.replace("{epochs}", "12"))
+    run_all(first)
+    draws(first)
+    save(first, lab, name, lambda outputs: len(outputs) == 2 and WIDGET in outputs[0]["data"])
+    first.close()
+    wait_until(page, lambda: "idle" in lab.kernel_states(name), 60, "the end of the fit")
+    page.goto(lab.address(name))
+    title = page.get_by_text("Fit finished on hpu:0 (simulated GAUDI2)")
+    title.wait_for(timeout=60_000)
+    wait_until(page, lambda: shown_notebook(page).locator(".jp-RenderedSVG").count() == 1, 20, "it")
+    assert page.get_by_text("Error displaying widget").count() == 0
+    save(page, lab, name, lambda outputs: is_result(outputs, "Fit finished on hpu:0"))
+
+
+def test_where_the_kernel_has_ended_words_and_picture_stay(page: Any, lab: Any) -> None:
+    name = "ended.ipynb"
+    open_notebook(page, lab, name, FIT.replace("{epochs}", "400"))
+    run_all(page)
+    draws(page)
+    save(page, lab, name, lambda outputs: "image/svg+xml" in str(outputs))
+    page.goto("about:blank")
+    [kernel] = [one["kernel"]["id"] for one in lab.sessions() if one["path"] == name]
+    lab.end_kernel(kernel)
+    page.goto(lab.address(name))
+    page.get_by_text("Model is trained here.").wait_for(timeout=60_000)
+    wait_until(page, lambda: shown_notebook(page).locator(".jp-RenderedSVG").count() == 1, 20, "it")
+    assert page.get_by_text("widget...").count() == 0
+    assert page.get_by_text("Error displaying widget").count() == 0
+    save(page, lab, name, lambda outputs: [*map(len, (one["data"] for one in outputs))] == [2, 2])
