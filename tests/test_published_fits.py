@@ -94,7 +94,8 @@ def test_a_session_with_a_fit_in_a_thread_is_busy_and_idle_since_its_last_cell(
 
 
 @pytest.mark.parametrize(
-    ("loss", "written"), [(math.nan, "NaN"), (math.inf, "inf"), (-math.inf, "-inf"), (0.5, 0.5)]
+    ("loss", "written"),
+    [(math.nan, "NaN"), (math.inf, "inf"), (-math.inf, "-inf"), (3e38, 3e38), (0.5, 0.5)],
 )
 def test_a_loss_that_is_not_finite_is_told_in_plain_json(published, own_folder, loss, written):
     broken = replace(FIT, loss=loss, broken="loss NaN since step 31")

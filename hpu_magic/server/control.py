@@ -37,10 +37,10 @@ async def ask(kernel: Any, what: str, content: Mapping[str, Any]) -> Mapping[str
     """
     # With an identity of its own: of two sockets with one, the kernel hears the later only.
     session = Session(key=kernel.session.key, signature_scheme=kernel.session.signature_scheme)
-    client = AsyncKernelClient(
-        **{**kernel.get_connection_info(), "session": session},
-        context=zmq.asyncio.Context.instance(),
-    )
+    place = {**kernel.get_connection_info(session=True), "session": session}
+    # Keys for encryption, where there are any, are text in the connection file alone.
+    place |= {name: value.encode() for name, value in place.items() if _is_curve_key(name, value)}
+    client = AsyncKernelClient(**place, context=zmq.asyncio.Context.instance())
     channel = client.control_channel
     channel.start()
     try:
@@ -51,3 +51,7 @@ async def ask(kernel: Any, what: str, content: Mapping[str, Any]) -> Mapping[str
     finally:
         channel.stop()
     return dict(reply["content"])
+
+
+def _is_curve_key(name: str, value: object) -> bool:
+    return name.startswith("curve_") and isinstance(value, str)

@@ -18,7 +18,7 @@ _COUNTS = ("step", "batch")
 _COUNTS_OR_NONE = ("epoch", "epochs", "batches")
 _NUMBERS_OR_NONE = ("share", "remaining", "rate")
 _NOT_FINITE = ("NaN", "inf", "-inf")
-_LARGEST = 1e15
+_LARGEST = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -135,12 +135,10 @@ def _written(value: float) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return (
-        isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        # Not only finite: an int of Python's may have any length.
-        and -_LARGEST <= value <= _LARGEST
-    )
+    if isinstance(value, float):
+        return math.isfinite(value)
+    # An int of Python's may have any length.
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def _is_count(value: object) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
 import pytest
 from conftest import ACQUIRE, Notebook, wait_for
+from jupyter_client.manager import AsyncKernelManager
+
+from hpu_magic.server import control
 
 LOAD = """
 %load_ext hpu_magic
@@ -228,3 +232,28 @@ def test_a_kernel_that_does_not_answer_is_told_of(server, notebook):
         "The kernel was asked to stop its fit, but it did not answer within 5 s. It may still "
         "come to it; else interrupt the kernel.",
     )
+
+
+@pytest.mark.skipif(
+    "transport_encryption" not in AsyncKernelManager.class_trait_names(),
+    reason="this jupyter_client encrypts no messages to kernels",
+)
+def test_a_kernel_with_encrypted_channels_is_asked_too():
+    async def ask():
+        manager = AsyncKernelManager(transport_encryption="required")
+        manager.kernel_spec.metadata["supported_encryption"] = "curve"
+        await manager.start_kernel()
+        client = manager.client()
+        try:
+            client.start_channels()
+            await client.wait_for_ready(timeout=60)
+            await client.execute("%load_ext hpu_magic", reply=True, timeout=60)
+            return await control.ask(manager, "stop", {"pid": manager.provisioner.pid})
+        finally:
+            client.stop_channels()
+            await manager.shutdown_kernel(now=True)
+
+    assert asyncio.run(ask()) == {
+        "status": "error",
+        "message": "That kernel runs no fit now; nothing was stopped.",
+    }
