@@ -12,78 +12,21 @@ read does not make the host wait for the device.
 from __future__ import annotations
 
 import math
-import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+from hpu_magic.lightning.heard import Heard, HeardValues
+from hpu_magic.lightning.logged import Logged, goals_of, loss_of
+from hpu_magic.runtime.measure.curves import Curve
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler, Subscription
 
-__all__ = ["FitMonitorBase", "validation_loss"]
+__all__ = ["FitMonitorBase"]
 
-_VALIDATION_LOSS = re.compile(r"^(val|valid|validation)[_/ ]?.*loss", re.IGNORECASE)
-_EPOCHS_MARKED = 10
 _SLOW = 30.0  # batches a second up to which each of them is heard
-_MOST_KEPT = 256  # losses that wait to be read
-MOST_CURVES = 6
-_PLAIN_NAMES = ("val_loss", "val/loss", "valid_loss", "validation_loss")
-
-
-def validation_loss(metrics: Mapping[str, Any]) -> Any | None:
-    """Return the validation loss among logged metrics, by its usual names, or None."""
-    for name in _PLAIN_NAMES:
-        if name in metrics:
-            return metrics[name]
-    for name, value in metrics.items():
-        if _VALIDATION_LOSS.match(name):
-            return value
-    return None
-
-
-def _loss_of(outputs: Any) -> Any | None:
-    """Return the loss in what a training step returned, free of its graph, or None."""
-    loss: Any = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-    return loss.detach() if getattr(loss, "requires_grad", False) else loss
-
-
-def _logged_with_bar(results: Any) -> dict[str, Any]:
-    """Return what a step logged for the progress bar, by name; the tensors are the step's own."""
-    return {
-        metric.meta.name: metric._forward_cache
-        for metric in results.values()
-        if metric.meta.prog_bar and metric.meta.on_step and metric._forward_cache is not None
-    }
-
-
-def _numbers(tensors: Sequence[Any], factors: Sequence[int]) -> list[float]:
-    """Return tensors of one element as numbers, times their factors, in one read if possible.
-
-    The product is of the tensor's own type, so that what was divided rounds back to what it was.
-    """
-    if len({(one.dtype, one.device, one.shape) for one in tensors}) == 1 and len(tensors) > 1:
-        torch = sys.modules["torch"]
-        tensors = torch.stack(list(tensors)).cpu().flatten().unbind()
-    return [
-        float(one if factor == 1 else one.cpu() * factor)
-        for one, factor in zip(tensors, factors, strict=True)
-    ]
-
-
-@dataclass
-class _Heard:
-    """One batch: what it returned or logged, and which one it was."""
-
-    number: int
-    moment: float
-    step: int
-    place: str
-    values: dict[str, Any]
-    divided_by: int = 1
 
 
 def _bounded(number: float | None) -> int | None:
@@ -93,20 +36,27 @@ def _bounded(number: float | None) -> int | None:
     return int(number)
 
 
+def _seconds_allowed(callbacks: Sequence[Any]) -> float | None:
+    """Return how long the fit may still take by a Timer, which is what ``max_time`` makes."""
+    timers = [one for one in callbacks if callable(getattr(one, "time_remaining", None))]
+    allowed = [left for one in timers if (left := one.time_remaining()) is not None]
+    return min(allowed, default=None)
+
+
 class FitMonitorBase:
     """Report one fit to a sampler, and end it when asked to.
 
     Parameters
     ----------
     sampler
-        Receives the series ``train`` (loss), ``validation`` (loss), ``speed`` (steps per
-        second), ``logged NAME`` (value) where no loss is returned, and marks for epochs.
+        Receives the series of each curve of `progress`, ``speed`` (steps per second, and the
+        step) and ``epochs`` (number, step, and expected length in steps).
     progress
         Kept up to date for the panel.
     stop
         When set, the fit ends after the current batch.
     interval
-        Seconds between two reads of the losses.
+        Seconds between two reads of what was logged.
     polls
         Called at each read from the training thread.
     """
@@ -132,7 +82,7 @@ class FitMonitorBase:
         self._interval = interval
         self._polls = tuple(polls)
         self._due = 0.0
-        self._poll_due = 0.0
+        self._validation_due = 0.0
         self._awake = True
         self._alarm: Subscription | None = None
         self._batches: Any = None  # Lightning's own count, from the start of training
@@ -143,10 +93,11 @@ class FitMonitorBase:
         self._ready_before_epoch = 0
         self._trainer: Any = None
         self._steps_before = 0
-        self._heard: list[_Heard] = []
-        self._returns_loss = False
-        self._last_logged: dict[str, Any] = {}
+        self._logged = Logged(progress.curves)
+        self._heard = HeardValues(sampler, progress.curves, progress.watch)
+        self._heard_last = -2  # number of a batch
         self._validations = 0
+        self._epoch_began_at: int | None = None  # step
         self._limits: tuple[Any, Any] | None = None
 
     def stop(self) -> None:
@@ -169,16 +120,34 @@ class FitMonitorBase:
         self._trainer, self._steps_before = trainer, trainer.global_step
         if (most := _bounded(trainer.max_steps)) is not None:
             progress.planned_steps = most - self._steps_before
+        if (allowed := _seconds_allowed(trainer.callbacks)) is not None:
+            progress.deadline = progress.training_began + allowed
+        progress.curves.goals.update(goals_of(trainer.callbacks))
         self._due = progress.training_began + self._interval
         self._resume()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Mark the epoch on the time axis, or about ten of them when there are many."""
-        epoch = self.progress.epoch = trainer.current_epoch
+        """Mark the epoch on the time axis, and take what was logged for the one before."""
+        self._hear_epoch(trainer)
+        progress, step = self.progress, trainer.global_step
+        progress.epoch = trainer.current_epoch
         self._ready_before_epoch = self._batches.total.ready
-        self.progress.batches = _bounded(trainer.num_training_batches)
-        if epoch % max(1, (self.progress.epochs or 0) // _EPOCHS_MARKED) == 0:
-            self._sampler.mark("epoch", f"epoch {epoch + 1}")
+        progress.batches = _bounded(trainer.num_training_batches)
+        length = math.nan if self._epoch_began_at is None else float(step - self._epoch_began_at)
+        if progress.batches and pl_module.automatic_optimization:
+            length = float(math.ceil(progress.batches / trainer.accumulate_grad_batches))
+        self._epoch_began_at = step
+        self._sampler.record(
+            "epochs", number=float(progress.epoch + 1), step=float(step), length=length
+        )
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Count the epoch if it was run to its end."""
+        self.progress.batch = self._batches.current.processed
+        if self._batches.is_last_batch:
+            self.progress.epochs_done += 1
+        else:
+            self.progress.batches_over = self.progress.batch
 
     @property
     def on_train_batch_end(self) -> Callable[..., None] | None:
@@ -199,26 +168,45 @@ class FitMonitorBase:
         """Note the batch, so that a failure can be told by it."""
         self.progress.validation_batch = batch_idx + 1
 
-    def on_validation_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Keep answering while Lightning validates."""
-        if self._polls and time.monotonic() >= self._poll_due:
-            self._poll_due = time.monotonic() + self._interval
+    def on_validation_batch_end(
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Keep answering while Lightning validates, and report what its batches log."""
+        if (now := time.monotonic()) >= self._validation_due:
+            self._validation_due = now + self._interval
             self._answer()
+            if not trainer.sanity_checking:
+                results = trainer.fit_loop.epoch_loop.val_loop._results
+                values = self._logged.of_step(results, "validation")
+                place = f"epoch {self.progress.epoch + 1}, validation batch {batch_idx + 1}"
+                self._heard.add(self._after(self._batches.total.processed, place, values))
+                self._heard.read()
         if self._stop.is_set() and not trainer.sanity_checking:
             self._end_early(trainer)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report the validation loss that the model logged."""
+        """Take what was logged for the validation."""
         self.progress.validation_batch = self.progress.validation_began = None
         if trainer.sanity_checking:
             return
-        loss = validation_loss(trainer.callback_metrics)
-        if loss is not None:
-            self._note_validation(float(loss))
+        results, values = trainer.fit_loop.epoch_loop.val_loop._results, trainer.callback_metrics
+        found = self._logged.of_epoch(results, values, "validation")
+        self._validations += 1
+        place = f"after epoch {trainer.current_epoch + 1}, batch {self.progress.batch}"
+        self._heard.add(self._after(self._validations, place, found))
+        if self._heard.full or time.monotonic() >= self._due:
+            self._heard.read()
         self._resume()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report the last batches."""
+        """Report the last batches, and what was logged for the last epoch."""
+        self._hear_epoch(trainer)
         self._report(time.monotonic())
         self.release(trainer)
 
@@ -230,7 +218,7 @@ class FitMonitorBase:
             in_epoch = self._batches.total.ready > self._ready_before_epoch
             self.progress.batch = (self._batches.current.completed if in_epoch else 0) + 1
         with suppress(RuntimeError):  # the device may be what failed
-            self._read_losses()
+            self._heard.read()
         self.release(trainer)
 
     # The work
@@ -238,7 +226,7 @@ class FitMonitorBase:
     def release(self, trainer: Any) -> None:
         """Drop references to the device's tensors and give the Trainer its limits back."""
         self._heard.clear()
-        self._last_logged.clear()
+        self._logged.forget()
         self._trainer = None
         if self._alarm is not None:
             self._alarm.close()
@@ -258,18 +246,18 @@ class FitMonitorBase:
     def _batch_ended(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Keep the batch's loss, and report those before it once a report is due."""
+        """Keep what the batch left behind, and report those before it once a report is due."""
         number, now = self._batches.total.processed, time.monotonic()
-        if self._heard and self._heard[-1].number == number - 1:
+        if self._heard_last == number - 1:
             if now >= self._due:
                 self._report(now)
                 self._awake = self._stop.is_set() or self._slow()
                 self._answer()
-            elif len(self._heard) >= _MOST_KEPT:
-                self._read_losses(shown=False)
+            elif self._heard.full:
+                self._heard.read(shown=False)
                 self._pause()
                 self._awake = self._stop.is_set() or self._slow()
-        self._hear(trainer, pl_module, outputs, number, now)
+        self._hear(trainer, pl_module, outputs, number)
         if self._stop.is_set():
             self._end_early(trainer)
 
@@ -282,67 +270,35 @@ class FitMonitorBase:
         pace = self.progress.batches_per_second
         return pace is not None and pace <= _SLOW
 
-    def _hear(self, trainer: Any, pl_module: Any, outputs: Any, number: int, now: float) -> None:
-        loss, step, divided_by = _loss_of(outputs), trainer.global_step, 1
-        values: dict[str, Any] = {}
+    def _hear(self, trainer: Any, pl_module: Any, outputs: Any, number: int) -> None:
+        self._heard_last = number
+        values: dict[Curve, Any] = {}
+        step, divided_by = trainer.global_step, 1
         if pl_module.automatic_optimization:
             # Lightning divides by it before the backward pass, and shows what it has divided.
             divided_by = trainer.accumulate_grad_batches
             stepped = self._batches.current.ready % divided_by == 0 or trainer.is_last_batch
             step += 0 if stepped else 1
-        if loss is not None:
-            self._returns_loss, values = True, {"": loss}
-        elif not self._returns_loss:
-            divided_by, values = 1, self._logged_anew(trainer)
+        loss = loss_of(outputs)
+        if loss is not None and self._logged.loss is not None:
+            values[self._logged.loss] = loss
+        values |= self._logged.of_step(trainer.fit_loop.epoch_loop._results, "training")
         place = f"epoch {trainer.current_epoch + 1}, batch {self._batches.current.processed}"
-        self._heard.append(_Heard(number, now, step, place, values, divided_by))
+        heard = self._after(number, place, values)
+        heard.step, heard.divided_by = step, divided_by
+        self._heard.add(heard)
 
-    def _logged_anew(self, trainer: Any) -> dict[str, Any]:
-        """Return what this batch logged for the progress bar."""
-        logged = _logged_with_bar(trainer.fit_loop.epoch_loop._results)
-        last, self._last_logged = self._last_logged, logged
-        curves = self.progress.curves
-        curves += [name for name in logged if name not in curves][: MOST_CURVES - len(curves)]
-        return {
-            name: value
-            for name, value in logged.items()
-            if value is not last.get(name) and name in curves
-        }
+    def _hear_epoch(self, trainer: Any) -> None:
+        """Take what was logged for the epoch before, which its last hooks may have added to."""
+        results, values = trainer.fit_loop.epoch_loop._results, trainer.callback_metrics
+        found = self._logged.of_epoch(results, values, "training")
+        epoch = self.progress.epoch + 1
+        self._heard.add(self._after(epoch, f"after epoch {epoch}", found))
 
-    def _read_losses(self, *, shown: bool = True) -> None:
-        """Look at all values that were kept, and show the newest of each curve."""
-        heard, self._heard = self._heard, []
-        values = [(one, name, value) for one in heard for name, value in one.values.items()]
-        newest: dict[str, tuple[float, float]] = {}
-        numbers = _numbers([value for *_, value in values], [one.divided_by for one, *_ in values])
-        for (one, name, _), number in zip(values, numbers, strict=True):
-            newest[name] = (one.moment, number)
-            self.progress.watch.see(
-                name or "loss",
-                number,
-                index=one.number,
-                step=one.step,
-                place=one.place,
-                moment=one.moment,
-            )
-        for name, (moment, number) in newest.items() if shown else ():
-            if name:
-                self._sampler.record(f"logged {name}", moment=moment, value=number)
-            else:
-                self._sampler.record("train", moment=moment, loss=number)
-
-    def _note_validation(self, loss: float) -> None:
-        now, trainer = time.monotonic(), self._trainer
-        self._validations += 1
-        self._sampler.record("validation", moment=now, loss=loss)
-        self.progress.watch.see(
-            "validation loss",
-            loss,
-            index=self._validations,
-            step=trainer.global_step,
-            place=f"after epoch {trainer.current_epoch + 1}, batch {self.progress.batch}",
-            moment=now,
-        )
+    def _after(self, number: int, place: str, values: Mapping[Curve, Any]) -> Heard:
+        """Return values as those of this moment."""
+        trainer, now = self._trainer, time.monotonic()
+        return Heard(number, now, trainer.global_step, self.progress.epoch, place, values)
 
     def _resume(self) -> None:
         self.progress.phase = "training"
@@ -367,9 +323,14 @@ class FitMonitorBase:
         if batches and seconds > 0 and self.progress.steps:
             # In a short while steps are few where gradients are accumulated, batches are not.
             steps = batches * self.progress.steps / self.progress.trained
-            self._sampler.record("speed", moment=now, steps_per_second=steps / seconds)
+            self._sampler.record(
+                "speed",
+                moment=now,
+                steps_per_second=steps / seconds,
+                step=float(self._trainer.global_step),
+            )
             self._unreported_batches, self._unreported_seconds = 0, 0.0
-        self._read_losses()
+        self._heard.read()
 
     def _end_early(self, trainer: Any) -> None:
         """Ask Lightning to stop; a person's wish comes before ``min_epochs`` and ``min_steps``."""

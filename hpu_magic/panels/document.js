@@ -5,7 +5,7 @@ let scripts = new Map();
 
 function bokeh(model) {
   const version = model.get("_bokeh");
-  if (window.Bokeh?.version === version) {
+  if (window.Bokeh?.version === version && window.Bokeh.Widgets) {
     return Promise.resolve();
   }
   if (!scripts.has(version)) {
@@ -57,6 +57,13 @@ export default {
       const { add_document_standalone } = window.Bokeh.require("embed/standalone");
       drawn = Document.from_json(told);
       await add_document_standalone(drawn, el, { [root]: el });
+      const heard = drawn.get_model_by_name("heard");
+      heard?.connect(heard.properties.value.change, () => {
+        if (heard.value) {
+          model.send({ chosen: heard.value });
+          heard.value = "";
+        }
+      });
     };
     show().catch(error => {
       el.textContent = `The charts cannot be drawn: ${error}`;

@@ -15,7 +15,10 @@ from bokeh.document import Document
 from bokeh.protocol import Protocol
 from traitlets import Unicode
 
-__all__ = ["DocumentWidget"]
+__all__ = ["HEARD", "DocumentWidget"]
+
+HEARD = "heard"
+"""Name of the model whose value, chosen in a page, the kernel is told."""
 
 
 class DocumentWidget(anywidget.AnyWidget):
@@ -34,6 +37,8 @@ class DocumentWidget(anywidget.AnyWidget):
         whose changes no page is told.
     drawing
         Held by whoever changes the models.
+    on_choice
+        Called with what is chosen in a page where the model `HEARD` offers it.
     """
 
     _esm = Path(__file__).with_name("document.js")
@@ -44,6 +49,7 @@ class DocumentWidget(anywidget.AnyWidget):
         root: Any,
         restore: Callable[[Any], None],
         drawing: AbstractContextManager[Any],
+        on_choice: Callable[[str], None],
         **traits: Any,
     ) -> None:
         super().__init__(**traits)
@@ -52,6 +58,7 @@ class DocumentWidget(anywidget.AnyWidget):
         self._root = root
         self._restore = restore
         self._drawing = drawing
+        self._on_choice = on_choice
         self._document = Document()
         self._document.add_root(root)
         self._document.on_change_dispatch_to(self)
@@ -76,7 +83,9 @@ class DocumentWidget(anywidget.AnyWidget):
 
     def _answer(self, _widget: Any, asked: Any, _buffers: Any) -> None:
         question = {"question": asked.get("question")}
-        if asked.get("wanted") == "script":
+        if isinstance(chosen := asked.get("chosen"), str):
+            self._on_choice(chosen)
+        elif asked.get("wanted") == "script":
             self.send({**question, "script": _script()})
         elif asked.get("wanted") == "document":
             with self._drawing:
@@ -88,5 +97,6 @@ class DocumentWidget(anywidget.AnyWidget):
 
 @cache
 def _script() -> str:
-    source = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
-    return source.read_text(encoding="utf-8")
+    folder = Path(bokeh.__file__).parent / "server" / "static" / "js"
+    sources = (folder / f"{name}.min.js" for name in ("bokeh", "bokeh-widgets"))
+    return "\n".join(source.read_text(encoding="utf-8") for source in sources)

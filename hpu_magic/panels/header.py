@@ -11,12 +11,28 @@ __all__ = ["header"]
 _HEADER = """<div style="line-height:1.5;padding:2px 0;font-variant-numeric:tabular-nums">
 <div style="color:var(--jp-ui-font-color1,inherit)">{headline}</div>
 <div style="color:var(--jp-ui-font-color2,{grey});font-size:12px">{detail}</div>
-<div style="height:3px;margin-top:5px;border-radius:2px;background:rgba(128,128,128,.22)">
-<div style="height:3px;border-radius:2px;width:{percent:.1f}%;background:{colour}"></div></div>
+<div style="color:var(--jp-ui-font-color1,inherit);font-size:12px">{values}</div>
+<div style="height:3px;margin-top:5px;border-radius:2px;background:rgba(128,128,128,.22);
+overflow:hidden">{bar}</div>
 </div>"""
+_BAR = '<div style="height:3px;border-radius:2px;width:{percent:.1f}%;background:{colour}"></div>'
+# It goes to and fro, on from where it was although it is put there anew with each text.
+_ENDLESS_BAR = """<style>
+@keyframes hpu-endless {{ from {{ margin-left: 0 }} to {{ margin-left: 80% }} }}
+@media (prefers-reduced-motion: reduce) {{ .hpu-endless {{ animation: none !important }} }}</style>
+<div class="hpu-endless" style="height:3px;border-radius:2px;width:20%;background:{colour};
+animation:hpu-endless 2s ease-in-out {delay:.2f}s infinite alternate"></div>"""
 
 
-def header(headline: str, detail: str, share: float | None, broken: str = "") -> str:
+def header(
+    headline: str,
+    detail: str,
+    share: float | None,
+    broken: str = "",
+    *,
+    values: str = "",
+    endless_for: float | None = None,
+) -> str:
     """Return the text above the charts, as HTML.
 
     Parameters
@@ -29,15 +45,23 @@ def header(headline: str, detail: str, share: float | None, broken: str = "") ->
         Between 0 and 1, draws the bar.
     broken
         What is wrong, as text; stands before the detail.
+    values
+        A line of figures, as text.
+    endless_for
+        Seconds that something goes on whose end is not known, which moves the bar to and fro.
     """
     warning = ""
     if broken:
         colour = f"var(--jp-error-color1,{palette.BROKEN})"
         warning = f'<b style="color:{colour}">{escape(broken)}</b>, '
+    percent = 100 * min(max(share or 0.0, 0.0), 1.0)
+    bar = _BAR.format(percent=percent, colour=palette.TRAIN)
+    if endless_for is not None:
+        bar = _ENDLESS_BAR.format(delay=-(endless_for % 4), colour=palette.TRAIN)
     return _HEADER.format(
         headline=headline,
         detail=warning + escape(detail),
-        percent=100 * min(max(share or 0.0, 0.0), 1.0),
+        values=escape(values),
+        bar=bar,
         grey=palette.TEXT,
-        colour=palette.TRAIN,
     )

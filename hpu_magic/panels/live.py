@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,14 +24,20 @@ class LiveView:
         Where the fit stands.
     on_stop
         Called once, from any thread, when Stop is pressed.
+    on_add
+        Called, from any thread, with the name of a metric that shall have a chart.
     """
 
-    def __init__(self, kinds: Sequence[str], head: Head, on_stop: Callable[[], None]) -> None:
-        self._charts = Charts(kinds=kinds)
+    def __init__(
+        self,
+        kinds: Sequence[str],
+        head: Head,
+        on_stop: Callable[[], None],
+        on_add: Callable[[str], None],
+    ) -> None:
+        self._charts = Charts(kinds=kinds, on_add=on_add)
         self._widget = PanelWidget(self._charts, on_stop)
         self._widget.head(head.html)
-        self._limit_drawn = math.nan
-        self._broken_drawn = 0
 
     @property
     def seen(self) -> bool:
@@ -52,39 +57,9 @@ class LiveView:
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
         """Append what is new to the charts, and send it."""
         with self._widget.drawing:
-            self._draw(record, news)
+            self._charts.draw(record, news)
+            self._charts.flush()
         self._widget.head(head.html)
-
-    def _draw(self, record: RunRecord, news: News) -> None:
-        charts = self._charts
-        self._draw_rows(record, news)
-        for point in news.validation:
-            charts.add_validation(*point)
-        self._draw_logged(record, news)
-        for broken in record.not_finite[self._broken_drawn :]:
-            self._broken_drawn += 1
-            charts.add_broken(broken.moment - record.began, broken)
-        for mark in news.marks:
-            charts.add_mark(mark.kind, mark.time, mark.text)
-        if record.limit != self._limit_drawn and not math.isnan(record.limit):
-            self._limit_drawn = record.limit
-            charts.set_limit(self._limit_drawn)
-        charts.flush()
-
-    def _draw_rows(self, record: RunRecord, news: News) -> None:
-        if any(became == "thinned" for _, became in news.rows):
-            self._charts.replace(record.lines)
-            return
-        for row, became in news.rows:
-            if became == "kept" and not all(map(math.isnan, row[1:])):
-                self._charts.add(row)
-
-    def _draw_logged(self, record: RunRecord, news: News) -> None:
-        for name in dict.fromkeys(name for name, *_ in news.logged):
-            new = [(point, became) for one, *point, became in news.logged if one == name]
-            thinned = any(became == "thinned" for _, became in new)
-            kept = [(time, value) for (time, value), became in new if became == "kept"]
-            self._charts.add_logged(name, kept, record.logged[name] if thinned else None)
 
     def finish(self, result: str) -> None:
         """Leave the result, as HTML, in pages that were loaded while the fit ran."""

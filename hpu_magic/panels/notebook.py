@@ -47,6 +47,8 @@ class NotebookView:
         Where the fit stands.
     on_stop
         Called once, from any thread, when Stop is pressed.
+    on_add
+        Called, from any thread, with the name of a metric that shall have a chart.
     panel
         One of `PANELS`: the widget, no widget, or the widget where a page asks for it.
     """
@@ -56,6 +58,7 @@ class NotebookView:
         kinds: Sequence[str],
         head: Head,
         on_stop: Callable[[], None],
+        on_add: Callable[[str], None],
         panel: str = "auto",
     ) -> None:
         self._kinds = kinds
@@ -63,7 +66,7 @@ class NotebookView:
         if panel != "picture":
             from hpu_magic.panels.live import LiveView
 
-            self._panel = LiveView(kinds, head, on_stop)
+            self._panel = LiveView(kinds, head, on_stop, on_add)
         self._hopes = panel == "widget"
         self._shown_at = time.monotonic()
         self._drawn_at = -math.inf
@@ -88,7 +91,7 @@ class NotebookView:
         if now < self._drawn_at + (_OFTEN if alone else seldom):
             return
         self._drawn_at = now
-        picture = draw(record, self._kinds)
+        picture = draw(record, self._kinds, head.model_name)
         bundle = {"image/svg+xml": picture, "text/plain": head.line}
         if alone:
             bundle["text/html"] = head.html + picture

@@ -15,13 +15,20 @@ SPEED = "#3f9e72"
 MEMORY = "#8e6fcf"
 COMPILATION = "#c9534f"
 BROKEN = "#d1495b"
+BEST = TEXT
 
-CURVES = (
-    *((TRAIN, ""), ("#0b9e73", "7 3"), ("#c46fa0", "2 2")),
-    *((TRAIN, "10 3 2 3"), ("#0b9e73", "4 5"), ("#c46fa0", "12 3 2 3 2 3")),
-)
-"""Colour and dashes of logged values. No two share their dashes, so that they are told apart
-without colour; the three colours are with every kind of colour vision. The validation has dots."""
+CURVES = {
+    ("training", "step"): (TRAIN, ""),
+    ("training", "epoch"): (TRAIN, "7 3"),
+    ("validation", "epoch"): (VALIDATION, ""),
+    ("validation", "step"): (VALIDATION, "2 2"),
+}
+"""Colour and dashes of a metric's curves, by stage and by what there is one value for. Those of
+epochs have dots as well."""
+
+FURTHER_CURVES = (("#0b9e73", "10 3 2 3"), ("#c46fa0", "4 5"), ("#0b9e73", "12 3 2 3 2 3"))
+"""The same for more curves in one chart. No two share dashes and dots, so that they are told apart
+without colour; the colours are with every kind of colour vision."""
 
 COMPILATION_DASHES = "5 3"
 """Of the lines where a graph was compiled; those of epochs are solid, those of NaN are dotted."""
@@ -29,4 +36,6 @@ COMPILATION_DASHES = "5 3"
 WIDTH = 760
 LEFT = 64
 """Pixels left of each plot for its labels, so that the time axes line up."""
-HEIGHTS = {"loss": 150, "speed": 96, "memory": 120}
+EPOCHS_HEIGHT = 14
+"""Pixels of the line with the epochs' numbers, above the first chart."""
+HEIGHTS = {"loss": 160, "metric": 104, "speed": 96, "memory": 120}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,15 @@ from hpu_magic.errors import RefusedError
 from hpu_magic.panels.header import header
 from hpu_magic.panels.outputs import Output
 from hpu_magic.panels.picture import draw
-from hpu_magic.panels.record import COLUMNS, Row, RunRecord
+from hpu_magic.panels.record import COLUMNS, RunRecord
 from hpu_magic.panels.session import DRAW_SECONDS, in_notebook
 from hpu_magic.panels.trace import Window
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.memory import MemoryReport, memory
 from hpu_magic.runtime.measure.peak import Peak
-from hpu_magic.runtime.measure.sampler import Mark, Sampler, Subscription, sampler
+from hpu_magic.runtime.measure.sampler import Sampler, Subscription, sampler
 
 if TYPE_CHECKING:
-    from hpu_magic.panels.charts import Charts
     from hpu_magic.panels.widget import PanelWidget
 
 __all__ = ["MemoryPanel", "panel", "stop_panel"]
@@ -54,7 +52,6 @@ class MemoryPanel:
         self._peak.open(anew=False)
         self._record = RunRecord(sampler(), began, Window(COLUMNS, rows), peak=self._peak)
         self._lock = threading.Lock()
-        self._limit_drawn = math.nan
         self._draw_due = self._picture_due = 0.0
         self._hopes = began + (math.inf if view == "widget" else _ANSWER_SECONDS)
         self._widget = self._made(rows, history) if view != "picture" else None
@@ -115,11 +112,11 @@ class MemoryPanel:
         with self._lock:
             if self._subscription is None:
                 return
-            rows, marks = self._record.take(), self._record.new_marks()
+            news = self._record.news()
             now = time.monotonic()
             if self._widget is not None:
                 with self._widget.drawing:
-                    self._draw(self._widget.charts, rows, marks)
+                    self._widget.charts.draw(self._record, news)
                     if now >= self._draw_due:
                         self._draw_due = now + DRAW_SECONDS
                         self._widget.charts.flush()
@@ -128,16 +125,6 @@ class MemoryPanel:
             if alone and now >= self._picture_due:
                 self._picture_due = now + _PICTURE_SECONDS
                 self._show()
-
-    def _draw(self, charts: Charts, rows: Sequence[tuple[Row, str]], marks: Sequence[Mark]) -> None:
-        for row, _ in rows:
-            if not math.isnan(row[COLUMNS.index("in_use")]):
-                charts.add(row)
-        for mark in marks:
-            charts.add_mark(mark.kind, mark.time, mark.text)
-        if self._record.limit != self._limit_drawn and not math.isnan(self._record.limit):
-            self._limit_drawn = self._record.limit
-            charts.set_limit(self._limit_drawn)
 
     def _head(self) -> tuple[str, str, float | None]:
         """Return the headline as HTML, the line below it, and how full the card is."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Event", "Rows", "streamed"]
+__all__ = ["Event", "Rows", "changed", "streamed"]
 
 Event = dict[str, Any]
 """A change of a document, as JSON."""
@@ -37,24 +37,28 @@ class Rows:
         self.source = source
         self._rollover = rollover
         self._new: list[_Row] = []
-        self._kept: deque[_Row] = deque(maxlen=rollover)
+        self._kept: deque[_Row] = deque(zip(*source.data.values(), strict=True), maxlen=rollover)
+        self._whole = False
 
     def append(self, row: _Row) -> None:
         """Add a row, a value for each column in order."""
         self._new.append(row)
 
     def replace(self, columns: Mapping[str, Sequence[float | str]]) -> None:
-        """Have these columns instead; the browsers hear of them at once."""
+        """Have these columns instead."""
         self._new.clear()
         self._kept = deque(zip(*columns.values(), strict=True), maxlen=self._rollover)
-        self.source.data = dict(columns)
+        self._whole = True
 
     def take(self) -> Event | None:
-        """Return the change that appends what is new, None where nothing is."""
+        """Return the change that brings what is new, None where nothing is."""
         new, self._new = self._new, []
+        whole, self._whole = self._whole, False
+        self._kept.extend(new)
+        if whole:
+            return changed(self.source.id, "data", _map(self._columns(self._kept)))
         if not new:
             return None
-        self._kept.extend(new)
         return streamed(self.source.id, self._columns(new), self._rollover)
 
     def restore(self, setter: Any) -> None:
@@ -82,12 +86,19 @@ def streamed(source_id: str, columns: Mapping[str, Sequence[float | str]], rollo
         "kind": "ColumnsStreamed",
         "model": {"id": source_id},
         "attr": "data",
-        "data": {
-            "type": "map",
-            "entries": [[name, [_encoded(one) for one in new]] for name, new in columns.items()],
-        },
+        "data": _map(columns),
         "rollover": rollover,
     }
+
+
+def changed(model_id: str, attribute: str, value: Any) -> Event:
+    """Return the event that sets an attribute of a model to what JSON can carry."""
+    return {"kind": "ModelChanged", "model": {"id": model_id}, "attr": attribute, "new": value}
+
+
+def _map(columns: Mapping[str, Sequence[float | str]]) -> dict[str, Any]:
+    entries = [[name, [_encoded(one) for one in new]] for name, new in columns.items()]
+    return {"type": "map", "entries": entries}
 
 
 def _encoded(value: float | str) -> Any:

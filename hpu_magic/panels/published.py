@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hpu_magic import sessions
-from hpu_magic.panels.record import logged_series
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler
 
@@ -111,14 +110,10 @@ class _Teller:
 
     def _loss(self) -> tuple[str, float | None]:
         """Return the newest loss of this fit, or the first value that is logged in its place."""
-        series = [("loss", "train", "loss")]
-        series += [(name, logged_series(name), "value") for name in self._progress.curves[:1]]
-        for name, kept, column in series:
-            row = self._source.last(kept)
-            # The fit before has left its own.
-            if row is not None and row["time"] >= self._progress.began:
-                return name, row[column]
-        return "loss", None
+        curve = self._progress.curves.first
+        if curve is None or curve.last is None:
+            return "loss", None
+        return curve.name, curve.last.value
 
 
 def _rounded(value: float | None) -> float | None:

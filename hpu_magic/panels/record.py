@@ -1,24 +1,56 @@
-"""What a panel keeps of a run: lines, validation points, marks and the card's limit."""
+"""What a panel keeps of a run: lines, curves of metrics, epochs, marks and the card's limit."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hpu_magic.panels.trace import Trace, Window
+from hpu_magic.runtime.measure.curves import Curve, Curves
 from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import MEMORY, Mark, Sampler
 
-__all__ = ["COLUMNS", "News", "Row", "RunRecord"]
+__all__ = ["COLUMNS", "CURVE_COLUMNS", "EPOCH_COLUMNS", "Change", "News", "Row", "RunRecord"]
 
-COLUMNS = ("time", "train", "speed", "in_use", "peak")
-SERIES = ("train", "speed", MEMORY, "validation")
+COLUMNS = ("time", "step", "speed", "in_use", "peak")
+CURVE_COLUMNS = ("time", "step", "value")
+EPOCH_COLUMNS = ("time", "step", "number", "length")
+SERIES = ("speed", MEMORY, "epochs")
 Row = tuple[float, ...]
-_POINTS_KEPT = 200
 _MARKS_DRAWN = 60
+_EPOCHS_DRAWN = 20
+_GAP_INTERVALS = 5
+_SHORTEST_GAP = 1.0  # seconds; pauses up to it are ordinary
+
+
+@dataclass
+class Change:
+    """What became of a trace since the last look.
+
+    Attributes
+    ----------
+    rows
+        Rows that were added to its end.
+    thinned
+        Whether those before have changed as well.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    thinned: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.rows) or self.thinned
+
+    def add(self, trace: Trace | Window, row: Row) -> None:
+        """Give a row to the trace."""
+        became = trace.add(*row)
+        self.thinned |= became == "thinned"
+        if became != "skipped":
+            self.rows.append(row)
 
 
 @dataclass(frozen=True)
@@ -27,20 +59,20 @@ class News:
 
     Attributes
     ----------
-    rows
-        New rows and what became of each, see `Trace.add`.
-    validation
-        Time and loss of each validation.
-    logged
-        Name, time and value of what was logged, and what became of each.
+    lines
+        What became of the lines of pace and memory.
+    curves
+        The same of each metric that was logged.
+    epochs
+        The same of the epochs' beginnings.
     marks
-        Epochs and compilations.
+        Compilations.
     """
 
-    rows: list[tuple[Row, str]]
-    validation: list[tuple[float, float]]
-    logged: list[tuple[str, float, float, str]]
-    marks: list[Mark]
+    lines: Change
+    curves: dict[Curve, Change] = field(default_factory=dict)
+    epochs: Change = field(default_factory=Change)
+    marks: list[Mark] = field(default_factory=list)
 
 
 class RunRecord:
@@ -57,7 +89,7 @@ class RunRecord:
     lines
         Keeps the rows: a `Trace` for a whole run, a `Window` for its end.
     progress
-        The fit that it is, which names its logged values; None where there is no fit.
+        The fit that it is, which knows its metrics; None where there is no fit.
     memory
         Whether the run uses the device, so that its memory and compilations are the run's.
     peak
@@ -76,83 +108,91 @@ class RunRecord:
     ) -> None:
         self._sampler = sampler
         self._progress = progress
-        self._marked = ("epoch", "compilation") if memory else ("epoch",)
+        self._memory = memory
         self._peak = peak
         self.began = began
         self.lines = Trace(COLUMNS) if lines is None else lines
-        self.validation: list[tuple[float, float]] = []
-        self.new_validation: list[tuple[float, float]] = []
+        self.curves: dict[Curve, Trace] = {}
+        self.epochs = Trace(EPOCH_COLUMNS, _EPOCHS_DRAWN)
         self.marks: list[Mark] = []
-        self.logged: dict[str, Trace] = {}
         self.limit = math.nan
         self.peak = math.nan
         self._series = tuple(one for one in SERIES if memory or one != MEMORY)
-        self._cursors = {name: sampler.cursor(name) for name in self._series}
+        self._cursors = {name: sampler.cursor(name) for name in (*self._series, "train")}
         self._mark_cursor = sampler.marks()[1]
         self._latest: dict[str, float] = {}
+        self._newest = math.nan
+
+    @property
+    def metrics(self) -> Curves:
+        """The metrics of the fit."""
+        return Curves() if self._progress is None else self._progress.curves
 
     def news(self, now: float | None = None) -> News:
-        """Read what is new; see `take`."""
-        rows = self.take(now)
-        return News(rows, self.new_validation, self.new_logged(), self.new_marks())
-
-    def take(self, now: float | None = None) -> list[tuple[Row, str]]:
-        """Read what is new: a row for each sample of memory, or of speed where there is none.
+        """Read what is new.
 
         Parameters
         ----------
         now
             Adds a row for this moment, which has what is newest.
-
-        Returns
-        -------
-        list of (tuple, str)
-            The rows and what became of each, see `Trace.add`.
         """
         new = {name: self._read(name) for name in self._series}
-        self.new_validation = [(moment - self.began, loss) for moment, loss in new["validation"]]
-        self.validation = (self.validation + self.new_validation)[-_POINTS_KEPT:]
-        taken = []
-        samples = new.get(MEMORY) or [(moment,) for moment, _ in new["speed"]]
+        epochs = Change()
+        for row in new["epochs"]:
+            number, step, length = row[1:]
+            epochs.add(self.epochs, (row[0] - self.began, step, number, length))
+        return News(self._new_lines(new, now), self._new_curves(), epochs, self._new_marks())
+
+    def _new_lines(self, new: dict[str, deque[Row]], now: float | None) -> Change:
+        """Add a row for each sample of memory, or of speed where there is none."""
+        change = Change()
+        samples = new.get(MEMORY) or [(moment,) for moment, *_ in new["speed"]]
+        longest = max(_GAP_INTERVALS / self._sampler.rate, _SHORTEST_GAP)
         for place, (moment, *memory) in enumerate(samples, 1):
-            self._advance(new, moment)
+            if self._memory and moment - self._newest > longest:
+                nothing = (math.nan,) * (len(COLUMNS) - 1)
+                change.add(self.lines, ((self._newest + moment) / 2 - self.began, *nothing))
+            self._advance(new["speed"], moment)
             if memory:
                 self._note_memory(*memory, newest=place == len(samples))
-            taken.append(self._add_row(moment))
-        self._advance(new, math.inf)
+            self._add_row(change, moment)
+        self._advance(new["speed"], math.inf)
         if now is not None:
-            taken.append(self._add_row(now))
-        return taken
+            self._add_row(change, now)
+        return change
 
-    def new_logged(self) -> list[tuple[str, float, float, str]]:
-        """Read what was logged since the last call: name, time, value and what became of each."""
-        taken = []
-        for name in list(self._progress.curves) if self._progress is not None else ():
-            trace = self.logged.setdefault(name, Trace(("time", "value")))
-            self._cursors.setdefault(logged_series(name), 0)
-            for moment, value in self._read(logged_series(name)):
-                row = (moment - self.began, value)
-                taken.append((name, *row, trace.add(*row)))
-        return taken
+    def _new_curves(self) -> dict[Curve, Change]:
+        changes = {}
+        for curve in [one for one in self.metrics if one.last is not None]:
+            trace = self.curves.setdefault(curve, Trace(CURVE_COLUMNS))
+            self._cursors.setdefault(curve.series, 0)
+            change = Change()
+            for moment, value, step in self._read(curve.series):
+                change.add(trace, (moment - self.began, step, value))
+            if change:
+                changes[curve] = change
+        return changes
 
     @property
     def not_finite(self) -> list[NotFinite]:
         """What became NaN or infinite."""
         return [] if self._progress is None else self._progress.not_finite
 
+    def step_at(self, time: float) -> float:
+        """Return how many optimizer steps there were by a time."""
+        data = self.lines.data()
+        return data["step"][max(0, bisect(data["time"], time) - 1)] if data["step"] else math.nan
+
     def close(self) -> None:
         """Let the sampler drop what only this run has."""
-        for name in self.logged:
-            self._sampler.forget(logged_series(name))
+        for curve in self.metrics.with_copies:
+            if not curve.returned:
+                self._sampler.forget(curve.series)
 
-    def new_marks(self) -> list[Mark]:
-        """Return the marks since the last call, times counted from the start of the run."""
+    def _new_marks(self) -> list[Mark]:
         marks, self._mark_cursor = self._sampler.marks(self._mark_cursor)
-        new = [
-            Mark(one.time - self.began, one.kind, one.text)
-            for one in marks
-            if one.kind in self._marked
-        ]
+        # Memory and compilations are those of the device.
+        new = [Mark(one.time - self.began, one.kind, one.text) for one in marks if self._memory]
         self.marks.extend(new)
         del self.marks[:-_MARKS_DRAWN]
         return new
@@ -161,11 +201,10 @@ class RunRecord:
         columns, self._cursors[name] = self._sampler.read(name, self._cursors[name])
         return deque(zip(*(map(_drawn, column) for column in columns.values()), strict=True))
 
-    def _advance(self, new: dict[str, deque[Row]], moment: float) -> None:
-        """Make loss and speed those of a moment."""
-        for name in ("train", "speed"):
-            while new[name] and new[name][0][0] <= moment:
-                self._latest[name] = new[name].popleft()[1]
+    def _advance(self, speeds: deque[Row], moment: float) -> None:
+        """Make pace and step those of a moment."""
+        while speeds and speeds[0][0] <= moment:
+            _, self._latest["speed"], self._latest["step"] = speeds.popleft()
 
     def _note_memory(self, in_use: float, peak: float, limit: float, *, newest: bool) -> None:
         """Note a sample; the device's own peak may fall, as anybody may reset it."""
@@ -176,14 +215,12 @@ class RunRecord:
             peak = self.peak = max(self.peak, in_use, self._peak.so_far() if newest else 0.0)
         self._latest.update(in_use=in_use, peak=peak)
 
-    def _add_row(self, moment: float) -> tuple[Row, str]:
-        row = (moment - self.began, *(self._latest.get(name, math.nan) for name in COLUMNS[1:]))
-        return row, self.lines.add(*row)
-
-
-def logged_series(name: str) -> str:
-    """Return under which name the sampler has a logged value."""
-    return f"logged {name}"
+    def _add_row(self, change: Change, moment: float) -> None:
+        row = [self._latest.get(name, math.nan) for name in COLUMNS[1:]]
+        self._newest = moment
+        if self._progress is not None and self._progress.long_validation:
+            row[COLUMNS.index("speed") - 1] = math.nan
+        change.add(self.lines, (moment - self.began, *row))
 
 
 def _drawn(value: float) -> float:

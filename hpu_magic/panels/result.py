@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hpu_magic import units
 from hpu_magic.runtime.measure.not_finite import NotFinite
+from hpu_magic.runtime.present.drawing import spoken
 from hpu_magic.runtime.present.report import Report, Row
 
 __all__ = ["FitResult"]
@@ -36,6 +37,8 @@ class FitResult(Report):
         Bytes; None when no card was used.
     metrics : dict of str to float
         What the model logged, as it was at the end.
+    trained : str
+        How much was trained, for example ``3 epochs``.
     batches : int
         Training batches; more than `steps` where gradients are accumulated.
     not_finite : list of NotFinite
@@ -57,6 +60,7 @@ class FitResult(Report):
     metrics: dict[str, float] = field(default_factory=dict)
     error: str | None = None
     picture: str = ""
+    trained: str = ""
     batches: int = 0
     batches_per_second: float | None = None
     not_finite: list[NotFinite] = field(default_factory=list)
@@ -71,13 +75,19 @@ class FitResult(Report):
         """Return the headline."""
         duration = units.duration(self.seconds)
         if self.outcome == "finished":
-            title = f"Fit finished on {self.device} in {duration}"
+            trained = f": {self.trained}" if self.trained else ""
+            title = f"Fit finished on {self.device}{trained} in {duration}"
         else:
             how = {"stopped": "Fit stopped", "interrupted": "Fit interrupted"}
             place = self.where if self.where.startswith("before") else f"in {self.where}"
             title = f"{how.get(self.outcome, 'Fit failed')} on {self.device} {place}"
         lasting = [one for one in self.not_finite if one.lasting] or self.not_finite
-        return f"{title}, but with {lasting[0].brief}" if lasting else title
+        if not lasting:
+            return title
+        others = len({one.curve for one in lasting} - {lasting[0].curve})
+        more = f" and {others} more that is no number" if others == 1 else ""
+        more = f" and {others} more that are no numbers" if others > 1 else more
+        return f"{title}, but with {lasting[0].brief}{more}"
 
     def rows(self) -> Sequence[Row]:
         """Return the figures."""
@@ -110,9 +120,7 @@ class FitResult(Report):
         table = {"text/html": self._repr_html_(), "text/plain": repr(self)}
         if not self.picture:
             return [table]
-        memory = ", pace and device memory" if self.peak_memory is not None else " and pace"
-        curves = f"Curves of loss{memory}."
-        return [table, {"image/svg+xml": self.picture, "text/plain": curves}]
+        return [table, {"image/svg+xml": self.picture, "text/plain": spoken(self.picture)}]
 
     def note_shown(self) -> None:
         """Remember that the running cell shows the result already."""

@@ -82,7 +82,15 @@ class _Session:
         """Return the views, each with the head of a fit that starts."""
         views: list[FitView] = []
         if ranks == 1 and in_notebook():
-            views.append(NotebookView(self._kinds, self._head(), self._press_stop, panel))
+            views.append(
+                NotebookView(
+                    self._kinds,
+                    self._head(),
+                    self._press_stop,
+                    self.progress.curves.ask_for,
+                    panel,
+                )
+            )
         elif rank == 0:
             views.append(TerminalView(self._head()))
         return views
@@ -148,6 +156,7 @@ class _Session:
         return FitResult(
             outcome=progress.phase,
             where=progress.where(),
+            trained=progress.done(),
             device=self.device_label,
             steps=progress.steps,
             batches=progress.trained,
@@ -159,7 +168,7 @@ class _Session:
             metrics=dict(progress.metrics),
             not_finite=list(progress.not_finite),
             error=progress.error,
-            picture=draw(self.record, self._kinds),
+            picture=draw(self.record, self._kinds, self.model_name),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 __all__ = ["Trace", "Window"]
@@ -12,7 +13,7 @@ class Trace:
 
     When the rows are full, every second one is dropped and from then on only
     every second, fourth, ... row given is kept: the resolution halves, the
-    length stays.
+    length stays. A row of which nothing is known but its time is a gap, and kept.
 
     Parameters
     ----------
@@ -43,20 +44,36 @@ class Trace:
             ``kept``, ``skipped``, or ``thinned`` when the rows kept so far have
             changed as well.
         """
-        keep = self._given % self.stride == 0
-        self._given += 1
-        if not keep:
-            return "skipped"
+        if _is_gap(row):
+            if not self._rows or _is_gap(self._rows[-1]):
+                return "skipped"
+        else:
+            self._given += 1
+            if (self._given - 1) % self.stride:
+                return "skipped"
         thinned = len(self._rows) == self.capacity
         if thinned:
-            self._rows = self._rows[::2]
-            self.stride *= 2
+            self._thin()
         self._rows.append(row)
         return "thinned" if thinned else "kept"
 
     def data(self) -> dict[str, list[float]]:
         """Return the columns."""
         return _columns(self.columns, self._rows)
+
+    def _thin(self) -> None:
+        """Drop every second row that is no gap, and gaps between which nothing is left."""
+        kept: list[tuple[float, ...]] = []
+        known = 0
+        for row in self._rows:
+            if not _is_gap(row):
+                known += 1
+                if known % 2:
+                    kept.append(row)
+            elif not _is_gap(kept[-1]):
+                kept.append(row)
+        self._rows = kept
+        self.stride *= 2
 
 
 class Window:
@@ -71,13 +88,19 @@ class Window:
         return len(self._rows)
 
     def add(self, *row: float) -> str:
-        """Take one row and return ``kept``."""
+        """Take one row and return ``kept``, or ``skipped`` for a gap beside another."""
+        if _is_gap(row) and (not self._rows or _is_gap(self._rows[-1])):
+            return "skipped"
         self._rows.append(row)
         return "kept"
 
     def data(self) -> dict[str, list[float]]:
         """Return the columns."""
         return _columns(self.columns, list(self._rows))
+
+
+def _is_gap(row: tuple[float, ...]) -> bool:
+    return all(map(math.isnan, row[1:]))
 
 
 def _columns(names: tuple[str, ...], rows: list[tuple[float, ...]]) -> dict[str, list[float]]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Protocol
 
 from hpu_magic import units
 from hpu_magic.panels.header import header
+from hpu_magic.panels.metric_chart import number
 from hpu_magic.panels.record import News, RunRecord
 from hpu_magic.panels.result import FitResult
+from hpu_magic.runtime.measure.curves import Curves
+from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.measure.progress import FitProgress
 
 __all__ = ["FitView", "Head"]
 
 _BROKEN_NAMED = 2
+_VALUES_TOLD = 10
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,10 @@ class Head:
         How much of the plan is done, from 0 to 1; None where the end is not known.
     broken
         What became NaN or infinite; empty where nothing did.
+    values
+        The newest value of each metric that is on the progress bar or has a chart.
+    endless_for
+        Seconds that a fit has gone on of which nobody knows when it ends; else None.
     """
 
     word: str
@@ -44,6 +52,8 @@ class Head:
     details: tuple[str, ...]
     share: float | None
     broken: str
+    values: tuple[str, ...] = ()
+    endless_for: float | None = None
 
     @classmethod
     def of(cls, progress: FitProgress, model_name: str, device_label: str) -> Head:
@@ -65,20 +75,49 @@ class Head:
             progress.where(short_validations=False),
             tuple(details),
             progress.share,
-            ", ".join(one.brief for one in progress.not_finite[:_BROKEN_NAMED]),
+            _broken(progress.not_finite),
+            _values(progress.curves),
+            progress.seconds if progress.endless else None,
         )
 
     @property
     def line(self) -> str:
         """All of it in one line."""
-        parts = filter(None, [self.where, self.broken, *self.details])
+        *pace, device = self.details
+        parts = filter(None, [self.where, self.broken, *pace, *self.values, device])
         return f"{self.word} {self.model_name}: " + ", ".join(parts)
 
     @property
     def html(self) -> str:
         """All of it above a panel, with a bar."""
         headline = f"<b>{self.word}</b> {escape(self.model_name)}, {escape(self.where)}"
-        return header(headline, ", ".join(self.details), self.share, self.broken)
+        return header(
+            headline,
+            ", ".join(self.details),
+            self.share,
+            self.broken,
+            values=", ".join(self.values),
+            endless_for=self.endless_for,
+        )
+
+
+def _broken(noted: Sequence[NotFinite]) -> str:
+    """Name what became NaN or infinite: what stayed so comes first."""
+    ordered = sorted(noted, key=lambda one: not one.lasting)
+    more = len(ordered) - _BROKEN_NAMED
+    named = ", ".join(one.brief for one in ordered[:_BROKEN_NAMED])
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _values(curves: Curves) -> tuple[str, ...]:
+    shown = [(one.name, one.last) for one in curves.shown if one.last is not None]
+    told = [f"{name} {number(last.value)}" for name, last in shown[:_VALUES_TOLD]]
+    more = len(shown) - _VALUES_TOLD
+    if more > 0:
+        told.append(f"{more} more")
+    if curves.unfollowed:
+        told.append(f"{len(curves.unfollowed)} further ones are not followed")
+    return tuple(told)
 
 
 class FitView(Protocol):

@@ -45,7 +45,9 @@ class PanelWidget:
         """Held by whoever changes the charts."""
         self._on_stop = on_stop
         self._pressed = threading.Event()
-        self._header = ipywidgets.HTML(layout=ipywidgets.Layout(flex="1 1 auto", width="auto"))
+        self._header = ipywidgets.HTML(
+            layout=ipywidgets.Layout(flex="1 1 240px", width="auto", max_width="100%")
+        )
         self._button = ipywidgets.Button(
             description="Stop",
             icon="stop",
@@ -57,12 +59,14 @@ class PanelWidget:
             charts.layout,
             charts.restore,
             self.drawing,
+            charts.choose,
             layout=ipywidgets.Layout(width="100%"),
         )
         charts.connect(self._document.change)
         hiding = ipywidgets.HTML(_HIDING, layout=ipywidgets.Layout(display="none"))
         top = ipywidgets.HBox(
-            [self._header, self._button], layout=ipywidgets.Layout(align_items="flex-start")
+            [self._header, self._button],
+            layout=ipywidgets.Layout(align_items="flex-start", flex_flow="row wrap"),
         )
         self._box = ipywidgets.VBox(
             [hiding, top, self._document],

@@ -150,7 +150,7 @@ def test_a_page_that_is_loaded_in_mid_fit_has_the_panel_and_its_stop(page):
     answer = second.told(document, "document")
     assert answer["question"] == "mine"
     assert answer["document"]["roots"][0]["id"] == answer["root"]
-    assert '"train"' in json.dumps(answer["document"])
+    assert '"in_use"' in json.dumps(answer["document"])
     assert len(second.told(document, "events")["events"]) >= 1
 
     second.say(button, method="custom", content={"event": "click"})

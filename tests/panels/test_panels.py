@@ -16,9 +16,11 @@ from bokeh.document import Document
 from nbclient import NotebookClient
 
 from hpu_magic.panels.picture import draw
-from hpu_magic.panels.record import RunRecord
+from hpu_magic.panels.record import Change, News, RunRecord
 from hpu_magic.panels.trace import Trace, Window
-from hpu_magic.runtime.measure.sampler import Sampler
+from hpu_magic.runtime.measure.curves import Curve, Point
+from hpu_magic.runtime.measure.progress import FitProgress
+from hpu_magic.runtime.measure.sampler import Mark, Sampler, Subscription
 
 FIT = """
 import torch, lightning.pytorch as pl
@@ -93,21 +95,36 @@ def test_window_keeps_the_end() -> None:
     assert window.data()["time"] == [7.0, 8.0, 9.0]
 
 
+def log(sampler: Sampler, curve: Curve, moment: float, value: float, step: int = 0) -> None:
+    """Give a curve a value, as the callback does."""
+    curve.see(Point(moment, value, step, step // 50))
+    sampler.record(curve.series, moment=moment, value=value, step=float(step))
+
+
+def fit_of(sampler: Sampler, began: float) -> tuple[RunRecord, Curve, Curve]:
+    """Return the record of a fit, its loss and its validation loss."""
+    progress = FitProgress(began=began)
+    train = progress.curves.follow("loss", "loss", "training", "step", returned=True)
+    validation = progress.curves.follow("val_loss", "loss", "validation", "epoch")
+    assert train is not None
+    assert validation is not None
+    return RunRecord(sampler, began, progress=progress), train, validation
+
+
 def recorded(rows: int, **marks: str) -> RunRecord:
     sampler = Sampler()
-    record = RunRecord(sampler, began=100.0)
+    record, train, validation = fit_of(sampler, 100.0)
     for index in range(rows):
         moment = 100.0 + index / 10
-        sampler.record("train", moment=moment, loss=2.0 / (1 + index))
-        sampler.record("speed", moment=moment, steps_per_second=400.0)
+        log(sampler, train, moment, 2.0 / (1 + index), index)
+        sampler.record("speed", moment=moment, steps_per_second=400.0, step=float(index))
         sampler.record("memory", moment=moment, in_use=14e6, peak=20e6, limit=96 * 2**30)
         if index % 50 == 20:
-            sampler.record("validation", moment=moment, loss=2.1 / (1 + index))
+            log(sampler, validation, moment, 2.1 / (1 + index), index)
         for kind, text in marks.items():
             if index == 3:
                 sampler.mark(kind, text, moment)
-        record.take()
-        record.new_marks()
+        record.news()
     return record
 
 
@@ -118,7 +135,8 @@ def test_picture_is_one_small_svg_without_script() -> None:
     assert len(picture.encode()) < 50_000
     assert not [node for node in root.iter() if node.tag.endswith(("script", "image", "use"))]
     words = [node.text for node in root.iter() if node.tag.endswith("text")]
-    assert {"loss", "training", "validation", "steps per second"} <= set(words)
+    best = "loss, best 2.101e-05 in epoch 2000"
+    assert {best, "training", "validation", "steps per second"} <= set(words)
     assert any("96.0 GiB" in (text or "") for text in words)
 
 
@@ -135,14 +153,15 @@ def test_picture_of_almost_nothing_is_still_a_picture(rows: int) -> None:
 
 def test_picture_survives_a_loss_that_is_not_finite() -> None:
     sampler = Sampler()
-    record = RunRecord(sampler, began=0.0)
+    record, train, validation = fit_of(sampler, 0.0)
     for index, loss in enumerate((1.0, math.inf, math.nan, 0.0, -1.0)):
-        sampler.record("train", moment=float(index), loss=loss)
-        sampler.record("validation", moment=float(index), loss=loss)
-        record.take(float(index))
+        log(sampler, train, float(index), loss)
+        log(sampler, validation, float(index), loss)
+        record.news(float(index))
     picture = draw(record)
     assert "nan" not in picture.lower()
     assert "inf" not in picture.lower()
+    assert picture.count("M") >= 4  # each curve in two pieces
 
 
 @pytest.fixture
@@ -157,91 +176,116 @@ def sent() -> tuple[Any, list[Any]]:
 
 def test_charts_do_not_grow(sent: tuple[Any, list[Any]]) -> None:
     charts, parts = sent
-    document_models = len(charts.layout.references())
+    sampler = Sampler()
+    record, train, validation = fit_of(sampler, 0.0)
     for index in range(200):
-        charts.add((float(index), 1.0, 2.0, 3.0, 4.0))
-        charts.add_validation(float(index), 1.0)
-        charts.add_mark("epoch", float(index), "epoch")
+        log(sampler, train, float(index), 1.0, index)
+        log(sampler, validation, float(index), 1.0, index)
+        sampler.record("speed", moment=float(index), steps_per_second=1.0, step=float(index))
+        charts.draw(record, record.news())
+        if index == 0:
+            models = len(charts.layout.references())
+            charts.flush()
+            del parts[:]
     charts.flush()
     assert len(parts) == 1
+    charts.draw(record, record.news())
     charts.flush()
     assert len(parts) == 1
-    assert len(charts.layout.references()) == document_models
+    assert len(charts.layout.references()) == models
     assert charts._lines.data["time"] == []
 
 
 def test_rows_reach_the_browser_as_bokeh_would_send_them(sent: tuple[Any, list[Any]]) -> None:
-    from bokeh.document.events import ColumnsStreamedEvent
+    from bokeh.document.events import ColumnsStreamedEvent, ModelChangedEvent
     from bokeh.protocol import Protocol
 
     charts, parts = sent
     document = Document()
     document.add_root(charts.layout)
-    charts.add((0.1, math.nan, math.inf, 3.0, -math.inf))
-    charts.add((0.2, 0.5, 2.0, 3.0, 4.0))
-    charts.add_mark("compilation", 0.2, 'one "graph"')
+    record = RunRecord(Sampler(), 0.0)
+    lines = Change([(0.1, 1.0, math.inf, 3.0, -math.inf), (0.2, math.nan, 2.0, 3.0, 4.0)])
+    record.limit = 5.0
+    news = News(lines, marks=[Mark(0.2, "compilation", 'one "graph"')])
+    charts.draw(record, news)
     charts.flush()
+    title, pool = charts._memory.plot.title, charts._memory._pool
+    columns = {
+        "time": [0.1, 0.2],
+        "step": [1.0, math.nan],
+        "speed": [math.inf, 2.0],
+        "in_use": [3.0, 3.0],
+        "peak": [-math.inf, 4.0],
+    }
+    mark = {"time": [0.2], "step": [math.nan], "text": ['one "graph"']}
     events = [
-        ColumnsStreamedEvent(document, source, "data", data, rollover)
-        for source, data, rollover in (
-            (
-                charts._lines,
-                {
-                    "time": [0.1, 0.2],
-                    "train": [math.nan, 0.5],
-                    "speed": [math.inf, 2.0],
-                    "in_use": [3.0, 3.0],
-                    "peak": [-math.inf, 4.0],
-                },
-                50,
-            ),
-            (charts._marks["compilation"], {"time": [0.2], "text": ['one "graph"']}, 200),
-        )
+        ModelChangedEvent(document, title, "text", "device memory, peak dashed, of 5 B"),
+        ColumnsStreamedEvent(document, charts._lines, "data", columns, 50),
+        ColumnsStreamedEvent(document, charts._marks, "data", mark, 200),
+        ModelChangedEvent(document, pool, "data", {"limit": [5.0]}),
     ]
     theirs = Protocol().create("PATCH-DOC", events)
     assert parts == [json.loads(theirs.content_json)["events"]]
 
 
+def test_thinned_lines_are_sent_whole(sent: tuple[Any, list[Any]]) -> None:
+    charts, parts = sent
+    record = recorded(3)
+    charts.draw(record, News(Change([(0.1, 1.0, 2.0, 3.0, 4.0)])))
+    charts.draw(record, News(Change(thinned=True)))
+    charts.flush()
+    [whole] = [one for one in parts[0] if one["model"]["id"] == charts._lines.id]
+    assert whole["kind"] == "ModelChanged"
+    assert dict(whole["new"]["entries"])["time"] == record.lines.data()["time"]
+
+
 def test_a_page_that_opens_later_is_given_what_others_have(sent: tuple[Any, list[Any]]) -> None:
     charts, parts = sent
-    for index in range(60):
-        charts.add((float(index), 1.0, 2.0, 3.0, math.nan))
-    charts.add_mark("epoch", 0.2, "epoch 1")
-    charts.flush()
-    charts.add((60.0, 1.0, 2.0, 3.0, 4.0))  # which no page has
-    heard = []
+    sampler = Sampler()
+    record, train, _ = fit_of(sampler, 0.0)
     document = Document()
     document.add_root(charts.layout)
+
+    def draw_steps(first: int, last: int) -> None:
+        for index in range(first, last):
+            log(sampler, train, float(index), 9.0 - index / 10, index)
+            sampler.record("memory", moment=float(index), in_use=1.0, peak=2.0, limit=4.0)
+        charts.draw(record, record.news())
+
+    sampler.record("epochs", moment=0.0, number=1.0, step=0.0, length=30.0)
+    draw_steps(0, 60)
+    charts.flush()
+    draw_steps(60, 61)  # which no page has
+    heard: list[Any] = []
     document.on_change(lambda event: heard.append(event.setter))
     charts.restore("a page")
     assert set(heard) == {"a page"}
-    assert charts._lines.data["time"] == [float(index) for index in range(10, 60)]
-    assert all(map(math.isnan, charts._lines.data["peak"]))
-    assert charts._marks["epoch"].data == {"time": [0.2], "text": ["epoch 1"]}
+    [metric] = charts._metrics
+    [curve] = metric._sources.values()
+    lines, sent_steps = charts._lines.data, [float(index) for index in range(60)]
+    assert lines["time"] == sent_steps[-50:]  # no more than that is drawn
+    assert all(map(math.isnan, lines["speed"]))
+    assert curve.data["step"][-1] == sent_steps[-1]
+    assert metric._best.data == {"time": [60.0], "step": [60.0], "value": [3.0]}
+    assert metric.plot.title.text == "loss, best seen 3.1 at step 59"
+    assert charts._epochs.data["number"] == [1.0]
+    assert charts._memory._pool.data == {"limit": [4.0]}
     charts.flush()
     assert len(parts) == 2
     charts.restore("a page")
     assert charts._lines.data["time"] == [float(index) for index in range(11, 61)]
-
-
-def test_thinned_lines_are_sent_once(sent: tuple[Any, list[Any]]) -> None:
-    charts, parts = sent
-    record = recorded(3)
-    charts.add((0.1, 1.0, 2.0, 3.0, 4.0))
-    charts.replace(record.lines)
-    charts.flush()
-    assert parts == []
-    assert len(charts._lines.data["time"]) == 3
+    assert metric.plot.title.text == "loss, best seen 3 at step 60"
 
 
 def test_record_of_a_fit_begins_with_the_fit() -> None:
     sampler = Sampler()
-    sampler.record("train", moment=1.0, loss=9.0)
-    sampler.mark("epoch", "of the fit before", 1.0)
-    record = RunRecord(sampler, began=2.0)
-    [(row, _)] = record.take(3.0)
-    assert math.isnan(row[1])
-    assert record.new_marks() == []
+    sampler.record("train", moment=1.0, value=9.0, step=1.0)
+    sampler.mark("compilation", "of the fit before", 1.0)
+    record, train, _ = fit_of(sampler, 2.0)
+    log(sampler, train, 3.0, 8.0, 2)
+    news = record.news(3.0)
+    assert [row for change in news.curves.values() for row in change.rows] == [(1.0, 2.0, 8.0)]
+    assert news.marks == []
 
 
 def test_record_has_a_row_for_each_sample_with_what_was_known_then() -> None:
@@ -249,34 +293,67 @@ def test_record_has_a_row_for_each_sample_with_what_was_known_then() -> None:
     record = RunRecord(sampler, began=0.0)
     for moment in (1.0, 2.0, 3.0):
         sampler.record("memory", moment=moment, in_use=moment, peak=9 - moment, limit=10.0)
-        sampler.record("train", moment=moment + 0.5, loss=10 * moment)
+        sampler.record("speed", moment=moment + 0.5, steps_per_second=10 * moment, step=moment)
     nan = math.nan
-    rows = [row for row, _ in record.take()]
+    rows = record.news().lines.rows
     np.testing.assert_equal(
-        rows, [(1.0, nan, nan, 1.0, 8.0), (2.0, 10.0, nan, 2.0, 7.0), (3.0, 20.0, nan, 3.0, 6.0)]
+        rows, [(1.0, nan, nan, 1.0, 8.0), (2.0, 1.0, 10.0, 2.0, 7.0), (3.0, 2.0, 20.0, 3.0, 6.0)]
     )
-    assert record.take() == []
-    np.testing.assert_equal(record.take(4.0)[0][0], (4.0, 30.0, nan, 3.0, 6.0))
+    assert not record.news().lines
+    np.testing.assert_equal(record.news(4.0).lines.rows, [(4.0, 3.0, 30.0, 3.0, 6.0)])
     assert (record.peak, record.limit) == (8.0, 10.0)
+
+
+@pytest.mark.parametrize(("rate", "pause", "gap"), [(10.0, 0.9, False), (10.0, 1.5, True)])
+@pytest.mark.parametrize("slower", [1, 10])
+def test_missing_time_is_a_gap(rate: float, pause: float, gap: bool, slower: int) -> None:
+    sampler = Sampler()
+    sampler._subscriptions.append(Subscription(sampler, None, rate / slower))
+    pause *= {1: 1, 10: 5}[slower]
+    record = RunRecord(sampler, began=0.0)
+    for moment in (1.0, 1.1, 1.1 + pause, 1.2 + pause):
+        sampler.record("memory", moment=moment, in_use=1.0, peak=1.0, limit=10.0)
+        record.news()
+    used = record.lines.data()["in_use"]
+    nan = math.nan
+    np.testing.assert_equal(used, [1.0, 1.0, nan, 1.0, 1.0] if gap else [1.0] * 4)
+    lines = draw(record, ("memory",)).split("<path")[1:]
+    assert [one.count("M") for one in lines] == ([2, 2] if gap else [1, 1])
+
+
+def test_gaps_outlive_thinning() -> None:
+    trace = Trace(("time", "value"), capacity=8)
+    for index in range(40):
+        trace.add(float(index), math.nan if index == 11 else 1.0)
+        assert len(trace) <= 8
+    known = [time for time, one in zip(*trace.data().values(), strict=True) if one == 1.0]
+    assert [time for time in trace.data()["time"] if time not in known] == [11.0]
+    window = Window(("time", "value"), capacity=4)
+    assert [window.add(0.0, math.nan), window.add(1.0, 1.0), window.add(2.0, math.nan)] == [
+        "skipped",
+        "kept",
+        "kept",
+    ]
 
 
 def test_record_without_memory_has_a_row_for_each_pace() -> None:
     sampler = Sampler()
-    record = RunRecord(sampler, began=0.0)
-    for moment in (1.0, 2.0):
-        sampler.record("train", moment=moment, loss=moment)
-        sampler.record("speed", moment=moment, steps_per_second=5.0)
-    assert [row[:3] for row, _ in record.take()] == [(1.0, 1.0, 5.0), (2.0, 2.0, 5.0)]
+    record = RunRecord(sampler, began=0.0, memory=False)
+    for moment in (1.0, 2.0, 9.0):  # slow batches are no gaps
+        sampler.record("speed", moment=moment, steps_per_second=5.0, step=10 * moment)
+    rows = record.news().lines.rows
+    assert [row[:3] for row in rows] == [(1.0, 10.0, 5.0), (2.0, 20.0, 5.0), (9.0, 90.0, 5.0)]
 
 
 def test_record_tells_new_validation_points_however_many_there_were() -> None:
     sampler = Sampler()
-    record = RunRecord(sampler, began=0.0)
-    for index in range(300):
-        sampler.record("validation", moment=float(index), loss=1.0)
-        record.take()
-        assert record.new_validation == [(float(index), 1.0)]
-    assert len(record.validation) == 200
+    record, _, validation = fit_of(sampler, 0.0)
+    for index in range(3000):
+        log(sampler, validation, float(index), 1.0, index)
+        news = record.news()
+        if index < 1000:
+            assert news.curves[validation].rows == [(float(index), float(index), 1.0)]
+    assert len(record.curves[validation]) <= 1000
 
 
 def test_fit_leaves_a_picture_and_a_table_that_need_no_kernel(notebook: dict[str, Any]) -> None:

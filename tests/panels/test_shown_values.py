@@ -14,9 +14,9 @@ from hpu_magic.panels import palette
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.terminal import TerminalView
-from hpu_magic.panels.trace import Trace
 from hpu_magic.panels.view import Head
-from hpu_magic.runtime.measure.not_finite import NotFinite, Watch
+from hpu_magic.runtime.measure.curves import Point
+from hpu_magic.runtime.measure.not_finite import Watch
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler, sampler
 
@@ -169,20 +169,16 @@ def test_what_is_noted_has_a_bound():
     for index in range(1000):
         value = math.nan if index % 2 else 1.0
         watch.see("loss", value, index=index, step=index, place="", moment=0.0)
-    assert len(watch.noted) == 20
+    assert len(watch.noted) == 5
+    # One that comes and goes leaves room for others.
+    watch.see("other", math.inf, index=1, step=1, place="", moment=0.0)
+    assert [one.curve for one in watch.noted] == ["loss"] * 5 + ["other"]
 
 
-def test_logged_values_are_drawn_where_no_loss_is_returned(fit):
+def test_each_metric_has_a_chart_where_no_loss_is_returned(fit):
     result, _, _ = fit("Gan()")
-    drawn = words(result.picture)
-    assert {"logged values", "g_loss", "d_loss"} <= set(drawn)
-    assert not {"training", "g_hidden", "d_hidden", "loss"} & set(drawn)
-    curves = [
-        (node.get("stroke"), node.get("stroke-dasharray") or "")
-        for node in ElementTree.fromstring(result.picture).iter("{http://www.w3.org/2000/svg}path")
-        if (node.get("d") or "").count("L") > 2 and node.get("fill") == "none"
-    ]
-    assert curves[:2] == [*palette.CURVES[:2]]
+    titles = [text.partition(",")[0] for text in words(result.picture)]
+    assert [one for one in titles if one.endswith(("loss", "hidden"))] == ["g_loss", "d_loss"]
     assert (result.steps, result.batches) == (40, 20)
     # The next fit may log other values.
     assert not [name for name in sampler()._series if name.startswith("logged")]
@@ -200,8 +196,11 @@ def test_a_fit_on_the_cpu_shows_no_device(fit, run, recorded):
     assert (result.peak_memory, result.memory_limit) == (None, None)
     assert "memory" not in out
     assert not [text for text in words(result.picture) if "memory" in text or "iB" in text]
-    assert {"loss", "steps per second"} <= set(words(result.picture))
-    assert result.bundles()[1]["text/plain"] == "Curves of loss and pace."
+    assert any(text.startswith("loss, best seen ") for text in words(result.picture))
+    assert "steps per second" in words(result.picture)
+    said = result.bundles()[1]["text/plain"]
+    assert said.startswith("Curves of Model. Over ")
+    assert "Device memory" not in said
 
 
 def test_the_peak_is_never_below_what_is_in_use(fit, run, torch):
@@ -220,42 +219,16 @@ def test_a_record_keeps_its_peak_when_another_measurement_resets_the_devices(run
     peak.open(anew=False)
     record = RunRecord(source, 0.0, peak=peak)
     source.sample()
-    before = record.take()[-1][0][4]
+    before = record.news().lines.rows[-1][4]
     big = torch.ones(4 << 20, device="hpu")
     del big
     # Its own peak takes the device's, which nobody has sampled meanwhile.
     run("%%hpu_memory\ntorch.ones(1, device='hpu')")
     source.sample()
-    after = record.take()[-1][0][4]
+    after = record.news().lines.rows[-1][4]
     assert after >= before + (16 << 20) - 4096
     assert peak.close() == after
     assert held.numel()
-
-
-def test_charts_show_logged_values_and_what_broke():
-    from hpu_magic.panels.charts import Charts
-
-    parts: list[Any] = []
-    charts = Charts(kinds=("loss", "speed"))
-    charts.connect(parts.append)
-    models = len(charts.layout.references())
-    charts.add_logged("g_loss", [(0.0, 1.0), (1.0, 2.0)])
-    charts.add_logged("d_loss", [(0.0, 3.0)])
-    charts.add_broken(1.5, NotFinite("g_loss", "NaN", 31, "epoch 1, batch 31", None, 0.0))
-    charts.flush()
-    legend = charts.layout.children[0].legend[0]
-    shown = [item.label["value"] for item in legend.items if item.visible and item.label]
-    assert shown == ["g_loss", "d_loss"]
-    charts.add_validation(1.0, 2.0)
-    assert legend.items[-1].visible
-    assert charts.layout.children[0].title.text == "logged values"
-    assert "g_loss NaN, step 31" in str(parts)
-    assert len(charts.layout.children) == 2
-    thinned = Trace(("time", "value"), capacity=2)
-    for index in range(4):
-        thinned.add(float(index), 1.0)
-    charts.add_logged("g_loss", [], thinned)
-    assert len(charts.layout.references()) == models
 
 
 def test_the_header_and_the_terminal_name_what_broke(capsys, monkeypatch):
@@ -273,10 +246,13 @@ def test_the_header_and_the_terminal_name_what_broke(capsys, monkeypatch):
 def test_a_picture_without_anything_finite_is_still_a_picture():
     source, progress = Sampler(), FitProgress()
     record = RunRecord(source, 0.0, progress=progress)
+    loss = progress.curves.follow("loss", "loss", "training", "step", returned=True)
     for index in range(3):
-        source.record("train", moment=float(index), loss=math.nan)
-        progress.watch.see("loss", math.nan, index=index, step=index, place="", moment=float(index))
-        record.take(float(index))
+        moment = float(index)
+        loss.see(Point(moment, math.nan, index, 0))
+        source.record("train", moment=moment, value=math.nan, step=moment)
+        progress.watch.see("loss", math.nan, index=index, step=index, place="", moment=moment)
+        record.news(moment)
     picture = draw(record)
     assert "loss NaN, step 0" in words(picture)
     assert 'nan"' not in picture.lower()
@@ -291,5 +267,8 @@ def test_the_plan_counts_steps_and_batches():
 
 
 def test_no_two_curves_are_told_apart_by_colour_alone():
-    dashes = [dashes for _, dashes in palette.CURVES]
-    assert len(set(dashes)) == len(dashes)
+    looks = [(dashes, every) for (_, every), (_, dashes) in palette.CURVES.items()]
+    looks += [
+        (dashes, every) for _, dashes in palette.FURTHER_CURVES for every in ("step", "epoch")
+    ]
+    assert len(set(looks)) == len(looks)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["NotFinite", "Watch"]
 
-_NOTED = 20
+_NOTED = 64
+_NOTED_OF_ONE = 5  # so that one that comes and goes leaves room for others
 
 
 @dataclass
@@ -17,7 +18,7 @@ class NotFinite:
     Attributes
     ----------
     curve : str
-        Name of what was drawn: ``loss``, ``validation loss``, or what the model called it.
+        What the model called it; ``loss`` is what a training step returned.
     value : str
         ``NaN``, ``inf`` or ``-inf``.
     step : int
@@ -31,6 +32,8 @@ class NotFinite:
         When it was seen, in seconds of ``time.monotonic()``.
     lasting : bool
         Whether it stayed so.
+    metric : str
+        The chart that it is drawn in.
     """
 
     curve: str
@@ -40,6 +43,7 @@ class NotFinite:
     finite_at: int | None
     moment: float
     lasting: bool = True
+    metric: str = ""
 
     @property
     def when(self) -> str:
@@ -68,7 +72,15 @@ class Watch:
     _finite: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def see(
-        self, curve: str, value: float, *, index: int, step: int, place: str, moment: float
+        self,
+        curve: str,
+        value: float,
+        *,
+        index: int,
+        step: int,
+        place: str,
+        moment: float,
+        metric: str = "",
     ) -> None:
         """Look at one value.
 
@@ -80,7 +92,7 @@ class Watch:
             The value.
         index : int
             Counts the values of the curve, those too that nobody looks at.
-        step, place, moment
+        step, place, moment, metric
             As in `NotFinite`.
         """
         noted = self._now.get(curve)
@@ -89,10 +101,14 @@ class Watch:
             if noted is not None:
                 noted.lasting = False
                 self._now[curve] = None
-        elif noted is None and len(self.noted) < _NOTED:
+        elif noted is None and self._has_room(curve):
             last, finite_step = self._finite.get(curve, (0, 0))
             kind = "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
             finite_at = finite_step if index > last + 1 else None
-            found = NotFinite(curve, kind, step, place, finite_at, moment)
+            found = NotFinite(curve, kind, step, place, finite_at, moment, metric=metric)
             self._now[curve] = found
             self.noted.append(found)
+
+    def _has_room(self, curve: str) -> bool:
+        of_this = sum(one.curve == curve for one in self.noted)
+        return of_this < _NOTED_OF_ONE and len(self.noted) < _NOTED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from hpu_magic.runtime.measure.curves import Curves
 from hpu_magic.runtime.measure.not_finite import NotFinite, Watch
 
 __all__ = ["FitProgress"]
@@ -40,8 +41,17 @@ class FitProgress:
 
     planned_steps: int | None = None
     planned_batches: int | None = None
-    curves: list[str] = field(default_factory=list)
-    """Names of the logged values that are drawn where no loss is returned."""
+    deadline: float | None = None
+    """When ``max_time`` ends the fit."""
+
+    epochs_done: int = 0
+    """Epochs of this fit that were run to their end."""
+
+    batches_over: int = 0
+    """Batches of an epoch after them that was not."""
+
+    curves: Curves = field(default_factory=Curves)
+    """The metrics that are logged, the returned loss among them."""
 
     watch: Watch = field(default_factory=Watch)
     stopping: bool = False
@@ -78,16 +88,31 @@ class FitProgress:
     @property
     def share(self) -> float | None:
         """How much of the plan is done, from 0 to 1; None when the end is not known."""
-        plans = ((self.trained, self.planned_batches), (self.steps, self.planned_steps))
-        shares = [min(1.0, done / planned) for done, planned in plans if planned]
+        plans: list[tuple[float, float | None]] = [
+            (self.trained, self.planned_batches),
+            (self.steps, self.planned_steps),
+        ]
+        if self.deadline is not None and self.training_began is not None:
+            plans.append((self._trained_for, self.deadline - self.training_began))
+        shares = [min(1.0, done / planned) for done, planned in plans if planned and planned > 0]
         return max(shares, default=None)
+
+    @property
+    def endless(self) -> bool:
+        """Whether the fit trains and nobody knows for how long."""
+        return self.training_began is not None and not self.over and self.share is None
+
+    @property
+    def _trained_for(self) -> float:
+        """Seconds since training began, validation among them."""
+        return (self.ended or time.monotonic()) - (self.training_began or 0.0)
 
     @property
     def remaining(self) -> float | None:
         """Seconds until the planned end at the pace so far, or None when it is not known."""
         if self.over or not self.share or self.training_began is None:
             return None
-        return (time.monotonic() - self.training_began) * (1 / self.share - 1)
+        return self._trained_for * (1 / self.share - 1)
 
     @property
     def long_validation(self) -> bool:
@@ -110,6 +135,11 @@ class FitProgress:
             return f"{epoch}, {validating}"
         batch = f"batch {self.batch}" + (f" of {self.batches}" if self.batches else "")
         return f"{epoch}, {batch}"
+
+    def done(self) -> str:
+        """Return what was trained, for example ``2 epochs and 3 batches``; empty if nothing."""
+        counts = ((self.epochs_done, "epoch", "epochs"), (self.batches_over, "batch", "batches"))
+        return " and ".join(f"{n:,} {one if n == 1 else many}" for n, one, many in counts if n)
 
     def end(self, phase: str, error: str | None = None) -> None:
         """Note how the fit ended."""

@@ -48,7 +48,7 @@ class RingBuffer:
         self.columns = tuple(columns)
         self.capacity = capacity
         self.written = 0
-        self._data = {name: array("d", bytes(8 * capacity)) for name in self.columns}
+        self._data = {name: array("d") for name in self.columns}  # grows up to the capacity
 
     def __len__(self) -> int:
         return min(self.written, self.capacity)
@@ -59,7 +59,10 @@ class RingBuffer:
             raise ValueError(f"a row of {self.columns} has {len(self.columns)} values: {row}")
         slot = self.written % self.capacity
         for name, value in zip(self.columns, row, strict=True):
-            self._data[name][slot] = value
+            if self.written < self.capacity:
+                self._data[name].append(value)
+            else:
+                self._data[name][slot] = value
         self.written += 1
 
     def since(self, cursor: int = 0) -> tuple[dict[str, list[float]], int]:

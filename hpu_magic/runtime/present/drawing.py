@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from html import escape
+import re
+from html import escape, unescape
 
 # Of middle lightness.
 TEXT = "#7a7a7a"
@@ -11,13 +12,37 @@ GRID = "#9a9a9a"
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 
-def image(width: float, height: float, parts: list[str]) -> str:
-    """Return an SVG image of these pieces."""
+def image(
+    width: float, height: float, parts: list[str], title: str = "", description: str = ""
+) -> str:
+    """Return an SVG image of these pieces, which shrinks where there is less room.
+
+    Parameters
+    ----------
+    width, height
+        Pixels, where there is room.
+    parts
+        What is drawn.
+    title, description
+        What it shows, for who does not see it: a name and whole sentences.
+    """
+    role = ""
+    if title:
+        words = escape(f"{title}. {description}".strip())
+        role = f' role="img" aria-label="{words}"'
+        parts = [f"<title>{escape(title)}</title><desc>{escape(description)}</desc>", *parts]
+    # Its own width is what a page scales it down from that shows it as an image.
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" height="{height:.0f}" font-family="{escape(FONT)}" '
-        f'font-size="11" fill="{TEXT}">{"".join(parts)}</svg>'
+        f'width="{width:.0f}" height="{height:.0f}" style="max-width:100%;height:auto" '
+        f'font-family="{escape(FONT)}" font-size="11" fill="{TEXT}"{role}>{"".join(parts)}</svg>'
     )
+
+
+def spoken(picture: str) -> str:
+    """Return what an image says to who does not see it; empty where it was given nothing."""
+    found = re.search(r'aria-label="([^"]*)"', picture)
+    return unescape(found[1]) if found else ""
 
 
 def round_numbers(low: float, high: float, count: int) -> list[float]:

@@ -1,0 +1,134 @@
+"""What a fit logs, as Lightning's collections have it, and its reading from the device.
+
+Tensors are taken as they are, and looked at in one read of the device whenever a report is due.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hpu_magic.runtime.measure.curves import LOSS, Curve, Curves
+from hpu_magic.runtime.measure.metric_names import metric_of, validation_loss
+
+__all__ = ["Logged", "goals_of", "loss_of", "numbers"]
+
+
+def loss_of(outputs: Any) -> Any | None:
+    """Return the loss in what a training step returned, free of its graph, or None."""
+    loss: Any = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+    return loss.detach() if getattr(loss, "requires_grad", False) else loss
+
+
+def goals_of(callbacks: Iterable[Any]) -> dict[str, str]:
+    """Return what callbacks that stop a fit or keep its checkpoints take for best, by metric."""
+    return {
+        monitored: mode
+        for callback in callbacks
+        if (monitored := getattr(callback, "monitor", None)) is not None
+        and (mode := getattr(callback, "mode", None)) in ("min", "max")
+    }
+
+
+class Logged:
+    """Finds the values that are new in the collections of a fit, and begins their curves."""
+
+    def __init__(self, curves: Curves) -> None:
+        self._curves = curves
+        self._known: dict[tuple[str, str, str], Curve | None] = {}
+        self._last: dict[tuple[str, str, str], Any] = {}
+        self._loss: Curve | None = None
+
+    @property
+    def loss(self) -> Curve | None:
+        """The curve of the loss that training steps return."""
+        if self._loss is None:
+            self._loss = self._curves.follow(LOSS, LOSS, "training", "step", returned=True)
+        return self._loss
+
+    def of_step(self, results: Any, stage: str) -> dict[Curve, Any]:
+        """Return what the last batch logged."""
+        found = {}
+        for key, metric in results.items():
+            if metric.meta.on_step:
+                value = metric._forward_cache
+                curve = self._if_new(results, key, metric, stage, "step", value)
+                if curve is not None:
+                    found[curve] = value
+        return found
+
+    def of_epoch(self, results: Any, values: Mapping[str, Any], stage: str) -> dict[Curve, Any]:
+        """Return what the epoch or the validation that has just ended logged.
+
+        Parameters
+        ----------
+        results
+            The collection that knows how each metric was logged.
+        values
+            The callbacks' metrics, which have the values.
+        stage
+            ``training`` or ``validation``.
+        """
+        found = {}
+        for key, metric in results.items():
+            if metric.meta.on_epoch:
+                value = values.get(results._forked_name(metric, on_step=False)[1])
+                curve = self._if_new(results, key, metric, stage, "epoch", value)
+                if curve is not None:
+                    found[curve] = value
+        return found
+
+    def forget(self) -> None:
+        """Let go of the tensors that were seen last."""
+        self._last.clear()
+
+    def _if_new(
+        self, results: Any, key: str, metric: Any, stage: str, every: str, value: Any
+    ) -> Curve | None:
+        place = (stage, every, key)
+        if value is self._last.get(place) or not _is_number(value):
+            return None
+        self._last[place] = value
+        if place not in self._known:
+            self._known[place] = self._begin(results, metric, stage, every)
+        return self._known[place]
+
+    def _begin(self, results: Any, metric: Any, stage: str, every: str) -> Curve | None:
+        plain, name = results._forked_name(metric, on_step=every == "step")
+        belongs, on_bar = metric_of(plain, stage), metric.meta.prog_bar
+        if stage == "validation" and every == "epoch":
+            names = [results._forked_name(one, False)[1] for one in results.values()]
+            if name == validation_loss(names):
+                on_bar = True
+                # Its name may say more than "loss", where the training only returns one.
+                if belongs not in self._curves.metrics and self._loss is not None:
+                    belongs = LOSS
+        return self._curves.follow(name, belongs, stage, every, on_bar=on_bar)
+
+
+def _is_number(value: Any) -> bool:
+    return value is not None and hasattr(value, "numel") and value.numel() == 1
+
+
+def numbers(tensors: Sequence[Any], factors: Sequence[int]) -> list[float]:
+    """Return tensors of one element as numbers, times their factors, in one read of each device.
+
+    The product is of the tensor's own type, so that what was divided rounds back to what it was.
+    """
+    torch = sys.modules["torch"]
+    read: list[float] = [0.0] * len(tensors)
+    by_device: dict[Any, list[int]] = {}
+    for place, one in enumerate(tensors):
+        by_device.setdefault(one.device, []).append(place)
+    for places in by_device.values():
+        found = [tensors[place].detach().reshape(()) for place in places]
+        exact = torch.float64 if any(one.dtype == torch.float64 for one in found) else torch.float32
+        if len(found) > 1:
+            found = torch.stack([one.to(exact) for one in found]).cpu().tolist()
+        for place, number in zip(places, map(float, found), strict=True):
+            read[place] = number
+    return [
+        number if factor == 1 else float(torch.tensor(number, dtype=one.dtype) * factor)
+        for number, factor, one in zip(read, factors, tensors, strict=True)
+    ]

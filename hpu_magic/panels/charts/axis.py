@@ -1,0 +1,175 @@
+"""The axis that all charts share: time, step or epoch, chosen and worked out in the browser.
+
+Rows carry their time and their step. The epoch of a step lies between the epochs' beginnings; in
+the newest one it is told by the length that is expected, else by the newest step there is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bokeh.models import (
+    ColumnDataSource,
+    CustomJS,
+    CustomJSTickFormatter,
+    CustomJSTransform,
+    DataRange1d,
+    FixedTicker,
+    LinearAxis,
+    Range1d,
+)
+from bokeh.models.widgets import Select
+from bokeh.transform import transform
+
+from hpu_magic.panels.charts.figure import quiet
+from hpu_magic.panels.metric_chart import LABEL_ROOM, NUMBER_ROOM
+
+__all__ = ["AXES", "SharedAxis"]
+
+AXES: list[Any] = [("time", "by time"), ("step", "by step"), ("epoch", "by epoch")]
+
+_NEWEST = """
+const newest = column => {
+  for (let at = column.length - 1; at >= 0; at--) if (isFinite(column[at])) return column[at]
+  return 0
+}
+"""
+_EPOCH_OF = (
+    _NEWEST
+    + """
+const epoch_of = at => {
+  const {step, number, length} = epochs.data
+  let own = step.length - 1
+  while (own > 0 && step[own] > at) own--
+  if (own < 0) return NaN
+  const steps = own + 1 < step.length
+    ? (step[own + 1] - step[own]) / (number[own + 1] - number[own])
+    : isFinite(length[own]) ? length[own] : newest(lines.data.step) - step[own]
+  return number[own] - 1 + (steps > 0 ? (at - step[own]) / steps : 0)
+}
+"""
+)
+_PLACES = (
+    _EPOCH_OF
+    + """
+const places = source => choice.value === "time" ? source.data.time
+  : choice.value === "step" ? source.data.step
+  : Float64Array.from(source.data.step, epoch_of)
+"""
+)
+_TRANSFORM = f"{_PLACES}\nreturn Float64Array.from(places(source))"
+# Lengthened in steps of a quarter, not at every point.
+_EXTEND = (
+    _PLACES
+    + f"""
+const last = choice.value === "time" ? newest(lines.data.time)
+  : choice.value === "step" ? newest(lines.data.step)
+  : epoch_of(newest(lines.data.step)) || 0
+const least = choice.value === "epoch" ? 1 : 10
+const chosen = choice.tags[0] !== choice.value
+if (chosen || last > range.end) {{
+  choice.tags = [choice.value]
+  range.end = Math.max(least, last <= least ? last : last * 1.25)
+}}
+const starts = places(epochs), ticks = []
+const pixel = range.end / Math.max(plot.inner_width, 100)
+below.ticker.desired_num_ticks = Math.max(2, Math.min(7, Math.floor(range.end / pixel / 80)))
+let free = 0
+for (let at = 0; at < starts.length; at++) {{
+  if (epochs.data.number[at] === 1 || starts[at] < free || starts[at] > range.end) continue
+  free = starts[at] + (ticks.length ? {NUMBER_ROOM} : {LABEL_ROOM}) * pixel
+  ticks.push(starts[at])
+}}
+ticker.ticks = ticks
+"""
+)
+_EPOCH_NAMES = (
+    _PLACES
+    + """
+const number = epochs.data.number[places(epochs).indexOf(tick)]
+return number === undefined ? "" : index === 0 ? "epoch " + number : "" + number
+"""
+)
+_TIME = """
+const minutes = Math.floor(tick / 60), hours = Math.floor(minutes / 60)
+const time = tick < 600 ? tick + " s"
+  : hours ? hours + " h " + (minutes % 60) + " min" : minutes + " min"
+"""
+_TICKS = (
+    _TIME
+    + """
+if (choice.value === "time") return time
+const number = tick.toLocaleString("en")
+return index === ticks.length - 1 ? number + " " + choice.value + "s" : number
+"""
+)
+_CHOSEN = """
+for (const plot of charts.children) {
+  for (const renderer of plot.renderers ?? []) renderer.data_source.change.emit()
+}
+"""
+
+
+class SharedAxis:
+    """The range of all charts, and where each source's rows lie on it.
+
+    Parameters
+    ----------
+    lines, epochs
+        Sources of the lines and of the epochs' beginnings.
+    window
+        Seconds that are shown and then follow the newest point; None shows all from 0, by the
+        reader's choice of axis.
+    """
+
+    def __init__(
+        self, lines: ColumnDataSource, epochs: ColumnDataSource, window: float | None
+    ) -> None:
+        self.choice = Select(options=AXES, value="time", tags=["time"])
+        self.chosen = window is None
+        self._lines, self._epochs = lines, epochs
+        self._args = {"choice": self.choice, "lines": lines, "epochs": epochs}
+        if window is None:
+            self.range: Any = Range1d(start=0, end=10)
+        else:
+            self.range = DataRange1d(follow="end", follow_interval=window, range_padding=0)
+        self._ticker = FixedTicker(ticks=[])
+        self._transforms: dict[ColumnDataSource, CustomJSTransform] = {}
+
+    def ticks(self) -> CustomJSTickFormatter:
+        """Return what writes the numbers below the charts."""
+        if self.chosen:
+            return CustomJSTickFormatter(code=_TICKS, args={"choice": self.choice})
+        return CustomJSTickFormatter(code=f"{_TIME}return time")
+
+    def of(self, source: ColumnDataSource) -> Any:
+        """Return where the rows of a source lie."""
+        if not self.chosen:
+            return "time"
+        if source not in self._transforms:
+            args = {**self._args, "source": source}
+            self._transforms[source] = CustomJSTransform(args=args, v_func=_TRANSFORM)
+        return transform("time", self._transforms[source])
+
+    def name_epochs(self, plot: Any) -> None:
+        """Write the epochs' numbers above a chart."""
+        names = CustomJSTickFormatter(code=_EPOCH_NAMES, args=self._args)
+        above: Any = LinearAxis()
+        above.ticker, above.formatter = self._ticker, names
+        quiet(above)
+        above.major_label_standoff = 1
+        plot.add_layout(above, "above")
+
+    def follow(self, charts: Any, lowest: Any) -> None:
+        """Have the browser lengthen the axis as rows come, and draw anew what another one moves."""
+        if not self.chosen:
+            return
+        args = {**self._args, "range": self.range, "ticker": self._ticker}
+        args |= {"plot": lowest, "below": lowest.xaxis[-1]}
+        extend = CustomJS(args=args, code=_EXTEND)
+        lowest.js_on_change("inner_width", extend)
+        for source in (self._lines, self._epochs):
+            source.js_on_change("streaming", extend)
+            source.js_on_change("data", extend)
+        again = CustomJS(args={"charts": charts}, code=_CHOSEN)
+        self.choice.js_on_change("value", extend, again)

@@ -1,0 +1,76 @@
+"""What the reader of the charts may choose; all but another metric is done in the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bokeh.layouts import row
+from bokeh.models import InlineStyleSheet
+from bokeh.models.widgets import Select
+
+from hpu_magic.panels import palette
+from hpu_magic.panels.document import HEARD
+
+__all__ = ["AddMetric", "controls", "titled"]
+
+_NONE = ""
+_COLOUR = f"var(--jp-ui-font-color1, {palette.TEXT})"
+_BORDER = "var(--jp-border-color1, #8888)"
+# One line of small controls, in the colours of the page, which takes a second one if it must.
+_ROW = ":host { flex-wrap: wrap; gap: 2px 14px; padding: 0 0 4px 2px; }"
+_CONTROL = f"""
+:host {{ --font-size: 12px; font-family: {palette.FONT}; color: {_COLOUR}; margin: 0; }}
+.bk-input-group {{ flex-direction: row; align-items: center; gap: 6px; color: {_COLOUR}; }}
+.bk-input-group > label {{
+  color: {_COLOUR}; font-size: 12px; margin: 0; white-space: nowrap;
+}}
+select.bk-input {{
+  min-height: 0; height: 22px; line-height: 18px; padding: 0 18px 0 5px; font-size: 12px;
+  appearance: none; background-repeat: no-repeat; background-size: 5px 5px;
+  background-position: right 10px center, right 5px center;
+  background-image: linear-gradient(45deg, transparent 50%, currentColor 50%),
+    linear-gradient(135deg, currentColor 50%, transparent 50%);
+  color: {_COLOUR}; background-color: var(--jp-layout-color1, transparent);
+  border: 1px solid {_BORDER}; border-radius: 2px;
+}}
+select.bk-input option {{ color: {_COLOUR}; background-color: var(--jp-layout-color1, Canvas); }}
+select.bk-input:focus {{ outline: 2px solid {palette.TRAIN}; box-shadow: none; }}
+"""
+
+
+def controls(*shown: Any) -> Any:
+    """Return a line of controls, each with its title beside it."""
+    for one in shown:
+        one.stylesheets = [InlineStyleSheet(css=_CONTROL)]
+        one.margin = 0
+    line = row(*shown, sizing_mode="stretch_width")
+    line.stylesheets = [InlineStyleSheet(css=_ROW)]
+    return line
+
+
+def titled(control: Select, title: str, width: int) -> Any:
+    """Give a control its title and width."""
+    control.title, control.width, control.sizing_mode = title, width, None
+    return control
+
+
+class AddMetric:
+    """A list of the metrics that have no chart; pages tell the kernel what is chosen there."""
+
+    def __init__(self) -> None:
+        self._offered: list[str] = []
+        self.select = Select(name=HEARD, options=_options([], 0), value=_NONE, disabled=True)
+
+    def offer(self, metrics: Sequence[str], drawn: int) -> None:
+        """Say which metrics can be added, and how many are drawn."""
+        if list(metrics) == self._offered:
+            return
+        self._offered = list(metrics)
+        self.select.options = _options(metrics, drawn)
+        self.select.disabled = not metrics
+
+
+def _options(metrics: Sequence[str], drawn: int) -> list[Any]:
+    count = f"{drawn} of {drawn + len(metrics)} drawn" if metrics else "none left"
+    return [(_NONE, count), *((name, name) for name in metrics)]

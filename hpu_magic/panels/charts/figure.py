@@ -1,0 +1,100 @@
+"""One blank chart, in the colours of the page's theme."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bokeh.models import ColumnDataSource, HoverTool, InlineStyleSheet
+from bokeh.models.renderers import GlyphRenderer
+from bokeh.plotting import figure
+
+from hpu_magic.panels import palette
+
+__all__ = ["THEMED", "blank", "dash_lengths", "drawn", "hover", "quiet", "quiet_legend"]
+
+# Titles, axes and legends in the colour of the page's theme; where the page has none, or Bokeh does
+# not know of such variables, in that of the models.
+THEMED = "".join(
+    f"--bk-{part}text-color: var(--jp-ui-font-color1, {palette.TEXT});"
+    for part in ("", "major-label-", "label-")
+)
+# A legend is drawn as a part of the page, with the colour that it finds before it is there.
+_THEMED_LEGEND = f".bk-label {{ color: var(--jp-ui-font-color1, {palette.TEXT}) !important; }}"
+# Where there is room for both, it stands in the line of the title, and takes none of its own.
+_RAISED = "@container (min-width: 480px) { :host { height: 0; margin-top: -17px; } }"
+
+
+def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> Any:
+    """Return a chart without curves."""
+    plot: Any = figure(
+        height=height,
+        sizing_mode="stretch_width",
+        x_range=x_range,
+        y_range=y_range,
+        toolbar_location=None,
+        tools="",
+        min_border_left=palette.LEFT,
+        min_border_right=12,
+        output_backend="canvas",
+        background_fill_alpha=0,
+        border_fill_alpha=0,
+        outline_line_color=None,
+    )
+    plot.title.text = title
+    plot.title.text_color = palette.TEXT
+    plot.title.text_font = palette.FONT
+    plot.title.text_font_size = "11px"
+    plot.title.text_font_style = "normal"
+    plot.title.standoff = 4
+    for axis in (plot.xaxis, plot.yaxis):
+        quiet(axis)
+    plot.yaxis.ticker.desired_num_ticks = 4
+    plot.grid.grid_line_color = palette.GRID
+    plot.grid.grid_line_alpha = 0.25
+    plot.xgrid.grid_line_color = None
+    plot.xaxis.formatter = x_ticks
+    for each in (plot, y_range, plot.toolbar):
+        each.syncable = False  # what the browser works out is of no use here
+    return plot
+
+
+def quiet(axis: Any) -> None:
+    """Leave of an axis its labels alone."""
+    axis.major_label_text_color = palette.TEXT
+    axis.major_label_text_font = palette.FONT
+    axis.major_label_text_font_size = "10px"
+    axis.axis_line_color = None
+    axis.minor_tick_line_color = None
+    axis.major_tick_line_color = None
+
+
+def quiet_legend(legend: Any) -> None:
+    """Put a legend on the right, without a box."""
+    legend.orientation = "horizontal"
+    legend.location = "top_right"
+    legend.background_fill_alpha = 0
+    legend.border_line_color = None
+    legend.label_text_color = palette.TEXT
+    legend.label_text_font = palette.FONT
+    legend.label_text_font_size = "11px"
+    legend.padding = legend.margin = 0
+    legend.spacing = 12
+    if "stylesheets" in legend.properties():
+        legend.stylesheets = [InlineStyleSheet(css=_THEMED_LEGEND + _RAISED)]
+    legend.glyph_width = 28  # so that dashes show
+
+
+def drawn(source: ColumnDataSource, glyph: Any, level: Any = "glyph") -> GlyphRenderer[Any]:
+    """Return what draws a source, without what a selection would need."""
+    plain: dict[str, Any] = dict.fromkeys(("selection_glyph", "nonselection_glyph", "muted_glyph"))
+    return GlyphRenderer(data_source=source, glyph=glyph, level=level, **plain)
+
+
+def hover(renderer: Any, tooltip: str) -> HoverTool:
+    """Return what tells values of a line where the pointer is."""
+    return HoverTool(renderers=[renderer], tooltips=tooltip, mode="vline", visible=False)
+
+
+def dash_lengths(dashes: str) -> list[int]:
+    """Return dashes as Bokeh takes them."""
+    return [int(length) for length in dashes.split()]

@@ -1,0 +1,114 @@
+"""Pieces of the picture of a run: a chart's frame, its lines and their legend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from hpu_magic.panels import palette
+from hpu_magic.runtime.measure.not_finite import NotFinite
+from hpu_magic.runtime.present import drawing
+
+__all__ = ["Frame", "Point", "legend", "line", "runs", "thinned"]
+
+_POINTS = 240
+_RIGHT = 14
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One chart's part of the picture: pixels from top to bottom, times from start to end."""
+
+    start: float
+    end: float
+    top: float
+    bottom: float
+    ticks: list[float]
+    right: float = _RIGHT
+
+    def x(self, time: float) -> float:
+        """Return the place of a time."""
+        width = palette.WIDTH - palette.LEFT - _RIGHT
+        return palette.LEFT + width * (time - self.start) / (self.end - self.start)
+
+    def y(self, value: float) -> float:
+        """Return the place of a value."""
+        low, high = self.ticks[0], self.ticks[-1]
+        return self.bottom - (self.bottom - self.top) * (value - low) / (high - low)
+
+    def broken(self, one: NotFinite, began: float, place: int) -> str:
+        """Mark where a curve became NaN or infinite; labels of the same time lie apart."""
+        at = self.x(one.moment - began)
+        right = at > palette.WIDTH * 0.75
+        rule = drawing.rule(at, self.top, at, self.bottom, 0.9, palette.BROKEN, "2 3")
+        words = drawing.text(
+            at + (-5 if right else 5),
+            self.bottom - 6 - 13 * (place % 4),
+            f"{one.curve} {one.value}, step {one.step}",
+            "end" if right else "start",
+            11,
+            palette.BROKEN,
+        )
+        return f"<g><title>{escape(f'{one.curve} {one.full}')}</title>{rule}{words}</g>"
+
+
+def line(frame: Frame, points: Sequence[Point], colour: str, dashes: str = "") -> list[str]:
+    """Return a line through points, broken where nothing is known."""
+    dash = f' stroke-dasharray="{dashes}"' if dashes else ""
+    found = [thinned(run) for run in runs(points)]
+    path = "".join(
+        "M" + "L".join(f"{frame.x(t):.1f} {frame.y(v):.1f}" for t, v in run) for run in found
+    )
+    if not path:
+        return []
+    return [f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>']
+
+
+def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
+    """Return the stretches between gaps."""
+    run: list[Point] = []
+    for point in points:
+        if math.isfinite(point[1]):
+            run.append(point)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def thinned(points: list[Point]) -> list[Point]:
+    """Keep the lowest and the highest point of each of equal stretches, in order of time."""
+    if len(points) <= _POINTS:
+        return points
+    size = 2 * len(points) / _POINTS
+    kept = []
+    for stretch in range(_POINTS // 2):
+        part = points[int(stretch * size) : int((stretch + 1) * size)]
+        kept += sorted({min(part, key=_value), max(part, key=_value)})
+    if kept[-1] != points[-1]:
+        kept.append(points[-1])
+    return kept
+
+
+def _value(point: Point) -> float:
+    return point[1]
+
+
+def legend(baseline: float, entries: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return words, colours and dashes in a line that ends on the right."""
+    parts, right = [], float(palette.WIDTH - _RIGHT)
+    for word, colour, dashes in reversed(entries):
+        parts.append(drawing.text(right, baseline, word, "end"))
+        right -= 6.1 * len(word) + 4
+        dash = f' stroke-dasharray="{dashes}"' if dashes else ""
+        parts.append(
+            f'<line x1="{right - 28:.1f}" y1="{baseline - 4:.1f}" x2="{right:.1f}" '
+            f'y2="{baseline - 4:.1f}" stroke="{colour}" stroke-width="2"{dash}/>'
+        )
+        right -= 40
+    return parts

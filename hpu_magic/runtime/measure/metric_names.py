@@ -1,0 +1,75 @@
+"""What the name of a logged metric says: which others it belongs with, and whether low is good."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["goal_of", "is_validation_loss", "metric_of", "validation_loss"]
+
+_STAGES = {
+    "training": ("training", "train"),
+    "validation": ("validation", "valid", "val", "dev", "eval"),
+}
+_PLAIN_NAMES = ("val_loss", "val/loss", "valid_loss", "validation_loss")
+_VALIDATION_LOSS = re.compile(r"^(val|valid|validation)[_/ ]?.*loss", re.IGNORECASE)
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_LOW_IS_GOOD = re.compile(
+    "loss(es)?|err(or)?|r?mse|mae|ms?le|mape|nll|b?ce|kld?|elbo|perplexity|ppl|wer|cer|fid|bp[dc]|"
+    "brier|hinge"
+)
+_HIGH_IS_GOOD = re.compile(
+    "acc(uracy)?|top|auc|auroc|auprc|roc|f|map|ap|ar|m?iou|dice|jaccard|score|precision|recall|"
+    "sensitivity|specificity|r|bleu|rouge|meteor|psnr|ssim|mcc|kappa|ndcg|mrr|rewards?|hits?|em|"
+    "correct|correlation|pearson|spearman"
+)
+_WITH_A_NUMBER = frozenset({"f", "r", "top"})
+"""Words that mean a score only before a number: f1, r2, top5."""
+
+
+def metric_of(name: str, stage: str) -> str:
+    """Return the name of a metric without the word for its stage.
+
+    Parameters
+    ----------
+    name
+        As it was logged, for example ``val/acc`` or ``train_loss``.
+    stage
+        ``training`` or ``validation``.
+
+    Returns
+    -------
+    str
+        For example ``acc``; the same for what is logged in training and in validation.
+    """
+    words = "|".join(_STAGES[stage])
+    found = re.match(rf"(?:{words})[_/.\- ]+(?=\w)", name, re.IGNORECASE)
+    if found:
+        return name[found.end() :]
+    found = re.search(rf"(?<=\w)[_/.\- ]+(?:{words})$", name, re.IGNORECASE)
+    return name[: found.start()] if found else name
+
+
+def is_validation_loss(name: str) -> bool:
+    """Tell whether a name is one that people give to a validation loss."""
+    return name in _PLAIN_NAMES or _VALIDATION_LOSS.match(name) is not None
+
+
+def validation_loss(names: list[str]) -> str | None:
+    """Return which of these is the validation loss, by its usual names, or None."""
+    plain = [name for name in _PLAIN_NAMES if name in names]
+    return next(iter(plain + [name for name in names if is_validation_loss(name)]), None)
+
+
+def goal_of(name: str) -> str | None:
+    """Return ``min`` or ``max``, what is best of a metric, by the words of its name.
+
+    A word for losses and errors comes before one for scores: of ``map_loss`` the lowest is best.
+    None where no word is known.
+    """
+    words = [word.lower() for word in [*_WORDS.findall(name), *re.split(r"[\W_]+", name)]]
+    if any(map(_LOW_IS_GOOD.fullmatch, words)):
+        return "min"
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if _HIGH_IS_GOOD.fullmatch(word) and (word not in _WITH_A_NUMBER or after.isdigit()):
+            return "max"
+    return None
