@@ -302,3 +302,5 @@ UNKNOWN = Fit("Net", began=0.0, phase="training", epoch=3)
 )
 def test_a_fit_in_words(fit, brief, described):
     assert (fit.brief(), fit.described()) == (brief, described)
+    holder = monitor.Holder(7, "first.ipynb", "ada", 0.0, fit)
+    assert holder.described() == f"first.ipynb, in a fit: {brief}"

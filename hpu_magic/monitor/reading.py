@@ -38,7 +38,7 @@ class Holder:
 
     def described(self) -> str:
         """Name it and say for how long it has been idle: ``first.ipynb, idle for 2 h``."""
-        return ", ".join(filter(None, (self.command, sessions.activity(self.idle))))
+        return ", ".join(filter(None, (self.command, sessions.activity(self.idle, self.fit))))
 
 
 @dataclass(frozen=True)

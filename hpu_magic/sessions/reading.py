@@ -55,8 +55,13 @@ def session(pid: int) -> Session | None:
     return Session(notebook, idle, called if isinstance(called, str) else None, fit)
 
 
-def activity(idle: float | None) -> str:
-    """Write for how long a session has been idle: ``idle for 2 h``; empty where nobody knows."""
+def activity(idle: float | None, fit: Fit | None = None) -> str:
+    """Write what a session does, or for how long it has been idle; empty where nobody knows.
+
+    For example ``idle for 2 h``, ``busy``, ``in a fit: 42 %, 40 s left``.
+    """
+    if fit is not None:
+        return f"in a fit: {fit.brief()}"
     if idle is None:
         return ""
     if idle == 0:

@@ -310,7 +310,7 @@ def _busy(holders: Sequence[Holder], configuration: Configuration) -> str:
 def _named(holder: Holder) -> str:
     if not holder.pid:
         return f"card {holder.module_id} by {holder.command}"
-    who = ", ".join(filter(None, (holder.command, sessions.activity(holder.idle))))
+    who = ", ".join(filter(None, (holder.command, sessions.activity(holder.idle, holder.fit))))
     return f"card {holder.module_id} by process {holder.pid} ({who})"
 
 

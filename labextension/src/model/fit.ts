@@ -88,14 +88,14 @@ export function fitText(fit: Fit): string {
   return `${fit.model}: ${parts.filter(part => part !== '').join(', ')}`;
 }
 
-/** Tell the most important: `Fit 42 %, 40 s left`. */
+/** Tell the most important: `42 %, 40 s left`. */
 export function fitBrief(fit: Fit): string {
   if (fit.phase === 'starting' || fit.phase === 'stopping') {
-    return `Fit ${fit.phase}`;
+    return fit.phase;
   }
   if (fit.share === null) {
-    return `Fit: ${fitPlace(fit) || fit.phase}`;
+    return fitPlace(fit) || fit.phase;
   }
   const done = percent(Math.floor(100 * fit.share));
-  return fit.remaining === null ? `Fit ${done}` : `Fit ${done}, ${fitLeft(fit)}`;
+  return fit.remaining === null ? done : `${done}, ${fitLeft(fit)}`;
 }

@@ -1,5 +1,6 @@
 // What the views say. No markup here: views show these sentences as text.
 
+import { fitBrief } from './fit';
 import { failureOf } from './connection';
 import type { ConnectionState } from './connection';
 import type { MachineOptions } from './machine';
@@ -162,6 +163,11 @@ export function activity(idle: number | null): string {
   return `idle for ${count} ${count === 1 && unit === 'days' ? 'day' : unit}`;
 }
 
+/** Say what a session does, or for how long it has been idle: `in a fit: 42 %, 40 s left`. */
+export function doing({ fit, idle }: Holder): string {
+  return fit === null ? activity(idle) : `in a fit: ${fitBrief(fit)}`;
+}
+
 /** Say more of a holder, for a second line. */
 export function holderDetail(holder: Holder): string {
   const { kernel, idle, pid, user } = holder;
@@ -173,7 +179,7 @@ export function holderDetail(holder: Holder): string {
 
 /** Say which card a holder has, and whether it uses it: `HPU 1: a.ipynb, idle for 2 h`. */
 export function heldText({ card, holder }: Held): string {
-  const said = activity(holder.idle);
+  const said = doing(holder);
   // That somebody is idle just now is no news.
   const idle = said === '' || said === 'idle' ? '' : `, ${said}`;
   return `${cardTitle(card)}: ${holderName(holder)}${idle}`;
@@ -196,8 +202,12 @@ export function idlest(cards: readonly Card[]): Held | null {
 export function shutdownWarning(card: Card, holder: Holder): string {
   const path = holder.kernel?.notebook?.path;
   const what = path ? `The kernel of ${path}` : `A ${holder.kernel?.name ?? ''} kernel`;
-  const busy =
-    holder.kernel?.state === 'busy' ? ' A cell is running in it now; it will not finish.' : '';
+  const running =
+    holder.fit === null
+      ? 'A cell is running in it now'
+      : `A fit runs in it (${fitBrief(holder.fit)})`;
+  const isBusy = holder.kernel?.state === 'busy' || holder.fit !== null;
+  const busy = isBusy ? ` ${running}; it will not finish.` : '';
   return (
     `${what} holds ${cardTitle(card)}.${busy} Its variables are lost: models, ` +
     'tensors and results that were not saved to a file. The document itself stays as it is.'

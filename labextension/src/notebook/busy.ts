@@ -1,6 +1,6 @@
 import { holdings, longestIdleFirst } from '../model/snapshot';
 import type { Card, Held, Holder, Snapshot } from '../model/snapshot';
-import { activity, cardTitle, holderName } from '../model/wording';
+import { activity, cardTitle, doing, holderName } from '../model/wording';
 
 /** What the notification says, and whom it offers to go to. */
 export interface BusyReport {
@@ -37,7 +37,8 @@ export function busyReport(error: string, snapshot: Snapshot, kernelId: string):
   }
   const { card, holder } = first;
   const who = holder.kernel ? shortName(holder) : `process ${holder.pid} (${shortName(holder)})`;
-  return { message: `${cardTitle(card)} is busy: ${who} holds it${idleness(holder)}.`, kernels };
+  const what = holder.fit === null ? idleness(holder) : `, ${doing(holder)}`;
+  return { message: `${cardTitle(card)} is busy: ${who} holds it${what}.`, kernels };
 }
 
 /** The cards that the error names, else all of them. */

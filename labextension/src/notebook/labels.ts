@@ -36,7 +36,7 @@ export function statusView(
     parts.includes('card') && facts.card !== null ? `HPU ${facts.card}` : 'HPU',
     parts.includes('mode') ? modeText(facts) : null,
     parts.includes('memory') ? memoryText(facts) : null,
-    parts.includes('fit') && facts.fit !== null ? fitBrief(facts.fit) : null
+    parts.includes('fit') && facts.fit !== null ? `Fit: ${fitBrief(facts.fit)}` : null
   ];
   return {
     text: shown.filter(part => part !== null).join(' · '),

@@ -32,25 +32,25 @@ describe('a fit in words', () => {
   it.each([
     [
       fit(),
-      'Fit 27 %, 40 s left',
+      '27 %, 40 s left',
       'DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left'
     ],
-    [fit({ share: 0.9999, remaining: 0.2 }), 'Fit 99 %, 1 s left', null],
-    [fit({ remaining: 3725 }), 'Fit 27 %, 1 h 2 min left', null],
-    [fit({ remaining: null }), 'Fit 27 %', null],
-    [UNKNOWN, 'Fit: epoch 3', 'DigitReader: epoch 3'],
-    [{ ...UNKNOWN, epoch: null, phase: 'starting' }, 'Fit starting', 'DigitReader: starting'],
-    [{ ...UNKNOWN, epoch: null, phase: 'validating' }, 'Fit: validating', null],
-    [fit({ phase: 'stopping', rate: null }), 'Fit stopping', null],
+    [fit({ share: 0.9999, remaining: 0.2 }), '99 %, 1 s left', null],
+    [fit({ remaining: 3725 }), '27 %, 1 h 2 min left', null],
+    [fit({ remaining: null }), '27 %', null],
+    [UNKNOWN, 'epoch 3', 'DigitReader: epoch 3'],
+    [{ ...UNKNOWN, epoch: null, phase: 'starting' }, 'starting', 'DigitReader: starting'],
+    [{ ...UNKNOWN, epoch: null, phase: 'validating' }, 'validating', null],
+    [fit({ phase: 'stopping', rate: null }), 'stopping', null],
     [
       fit({ phase: 'validating', loss: 1e-7, loss_name: 'train/ce' }),
-      'Fit 27 %, 40 s left',
+      '27 %, 40 s left',
       'DigitReader: validating, epoch 3 of 10, 42.0 steps/s, train/ce 1e-7, about 40 s left'
     ],
-    [{ ...UNKNOWN, loss: 'inf' }, 'Fit: epoch 3', 'DigitReader: epoch 3, loss inf'],
+    [{ ...UNKNOWN, loss: 'inf' }, 'epoch 3', 'DigitReader: epoch 3, loss inf'],
     [
       { ...UNKNOWN, loss: 'NaN', broken: 'loss NaN since step 31' },
-      'Fit: epoch 3',
+      'epoch 3',
       'DigitReader: epoch 3, loss NaN since step 31'
     ]
   ] as const)('%#: %j', (told, brief, text) => {

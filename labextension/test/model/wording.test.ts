@@ -22,7 +22,7 @@ import {
   shutdownWarning,
   unreadable
 } from '../../src/model/wording';
-import { card, kernelHolder, snapshot } from './samples';
+import { card, fit, kernelHolder, snapshot } from './samples';
 
 const process = {
   pid: 99,
@@ -120,6 +120,10 @@ describe('a holder', () => {
     expect(text).toContain('A cell is running');
     expect(text).toContain('variables are lost');
     expect(shutdownWarning(card(3), kernelHolder('a.ipynb'))).not.toContain('A cell is running');
+    const fitting = { ...kernelHolder('a.ipynb', 'idle'), fit: fit() };
+    expect(shutdownWarning(card(3), fitting)).toContain(
+      'A fit runs in it (27 %, 40 s left); it will not finish.'
+    );
   });
 });
 
@@ -149,6 +153,10 @@ describe('idleness', () => {
       'HPU 1: a.ipynb',
       'HPU 1: a.ipynb'
     ]);
+    const fitting = { ...kernelHolder('a.ipynb', 'busy', 0), fit: fit() };
+    expect(heldText({ card: card(1), holder: fitting })).toBe(
+      'HPU 1: a.ipynb, in a fit: 27 %, 40 s left'
+    );
   });
 
   it('makes an offer only where no card is free', () => {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { busyReport, isBusyError } from '../../src/notebook/busy';
+import { fit } from '../model/samples';
 import { holder, machine } from './examples';
 
 const VENDOR = 'synStatus=8 [Device not found] Device acquire failed.';
@@ -33,6 +34,12 @@ describe('busyReport', () => {
     const { message, kernels } = report([holder(2, 'work/first.ipynb')]);
     expect(message).toBe('HPU 0 is busy: first.ipynb holds it.');
     expect(kernels.map(held => [held.card.index, held.holder.pid])).toEqual([[0, 2]]);
+  });
+
+  it('says how far the fit is that has the card', () => {
+    expect(report([{ ...holder(2, 'first.ipynb', 0), fit: fit() }]).message).toBe(
+      'HPU 0 is busy: first.ipynb holds it, in a fit: 27 %, 40 s left.'
+    );
   });
 
   it('names a process that is no kernel of this server, and offers nothing', () => {

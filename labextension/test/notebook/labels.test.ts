@@ -36,7 +36,7 @@ describe('statusView', () => {
 
   it('shows the fit, on whichever device it runs', () => {
     const view = statusView(facts({ fit: fit() }), ALL, LIMITS);
-    expect(view.text).toBe('HPU · eager · Fit 27 %, 40 s left');
+    expect(view.text).toBe('HPU · eager · Fit: 27 %, 40 s left');
     expect(view.tooltip.split('\n')).toContain(
       'Fit of DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left'
     );

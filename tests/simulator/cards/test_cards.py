@@ -263,6 +263,20 @@ def test_busy_cards_name_the_session_that_has_idled_for_longest_first(start, run
     ) in message
 
 
+def test_a_busy_card_tells_how_far_the_fit_on_it_is(start, run, monkeypatch):
+    monkeypatch.setenv("HPU_MAGIC_CARDS", "1")
+    fit = """
+        from hpu_magic import sessions
+        told = sessions.Announcement("/notebooks/first.ipynb", running=True)
+        fit = sessions.PublishedFit()
+        fit.tell(sessions.Fit("Net", 1.0, "training", epoch=3, share=0.27, remaining=40.2))
+    """
+    holder = start(textwrap.dedent(fit) + textwrap.dedent(HOLD))
+    holder.stdout.readline()
+    who = f"card 0 by process {holder.pid} (first.ipynb, in a fit: 27 %, 40 s left)"
+    assert who in acquire_message(run)
+
+
 def test_busy_error_carries_the_holders(start, run):
     holder = start(HOLD)
     holder.stdout.readline()
