@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from typing import Any
+from weakref import WeakKeyDictionary
 
 __all__ = ["Hearing"]
 
@@ -21,31 +22,58 @@ _QUESTIONS = ("kernel_info_request", "comm_info_request")
 
 
 class Hearing:
-    """Answers pages while cells run, until it is closed; one at a time is heard.
+    """Answers pages while cells run, for one panel, until it is closed.
 
     Parameters
     ----------
     comms
-        Returns the ids of the comms of a panel's widgets.
+        The ids of the comms of the panel's widgets.
     """
 
-    def __init__(self, comms: Callable[[], Collection[str]]) -> None:
+    def __init__(self, comms: Collection[str]) -> None:
         from IPython.core.getipython import get_ipython
 
-        self._shell: Any = get_ipython()
-        self._kernel: Any = getattr(self._shell, "kernel", None)
-        self._comms = comms
-        self._states: set[str] = set()
-        self.poll: Callable[[], None] | None = None
-        if getattr(self._kernel, "_supports_kernel_subshells", False):
-            self._listen(self._take)
-        elif hasattr(getattr(self._kernel, "msg_queue", None), "_queue"):
-            self.poll = self._poll
+        self.comms = frozenset(comms)
+        shell = get_ipython()
+        kernel = getattr(shell, "kernel", None)
+        self._ear: _Ear | None = None
+        if kernel is not None:
+            self._ear = _ears.setdefault(kernel, _Ear(shell, kernel))
+            self._ear.open(self)
+
+    @property
+    def poll(self) -> Callable[[], None] | None:
+        """To be called from the training thread; None where the kernel hears without it."""
+        return None if self._ear is None else self._ear.poll
 
     def close(self) -> None:
-        """Leave all messages to the kernel again."""
-        if getattr(self._kernel, "_supports_kernel_subshells", False):
-            self._listen(self._kernel.shell_channel_thread_main)
+        """Leave the panel's messages to the kernel again."""
+        if self._ear is not None:
+            self._ear.close(self)
+
+
+class _Ear:
+    """The one way into a kernel for all of its panels."""
+
+    def __init__(self, shell: Any, kernel: Any) -> None:
+        self._shell = shell
+        self._kernel = kernel
+        self._threaded = bool(getattr(kernel, "_supports_kernel_subshells", False))
+        self._open: list[Hearing] = []
+        self._states: set[str] = set()
+        queued = hasattr(getattr(kernel, "msg_queue", None), "_queue")
+        self.poll = self._poll if queued and not self._threaded else None
+
+    def open(self, hearing: Hearing) -> None:
+        if not self._open and self._threaded:
+            self._listen(self._take)
+        self._open.append(hearing)
+
+    def close(self, hearing: Hearing) -> None:
+        if hearing in self._open:
+            self._open.remove(hearing)
+            if not self._open and self._threaded:
+                self._listen(self._kernel.shell_channel_thread_main)
 
     def _listen(self, take: Callable[[Any], Any]) -> None:
         stream = self._kernel.shell_stream
@@ -73,6 +101,7 @@ class Hearing:
                 and _ended(self._answered(arguments[-1]))
             ):
                 queue.remove(entry)
+        self._kernel.shell_stream.flush(zmq.POLLOUT)
 
     def _running(self) -> bool:
         return getattr(self._shell.displayhook, "exec_result", None) is not None
@@ -100,8 +129,11 @@ class Hearing:
             return True
         if kind in ("comm_msg", "comm_close"):
             comm = content.get("comm_id")
-            return comm in self._states or comm in self._comms()
+            return comm in self._states or any(comm in one.comms for one in self._open)
         return kind in _QUESTIONS
+
+
+_ears: WeakKeyDictionary[Any, _Ear] = WeakKeyDictionary()
 
 
 def _ended(answering: Any) -> bool:

@@ -74,7 +74,7 @@ class PanelWidget:
         )
         self._box.add_class("hpu-magic-live")
         comms = {widget.comm.comm_id for widget in _widgets(self._box) if widget.comm is not None}
-        self._hearing = Hearing(lambda: comms)
+        self._hearing = Hearing(comms)
 
     @property
     def seen(self) -> bool:

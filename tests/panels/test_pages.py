@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ipykernel
 import pytest
 from jupyter_client.manager import start_new_kernel
 
@@ -71,6 +72,25 @@ class Page:
                 return message
         raise TimeoutError
 
+    def states(self) -> Any:
+        """Ask for the states of all widgets, as a page does that is loaded."""
+        control = uuid.uuid4().hex
+        self.send("comm_open", comm_id=control, target_name=STATES, data={})
+        self.say(control, method="request_states")
+        return self.told(control, "states")["states"]
+
+    def run(self, code: str) -> str:
+        """Begin a cell and return its id."""
+        return self.send("execute_request", code=code, silent=False)
+
+    def shows(self, cell: str) -> Any:
+        """Return what the cell shows next; cells of others may still end."""
+
+        def wanted(message: Any) -> bool:
+            return displayed(message) and message["parent_header"].get("msg_id") == cell
+
+        return self.hears(wanted)["content"]
+
     def say(self, comm: str, **data: Any) -> str:
         return self.send("comm_msg", comm_id=comm, data=data)
 
@@ -119,8 +139,8 @@ def test_a_page_that_is_loaded_in_mid_fit_has_the_panel_and_its_stop(page):
     first = page()
     first.ask("kernel_info_request")
     code = "t, m = trainer(500), Model()\n%hpu_fit -o result t m data"
-    cell = first.send("execute_request", code=code, silent=False)
-    shown = first.hears(displayed)["content"]
+    cell = first.run(code)
+    shown = first.shows(cell)
     assert shown["metadata"]["hpu_magic"]["over"] is False
     assert sorted(shown["data"]) == [WIDGET, "text/html", "text/plain"]
 
@@ -135,10 +155,7 @@ def test_a_page_that_is_loaded_in_mid_fit_has_the_panel_and_its_stop(page):
     assert status["content"]["execution_state"] == "busy"
     assert shown["data"][WIDGET]["model_id"] in second.ask("comm_info_request")["comms"]
 
-    control = uuid.uuid4().hex
-    second.send("comm_open", comm_id=control, target_name=STATES, data={})
-    second.say(control, method="request_states")
-    states = second.told(control, "states")["states"]
+    states = second.states()
     box = states[shown["data"][WIDGET]["model_id"]]["state"]
     names = {name: one["model_name"] for name, one in states.items()}
     children = [child.removeprefix("IPY_MODEL_") for child in box["children"]]
@@ -154,35 +171,53 @@ def test_a_page_that_is_loaded_in_mid_fit_has_the_panel_and_its_stop(page):
     assert len(second.told(document, "events")["events"]) >= 1
 
     second.say(button, method="custom", content={"event": "click"})
-    ended = second.hears(displayed)["content"]
+    ended = second.shows(cell)
     while not ended["metadata"]["hpu_magic"]["over"]:
-        ended = second.hears(displayed)["content"]
+        ended = second.shows(cell)
     assert "Fit stopped on hpu:0 (simulated GAUDI2)" in ended["data"]["text/plain"]
     assert WIDGET not in ended["data"]
 
 
+@pytest.mark.skipif(ipykernel.version_info < (7,), reason="only the training hears there")
+def test_a_panel_that_outlives_a_fit_is_heard_while_another_cell_runs(page, kernel):
+    first = page()
+    cell = first.run("t, m = trainer(1), Model()\n%hpu_panel\n%hpu_fit t m data")
+    panel = first.shows(cell)
+    while not first.shows(cell)["metadata"]["hpu_magic"]["over"]:
+        pass
+    first.run("print('asleep')\ntime.sleep(60)")
+    first.hears(lambda message: message["content"].get("text") == "asleep\n")
+    second = page()
+    second.ask("kernel_info_request")
+    [button] = [
+        name
+        for name, one in second.states().items()
+        if one["model_name"] == "ButtonModel" and not one["state"].get("disabled")
+    ]
+    second.say(button, method="custom", content={"event": "click"})
+    ended = second.hears(displayed)["content"]["metadata"]["hpu_magic"]
+    assert ended["output"] == panel["metadata"]["hpu_magic"]["output"]
+    assert ended["over"]
+    kernel.interrupt_kernel()
+    first.hears(lambda message: message["msg_type"] == "error")
+    time.sleep(0.5)  # until the kernel takes cells again after an error
+
+
 def test_the_kernel_tells_what_stands_in_an_output_to_who_missed_it(page):
     first = page()
-    code = "t, m = trainer(3), Model()\n%hpu_fit t m data"
-    first.send("execute_request", code=code, silent=False)
-    names = []
-    while len(names) < 2:
-        content = first.hears(displayed)["content"]
-        names.append(content["metadata"]["hpu_magic"]["output"])
-    first.hears(displayed)
+    cell = first.run("t, m = trainer(3), Model()\n%hpu_fit t m data")
+    names = [first.shows(cell)["metadata"]["hpu_magic"]["output"] for _ in range(2)]
+    first.shows(cell)
     known = {names[0]: 1, names[1]: 1, "another": 3}
     meanwhile = first.ask_control("hpu_magic_outputs_request", outputs=known)
     assert list(meanwhile["outputs"]) == names[1:]
     assert meanwhile["unknown"] == ["another"]
     over = [one["metadata"]["hpu_magic"]["over"] for one in meanwhile["outputs"].values()]
     assert over == [False]
-    first.hears(
-        lambda message: (
-            displayed(message)
-            and message["content"]["metadata"]["hpu_magic"]["output"] == names[1]
-            and message["content"]["metadata"]["hpu_magic"]["over"]
-        )
-    )
+    while (told := first.shows(cell)["metadata"]["hpu_magic"])["output"] != names[1] or not told[
+        "over"
+    ]:
+        pass
     ended = first.ask_control("hpu_magic_outputs_request", outputs=known)
     table, picture = ended["outputs"].values()
     assert sorted(table["data"]) == ["text/html", "text/plain"]
@@ -199,18 +234,17 @@ def test_the_kernel_tells_what_stands_in_an_output_to_who_missed_it(page):
 @pytest.mark.parametrize("panel", ["auto", "picture"])
 def test_where_nobody_draws_widgets_the_picture_is_the_panel(page, panel):
     first = page()
-    code = f"%config HPUMagics.panel = {panel!r}\nt, m = trainer(5), Model()\n%hpu_fit t m data"
-    first.send("execute_request", code=code, silent=False)
-    top, picture = (first.hears(displayed)["content"] for _ in range(2))
+    cell = first.run(
+        f"%config HPUMagics.panel = {panel!r}\nt, m = trainer(5), Model()\n%hpu_fit t m data"
+    )
+    top, picture = (first.shows(cell) for _ in range(2))
     assert (WIDGET in top["data"]) == (panel == "auto")
     assert "HPU sidebar" in top["data"]["text/plain"]
     moving = []
-    while True:
-        content = first.hears(displayed)["content"]
-        named = content["metadata"]["hpu_magic"]
-        if named["over"]:
-            break
-        assert named["output"] == picture["metadata"]["hpu_magic"]["output"]
+    while not (content := first.shows(cell))["metadata"]["hpu_magic"]["over"]:
+        assert (
+            content["metadata"]["hpu_magic"]["output"] == picture["metadata"]["hpu_magic"]["output"]
+        )
         moving.append(content["data"])
     assert len(moving) >= 2
     assert "Training</b> Model, epoch" in moving[-1]["text/html"]
