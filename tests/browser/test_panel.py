@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from lab_page import (
     keep_screenshot,
     open_notebook,
     run_all,
+    screenshots,
     wait_until,
 )
 
@@ -37,10 +40,17 @@ class DigitReader(pl.LightningModule):
         super().__init__()
         self.network = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
             nn.Flatten(), nn.Linear(512, 10))
+    def scored(self, batch):
+        scores = self.network(batch[0])
+        right = (scores.argmax(1) == batch[1]).float().mean()
+        return nn.functional.cross_entropy(scores, batch[1]), right
     def training_step(self, batch, index):
-        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+        loss, accuracy = self.scored(batch)
+        self.log("train_accuracy", accuracy, prog_bar=True)
+        return loss
     def validation_step(self, batch, index):
-        self.log("val_loss", nn.functional.cross_entropy(self.network(batch[0]), batch[1]))
+        loss, accuracy = self.scored(batch)
+        self.log_dict({"val_loss": loss, "val_accuracy": accuracy}, prog_bar=True)
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=3e-4)
 
@@ -59,7 +69,7 @@ AFTER = "print('outcome:', result.outcome)"
 POINTS = """() => {
   const sources = Object.values(Bokeh.index.roots ?? Bokeh.index)
     .flatMap(view => [...view.model.references()])
-  const lines = sources.find(one => one.data && "train" in one.data)
+  const lines = sources.find(one => one.data && "in_use" in one.data)
   return lines ? lines.data.time.length : 0
 }"""
 
@@ -82,6 +92,69 @@ TEXT_COLOURS = """() => {
 }"""
 
 
+METRICS = """
+class Adversary(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.nets = nn.ModuleList([nn.Linear(64, 1), nn.Linear(64, 1)])
+    def training_step(self, batch, index):
+        for name, net, optimizer in zip("gd", self.nets, self.optimizers()):
+            loss = net(batch[0].flatten(1)).square().mean()
+            self.log(f"{name}_loss", loss, prog_bar=True)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+    def configure_optimizers(self):
+        return [torch.optim.SGD(net.parameters(), lr=1e-3) for net in self.nets]
+
+class Verbose(DigitReader):
+    def training_step(self, batch, index):
+        loss, accuracy = self.scored(batch)
+        self.log("train_loss", loss, prog_bar=True, on_step=True, on_epoch=True)
+        self.log("scale", 1e4 * loss)
+        late = self.trainer.current_epoch > 1
+        self.log("odd", accuracy * float("nan") if late else accuracy)
+        return loss
+
+def trainer(**options):
+    return pl.Trainer(accelerator="hpu", devices=1, logger=False, enable_checkpointing=False,
+                      enable_model_summary=False, **options)
+"""
+MANUAL = "%%hpu_fit -o manual\ntrainer(max_epochs=2).fit(Adversary(), loaders[0])"
+VERBOSE = """%%hpu_fit -o result
+trainer(max_epochs=400, accumulate_grad_batches=2).fit(Verbose(), *loaders)"""
+
+# Titles of the charts, the end of the memory's axis and that of the shared one, and how many
+# points of the first curve its smooth and its raw line have.
+CHARTS = """() => {
+  const roots = [...(Bokeh.index.roots ?? Object.values(Bokeh.index))]
+  const [root] = roots.filter(view => view.model.children?.some(one => one.title)).slice(-1)
+  const plots = root.model.children.filter(one => one.title)
+  const curve = plots[0].renderers.filter(one => one.tags !== undefined
+    && one.data_source.data.value && one.glyph.type === "Line").slice(0, 2)
+  const drawn = curve.map(one => [...one.glyph.y.transform.v_compute(one.data_source.data.value)])
+  return {
+    titles: plots.map(one => one.title.text),
+    memory: plots[plots.length - 1].y_range.end,
+    end: plots[0].x_range.end,
+    raw: drawn[0],
+    smooth: drawn[1],
+    values: [...curve[0].data_source.data.value],
+    places: [...curve[0].glyph.x.transform.v_compute(curve[0].data_source.data.time)],
+    steps: [...curve[0].data_source.data.step],
+    epochs: plots[0].above.find(one => one.ticker)?.ticker.ticks.length,
+  }
+}"""
+
+
+RATIO = """() => {
+  const {naturalWidth, naturalHeight} =
+    [...document.querySelectorAll(".jp-RenderedSVG img")].slice(-1)[0]
+  return naturalHeight / naturalWidth
+}"""
+
+
 def shows_text(output: Any) -> bool:
     """Whether there is an output, and what it says has been drawn."""
     return output.count() > 0 and output.first.inner_text().strip() != ""
@@ -101,19 +174,20 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     assert busy
     assert busy_prompt(page, 1), "the curve has to move while the cell is busy"
 
-    panel = page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".jp-OutputArea-output")
-    header = panel.last.inner_text()
+    panel = page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".hpu-magic-live")
+    header = panel.inner_text()
     assert "Training DigitReader, epoch" in header
+    assert re.search(r"\bloss [\d.]+, train_accuracy [\d.]+, val_loss [\d.]+, val_acc", header)
     assert "hpu:0 (simulated GAUDI2)" in header
     page.wait_for_timeout(8_000)
-    keep_screenshot(page, panel.last, "panel.png", tmp_path)
+    keep_screenshot(page, panel, "panel.png", tmp_path)
     colours, theme = page.evaluate(TEXT_COLOURS)
     # Others are those of texts that there are none of, such as axis labels.
     assert theme in colours
     assert palette.TEXT not in colours
     choose_theme(page, "JupyterLab Dark")
     page.wait_for_timeout(1_000)
-    keep_screenshot(page, panel.last, "panel-dark.png", tmp_path)
+    keep_screenshot(page, panel, "panel-dark.png", tmp_path)
     dark, dark_theme = page.evaluate(TEXT_COLOURS)
     assert faint_texts(page, ".jp-OutputArea-output .bk-label") == []
     assert dark_theme in dark
@@ -150,8 +224,8 @@ def test_saved_notebook_holds_the_picture_and_no_script(page: Any, lab: Any) -> 
 
     wait_until(page, lambda: bool(outputs()), 10, "the saving of the notebook")
     assert [sorted(one["data"]) for one in outputs()] == [
-        ["image/svg+xml", "text/plain"],
         ["text/html", "text/plain"],
+        ["image/svg+xml", "text/plain"],
     ]
     assert file.stat().st_size < 100_000
 
@@ -171,4 +245,81 @@ def test_memory_panel_moves_and_its_button_leaves_a_picture(page: Any, lab: Any)
     page.get_by_role("button", name="Stop").click()
     picture = cells.nth(1).locator(".jp-RenderedSVG")
     picture.wait_for(timeout=20_000)
+    assert page.problems == []
+
+
+def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_path: Path) -> None:
+    last = "print(manual.outcome, result.outcome)"
+    open_notebook(page, lab, "metrics.ipynb", SETUP + METRICS, MANUAL, VERBOSE, last)
+    run_all(page)
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    panel = cells.nth(2).locator(".hpu-magic-live")
+    panel.wait_for(timeout=240_000)
+    wait_until(page, lambda: "odd NaN since step" in panel.inner_text(), 60, "NaN in the header")
+    charts = page.evaluate(CHARTS)
+    names = [title.partition(",")[0] for title in charts["titles"]]
+    assert names == ["loss", "val_accuracy", "steps per second", "device memory"]
+    assert ", best 0" in charts["titles"][1]
+    shown = panel.inner_text()
+    assert all(f"{name} " in shown for name in ("train_loss_step", "train_loss_epoch", "val_loss"))
+    # The loss that is divided for accumulation is shown as it was, and once.
+    assert re.search(r"train_loss_step [12]\.\d", shown), shown
+    assert "scale" not in names
+
+    assert busy_prompt(page, 2), "a metric is to be added while the cell is busy"
+    page.get_by_label("Add metric").select_option("scale")
+    wait_until(page, lambda: "scale " in panel.inner_text(), 20, "the value of what was added")
+    wait_until(page, lambda: len(page.evaluate(CHARTS)["titles"]) == 5, 20, "its chart")
+    assert page.evaluate(CHARTS)["titles"][2] == "scale"
+    assert page.get_by_label("Add metric").input_value() == "3 of 4 drawn"
+
+    assert charts["memory"] > 96 * 2**30
+    page.get_by_label("Memory").select_option("zoomed in")
+    wait_until(page, lambda: page.evaluate(CHARTS)["memory"] < 2**30, 10, "a closer look")
+
+    before = page.evaluate(CHARTS)
+    assert before["smooth"] == before["values"]
+    assert all(map(math.isnan, before["raw"]))
+    page.get_by_label("Smoothing").select_option("0.9")
+    after = page.evaluate(CHARTS)
+    assert after["raw"] == after["values"]
+    mean, weight, expected = 0.0, 0.0, []
+    for value in after["values"]:
+        mean, weight = 0.9 * mean + 0.1 * value, 0.9 * weight + 0.1
+        expected.append(mean / weight)
+    assert after["smooth"] == pytest.approx(expected)
+
+    page.get_by_label("Axis").select_option("by step")
+    stepped = page.evaluate(CHARTS)
+    assert stepped["places"] == stepped["steps"]
+    assert stepped["end"] >= stepped["steps"][-1]
+    page.get_by_label("Axis").select_option("by epoch")
+    by_epoch = page.evaluate(CHARTS)
+    # 45 batches in steps of two, the last epoch's shorter one among them
+    assert by_epoch["places"] == pytest.approx([one / 23 for one in by_epoch["steps"]])
+    assert by_epoch["epochs"] >= 2
+
+    for theme in ("Dark", "Light"):
+        choose_theme(page, f"JupyterLab {theme}")
+        page.wait_for_timeout(500)
+        keep_screenshot(page, panel, f"metrics-{theme.lower()}.png", tmp_path)
+        assert faint_texts(page, ".hpu-magic-live") == []
+    page.set_viewport_size({"width": 600, "height": 1000})
+    page.wait_for_timeout(1_000)
+    keep_screenshot(page, panel, "metrics-narrow.png", tmp_path)
+    page.get_by_role("button", name="Stop").click()
+    output = cells.nth(3).locator(".jp-OutputArea-output")
+    wait_until(page, lambda: shows_text(output), 20, "the end of the fit")
+    assert output.first.inner_text().strip() == "finished stopped"
+
+    room = cells.nth(2).locator(".jp-OutputArea").bounding_box()
+    picture = cells.nth(2).locator(".jp-RenderedSVG img")
+    box = picture.bounding_box()
+    assert 0 < box["width"] <= room["width"] < 500
+    assert box["height"] == pytest.approx(box["width"] * page.evaluate(RATIO), rel=0.02)
+    assert "odd NaN since step" in cells.nth(2).inner_text()
+    manual = cells.nth(1).locator(".jp-RenderedSVG img").get_attribute("src")
+    assert "d_loss%2C%20best" in manual
+    assert "g_loss%2C%20best" in manual
+    page.screenshot(path=screenshots(tmp_path) / "metrics-after.png")
     assert page.problems == []

@@ -72,7 +72,6 @@ class Charts:
         chosen = []
         if self._add is not None:
             self._metrics.append(self._metric_chart(None, "loss"))
-            self._axis.name_epochs(self._metrics[0].plot)
             chosen += [
                 titled(self._axis.choice, "Axis", 115),
                 titled(self._smoothing.amount, "Smoothing", 150),
@@ -170,7 +169,7 @@ class Charts:
 
     def _metric_chart(self, metric: str | None, kind: str) -> MetricChart:
         chart = MetricChart(metric, self._axis, self._smoothing, self._capacity, kind)
-        chart.plot.xaxis[-1].visible = False
+        chart.plot.below[0].visible = False
         self._add_marks(chart.plot)
         return chart
 

@@ -27,10 +27,10 @@ _CONTROL = f"""
 }}
 select.bk-input {{
   min-height: 0; height: 22px; line-height: 18px; padding: 0 18px 0 5px; font-size: 12px;
-  appearance: none; background-repeat: no-repeat; background-size: 5px 5px;
-  background-position: right 10px center, right 5px center;
+  appearance: none; background-repeat: no-repeat !important; background-size: 5px 5px !important;
+  background-position: right 10px center, right 5px center !important;
   background-image: linear-gradient(45deg, transparent 50%, currentColor 50%),
-    linear-gradient(135deg, currentColor 50%, transparent 50%);
+    linear-gradient(135deg, currentColor 50%, transparent 50%) !important;
   color: {_COLOUR}; background-color: var(--jp-layout-color1, transparent);
   border: 1px solid {_BORDER}; border-radius: 2px;
 }}

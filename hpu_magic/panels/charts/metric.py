@@ -87,7 +87,10 @@ class MetricChart:
         height = palette.HEIGHTS[kind]
         values = DataRange1d(range_padding=0.12)
         self.plot = blank(height, self._title, axis.range, values, axis.ticks())
-        self._legend = Legend(items=[], visible=False)
+        if kind == "loss":
+            axis.name_epochs(self.plot)
+        # The last that is added lies above the others.
+        self._legend = Legend(items=[])
         quiet_legend(self._legend)
         self.plot.add_layout(self._legend, "above")
         self._add_broken_marks()
@@ -151,8 +154,7 @@ class MetricChart:
             hovers.append(hover(lines[0], words))
         self.plot.renderers = [*kept, *self._lines]
         self.plot.tools = hovers
-        self._legend.items = items
-        self._legend.visible = len(items) > 1
+        self._legend.items = items if len(items) > 1 else []
 
     def _glyphs(self, style: Style, source: ColumnDataSource) -> list[Any]:
         """Return what draws a curve: line and dots, or the raw line and the smooth one."""
