@@ -281,6 +281,7 @@ UNKNOWN = Fit("Net", began=0.0, phase="training", epoch=3)
         (Fit("Net", began=0.0), "starting", "Net: starting"),
         (UNKNOWN, "epoch 3", "Net: epoch 3"),
         (replace(UNKNOWN, share=0.999), "99 %", "Net: epoch 3"),
+        (replace(UNKNOWN, batch=120), "epoch 3, batch 120", "Net: epoch 3, batch 120"),
         (
             replace(UNKNOWN, phase="validating", share=0.5, remaining=0.1),
             "50 %, 1 s left",

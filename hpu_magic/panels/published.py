@@ -33,7 +33,7 @@ def published(
     Parameters
     ----------
     source
-        Has the loss, and calls in its thread.
+        Calls in its thread.
     progress
         Where the fit stands.
     model_name
@@ -43,7 +43,7 @@ def published(
     stop
         Presses it, from any thread; None where that would not end the whole fit.
     """
-    teller = _Teller(source, progress, model_name[:_LONGEST_NAME], stopping, stop)
+    teller = _Teller(progress, model_name[:_LONGEST_NAME], stopping, stop)
     teller.tick(source)
     # How often it is called, the others decide; this alone asks for no more than it tells.
     subscription = source.subscribe(teller.tick, rate=1 / _SECONDS_BETWEEN)
@@ -57,14 +57,12 @@ def published(
 class _Teller:
     def __init__(
         self,
-        source: Sampler,
         progress: FitProgress,
         model_name: str,
         stopping: Callable[[], bool],
         stop: Callable[[], None] | None,
     ) -> None:
         self.publication = sessions.PublishedFit(stop)
-        self._source = source
         self._progress = progress
         self._model_name = model_name
         self._stopping = stopping

@@ -122,7 +122,9 @@ class Fit:
     def _where(self) -> str:
         if self.epoch is None:
             return ""
-        return f"epoch {self.epoch}" + (f" of {self.epochs}" if self.epochs else "")
+        epoch = f"epoch {self.epoch}" + (f" of {self.epochs}" if self.epochs else "")
+        # Where nobody knows how much is left, that it goes on.
+        return epoch if self.share is not None or not self.batch else f"{epoch}, batch {self.batch}"
 
 
 _DEFAULTS = {field.name: field.default for field in fields(Fit)}

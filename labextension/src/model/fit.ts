@@ -14,6 +14,7 @@ export interface Fit {
   /** Counted from 1; null before the first batch. */
   readonly epoch: number | null;
   readonly epochs: number | null;
+  readonly batch: number;
   /** How much is done, from 0 to 1. */
   readonly share: number | null;
   /** Seconds until the planned end, about. */
@@ -41,7 +42,7 @@ export function parseFit(value: unknown): Fit | null {
   const { model, began, phase, loss_name, loss, broken, ...others } = value as Partial<Fit>;
   const whole =
     [model, loss_name, broken].every(text => typeof text === 'string') &&
-    typeof began === 'number' &&
+    [began, others.batch].every(number => typeof number === 'number') &&
     PHASES.some(one => one === phase) &&
     (typeof loss === 'string' || isNumberOrNull(loss)) &&
     [others.epoch, others.epochs, others.share, others.remaining, others.rate].every(
@@ -56,8 +57,13 @@ export function fitPhase({ phase }: Fit): string {
 }
 
 /** Write where it is: `epoch 3 of 10`. */
-export function fitPlace({ epoch, epochs }: Fit): string {
-  return epoch === null ? '' : `epoch ${epoch}${epochs ? ` of ${epochs}` : ''}`;
+export function fitPlace({ epoch, epochs, batch, share }: Fit): string {
+  if (epoch === null) {
+    return '';
+  }
+  const place = `epoch ${epoch}${epochs ? ` of ${epochs}` : ''}`;
+  // Where nobody knows how much is left, that it goes on.
+  return share === null && batch > 0 ? `${place}, batch ${batch}` : place;
 }
 
 /** Write its pace: `42.0 steps/s`. */

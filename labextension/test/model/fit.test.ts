@@ -3,7 +3,14 @@ import { describe, expect, it } from 'vitest';
 import { fitBrief, fitText, parseFit } from '../../src/model/fit';
 import { fit } from './samples';
 
-const UNKNOWN = fit({ epochs: null, share: null, remaining: null, rate: null, loss: null });
+const UNKNOWN = fit({
+  epochs: null,
+  batch: 0,
+  share: null,
+  remaining: null,
+  rate: null,
+  loss: null
+});
 
 describe('parseFit', () => {
   it('reads what a kernel tells, and what another release tells beside it', () => {
@@ -21,6 +28,7 @@ describe('parseFit', () => {
     { ...fit(), phase: 'resting' },
     { ...fit(), epoch: '3' },
     { ...fit(), share: undefined },
+    { ...fit(), batch: null },
     { ...fit(), loss: [1] },
     { ...fit(), broken: 7 }
   ])('refuses %j', value => {
@@ -39,6 +47,7 @@ describe('a fit in words', () => {
     [fit({ remaining: 3725 }), '27 %, 1 h 2 min left', null],
     [fit({ remaining: null }), '27 %', null],
     [UNKNOWN, 'epoch 3', 'DigitReader: epoch 3'],
+    [{ ...UNKNOWN, batch: 120 }, 'epoch 3, batch 120', 'DigitReader: epoch 3, batch 120'],
     [{ ...UNKNOWN, epoch: null, phase: 'starting' }, 'starting', 'DigitReader: starting'],
     [{ ...UNKNOWN, epoch: null, phase: 'validating' }, 'validating', null],
     [fit({ phase: 'stopping', rate: null }), 'stopping', null],

@@ -44,6 +44,7 @@ export function fit(changes: Partial<Fit> = {}): Fit {
     phase: 'training',
     epoch: 3,
     epochs: 10,
+    batch: 40,
     share: 0.279,
     remaining: 40.2,
     rate: 42,

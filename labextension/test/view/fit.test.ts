@@ -36,7 +36,7 @@ describe('FitView', () => {
     const { view, bar, find } = shown(fit());
     view.show(fit({ share: null, remaining: null, rate: null, loss: null }), 'first.ipynb');
     const figures = [...find('.hpu-Fit-figures').children].map(node => node.textContent);
-    expect(figures).toEqual(['epoch 3 of 10', '', '', '']);
+    expect(figures).toEqual(['epoch 3 of 10, batch 40', '', '', '']);
     expect(bar.hasAttribute('aria-valuenow')).toBe(false);
     expect(view.node.classList.contains('hpu-mod-unknown')).toBe(true);
     view.show(fit(), 'first.ipynb');
