@@ -6,7 +6,7 @@ from typing import Any
 
 MESSAGE_TYPES = tuple(
     f"hpu_magic_{what}_{kind}"
-    for what in ("status", "mode", "stop")
+    for what in ("status", "mode", "stop", "outputs")
     for kind in ("request", "reply")
 )
 

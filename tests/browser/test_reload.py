@@ -99,6 +99,7 @@ def test_a_fit_survives_its_page(page: Any, browser: Any, lab: Any, tmp_path: Pa
     page.reload()
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
     draws(page)
+    page.wait_for_timeout(4_000)  # for a few questions to the kernel
     assert page.locator("#jp-main-statusbar").get_by_text("| Busy").count() == 1
     keep_screenshot(page, shown_notebook(page), "reloaded.png", tmp_path)
 
