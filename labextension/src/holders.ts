@@ -5,6 +5,7 @@ import type { Machine } from './model/machine';
 import { reasonOf } from './model/server';
 import type { Card, Holder } from './model/snapshot';
 import { cardTitle, holderName, kernelPhrase, shutdownWarning } from './model/wording';
+import { trans } from './model/translation';
 
 /** Open, or bring to the front, the notebook or console of a holder. */
 export async function goToHolder(commands: CommandRegistry, holder: Holder): Promise<void> {
@@ -29,7 +30,11 @@ export async function stopHoldersFit(
     await machine.stopFit(card.index, holder.kernel.id);
     return true;
   } catch (error) {
-    const message = `The fit of ${holderName(holder)} was not stopped. ${reasonOf(error)}`;
+    const message = trans.__(
+      'The fit of %1 was not stopped. %2',
+      holderName(holder),
+      reasonOf(error)
+    );
     Notification.error(message, { autoClose: false });
     return false;
   }
@@ -48,9 +53,12 @@ export async function shutDownHolder(
     return false;
   }
   const answer = await showDialog({
-    title: `Shut down ${kernelPhrase(holder)}?`,
+    title: trans.__('Shut down %1?', kernelPhrase(holder)),
     body: shutdownWarning(card, holder),
-    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Shut Down' })],
+    buttons: [
+      Dialog.cancelButton({ label: trans.__('Cancel') }),
+      Dialog.warnButton({ label: trans.__('Shut Down') })
+    ],
     defaultButton: 0
   });
   if (!answer.button.accept) {
@@ -60,7 +68,7 @@ export async function shutDownHolder(
     await machine.shutDownHolder(card.index, holder.kernel.id);
     return true;
   } catch (error) {
-    const message = `${cardTitle(card)} was not freed. ${reasonOf(error)}`;
+    const message = trans.__('%1 was not freed. %2', cardTitle(card), reasonOf(error));
     Notification.error(message, { autoClose: false });
     return false;
   }

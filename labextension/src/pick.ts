@@ -4,6 +4,7 @@ import type { Machine } from './model/machine';
 import { holdings, longestIdleFirst } from './model/snapshot';
 import type { Card, Held, Snapshot } from './model/snapshot';
 import { cardLabel, heldText, unreadable } from './model/wording';
+import { trans } from './model/translation';
 
 /** Let the user choose one of `choices`; no question is asked where there is no choice. */
 async function pick<T>(
@@ -29,7 +30,9 @@ async function look(machine: Machine): Promise<Snapshot | null> {
   try {
     return await machine.fetch();
   } catch (error) {
-    Notification.error(`The cards cannot be read. ${unreadable(error)}`, { autoClose: 8000 });
+    Notification.error(trans.__('The cards cannot be read. %1', unreadable(error)), {
+      autoClose: 8000
+    });
     return null;
   }
 }
@@ -38,7 +41,7 @@ async function look(machine: Machine): Promise<Snapshot | null> {
 export async function pickCard(machine: Machine, title: string): Promise<Card | undefined> {
   const seen = await look(machine);
   return seen
-    ? pick(title, seen.cards, cardLabel, seen.reason ?? 'There is no Gaudi card.')
+    ? pick(title, seen.cards, cardLabel, seen.reason ?? trans.__('There is no Gaudi card.'))
     : undefined;
 }
 
@@ -46,18 +49,18 @@ export async function pickCard(machine: Machine, title: string): Promise<Card | 
 export function pickNotebook(held: readonly Held[]): Promise<Held | undefined> {
   const notebooks = longestIdleFirst(held).filter(({ holder }) => holder.kernel?.notebook);
   return pick(
-    'Go to the notebook',
+    trans.__('Go to the notebook'),
     notebooks,
     heldText,
-    'No notebook of this server holds a card.'
+    trans.__('No notebook of this server holds a card.')
   );
 }
 
 /** Ask which of the kernels in `held` to shut down; the longest idle comes first. */
 export function pickKernel(held: readonly Held[]): Promise<Held | undefined> {
   const kernels = longestIdleFirst(held).filter(({ holder }) => holder.kernel);
-  const title = 'Shut down a kernel that holds a card';
-  return pick(title, kernels, heldText, 'No kernel of this server holds a card.');
+  const title = trans.__('Shut down a kernel that holds a card');
+  return pick(title, kernels, heldText, trans.__('No kernel of this server holds a card.'));
 }
 
 /** Return who holds the machine's cards now; undefined where they cannot be read. */

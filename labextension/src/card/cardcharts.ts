@@ -24,6 +24,7 @@ import type { StopFit } from './fits';
 import { CHARTS } from './metrics';
 import { keyZoom } from '../view/zoom';
 import type { TimeRange } from '../view/zoom';
+import { trans } from '../model/translation';
 
 // Pixels.
 const HEADINGS = 70;
@@ -42,7 +43,7 @@ export class CardCharts extends CardsView {
     this.id = `hpu_magic-card-${index}`;
     this.addClass('hpu-CardCharts');
     this.title.label = cardTitle({ index });
-    this.title.caption = `History of ${cardTitle({ index })}`;
+    this.title.caption = trans.__('History of %1', cardTitle({ index }));
     this.title.icon = cardIcon;
     this.title.closable = true;
     this.node.tabIndex = 0;
@@ -137,9 +138,11 @@ export class CardCharts extends CardsView {
     }
     setText(this._number, cardTitle({ index: this.index }));
     if (card) {
-      const product = card.simulated ? `simulated ${productName(card)}` : productName(card);
+      const product = card.simulated
+        ? trans.__('simulated %1', productName(card))
+        : productName(card);
       const holders = card.holders.map(holderName).join(', ');
-      const free = occupancy(card) === 'free' ? 'free' : '';
+      const free = occupancy(card) === 'free' ? trans.__('free') : '';
       const parts = [product, memoryText(card), holders, free];
       setText(this._summary, parts.filter(part => part !== '').join(' · '));
     } else {
@@ -148,7 +151,9 @@ export class CardCharts extends CardsView {
     const gone = snapshot !== null && snapshot.cards.length > 0 && !card;
     setText(
       this._empty,
-      gone ? 'The machine has no card of this number.' : (card?.error ?? 'No history yet.')
+      gone
+        ? trans.__('The machine has no card of this number.')
+        : (card?.error ?? trans.__('No history yet.'))
     );
   }
 

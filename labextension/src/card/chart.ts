@@ -3,6 +3,7 @@ import uPlot from 'uplot';
 import { element, setAttribute, setText } from '../view/dom';
 import type { ChartKind } from './metrics';
 import type { TimeRange } from '../view/zoom';
+import { trans } from '../model/translation';
 
 /** What the charts of one tab share. */
 export interface ChartContext {
@@ -104,11 +105,12 @@ export class Chart {
     this._highest = highest;
     this._plot?.setData([this._time, this._values]);
     const { title, write } = this.kind;
-    setText(this._title, title);
+    setText(this._title, title());
     const now = isNaN(latest) ? '' : write(latest);
     setText(this._latest, now);
-    const sight = seen ? `up to ${write(highest)} in sight` : 'none in sight';
-    const label = `${title}: ${now || 'no value'} at last, ${sight}`;
+    const sight = seen ? trans.__('up to %1 in sight', write(highest)) : trans.__('none in sight');
+    const last = now || trans.__('no value');
+    const label = trans.__('%1: %2 at last, %3', title(), last, sight);
     setAttribute(this._plotted, 'aria-label', label);
   }
 
@@ -125,9 +127,9 @@ export class Chart {
       height,
       padding: [8, 40, 0, 0],
       series: [
-        { label: 'Time', value: (_, at) => (at === null ? '' : clock.format(1000 * at)) },
+        { label: trans.__('Time'), value: (_, at) => (at === null ? '' : clock.format(1000 * at)) },
         {
-          label: kind.title,
+          label: kind.title(),
           stroke: () => this._palette.line,
           fill: () => this._palette.fill,
           width: 1.5,

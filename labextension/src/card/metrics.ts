@@ -1,10 +1,11 @@
 import type { Metric } from '../model/snapshot';
 import { size } from '../model/units';
+import { trans } from '../model/translation';
 
 /** How a chart shows one measurement. */
 export interface ChartKind {
   readonly metric: Metric;
-  readonly title: string;
+  readonly title: () => string;
   /** Write a value, with its unit, for axis, legend and screen reader. */
   readonly write: (value: number) => string;
   /** Distances that ticks may have; the axis chooses among them. */
@@ -28,26 +29,26 @@ const MEMORY_STEPS = Array.from({ length: 33 }, (_, power) => 2 ** (power + 10))
 export const CHARTS: readonly ChartKind[] = [
   {
     metric: 'memory_used',
-    title: 'Memory',
+    title: () => trans.__('Memory'),
     write: value => brief(size(value)),
     steps: MEMORY_STEPS,
     top: above
   },
   {
     metric: 'utilization',
-    title: 'Utilisation',
+    title: () => trans.__('Utilisation'),
     write: value => `${Math.round(value)} %`,
     top: () => 100
   },
   {
     metric: 'power',
-    title: 'Power',
+    title: () => trans.__('Power'),
     write: value => `${Math.round(value)} W`,
     top: above
   },
   {
     metric: 'temperature',
-    title: 'Temperature',
+    title: () => trans.__('Temperature'),
     write: value => `${Math.round(value)} °C`,
     top: above
   }

@@ -1,6 +1,7 @@
 // How far a fit is, as its kernel tells it, and the same in words.
 
 import { percent, rate, rough } from './units';
+import { trans } from './translation';
 
 export const PHASES = ['starting', 'training', 'validating', 'stopping'] as const;
 export type Phase = (typeof PHASES)[number];
@@ -53,7 +54,16 @@ export function parseFit(value: unknown): Fit | null {
 
 /** Write what it does, where that is not training. */
 export function fitPhase({ phase }: Fit): string {
-  return phase === 'training' ? '' : phase.charAt(0).toUpperCase() + phase.slice(1);
+  switch (phase) {
+    case 'starting':
+      return trans.__('Starting');
+    case 'validating':
+      return trans.__('Validating');
+    case 'stopping':
+      return trans.__('Stopping');
+    default:
+      return '';
+  }
 }
 
 /** Write where it is: `epoch 3 of 10`. */
@@ -61,9 +71,9 @@ export function fitPlace({ epoch, epochs, batch, share }: Fit): string {
   if (epoch === null) {
     return '';
   }
-  const place = `epoch ${epoch}${epochs ? ` of ${epochs}` : ''}`;
+  const place = epochs ? trans.__('epoch %1 of %2', epoch, epochs) : trans.__('epoch %1', epoch);
   // Where nobody knows how much is left, that it goes on.
-  return share === null && batch > 0 ? `${place}, batch ${batch}` : place;
+  return share === null && batch > 0 ? trans.__('%1, batch %2', place, batch) : place;
 }
 
 /** Write its pace: `42.0 steps/s`. */
@@ -81,26 +91,25 @@ export function fitLoss({ loss_name, loss }: Fit): string {
 
 /** Write how long it will go on: `40 s left`. */
 export function fitLeft({ remaining }: Fit): string {
-  return remaining === null ? '' : `${rough(remaining)} left`;
+  return remaining === null ? '' : trans.__('%1 left', rough(remaining));
 }
 
 /** Tell all: `DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left`. */
 export function fitText(fit: Fit): string {
   // What is broken names the loss already.
   const loss = typeof fit.loss === 'string' && fit.broken !== '' ? '' : fitLoss(fit);
-  const phase = fitPhase(fit).toLowerCase();
-  const left = fit.remaining === null ? '' : `about ${fitLeft(fit)}`;
-  const parts = [phase, fitPlace(fit), fit.broken, fitRate(fit), loss, left];
+  const left = fit.remaining === null ? '' : trans.__('about %1 left', rough(fit.remaining));
+  const parts = [fitPhase(fit).toLowerCase(), fitPlace(fit), fit.broken, fitRate(fit), loss, left];
   return `${fit.model}: ${parts.filter(part => part !== '').join(', ')}`;
 }
 
 /** Tell the most important: `42 %, 40 s left`. */
 export function fitBrief(fit: Fit): string {
   if (fit.phase === 'starting' || fit.phase === 'stopping') {
-    return fit.phase;
+    return fitPhase(fit).toLowerCase();
   }
   if (fit.share === null) {
-    return fitPlace(fit) || fit.phase;
+    return fitPlace(fit) || fitPhase(fit).toLowerCase() || trans.__('training');
   }
   const done = percent(Math.floor(100 * fit.share));
   return fit.remaining === null ? done : `${done}, ${fitLeft(fit)}`;

@@ -5,6 +5,7 @@ import { isPastAnswer } from './past';
 import type { PastAnswer } from './past';
 import { isSnapshot } from './snapshot';
 import type { Snapshot } from './snapshot';
+import { trans } from './translation';
 
 const ROUTES = 'hpu_magic';
 
@@ -34,7 +35,10 @@ async function request(
     const body: unknown = await response.json().catch(() => null);
     const message =
       typeof body === 'object' && body !== null && 'message' in body ? String(body.message) : '';
-    throw new ServerError(response.status, message || `The server answered ${response.status}.`);
+    throw new ServerError(
+      response.status,
+      message || trans.__('The server answered %1.', response.status)
+    );
   }
   return response;
 }
@@ -43,7 +47,7 @@ async function request(
 export async function fetchSnapshot(settings: ServerConnection.ISettings): Promise<Snapshot> {
   const answer: unknown = await (await request(settings, ['snapshot'])).json();
   if (!isSnapshot(answer)) {
-    throw new ServerError(200, 'The answer is not a snapshot of cards.');
+    throw new ServerError(200, trans.__('The answer is not a snapshot of cards.'));
   }
   return answer;
 }
@@ -55,7 +59,7 @@ export async function fetchPast(
 ): Promise<PastAnswer> {
   const answer: unknown = await (await request(settings, [`history?since=${since}`])).json();
   if (!isPastAnswer(answer)) {
-    throw new ServerError(200, 'The answer is not a history of cards.');
+    throw new ServerError(200, trans.__('The answer is not a history of cards.'));
   }
   return answer;
 }

@@ -1,5 +1,7 @@
 // Numbers as people read them, in the same form as the Python side prints them.
 
+import { trans } from './translation';
+
 const BINARY: readonly [number, string][] = [
   [2 ** 40, 'TiB'],
   [2 ** 30, 'GiB'],
@@ -36,20 +38,20 @@ export function usage(used: number, total: number): string {
 
 /** Write a frequency given per second, for example `412 steps/s`. */
 export function rate(perSecond: number): string {
-  return `${threeDigits(perSecond)} steps/s`;
+  return trans.__('%1 steps/s', threeDigits(perSecond));
 }
 
 /** Write a time that is estimated, no finer than that: `40 s`, `2 min 5 s`, `42 min`. */
 export function rough(seconds: number): string {
   if (seconds < 59.5) {
-    return `${Math.max(1, Math.round(seconds))} s`;
+    return trans.__('%1 s', Math.max(1, Math.round(seconds)));
   }
   const whole = Math.round(seconds);
   const minutes = Math.floor(whole / 60);
   if (minutes >= 60) {
-    return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+    return trans.__('%1 h %2 min', Math.floor(minutes / 60), minutes % 60);
   }
-  return minutes < 10 ? `${minutes} min ${whole % 60} s` : `${minutes} min`;
+  return minutes < 10 ? trans.__('%1 min %2 s', minutes, whole % 60) : trans.__('%1 min', minutes);
 }
 
 /** Write a share given in per cent, for example `7 %`. */
@@ -60,8 +62,8 @@ export function percent(value: number): string {
 /** Write a span of time given in seconds, for example `10 min`. */
 export function span(seconds: number): string {
   if (seconds < 90) {
-    return `${Math.round(seconds)} s`;
+    return trans.__('%1 s', Math.round(seconds));
   }
   const minutes = seconds / 60;
-  return `${minutes < 10 ? Number(minutes.toFixed(1)) : Math.round(minutes)} min`;
+  return trans.__('%1 min', minutes < 10 ? Number(minutes.toFixed(1)) : Math.round(minutes));
 }

@@ -9,6 +9,7 @@ import { reasonOf } from './server';
 import { holdings, longestIdleFirst } from './snapshot';
 import type { Card, Held, Holder, Snapshot } from './snapshot';
 import { percent, usage } from './units';
+import { trans } from './translation';
 
 /** How full a card is, in words that style sheets know. */
 export type MemoryLevel = 'normal' | 'warning' | 'critical';
@@ -43,10 +44,8 @@ export function cardLabel(card: Card): string {
 export function inventory(cards: readonly Card[]): string {
   // A card that cannot be read has no name.
   const names = new Set(cards.map(productName).filter(name => name !== ''));
-  const words = [String(cards.length)];
-  words.push(...(names.size === 1 ? names : ['Gaudi']));
-  words.push(cards.length === 1 ? 'card' : 'cards');
-  return words.join(' ');
+  const [name] = names.size === 1 ? names : ['Gaudi'];
+  return trans._n('%1 %2 card', '%1 %2 cards', cards.length, name!);
 }
 
 /**
@@ -72,7 +71,7 @@ export function occupancy(card: Card): Occupancy {
 /** Say how many of them are in use: `2 in use`. */
 export function inUse(cards: readonly Card[]): string {
   const held = cards.filter(card => ['held', 'unseen'].includes(occupancy(card))).length;
-  return `${held === 0 ? 'none' : held} in use`;
+  return held === 0 ? trans.__('none in use') : trans._n('%1 in use', '%1 in use', held);
 }
 
 /** Return the share of a card's memory that is in use, or null where it is not known. */
@@ -107,13 +106,13 @@ export function memoryText(card: Card): string {
 export function measurements(card: Card): { text: string; label: string }[] {
   const known: { text: string; label: string }[] = [];
   if (card.utilization !== null) {
-    known.push({ text: percent(card.utilization), label: 'Utilisation' });
+    known.push({ text: percent(card.utilization), label: trans.__('Utilisation') });
   }
   if (card.temperature !== null) {
-    known.push({ text: `${Math.round(card.temperature)} °C`, label: 'Temperature' });
+    known.push({ text: `${Math.round(card.temperature)} °C`, label: trans.__('Temperature') });
   }
   if (card.power !== null) {
-    known.push({ text: `${Math.round(card.power)} W`, label: 'Power' });
+    known.push({ text: `${Math.round(card.power)} W`, label: trans.__('Power') });
   }
   return known;
 }
@@ -121,9 +120,10 @@ export function measurements(card: Card): { text: string; label: string }[] {
 /** Name a holder: its notebook, its kernel, or the process. */
 export function holderName(holder: Holder): string {
   if (holder.kernel) {
-    return holder.kernel.notebook?.name || `Kernel ${holder.kernel.name} without a notebook`;
+    const { notebook, name } = holder.kernel;
+    return notebook?.name || trans.__('Kernel %1 without a notebook', name);
   }
-  return holder.command || `Process ${holder.pid}`;
+  return holder.command || trans.__('Process %1', holder.pid);
 }
 
 /** Name a holder of the past as one of the present is named. */
@@ -138,14 +138,18 @@ export function spanName(span: HolderSpan): string {
 /** Name the kernel that can be shut down: `the kernel of a.ipynb`. */
 export function kernelPhrase(holder: Holder): string {
   const notebook = holder.kernel?.notebook;
-  return notebook ? `the kernel of ${notebook.name}` : `kernel ${holder.kernel?.name ?? ''}`;
+  return notebook
+    ? trans.__('the kernel of %1', notebook.name)
+    : trans.__('kernel %1', holder.kernel?.name ?? '');
 }
 
-const UNITS: readonly [number, string][] = [
-  [86400, 'days'],
-  [3600, 'h'],
-  [60, 'min']
-];
+/** A session that was active within this many seconds is idle for no time that is worth telling. */
+const SHORTEST_IDLENESS = 60;
+
+/** Whether a session has been idle for a time that is worth telling. */
+export function isLongIdle(idle: number | null): idle is number {
+  return idle !== null && idle >= SHORTEST_IDLENESS;
+}
 
 /** Say for how long a session has been idle, as the Python side does: `idle for 2 h`. */
 export function activity(idle: number | null): string {
@@ -153,19 +157,40 @@ export function activity(idle: number | null): string {
     return '';
   }
   if (idle === 0) {
-    return 'busy';
+    return trans.__('busy');
   }
-  const [scale, unit] = UNITS.find(([scale]) => idle >= scale) ?? [];
-  if (scale === undefined) {
-    return 'idle';
+  if (!isLongIdle(idle)) {
+    return trans.__('idle');
   }
-  const count = Math.floor(idle / scale);
-  return `idle for ${count} ${count === 1 && unit === 'days' ? 'day' : unit}`;
+  if (idle >= 86400) {
+    return trans._n('idle for %1 day', 'idle for %1 days', Math.floor(idle / 86400));
+  }
+  return idle >= 3600
+    ? trans.__('idle for %1 h', Math.floor(idle / 3600))
+    : trans.__('idle for %1 min', Math.floor(idle / 60));
+}
+
+/** Say what a kernel does, which Jupyter Server tells in a word. */
+function stateText(state: string): string {
+  switch (state) {
+    case 'starting':
+      return trans.__('starting');
+    case 'restarting':
+      return trans.__('restarting');
+    case 'dead':
+      return trans.__('dead');
+    case 'busy':
+      return trans.__('busy');
+    case 'idle':
+      return trans.__('idle');
+    default:
+      return state;
+  }
 }
 
 /** Say what a session does, or for how long it has been idle: `in a fit: 42 %, 40 s left`. */
 export function doing({ fit, idle }: Holder): string {
-  return fit === null ? activity(idle) : `in a fit: ${fitBrief(fit)}`;
+  return fit === null ? activity(idle) : trans.__('in a fit: %1', fitBrief(fit));
 }
 
 /** Say more of a holder, for a second line. */
@@ -173,20 +198,21 @@ export function holderDetail(holder: Holder): string {
   const { kernel, idle, pid, user } = holder;
   // A kernel that starts, restarts or is dead is neither idle nor busy.
   const told = kernel === null || ['idle', 'busy'].includes(kernel.state) ? activity(idle) : '';
-  const parts = [told || (kernel?.state ?? ''), `process ${pid}`, kernel ? '' : (user ?? '')];
+  const parts = [
+    told || stateText(kernel?.state ?? ''),
+    trans.__('process %1', pid),
+    kernel ? '' : (user ?? '')
+  ];
   return parts.filter(part => part !== '').join(' · ');
 }
 
 /** Say which card a holder has, and whether it uses it: `HPU 1: a.ipynb, idle for 2 h`. */
 export function heldText({ card, holder }: Held): string {
-  const said = doing(holder);
   // That somebody is idle just now is no news.
-  const idle = said === '' || said === 'idle' ? '' : `, ${said}`;
+  const isNews = holder.fit !== null || holder.idle === 0 || isLongIdle(holder.idle);
+  const idle = isNews ? `, ${doing(holder)}` : '';
   return `${cardTitle(card)}: ${holderName(holder)}${idle}`;
 }
-
-/** A kernel that ran something a minute ago is at work. */
-const IDLE_ENOUGH = 60;
 
 /** Where no card is free, return the kernel that has been idle for longest. */
 export function idlest(cards: readonly Card[]): Held | null {
@@ -195,23 +221,28 @@ export function idlest(cards: readonly Card[]): Held | null {
   }
   const kernels = holdings(cards).filter(({ holder }) => holder.kernel !== null);
   const [first] = longestIdleFirst(kernels);
-  return first !== undefined && (first.holder.idle ?? 0) >= IDLE_ENOUGH ? first : null;
+  return first !== undefined && isLongIdle(first.holder.idle) ? first : null;
 }
 
 /** Say what shutting a holder down means, before it is done. */
 export function shutdownWarning(card: Card, holder: Holder): string {
   const path = holder.kernel?.notebook?.path;
-  const what = path ? `The kernel of ${path}` : `A ${holder.kernel?.name ?? ''} kernel`;
+  const title = cardTitle(card);
+  const fit = holder.fit;
   const running =
-    holder.fit === null
-      ? 'A cell is running in it now'
-      : `A fit runs in it (${fitBrief(holder.fit)})`;
-  const isBusy = holder.kernel?.state === 'busy' || holder.fit !== null;
-  const busy = isBusy ? ` ${running}; it will not finish.` : '';
-  return (
-    `${what} holds ${cardTitle(card)}.${busy} Its variables are lost: models, ` +
-    'tensors and results that were not saved to a file. The document itself stays as it is.'
-  );
+    fit === null
+      ? trans.__('A cell is running in it now; it will not finish.')
+      : trans.__('A fit runs in it (%1); it will not finish.', fitBrief(fit));
+  return [
+    path
+      ? trans.__('The kernel of %1 holds %2.', path, title)
+      : trans.__('A %1 kernel holds %2.', holder.kernel?.name ?? '', title),
+    ...(holder.kernel?.state === 'busy' || fit !== null ? [running] : []),
+    trans.__(
+      'Its variables are lost: models, tensors and results that were not saved to a file. ' +
+        'The document itself stays as it is.'
+    )
+  ].join(' ');
 }
 
 /** Say why a request for the cards failed. */
@@ -231,49 +262,56 @@ export function notice(
     case 'lost':
       return {
         kind: 'lost',
-        title: 'Connection to the server lost',
-        detail: snapshot ? 'The figures are the last that arrived.' : '',
+        title: trans.__('Connection to the server lost'),
+        detail: snapshot ? trans.__('The figures are the last that arrived.') : '',
         retryAt: state.retryAt
       };
     case 'blocked':
       return {
         kind: 'blocked',
-        title: 'No live figures',
-        detail:
-          'The server answers, but no WebSocket to it opens; a proxy in between may not pass them on.',
+        title: trans.__('No live figures'),
+        detail: trans.__(
+          'The server answers, but no WebSocket to it opens; a proxy in between may not pass them on.'
+        ),
         retryAt: state.retryAt
       };
     case 'missing':
       return {
         kind: 'missing',
-        title: 'The server extension is off',
-        detail:
+        title: trans.__('The server extension is off'),
+        detail: trans.__(
           'The Jupyter server runs without hpu_magic. Install it in the server’s environment, ' +
-          'or turn it on with “jupyter server extension enable hpu_magic”, and restart the server.',
+            'or turn it on with “jupyter server extension enable hpu_magic”, and restart the server.'
+        ),
         retryAt: state.retryAt
       };
     case 'refused':
       return {
         kind: 'refused',
-        title: 'No permission',
-        detail:
-          'The Jupyter server does not let you see its cards. Log in again, or ask for access.',
+        title: trans.__('No permission'),
+        detail: trans.__(
+          'The Jupyter server does not let you see its cards. Log in again, or ask for access.'
+        ),
         retryAt: state.retryAt
       };
     default:
       break;
   }
   if (snapshot === null) {
-    return { kind: 'waiting', title: 'Looking for cards …', detail: '' };
+    return { kind: 'waiting', title: trans.__('Looking for cards …'), detail: '' };
   }
   if (snapshot.cards.length === 0) {
-    return { kind: 'empty', title: 'No Gaudi cards to show', detail: snapshot.reason ?? '' };
+    return {
+      kind: 'empty',
+      title: trans.__('No Gaudi cards to show'),
+      detail: snapshot.reason ?? ''
+    };
   }
   if (missed !== null) {
-    return { kind: 'missed', title: 'No new figures', detail: missed };
+    return { kind: 'missed', title: trans.__('No new figures'), detail: missed };
   }
   return snapshot.reason
-    ? { kind: 'remark', title: 'Not everything can be seen', detail: snapshot.reason }
+    ? { kind: 'remark', title: trans.__('Not everything can be seen'), detail: snapshot.reason }
     : null;
 }
 

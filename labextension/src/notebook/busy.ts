@@ -1,6 +1,7 @@
 import { holdings, longestIdleFirst } from '../model/snapshot';
 import type { Card, Held, Holder, Snapshot } from '../model/snapshot';
-import { activity, cardTitle, doing, holderName } from '../model/wording';
+import { activity, cardTitle, doing, holderName, isLongIdle } from '../model/wording';
+import { trans } from '../model/translation';
 
 /** What the notification says, and whom it offers to go to. */
 export interface BusyReport {
@@ -36,9 +37,15 @@ export function busyReport(error: string, snapshot: Snapshot, kernelId: string):
     return { message: several(held), kernels };
   }
   const { card, holder } = first;
-  const who = holder.kernel ? shortName(holder) : `process ${holder.pid} (${shortName(holder)})`;
-  const what = holder.fit === null ? idleness(holder) : `, ${doing(holder)}`;
-  return { message: `${cardTitle(card)} is busy: ${who} holds it${what}.`, kernels };
+  const who = holder.kernel
+    ? shortName(holder)
+    : trans.__('process %1 (%2)', holder.pid, shortName(holder));
+  const title = cardTitle(card);
+  const message =
+    holder.fit !== null || isLongIdle(holder.idle)
+      ? trans.__('%1 is busy: %2 holds it, %3.', title, who, doing(holder))
+      : trans.__('%1 is busy: %2 holds it.', title, who);
+  return { message, kernels };
 }
 
 /** The cards that the error names, else all of them. */
@@ -50,32 +57,35 @@ function candidates(error: string, snapshot: Snapshot): readonly Card[] {
 
 function nobody(snapshot: Snapshot): string {
   if (snapshot.cards.length === 0) {
-    return 'A card is busy, and its holder cannot be seen from this server.';
+    return trans.__('A card is busy, and its holder cannot be seen from this server.');
   }
-  return 'A card is busy, but nobody is seen to hold one. If it was released just now, run the cell again.';
+  return trans.__(
+    'A card is busy, but nobody is seen to hold one. If it was released just now, run the cell again.'
+  );
 }
 
 /** Name as many holders as there is room for, and for how long the first has been idle. */
 function several(held: readonly Held[]): string {
   const names = [...new Set(held.map(({ holder }) => shortName(holder)))];
-  const verb = names.length === 1 ? 'holds' : 'hold';
-  const idle = idleness(held[0]!.holder).replace(', idle', ', the first idle');
-  const ends = idle === '' ? ['.'] : [`${idle}.`, '.'];
+  const { idle } = held[0]!.holder;
+  const messages: string[] = [];
   for (let shown = MOST_NAMES; shown > 0; shown--) {
-    for (const end of ends) {
-      const message = `No card is free: ${list(names, shown)} ${verb} them${end}`;
-      if (message.length <= LONGEST_MESSAGE) {
-        return message;
-      }
+    const who = list(names, shown);
+    if (isLongIdle(idle)) {
+      messages.push(
+        names.length === 1
+          ? trans.__('No card is free: %1 holds them, the first %2.', who, activity(idle))
+          : trans.__('No card is free: %1 hold them, the first %2.', who, activity(idle))
+      );
     }
+    messages.push(
+      names.length === 1
+        ? trans.__('No card is free: %1 holds them.', who)
+        : trans.__('No card is free: %1 hold them.', who)
+    );
   }
-  return 'No card is free.';
-}
-
-/** Say for how long a holder has been idle; nothing where that is no time. */
-function idleness(holder: Holder): string {
-  const said = activity(holder.idle);
-  return said.startsWith('idle for') ? `, ${said}` : '';
+  const fitting = messages.find(message => message.length <= LONGEST_MESSAGE);
+  return fitting ?? trans.__('No card is free.');
 }
 
 /** Write a list with at most `shown` of the names: `a, b and 2 others`. */
@@ -83,10 +93,10 @@ function list(names: readonly string[], shown: number): string {
   const words = names.slice(0, shown);
   const others = names.length - words.length;
   if (others > 0) {
-    words.push(others === 1 ? 'another' : `${others} others`);
+    words.push(trans._n('another', '%1 others', others));
   }
   const last = words.pop() ?? '';
-  return words.length > 0 ? `${words.join(', ')} and ${last}` : last;
+  return words.length > 0 ? trans.__('%1 and %2', words.join(', '), last) : last;
 }
 
 function shortName(holder: Holder): string {

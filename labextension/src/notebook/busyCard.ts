@@ -6,6 +6,7 @@ import { fetchSnapshot } from '../model/server';
 import type { Held } from '../model/snapshot';
 import { unreadable } from '../model/wording';
 import { busyReport, isBusyError, type BusyReport } from './busy';
+import { trans } from '../model/translation';
 
 /** What the notification can do for the user; of several kernels, the user chooses one. */
 export interface BusyActions {
@@ -52,7 +53,10 @@ export class BusyCardWatch {
     try {
       report = busyReport(text, await fetchSnapshot(this._settings), kernelId);
     } catch (reason) {
-      const message = `A card is busy. Who holds it cannot be seen. ${unreadable(reason)}`;
+      const message = trans.__(
+        'A card is busy. Who holds it cannot be seen. %1',
+        unreadable(reason)
+      );
       report = { message, kernels: [] };
     }
     const { message, kernels } = report;
@@ -71,19 +75,19 @@ export class BusyCardWatch {
   private _kernelActions(kernels: readonly Held[]): Notification.IAction[] {
     const notebooks = kernels.filter(({ holder }) => holder.kernel?.notebook);
     const shutDown: Notification.IAction = {
-      label: kernels.length > 1 ? 'Shut down kernel…' : 'Shut down kernel',
+      label: kernels.length > 1 ? trans.__('Shut down kernel…') : trans.__('Shut down kernel'),
       displayType: 'warn',
       callback: () => this._actions.shutDown(kernels)
     };
     const goTo: Notification.IAction = {
-      label: notebooks.length > 1 ? 'Go to notebook…' : 'Go to notebook',
+      label: notebooks.length > 1 ? trans.__('Go to notebook…') : trans.__('Go to notebook'),
       callback: () => this._actions.goTo(notebooks)
     };
     return notebooks.length > 0 ? [goTo, shutDown] : [shutDown];
   }
 
   private _showCards(): Notification.IAction {
-    return { label: 'Show cards', callback: () => this._actions.openSidebar() };
+    return { label: trans.__('Show cards'), callback: () => this._actions.openSidebar() };
   }
 
   /** Kernel id to the notification that is shown for it. */

@@ -22,6 +22,7 @@ import { ModeSwitch } from './modeSwitch';
 import { MissedOutputs } from './outputs';
 import { followOptions } from './settings';
 import { StatusItem } from './statusItem';
+import { trans } from '../model/translation';
 
 const devices: JupyterFrontEndPlugin<NotebookDevices> = {
   id: 'hpu_magic:kernel-facts',
@@ -131,7 +132,7 @@ async function free(machine: Machine, kernels: readonly Held[]): Promise<void> {
   const held = await pickKernel(kernels);
   if (held && (await shutDownHolder(machine, held.card, held.holder))) {
     const title = cardTitle(held.card);
-    Notification.success(`${title} is free. Run the cell again.`, { autoClose: 8000 });
+    Notification.success(trans.__('%1 is free. Run the cell again.', title), { autoClose: 8000 });
   }
 }
 

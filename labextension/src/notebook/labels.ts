@@ -3,6 +3,7 @@ import { fitBrief, fitText } from '../model/fit';
 import { size, usage } from '../model/units';
 import { memoryLevel, type MemoryLevel } from '../model/wording';
 import type { KernelFacts, Mode } from './facts';
+import { trans } from '../model/translation';
 
 /** The parts of the status bar item, as the setting names them. */
 export const PARTS = ['card', 'mode', 'memory', 'fit'] as const;
@@ -36,7 +37,7 @@ export function statusView(
     parts.includes('card') && facts.card !== null ? `HPU ${facts.card}` : 'HPU',
     parts.includes('mode') ? modeText(facts) : null,
     parts.includes('memory') ? memoryText(facts) : null,
-    parts.includes('fit') && facts.fit !== null ? `Fit: ${fitBrief(facts.fit)}` : null
+    parts.includes('fit') && facts.fit !== null ? trans.__('Fit: %1', fitBrief(facts.fit)) : null
   ];
   return {
     text: shown.filter(part => part !== null).join(' · '),
@@ -51,7 +52,7 @@ export function modeView(facts: KernelFacts | null, stored: Mode | null): ModeVi
   const requested = facts?.requested ?? stored;
   const pending = loaded !== null && requested !== null && loaded !== requested;
   const label = (mode: Mode) =>
-    pending && mode === requested ? `${loaded} → ${mode} after restart` : mode;
+    pending && mode === requested ? trans.__('%1 → %2 after restart', loaded, mode) : mode;
   return {
     value: requested ?? loaded ?? '',
     labels: { eager: label('eager'), lazy: label('lazy') },
@@ -63,7 +64,7 @@ export function modeView(facts: KernelFacts | null, stored: Mode | null): ModeVi
 function modeText(facts: KernelFacts): string {
   const { loaded, requested } = facts;
   if (loaded === null) {
-    return requested === null ? 'torch not loaded' : `${requested} requested`;
+    return requested === null ? trans.__('torch not loaded') : trans.__('%1 requested', requested);
   }
   return requested === null || requested === loaded ? loaded : `${loaded} → ${requested}`;
 }
@@ -79,34 +80,44 @@ function memoryShare(facts: KernelFacts): number | null {
 }
 
 function statusTooltip(facts: KernelFacts): string {
-  const device = facts.simulated ? 'simulated HPU' : 'HPU';
+  const device = facts.simulated ? trans.__('simulated HPU') : 'HPU';
   const { memoryUsed: used, memoryPeak: peak, memoryLimit: limit } = facts;
   const lines = [
     facts.card === null
-      ? `This kernel holds no card yet (${device})`
-      : `This kernel holds card ${facts.card} (${device})`,
+      ? trans.__('This kernel holds no card yet (%1)', device)
+      : trans.__('This kernel holds card %1 (%2)', facts.card, device),
     modeTooltip(facts.loaded, facts.requested)
   ];
   if (used !== null && limit) {
     const percent = ((100 * used) / limit).toFixed(1);
+    const figures = [size(used), size(limit), percent] as const;
     lines.push(
-      `Memory: ${size(used)} of ${size(limit)} in use (${percent} %)` +
-        (peak === null ? '' : `, at most ${size(Math.max(used, peak))}`)
+      peak === null
+        ? trans.__('Memory: %1 of %2 in use (%3 %)', ...figures)
+        : trans.__(
+            'Memory: %1 of %2 in use (%3 %), at most %4',
+            ...figures,
+            size(Math.max(used, peak))
+          )
     );
   }
   if (facts.fit !== null) {
-    lines.push(`Fit of ${fitText(facts.fit)}`);
+    lines.push(trans.__('Fit of %1', fitText(facts.fit)));
   }
-  return [...lines, 'Click to show all cards'].join('\n');
+  return [...lines, trans.__('Click to show all cards')].join('\n');
 }
 
 function modeTooltip(loaded: Mode | null, requested: Mode | null): string {
   if (loaded === null) {
     return requested === null
-      ? 'Execution mode: the library’s default, once torch is imported'
-      : `Execution mode: ${requested}, once torch is imported`;
+      ? trans.__('Execution mode: the library’s default, once torch is imported')
+      : trans.__('Execution mode: %1, once torch is imported', requested);
   }
   return requested === null || requested === loaded
-    ? `Execution mode: ${loaded}`
-    : `Execution mode: ${loaded} is loaded, ${requested} comes with a restart of the kernel`;
+    ? trans.__('Execution mode: %1', loaded)
+    : trans.__(
+        'Execution mode: %1 is loaded, %2 comes with a restart of the kernel',
+        loaded,
+        requested
+      );
 }

@@ -6,9 +6,7 @@ import { reasonOf } from '../model/server';
 import type { NotebookDevice } from './device';
 import { isMode, MODES, type Mode } from './facts';
 import { modeView } from './labels';
-
-/** Text of the option that stands for a mode which nobody asked for. */
-const DEFAULT = 'default mode';
+import { trans } from '../model/translation';
 
 /** Chooses a notebook's execution mode; in its toolbar while the notebook uses hpu_magic. */
 export class ModeSwitch extends Widget {
@@ -18,7 +16,7 @@ export class ModeSwitch extends Widget {
     const box = document.createElement('div');
     box.className = 'jp-HTMLSelect jp-DefaultStyle';
     this._select = document.createElement('select');
-    this._select.setAttribute('aria-label', 'Execution mode of the HPU');
+    this._select.setAttribute('aria-label', trans.__('Execution mode of the HPU'));
     this._select.addEventListener('change', () => void this._onChange());
     const caret = caretDownEmptyIcon.element({
       tag: 'span',
@@ -55,8 +53,11 @@ export class ModeSwitch extends Widget {
     }
     this._looks = looks;
     const options = MODES.map(mode => new Option(view.labels[mode], mode));
-    // Nobody can ask for the default again once a mode is asked for.
-    this._select.replaceChildren(...(view.value ? [] : [new Option(DEFAULT, '')]), ...options);
+    // The default is what stands where nobody asked; none can ask for it again later.
+    this._select.replaceChildren(
+      ...(view.value ? [] : [new Option(trans.__('default mode'), '')]),
+      ...options
+    );
     this._select.value = view.value;
     this._select.title = view.tooltip;
     this.node.classList.toggle('hpu-mod-pending', view.pending);
@@ -81,13 +82,18 @@ export class ModeSwitch extends Widget {
   private async _confirm(mode: Mode): Promise<boolean> {
     const name = this._device.panel.sessionContext.name;
     const answer = await showDialog({
-      title: `Restart the kernel in ${mode} mode?`,
-      body:
-        `The mode is read once, when torch is imported. A restart loses all variables of ${name}; ` +
-        'its cells and outputs stay. Without one, the mode comes with the next start.',
+      title: trans.__('Restart the kernel in %1 mode?', mode),
+      body: trans.__(
+        'The mode is read once, when torch is imported. A restart loses all variables of %1; ' +
+          'its cells and outputs stay. Without one, the mode comes with the next start.',
+        name
+      ),
       buttons: [
-        Dialog.cancelButton({ label: 'Later' }),
-        Dialog.warnButton({ label: 'Restart', caption: 'Restart the kernel now' })
+        Dialog.cancelButton({ label: trans.__('Later') }),
+        Dialog.warnButton({
+          label: trans.__('Restart'),
+          caption: trans.__('Restart the kernel now')
+        })
       ],
       defaultButton: 0
     });

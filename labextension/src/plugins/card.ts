@@ -11,6 +11,7 @@ import { pickCard } from '../pick';
 import type { Place } from '../place';
 import { CommandIDs, IMachine, IPlace, PALETTE_CATEGORY } from '../tokens';
 import { cardIcon } from '../view/icons';
+import { trans } from '../model/translation';
 
 type Tab = MainAreaWidget<CardCharts>;
 
@@ -41,14 +42,17 @@ function addCommands(
     return tab;
   };
   commands.addCommand(CommandIDs.openCard, {
-    label: args => (typeof args.index === 'number' ? `Open HPU ${args.index}` : 'Open HPU Card…'),
-    caption: 'Show the history of a card: memory, utilisation, power',
+    label: args =>
+      typeof args.index === 'number'
+        ? trans.__('Open HPU %1', args.index)
+        : trans.__('Open HPU Card…'),
+    caption: trans.__('Show the history of a card: memory, utilisation, power'),
     icon: cardIcon,
     execute: async args => {
       const index =
         typeof args.index === 'number'
           ? args.index
-          : (await pickCard(machine, 'Open a card'))?.index;
+          : (await pickCard(machine, trans.__('Open a card')))?.index;
       if (index === undefined) {
         return;
       }
@@ -68,8 +72,9 @@ function addCommands(
   };
   const isEnabled = () => current() !== null;
   commands.addCommand(CommandIDs.togglePause, {
-    label: () => (current()?.content.paused ? 'Resume HPU Charts' : 'Pause HPU Charts'),
-    caption: 'Let the charts of the current card stand still, or go on',
+    label: () =>
+      current()?.content.paused ? trans.__('Resume HPU Charts') : trans.__('Pause HPU Charts'),
+    caption: trans.__('Let the charts of the current card stand still, or go on'),
     isEnabled,
     execute: () => {
       const charts = current()?.content;
@@ -79,7 +84,7 @@ function addCommands(
     }
   });
   commands.addCommand(CommandIDs.resetZoom, {
-    label: 'Reset Zoom of HPU Charts',
+    label: trans.__('Reset Zoom of HPU Charts'),
     isEnabled,
     execute: () => current()?.content.resetZoom()
   });

@@ -1,8 +1,10 @@
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { ITranslator } from '@jupyterlab/translation';
 
 import { DEFAULT_OPTIONS, Machine } from '../model/machine';
 import type { MachineOptions } from '../model/machine';
+import { setTranslator } from '../model/translation';
 import { IMachine, SETTINGS_ID } from '../tokens';
 
 /** Read the model's options out of the user's settings. */
@@ -25,8 +27,16 @@ export const machinePlugin: JupyterFrontEndPlugin<Machine> = {
   description: 'The state of the Gaudi cards, streamed by the Jupyter server.',
   autoStart: true,
   provides: IMachine,
-  optional: [ISettingRegistry],
-  activate: (app: JupyterFrontEnd, registry: ISettingRegistry | null): Machine => {
+  optional: [ISettingRegistry, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    registry: ISettingRegistry | null,
+    translator: ITranslator | null
+  ): Machine => {
+    // All views have this model, so none is made before.
+    if (translator !== null) {
+      setTranslator(translator);
+    }
     const machine = new Machine(app.serviceManager.serverSettings);
     const follow = async (registry: ISettingRegistry): Promise<void> => {
       const settings = await registry.load(SETTINGS_ID);

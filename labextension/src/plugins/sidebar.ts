@@ -11,6 +11,7 @@ import { CardsPanel } from '../sidebar/panel';
 import type { Place } from '../place';
 import { CommandIDs, IMachine, IPlace, PALETTE_CATEGORY } from '../tokens';
 import { cardIcon } from '../view/icons';
+import { trans } from '../model/translation';
 
 function addCommands(
   { commands }: JupyterFrontEnd,
@@ -19,13 +20,13 @@ function addCommands(
   panel: CardsPanel
 ): void {
   commands.addCommand(CommandIDs.openSidebar, {
-    label: 'Show HPU Cards',
-    caption: 'Show every card of the machine and who holds it',
+    label: trans.__('Show HPU Cards'),
+    caption: trans.__('Show every card of the machine and who holds it'),
     icon: cardIcon,
     execute: () => (place.isElsewhere ? place.open('cards') : place.activate(panel))
   });
   commands.addCommand(CommandIDs.goToHolder, {
-    label: 'Go to the Notebook That Holds a Card…',
+    label: trans.__('Go to the Notebook That Holds a Card…'),
     execute: async () => {
       const all = await fetchHoldings(machine);
       const held = all && (await pickNotebook(all));
@@ -33,7 +34,7 @@ function addCommands(
     }
   });
   commands.addCommand(CommandIDs.shutDownHolder, {
-    label: 'Shut Down the Kernel That Holds a Card…',
+    label: trans.__('Shut Down the Kernel That Holds a Card…'),
     execute: async () => {
       const all = await fetchHoldings(machine);
       const held = all && (await pickKernel(all));

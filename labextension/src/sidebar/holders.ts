@@ -4,6 +4,7 @@ import type { Card, Holder } from '../model/snapshot';
 import { cardTitle, holderDetail, holderName, kernelPhrase } from '../model/wording';
 import { element, iconButton, setAttribute, setText } from '../view/dom';
 import { FitView } from '../view/fit';
+import { trans } from '../model/translation';
 
 /** What can be done about a holder. */
 export interface HolderActions {
@@ -31,11 +32,15 @@ export class HolderRow {
     const icon = isNotebook ? notebookIcon : consoleIcon;
     icon.element({ container: this._icon, tag: 'span', elementSize: 'normal' });
     if (kernel?.notebook) {
-      const label = `Go to ${kernel.notebook.name}`;
+      const label = trans.__('Go to %1', kernel.notebook.name);
       head.append(iconButton(launchIcon, label, () => actions.goTo(this._holder)));
     }
     if (kernel) {
-      const label = `Shut down ${kernelPhrase(_holder)}, which holds ${cardTitle(_card)}`;
+      const label = trans.__(
+        'Shut down %1, which holds %2',
+        kernelPhrase(_holder),
+        cardTitle(_card)
+      );
       const shutDown = () => actions.shutDown(this._card, this._holder);
       head.append(iconButton(closeIcon, label, shutDown));
     }

@@ -3,6 +3,7 @@ import { cardTitle } from '../model/wording';
 import { element, setText } from '../view/dom';
 import { HolderRow } from './holders';
 import type { HolderActions } from './holders';
+import { trans } from '../model/translation';
 
 /** Where no card is free: the kernel that has been idle for longest, and the ways to it. */
 export class Offer {
@@ -20,7 +21,10 @@ export class Offer {
       return;
     }
     const { card, holder } = held;
-    setText(this._title, `No card is free. ${cardTitle(card)} has been idle for longest:`);
+    setText(
+      this._title,
+      trans.__('No card is free. %1 has been idle for longest:', cardTitle(card))
+    );
     const key = `${card.index} ${holder.pid} ${holder.kernel?.notebook?.name}`;
     if (key !== this._key) {
       this._key = key;

@@ -19,11 +19,11 @@ export class CardsPanel extends CardsView {
     this.id = 'hpu_magic-sidebar';
     this.addClass('hpu-Cards');
     this.title.icon = cardIcon;
-    this.title.caption = 'HPU cards';
+    this.title.caption = trans.__('HPU cards');
     this.node.setAttribute('role', 'region');
-    this.node.setAttribute('aria-label', 'HPU cards');
+    this.node.setAttribute('aria-label', trans.__('HPU cards'));
     this._notice = new NoticeBox(() => machine.retry());
-    this._list.setAttribute('aria-label', 'Cards of this machine');
+    this._list.setAttribute('aria-label', trans.__('Cards of this machine'));
     this._offer = new Offer(_actions);
     const overview = trans.__('Open the overview of all cards');
     this._headline.append(iconButton(overviewIcon, overview, () => _actions.openOverview()));
@@ -99,7 +99,7 @@ export class CardsPanel extends CardsView {
   private _width = 0;
   private _front: string | null = null;
   private readonly _inventory = element('span', 'hpu-Cards-inventory');
-  private readonly _badge = element('span', 'hpu-Badge', 'simulated');
+  private readonly _badge = element('span', 'hpu-Badge', trans.__('simulated'));
   private readonly _inUse = element('span', 'hpu-Cards-inUse');
   private readonly _headline = element(
     'div',

@@ -17,6 +17,7 @@ import { element, setAttribute, setText } from '../view/dom';
 import { HolderList } from './holders';
 import type { HolderActions } from './holders';
 import { Sparkline } from './sparkline';
+import { trans } from '../model/translation';
 
 /** What can be done about a card and its holders. */
 export interface CardActions extends HolderActions {
@@ -24,13 +25,13 @@ export interface CardActions extends HolderActions {
   openOverview(): void;
 }
 
-// A holder that is seen stands below.
-const OCCUPANCY_TEXT: Record<Occupancy, string> = {
-  held: '',
-  unseen: 'in use',
-  free: 'free',
-  unknown: ''
-};
+/** Say whether a card is in use; a holder that is seen stands below. */
+function occupancyText(state: Occupancy): string {
+  if (state === 'free') {
+    return trans.__('free');
+  }
+  return state === 'unseen' ? trans.__('in use') : '';
+}
 
 /** One card in the sidebar. */
 export class CardRow {
@@ -58,13 +59,13 @@ export class CardRow {
     setText(this._number, cardTitle(card));
     setText(this._name, productName(card));
     this._name.hidden = productName(card) === '';
-    setText(this._state, OCCUPANCY_TEXT[state]);
+    setText(this._state, occupancyText(state));
     if (free !== this._free) {
       this._free = free;
       this.node.classList.toggle('hpu-mod-free', free);
       this.restyle();
     }
-    setAttribute(this._title, 'aria-label', `${cardLabel(card)}: open charts`);
+    setAttribute(this._title, 'aria-label', trans.__('%1: open charts', cardLabel(card)));
     this._updateMemory(card, options);
     this._updateFacts(card);
     // An empty card that tells nothing else needs no line for its zero.
@@ -91,7 +92,11 @@ export class CardRow {
     this._sparkline.node.hidden = quiet;
     if (!quiet) {
       this._sparkline.draw(series.time, series.memory_used, series.span, highest);
-      this._sparkline.node.title = `Memory of the last ${span(series.span)}, up to ${size(highest)}`;
+      this._sparkline.node.title = trans.__(
+        'Memory of the last %1, up to %2',
+        span(series.span),
+        size(highest)
+      );
     }
   }
 
@@ -108,7 +113,7 @@ export class CardRow {
     this.node.dataset.level = memoryLevel(share, options);
     if (share !== null) {
       this._fill.style.transform = `scaleX(${share.toFixed(4)})`;
-      setAttribute(this._meter, 'aria-label', `Memory of ${cardTitle(card)}`);
+      setAttribute(this._meter, 'aria-label', trans.__('Memory of %1', cardTitle(card)));
       setAttribute(this._meter, 'aria-valuenow', String(Math.round(100 * share)));
       setAttribute(this._meter, 'aria-valuetext', `${text} (${percent(100 * share)})`);
     }

@@ -3,6 +3,7 @@ import { stopIcon } from '@jupyterlab/ui-components';
 import { fitLeft, fitLoss, fitPhase, fitPlace, fitRate, fitText } from '../model/fit';
 import type { Fit } from '../model/fit';
 import { element, iconButton, setAttribute, setText } from './dom';
+import { trans } from '../model/translation';
 
 /**
  * Where a fit stands, with a button that stops it.
@@ -35,7 +36,7 @@ export class FitView {
     this._began = fit.began;
     const stopping = fit.phase === 'stopping' || this._pressed === fit.began;
     setText(this._name, name);
-    setText(this._phase, stopping ? 'Stopping' : fitPhase(fit));
+    setText(this._phase, stopping ? trans.__('Stopping') : fitPhase(fit));
     this._showStop(fit, holder, stopping);
     this._showBar(fit, holder);
     const figures: [Element, string][] = [
@@ -53,7 +54,9 @@ export class FitView {
   }
 
   private _showStop(fit: Fit, holder: string, stopping: boolean): void {
-    const label = `${stopping ? 'Stopping' : 'Stop'} the fit of ${holder}`;
+    const label = stopping
+      ? trans.__('Stopping the fit of %1', holder)
+      : trans.__('Stop the fit of %1', holder);
     // It keeps its place while it cannot be pressed.
     this._stop.hidden = !fit.stoppable;
     setAttribute(this._stop, 'aria-disabled', String(stopping));
@@ -64,7 +67,7 @@ export class FitView {
   private _showBar(fit: Fit, holder: string): void {
     this.node.classList.toggle('hpu-mod-unknown', fit.share === null);
     this._fill.style.transform = fit.share === null ? '' : `scaleX(${fit.share.toFixed(4)})`;
-    setAttribute(this._bar, 'aria-label', `Fit of ${holder}`);
+    setAttribute(this._bar, 'aria-label', trans.__('Fit of %1', holder));
     setAttribute(this._bar, 'aria-valuetext', fitText(fit));
     if (fit.share === null) {
       this._bar.removeAttribute('aria-valuenow');
@@ -79,7 +82,7 @@ export class FitView {
     }
     const began = this._began;
     this._pressed = began;
-    setText(this._phase, 'Stopping');
+    setText(this._phase, trans.__('Stopping'));
     this._stop.setAttribute('aria-disabled', 'true');
     if (!(await stop()) && this._pressed === began) {
       this._pressed = null;

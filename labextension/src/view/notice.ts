@@ -1,5 +1,6 @@
 import type { Notice } from '../model/wording';
 import { element, setText } from './dom';
+import { trans } from '../model/translation';
 
 /** Says why there is nothing, or nothing new, to see, and when that may end. */
 export class NoticeBox {
@@ -27,7 +28,7 @@ export class NoticeBox {
     this._footer.hidden = retryAt === undefined;
     if (retryAt !== undefined) {
       const seconds = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
-      setText(this._countdown, `Trying again in ${seconds} s.`);
+      setText(this._countdown, trans._n('Trying again in %1 s.', 'Trying again in %1 s.', seconds));
     }
   }
 
@@ -39,6 +40,6 @@ export class NoticeBox {
   private readonly _retry = element(
     'button',
     'hpu-Notice-retry jp-Button jp-mod-minimal',
-    'Try now'
+    trans.__('Try now')
   );
 }

@@ -1,0 +1,56 @@
+"""A notebook whose kernel holds a card, as the server knows it, without a page."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+from conftest import Lab
+from jupyter_client.blocking.client import BlockingKernelClient
+
+# Holds a card with five GiB in use, without torch.
+HOLD = """
+import struct
+from hpu_magic.simulator import cards
+from hpu_magic.simulator.cards import page
+card = cards.acquire()
+struct.pack_into("<q", card.page, page.COUNTERS_OFFSET, 5 << 30)
+"""
+
+
+class HoldingNotebook:
+    """A session of the server whose kernel runs `source`."""
+
+    def __init__(self, lab: Lab, name: str, source: str = HOLD) -> None:
+        self.lab = lab
+        session = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
+        self.session = self.ask("api/sessions", "POST", session)
+        connection = lab.folder / ".runtime" / f"kernel-{self.session['kernel']['id']}.json"
+        self.client = BlockingKernelClient()
+        self.client.load_connection_file(str(connection))
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        reply = self.client.execute_interactive(source, timeout=60)
+        assert reply["content"]["status"] == "ok", reply
+
+    def ask(self, path: str, method: str = "GET", body: Any = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.lab.url}/{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"token {self.lab.token}"},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def told(self) -> bool:
+        """Whether the server's history has this notebook's card in use for some seconds."""
+        name = self.session["path"]
+        spans = self.ask("hpu_magic/history")["holders"]
+        return any(span["notebook"] == name and span["to"] - span["from"] > 3 for span in spans)
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.ask(f"api/sessions/{self.session['id']}", "DELETE")
