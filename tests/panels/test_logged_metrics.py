@@ -224,6 +224,58 @@ def test_what_is_asked_for_gets_its_whole_history():
     assert record.curves[quiet].data()["step"] == [0.0, 1.0, 2.0, 3.0]
 
 
+def defined(told: Any) -> list[str]:
+    """Return the ids of all models that a message describes, not only names."""
+    if isinstance(told, list):
+        return [one for each in told for one in defined(each)]
+    if not isinstance(told, dict):
+        return []
+    here = [told["id"]] if told.get("type") == "object" and "id" in told else []
+    return here + [one for each in told.values() for one in defined(each)]
+
+
+def test_pages_are_told_of_each_model_once(monkeypatch):
+    from hpu_magic.panels.charts import Charts
+    from hpu_magic.panels.document import DocumentWidget
+
+    source, progress = Sampler(), FitProgress(began=0.0)
+    record = RunRecord(source, 0.0, progress=progress)
+    charts = Charts(on_add=progress.curves.ask_for)
+    widget = DocumentWidget(charts.layout, charts.restore, threading.RLock(), charts.choose)
+    charts.connect(widget.change)
+    told: list[Any] = []
+    monkeypatch.setattr(widget, "send", told.append)
+
+    def log(curve: Any, index: int) -> None:
+        curve.see(Point(float(index), 0.5, index, 0))
+        source.record(curve.series, moment=float(index), value=0.5, step=float(index))
+        source.record("speed", moment=float(index), steps_per_second=1.0, step=float(index))
+        charts.draw(record, record.news())
+        charts.flush()
+
+    widget._answer(widget, {"wanted": "document", "question": 1}, [])
+    for index, (name, stage, every, on_bar) in enumerate(
+        [
+            ("loss", "training", "step", True),
+            ("val_loss", "validation", "epoch", True),
+            ("acc", "training", "step", True),
+            ("val_acc", "validation", "epoch", True),
+            ("quiet", "training", "step", False),
+        ]
+    ):
+        curve = progress.curves.follow(name, metric_of(name, stage), stage, every, on_bar=on_bar)
+        log(curve, 2 * index)
+        log(curve, 2 * index + 1)
+    widget._answer(widget, {"chosen": "quiet"}, [])
+    log(curve, 10)
+    described = [one for message in told for one in defined(message)]
+    assert len(described) > 200
+    # A second description would take the place of the model that is drawn, with its rows.
+    assert len(described) == len(set(described))
+    assert [one.metric for one in charts._metrics] == ["loss", "acc", "quiet"]
+    widget.close()
+
+
 def test_charts_draw_what_is_asked_for_from_another_thread():
     from hpu_magic.panels.charts import Charts
 

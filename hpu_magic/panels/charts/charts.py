@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from bokeh.layouts import column
@@ -129,11 +128,9 @@ class Charts:
             return
         wanted = record.metrics.drawn
         if wanted and [each.metric for each in self._metrics] != wanted:
-            with self._models_frozen():
-                self._arrange(wanted, record)
-        elif any(each.lacks(record) for each in self._metrics):
-            with self._models_frozen():
-                self._begin(record)
+            self._arrange(wanted, record)
+        else:
+            self._begin(record)
         for each in self._metrics:
             if each.metric is not None:
                 each.draw(self._outbox, record, news.curves)
@@ -158,14 +155,10 @@ class Charts:
         new = [name for name in wanted if name not in there]
         there |= {name: self._metric_chart(name, "metric") for name in new}
         self._metrics = [there[name] for name in wanted]
-        self._begin(record)  # before the document knows of the charts, and follows their changes
+        # Before the document knows of new charts: it looks through all it has at each change.
+        self._begin(record)
         plots = [each.plot for each in self._metrics]
         self.layout.children = [self._controls, *plots, *self._below]
-
-    def _models_frozen(self) -> AbstractContextManager[None]:
-        """Look through the document once after changes of what is in it, not at each of them."""
-        document = self.layout.document
-        return nullcontext() if document is None else document.models.freeze()
 
     def _metric_chart(self, metric: str | None, kind: str) -> MetricChart:
         chart = MetricChart(metric, self._axis, self._smoothing, self._capacity, kind)

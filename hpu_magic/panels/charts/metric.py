@@ -85,7 +85,7 @@ class MetricChart:
         self._best = ColumnDataSource({"time": [], "step": [], "value": []})
         self._title = metric or "loss"
         height = palette.HEIGHTS[kind]
-        values = DataRange1d(range_padding=0.12)
+        values = DataRange1d(range_padding=0.2)
         self.plot = blank(height, self._title, axis.range, values, axis.ticks())
         if kind == "loss":
             axis.name_epochs(self.plot)
