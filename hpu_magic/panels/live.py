@@ -60,6 +60,8 @@ class LiveView:
             self._charts.draw(record, news)
             self._charts.flush()
         self._widget.head(head.html)
+        if head.stopping:
+            self._widget.stopping()
 
     def finish(self, result: str) -> None:
         """Leave the result, as HTML, in pages that were loaded while the fit ran."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hpu_magic import sessions
+from hpu_magic.panels.view import what_broke
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler
 
@@ -14,7 +15,6 @@ __all__ = ["published"]
 
 _SECONDS_BETWEEN = 1.0
 _LONGEST_NAME, _LONGEST_REMARK = 60, 200  # characters
-_BROKEN_NAMED = 2
 
 
 @contextmanager
@@ -101,9 +101,7 @@ class _Teller:
             rate=_rounded(progress.steps_per_second),
             loss_name=loss_name[:_LONGEST_NAME],
             loss=_rounded(loss),
-            broken=", ".join(one.brief for one in progress.not_finite[:_BROKEN_NAMED])[
-                :_LONGEST_REMARK
-            ],
+            broken=what_broke(progress.not_finite)[:_LONGEST_REMARK],
         )
 
     def _loss(self) -> tuple[str, float | None]:

@@ -136,7 +136,8 @@ class _Session:
             view.draw(head, self.record, news)
 
     def _head(self) -> Head:
-        return Head.of(self.progress, self.model_name, self.device_label)
+        stopping = self.stop.is_set()
+        return Head.of(self.progress, self.model_name, self.device_label, stopping=stopping)
 
     def finish(self) -> FitResult:
         """Replace the views by what stays, and return it."""

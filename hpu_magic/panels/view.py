@@ -16,10 +16,11 @@ from hpu_magic.runtime.measure.curves import Curves
 from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.measure.progress import FitProgress
 
-__all__ = ["FitView", "Head"]
+__all__ = ["FitView", "Head", "what_broke"]
 
 _BROKEN_NAMED = 2
 _VALUES_TOLD = 10
+_STOPPING = "Stopping"
 
 
 @dataclass(frozen=True)
@@ -56,29 +57,40 @@ class Head:
     endless_for: float | None = None
 
     @classmethod
-    def of(cls, progress: FitProgress, model_name: str, device_label: str) -> Head:
-        """Describe a fit as it is now."""
+    def of(
+        cls,
+        progress: FitProgress,
+        model_name: str,
+        device_label: str,
+        *,
+        stopping: bool = False,
+    ) -> Head:
+        """Describe a fit as it is now; one that was asked to stop hears of it after its batch."""
         details = [device_label]
         if (pace := progress.steps_per_second) is not None:
             details.insert(0, units.rate(pace))
         if (left := progress.remaining) is not None:
-            rough = f"{max(1, round(left))} s" if left < 60 else units.duration(left)
-            details.insert(1, f"about {rough} left")
+            details.insert(1, f"about {units.rough(left)} left")
         word = "Training" if progress.training_began is not None else "Starting"
         if progress.long_validation:
             word = "Validating"
-        if progress.stopping:
-            word = "Stopping"
+        if stopping or progress.stopping:
+            word = _STOPPING
         return cls(
             word,
             model_name,
             progress.where(short_validations=False),
             tuple(details),
             progress.share,
-            _broken(progress.not_finite),
+            what_broke(progress.not_finite),
             _values(progress.curves),
             progress.seconds if progress.endless else None,
         )
+
+    @property
+    def stopping(self) -> bool:
+        """Whether Stop has been pressed, wherever that was."""
+        return self.word == _STOPPING
 
     @property
     def line(self) -> str:
@@ -101,7 +113,7 @@ class Head:
         )
 
 
-def _broken(noted: Sequence[NotFinite]) -> str:
+def what_broke(noted: Sequence[NotFinite]) -> str:
     """Name what became NaN or infinite: what stayed so comes first."""
     ordered = sorted(noted, key=lambda one: not one.lasting)
     more = len(ordered) - _BROKEN_NAMED

@@ -93,12 +93,16 @@ class PanelWidget:
         return {"application/vnd.jupyter.widget-view+json": view}
 
     def _press(self, _: Any) -> None:
-        if self._pressed.is_set():
-            return
-        self._pressed.set()
-        self._button.description = "Stopping"
-        self._button.disabled = True
-        self._on_stop()
+        if not self._pressed.is_set():
+            self.stopping()
+            self._on_stop()
+
+    def stopping(self) -> None:
+        """Show that Stop has been pressed, here or elsewhere."""
+        if not self._pressed.is_set():
+            self._pressed.set()
+            self._button.description = "Stopping"
+            self._button.disabled = True
 
     def head(self, text: str) -> None:
         """Set what stands above the charts, as HTML."""

@@ -178,6 +178,37 @@ def test_a_page_that_is_loaded_in_mid_fit_has_the_panel_and_its_stop(page):
     assert WIDGET not in ended["data"]
 
 
+def test_a_panel_whose_fit_is_stopped_elsewhere_says_so_before_the_batch_has_ended(page, kernel):
+    first = page()
+    first.ask("kernel_info_request")
+    slow = "class Slow(Model):\n    def training_step(self, *batch):\n        time.sleep(4)\n"
+    slow += "        return super().training_step(*batch)\n"
+    cell = first.run(f"{slow}t, m = trainer(500), Slow()\n%hpu_fit -o result t m data")
+    shown = first.shows(cell)
+    states = first.states()
+    assert shown["data"][WIDGET]["model_id"] in states
+    names = {name: one["model_name"] for name, one in states.items()}
+    [button] = [name for name, kind in names.items() if kind == "ButtonModel"]
+
+    def fit() -> Any:
+        return first.ask_control("hpu_magic_status_request")["fit"]
+
+    while fit()["phase"] != "training":
+        time.sleep(0.1)
+    pid = kernel.provisioner.pid
+    assert first.ask_control("hpu_magic_stop_request", pid=pid) == {"status": "ok"}
+    assert fit()["phase"] == "stopping"
+    said: dict[str, Any] = {}
+    while said.get("disabled") is not True:
+        said |= first.told(button, "state")["state"]
+    assert said["description"] == "Stopping"
+    assert fit()["phase"] == "stopping"  # that is, it has not ended yet
+    ended = first.shows(cell)
+    while not ended["metadata"]["hpu_magic"]["over"]:
+        ended = first.shows(cell)
+    assert "Fit stopped on hpu:0" in ended["data"]["text/plain"]
+
+
 @pytest.mark.skipif(ipykernel.version_info < (7,), reason="only the training hears there")
 def test_a_panel_that_outlives_a_fit_is_heard_while_another_cell_runs(page, kernel):
     first = page()
