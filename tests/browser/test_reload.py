@@ -42,7 +42,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 # Whether the page draws more points after a while.
 POINTS = """() => {
   const sources = [...Bokeh.index.roots].flatMap(view => [...view.model.references()])
-  const lines = sources.find(one => one.data && "train" in one.data)
+  const lines = sources.find(one => one.data && "in_use" in one.data)
   return lines ? lines.data.time.length : 0
 }"""
 
@@ -111,8 +111,10 @@ def test_a_fit_survives_its_page(page: Any, browser: Any, lab: Any, tmp_path: Pa
     for one in (other, page):
         title = one.get_by_text("Fit stopped on hpu:0 (simulated GAUDI2)")
         title.first.wait_for(timeout=30_000)
-        drawn = shown_notebook(one).locator(".jp-RenderedSVG")
-        wait_until(one, lambda drawn=drawn: drawn.count() == 1, 20, "the last picture")
+        # Until the page asks again, the widget shows the result.
+        live = shown_notebook(one).locator(".jp-OutputArea .jupyter-widgets")
+        wait_until(one, lambda live=live: live.count() == 0, 20, "the result as it stays")
+        shown_notebook(one).locator(".jp-RenderedSVG").wait_for()
         assert title.count() == 1
     keep_screenshot(page, shown_notebook(page), "result-after-reload.png", tmp_path)
     other.context.close()
