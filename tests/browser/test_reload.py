@@ -71,6 +71,16 @@ def draws(page: Any) -> None:
     wait_until(page, lambda: page.evaluate(POINTS) > seen + 3, 30, "a longer curve")
 
 
+def shows_result(page: Any, title: str) -> None:
+    """Wait until table and picture have taken the place of the widget, which shows them first."""
+    found = page.get_by_text(title)
+    found.first.wait_for(timeout=60_000)
+    live = shown_notebook(page).locator(".jp-OutputArea .jupyter-widgets")
+    wait_until(page, lambda: live.count() == 0, 20, "the result as it stays")
+    shown_notebook(page).locator(".jp-RenderedSVG").wait_for()
+    assert found.count() == 1
+
+
 def is_result(outputs: list[Any], title: str) -> bool:
     kinds = [sorted(output["data"]) for output in outputs]
     return kinds == [["text/html", "text/plain"], ["image/svg+xml", "text/plain"]] and title in str(
@@ -109,13 +119,7 @@ def test_a_fit_survives_its_page(page: Any, browser: Any, lab: Any, tmp_path: Pa
     draws(other)
     other.locator(STOP).click()
     for one in (other, page):
-        title = one.get_by_text("Fit stopped on hpu:0 (simulated GAUDI2)")
-        title.first.wait_for(timeout=30_000)
-        # Until the page asks again, the widget shows the result.
-        live = shown_notebook(one).locator(".jp-OutputArea .jupyter-widgets")
-        wait_until(one, lambda live=live: live.count() == 0, 20, "the result as it stays")
-        shown_notebook(one).locator(".jp-RenderedSVG").wait_for()
-        assert title.count() == 1
+        shows_result(one, "Fit stopped on hpu:0 (simulated GAUDI2)")
     keep_screenshot(page, shown_notebook(page), "result-after-reload.png", tmp_path)
     other.context.close()
     page.bring_to_front()
@@ -135,9 +139,7 @@ def test_a_fit_without_a_page_leaves_its_result_to_the_next_one(
     first.close()
     wait_until(page, lambda: "idle" in lab.kernel_states(name), 60, "the end of the fit")
     page.goto(lab.address(name))
-    title = page.get_by_text("Fit finished on hpu:0 (simulated GAUDI2)")
-    title.wait_for(timeout=60_000)
-    wait_until(page, lambda: shown_notebook(page).locator(".jp-RenderedSVG").count() == 1, 20, "it")
+    shows_result(page, "Fit finished on hpu:0 (simulated GAUDI2)")
     assert page.get_by_text("Error displaying widget").count() == 0
     save(page, lab, name, lambda outputs: is_result(outputs, "Fit finished on hpu:0"))
 
