@@ -253,6 +253,8 @@ class FitMonitorBase:
                 self._report(now)
                 self._awake = self._stop.is_set() or self._slow()
                 self._answer()
+                if not self._awake:
+                    return  # what this one logged would be old news by the next report
             elif self._heard.full:
                 self._heard.read(shown=False)
                 self._pause()
