@@ -60,17 +60,19 @@ class AddMetric:
 
     def __init__(self) -> None:
         self._offered: list[str] = []
-        self.select = Select(name=HEARD, options=_options([], 0), value=_NONE, disabled=True)
+        self.select = Select(name=HEARD, options=_options([], 0), value=_NONE, visible=False)
 
     def offer(self, metrics: Sequence[str], drawn: int) -> None:
-        """Say which metrics can be added, and how many are drawn."""
+        """Say which metrics can be added, and how many are drawn; where none can, say nothing."""
         if list(metrics) == self._offered:
             return
         self._offered = list(metrics)
         self.select.options = _options(metrics, drawn)
-        self.select.disabled = not metrics
+        self.select.visible = bool(metrics)
 
 
 def _options(metrics: Sequence[str], drawn: int) -> list[Any]:
-    count = f"{drawn} of {drawn + len(metrics)} drawn" if metrics else "none left"
-    return [(_NONE, count), *((name, name) for name in metrics)]
+    return [
+        (_NONE, f"{drawn} of {drawn + len(metrics)} drawn"),
+        *((name, name) for name in metrics),
+    ]
