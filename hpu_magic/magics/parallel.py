@@ -66,6 +66,7 @@ class ParallelMagics(CommandMagics):
         """
         from IPython.display import display
 
+        from hpu_magic.panels.front_end import in_notebook
         from hpu_magic.panels.ranks import RanksView
         from hpu_magic.parallel import session
         from hpu_magic.parallel.output import NotebookOutput, TerminalOutput
@@ -80,16 +81,16 @@ class ParallelMagics(CommandMagics):
         workers, chosen = self.call(session.ready, options.n, ranks)
         if values:
             self.call(workers.push, values, chosen)
-        in_kernel = getattr(self.shell, "kernel", None) is not None
-        output = (NotebookOutput if in_kernel else TerminalOutput)(chosen)
-        view = RanksView([workers.unheard(rank) for rank in chosen], live=in_kernel)
+        rewritable = in_notebook()
+        output = (NotebookOutput if rewritable else TerminalOutput)(chosen)
+        view = RanksView([workers.unheard(rank) for rank in chosen], live=rewritable)
         run = CellRun(workers, chosen, output, view.update, options.grace)
         try:
             run.run(cell)
         finally:
             workers.heard(run.states)
             view.finish(run.states)
-            if not in_kernel and view.table is not None:
+            if not rewritable and view.table is not None:
                 display(view.table)
         if pull:
             self.namespace.update(self.call(workers.pull, pull, chosen))

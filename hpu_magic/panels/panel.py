@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from hpu_magic import units
 from hpu_magic.errors import RefusedError
+from hpu_magic.panels.front_end import in_notebook
 from hpu_magic.panels.header import header
 from hpu_magic.panels.outputs import Output
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import COLUMNS, RunRecord
-from hpu_magic.panels.session import DRAW_SECONDS, in_notebook
+from hpu_magic.panels.session import DRAW_SECONDS
 from hpu_magic.panels.trace import Window
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.memory import MemoryReport, memory

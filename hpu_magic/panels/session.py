@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from hpu_magic.lightning.monitor import FitMonitorBase
+from hpu_magic.panels.front_end import in_notebook
 from hpu_magic.panels.notebook import NotebookView
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.published import published
@@ -29,13 +30,6 @@ __all__ = ["observed_fit"]
 # costs the training some 1.5 ms on two cores, however little it carries.
 DRAW_SECONDS = 0.5
 KINDS = ("loss", "speed", "memory")
-
-
-def in_notebook() -> bool:
-    """Return whether a Jupyter kernel runs this process, so that widgets can be shown."""
-    from IPython.core.getipython import get_ipython
-
-    return hasattr(get_ipython(), "kernel")
 
 
 class _Session:

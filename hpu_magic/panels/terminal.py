@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 
+from hpu_magic.panels.front_end import in_console
 from hpu_magic.panels.record import News, RunRecord
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.view import Head
@@ -21,10 +22,10 @@ class TerminalView:
     poll = None
 
     def __init__(self, head: Head) -> None:
-        self._live = sys.stdout.isatty()
-        self._due = 0.0
+        self._live = sys.stdout.isatty() or in_console()
+        # What Lightning has to say as a fit begins is not written into the line.
+        self._due = time.monotonic() + _SECONDS_BETWEEN_LINES
         self._width = 0
-        self._line(head)
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
         """Show a line of progress in place of the one before."""
