@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from hpu_magic.program_name import command_words
 
-__all__ = ["in_console", "in_notebook"]
+__all__ = ["in_console", "in_notebook", "unattended"]
 
 _CONSOLES = {"jupyter-console", "jupyter_console"}
 
@@ -29,6 +30,19 @@ def in_console() -> bool:
     except PermissionError:  # not this user's, and so no console of theirs
         return False
     return any(os.path.basename(word) in _CONSOLES for word in words[:3])
+
+
+def unattended() -> bool:
+    """Return whether a program runs the cells, such as papermill or nbconvert, and no page.
+
+    Whoever cannot be asked anything shows no widgets either, and what is saved in the end should
+    need no kernel.
+    """
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    request = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    return request.get("content", {}).get("allow_stdin") is False
 
 
 def _has_kernel() -> bool:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from html import escape
 
+from hpu_magic.panels.front_end import unattended
 from hpu_magic.panels.outputs import Output
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import News, RunRecord
@@ -63,7 +64,7 @@ class NotebookView:
     ) -> None:
         self._kinds = kinds
         self._panel = None
-        if panel != "picture":
+        if panel == "widget" or (panel == "auto" and not unattended()):
             from hpu_magic.panels.live import LiveView
 
             self._panel = LiveView(kinds, head, on_stop, on_add)

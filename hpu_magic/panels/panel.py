@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpu_magic import units
 from hpu_magic.errors import RefusedError
-from hpu_magic.panels.front_end import in_notebook
+from hpu_magic.panels.front_end import in_notebook, unattended
 from hpu_magic.panels.header import header
 from hpu_magic.panels.outputs import Output
 from hpu_magic.panels.picture import draw
@@ -173,6 +173,8 @@ def panel(
     stop_panel()
     if not in_notebook():
         return memory()
+    if view == "auto" and unattended():
+        view = "picture"
     _running = MemoryPanel(interval, history, view)
     return _running
 
