@@ -86,7 +86,7 @@ class _Session:
                 )
             )
         elif rank == 0:
-            views.append(TerminalView(self._head()))
+            views.append(TerminalView())
         return views
 
     @property

@@ -21,7 +21,7 @@ class TerminalView:
 
     poll = None
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self) -> None:
         self._live = sys.stdout.isatty() or in_console()
         # What Lightning has to say as a fit begins is not written into the line.
         self._due = time.monotonic() + _SECONDS_BETWEEN_LINES

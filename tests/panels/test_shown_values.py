@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hpu_magic.panels import palette
+from hpu_magic.panels import palette, terminal
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.terminal import TerminalView
@@ -237,7 +237,8 @@ def test_the_header_and_the_terminal_name_what_broke(capsys, monkeypatch):
     head = Head.of(progress, "Net", "cpu")
     assert head.broken == "loss NaN since step 1"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    TerminalView(head)
+    monkeypatch.setattr(terminal, "_SECONDS_BETWEEN_LINES", 0.0)
+    TerminalView().draw(head, None, None)
     assert capsys.readouterr().out == (
         "\rStarting Net: before the first batch, loss NaN since step 1, cpu"
     )
