@@ -92,6 +92,23 @@ def test_plain_tracebacks_show_every_frame(failing: Callable[..., Any], form: st
     assert "left out" not in cell.err
 
 
+def test_pythons_own_tracebacks_show_every_frame(failing: Callable[..., Any], shell: Any) -> None:
+    caught = failing(
+        """
+        import traceback, hpu_magic
+        try:
+            hpu_magic.fit(trainer, broken, data)
+        except ValueError:
+            said = traceback.format_exc()
+        """
+    )
+    assert caught.error is None
+    files = re.findall(r'^  File "(.+)", line \d+, in', shell.user_ns["said"], re.MULTILINE)
+    names = [Path(file).name for file in files]
+    assert {"fit.py", "session.py", "trainer.py", "fit_loop.py", "automatic.py"} < set(names)
+    assert "hidden" not in shell.user_ns["said"]
+
+
 def test_minimal_tracebacks_are_the_message(failing: Callable[..., Any]) -> None:
     cell = failing(FORMS["line"], "Minimal")
     assert cell.out.rstrip().endswith("\nValueError: the data is broken")
