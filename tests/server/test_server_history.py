@@ -223,10 +223,11 @@ def test_slow_driver_is_asked_more_rarely_but_not_so_that_there_are_gaps():
     assert 4 <= reader.readings <= 7
 
 
-@pytest.fixture
-def watchful(tmp_path):
+@pytest.fixture(scope="module")
+def watchful(tmp_path_factory):
     """A server that samples every two seconds by itself."""
-    server = Server(tmp_path, "--HpuMagicServer.history_interval=2")
+    folder = tmp_path_factory.mktemp("watchful")
+    server = Server(folder, "--HpuMagicServer.history_interval=2")
     yield server
     server.stop()
 
@@ -259,8 +260,8 @@ def test_server_knows_who_held_a_card_before_anybody_looked(watchful):
 
 
 @pytest.mark.parametrize("since", ["never", "nan", "inf"])
-def test_impossible_time_is_refused(server, since):
-    answer = server.ask(f"hpu_magic/history?since={since}")
+def test_impossible_time_is_refused(watchful, since):
+    answer = watchful.ask(f"hpu_magic/history?since={since}")
     assert answer.status == 400
     assert answer.json["message"] == f"since is {since!r}; give seconds since the epoch."
 
