@@ -58,7 +58,7 @@ export function overviewTab(
   tab.toolbar.addItem('reset-zoom', reset);
   const follow = () => {
     LENGTHS.forEach((length, i) => {
-      lengths[i]!.pressed = content.length === length;
+      lengths[i]!.pressed = content.length === length && !content.zoomed;
     });
     fit.pressed = content.fitted;
     reset.enabled = content.zoomed;
