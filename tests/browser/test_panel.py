@@ -67,6 +67,9 @@ trainer.fit(DigitReader(), *loaders)"""
 AFTER = "print('outcome:', result.outcome)"
 
 POINTS = """() => {
+  if (!window.Bokeh) {
+    return 0  // it is on its way
+  }
   const sources = Object.values(Bokeh.index.roots ?? Bokeh.index)
     .flatMap(view => [...view.model.references()])
   const lines = sources.find(one => one.data && "in_use" in one.data)
