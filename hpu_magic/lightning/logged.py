@@ -95,8 +95,9 @@ class Logged:
         return self._known[place]
 
     def _begin(self, results: Any, metric: Any, stage: str, every: str) -> Curve | None:
-        plain, name = results._forked_name(metric, on_step=every == "step")
-        belongs, on_bar = metric_of(plain, stage), metric.meta.prog_bar
+        _, name = results._forked_name(metric, on_step=every == "step")
+        # The same of several loaders lies in one chart.
+        belongs, on_bar = metric_of(metric.meta.name, stage), metric.meta.prog_bar
         if stage == "validation" and every == "epoch":
             names = [results._forked_name(one, False)[1] for one in results.values()]
             if name == validation_loss(names):

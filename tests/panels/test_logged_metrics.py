@@ -127,6 +127,44 @@ def test_values_of_epochs_are_those_that_lightning_tells(fit):
     assert f"val_f1, best {1 / 10:.4g} in epoch 1" in texts(result.picture)
 
 
+def test_metrics_of_several_loaders_and_of_torchmetrics_share_charts(fit, run):
+    run(
+        """
+        import torchmetrics
+        class Several(Model):
+            def __init__(self):
+                super().__init__()
+                self.mean, self.val_mean = torchmetrics.MeanMetric(), torchmetrics.MeanMetric()
+            def training_step(self, batch, index):
+                self.mean(torch.tensor(float(self.batches)))
+                self.log("train/acc", self.mean, prog_bar=True, on_step=True, on_epoch=True)
+                return super().training_step(batch, index)
+            def validation_step(self, batch, index, dataloader_idx=0):
+                self.val_mean(torch.tensor(0.25 + dataloader_idx))
+                self.log("val/acc", self.val_mean, prog_bar=True, on_step=False, on_epoch=True)
+                self.log("val/seen", float(index), on_step=True, on_epoch=False)
+            def on_train_epoch_end(self):
+                self.log("late", float(self.current_epoch), prog_bar=True)
+        """
+    )
+    _, progress, _ = fit("Several()", data="(data, [data, data])", num_sanity_val_steps=0)
+    curves = {one.name: one for one in progress.curves}
+    assert progress.curves.drawn == ["loss", "acc", "late"]
+    assert {one.name: one.every for one in progress.curves.of("acc")} == {
+        "train/acc_step": "step",
+        "train/acc_epoch": "epoch",
+        "val/acc/dataloader_idx_0": "epoch",
+        "val/acc/dataloader_idx_1": "epoch",
+    }
+    assert curves["train/acc_epoch"].last.value == pytest.approx(14.5)  # of 10 to 19
+    assert curves["late"].last[1:] == (1.0, 20, 1)
+    seen = [name for name in curves if name.startswith("val/seen")]
+    assert all(0 <= curves[name].last.value < 10 for name in seen)
+    labels = [one.words for one in styles(progress.curves.of("acc"))]
+    assert labels[:2] == ["training", "training by epoch"]
+    assert len(set(labels)) == 4
+
+
 def test_the_returned_loss_is_not_drawn_again_where_it_is_logged_too(fit):
     _, progress, _ = fit("Model(lambda model, loss: model.log('train_loss', loss, prog_bar=True))")
     [only] = progress.curves
