@@ -49,6 +49,9 @@ export function holderKey({ notebook, command, kernel, pid }: HolderSpan): strin
   return notebook ?? (kernel !== null ? `kernel ${kernel} ${pid}` : command || `process ${pid}`);
 }
 
+/** Seconds until the next attempt where nothing has come yet. */
+const RETRY = 20;
+
 /**
  * The last day of all cards, as the server has kept it. With each sample of the machine it asks for
  * what is new, at most once an interval and at once where other holders are seen.
@@ -109,7 +112,7 @@ export class Past implements IDisposable {
     const holders = snapshot.cards
       .flatMap(card => card.holders.map(holder => `${card.index} ${holder.pid}`))
       .join();
-    const due = Date.now() - this._asked >= 1000 * (this._history?.interval ?? 0);
+    const due = Date.now() - this._asked >= 1000 * (this._history?.interval ?? RETRY);
     if (!this._asking && (due || holders !== this._holders)) {
       this._holders = holders;
       void this._ask();

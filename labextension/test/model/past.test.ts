@@ -102,6 +102,8 @@ describe('Past', () => {
     machine.answers.push(new Error('The server answered 500.'));
     await machine.sample();
     expect(model.failure).toBe('The server answered 500.');
+    await machine.sample();
+    expect(machine.asked).toEqual([0]);
     machine.answers.push(answer([1980], []));
     vi.advanceTimersByTime(20_000);
     await machine.sample();
