@@ -253,13 +253,13 @@ class FitMonitorBase:
                 self._report(now)
                 self._awake = self._stop.is_set() or self._slow()
                 self._answer()
-                if not self._awake:
-                    return  # what this one logged would be old news by the next report
             elif self._heard.full:
                 self._heard.read(shown=False)
                 self._pause()
                 self._awake = self._stop.is_set() or self._slow()
-        self._hear(trainer, pl_module, outputs, number)
+        # Where this one is the last for a while, what it logged will be old by the next report. Its
+        # loss is kept, as every second batch may have none.
+        self._hear(trainer, pl_module, outputs, number, logged=self._awake)
         if self._stop.is_set():
             self._end_early(trainer)
 
@@ -272,7 +272,9 @@ class FitMonitorBase:
         pace = self.progress.batches_per_second
         return pace is not None and pace <= _SLOW
 
-    def _hear(self, trainer: Any, pl_module: Any, outputs: Any, number: int) -> None:
+    def _hear(
+        self, trainer: Any, pl_module: Any, outputs: Any, number: int, *, logged: bool
+    ) -> None:
         self._heard_last = number
         values: dict[Curve, Any] = {}
         step, divided_by = trainer.global_step, 1
@@ -284,7 +286,8 @@ class FitMonitorBase:
         loss = loss_of(outputs)
         if loss is not None and self._logged.loss is not None:
             values[self._logged.loss] = loss
-        values |= self._logged.of_step(trainer.fit_loop.epoch_loop._results, "training")
+        if logged:
+            values |= self._logged.of_step(trainer.fit_loop.epoch_loop._results, "training")
         place = f"epoch {trainer.current_epoch + 1}, batch {self._batches.current.processed}"
         heard = self._after(number, place, values)
         heard.step, heard.divided_by = step, divided_by

@@ -222,12 +222,12 @@ def test_values_are_read_once_a_report_and_from_the_device_once(fit, run, torch,
     )
     assert cell.error is None
     result = run("result").result
-    # Each batch heard has the loss and 8 others. All are heard until the first report, then two
-    # for each of them, and one at the end.
-    ours = [shape for shape in reads if len(shape) == 1 and shape[0] % 9 == 0]
+    # Each batch heard has the loss and 8 others. All are heard until the first report, then one
+    # for each of them, and of another one its loss.
+    ours = [shape for shape in reads if len(shape) == 1 and shape[0] >= 9]
     assert result.steps == 600
     assert 1 <= len(ours) <= math.ceil(result.seconds / 0.5) + 1
-    assert {shape[0] for shape in ours[1:]} <= {9, 18}
+    assert {shape[0] for shape in ours[1:]} <= {9, 10}
 
 
 def test_gradual_growth_is_bounded(fit):
