@@ -151,6 +151,23 @@ CHARTS = """() => {
 }"""
 
 
+# The words of each entry of a legend, and whether a sample of the curve stands before them.
+LEGENDS = """() => {
+  const found = []
+  const visit = node => {
+    if (node.classList?.contains("bk-item")) {
+      const canvas = node.querySelector("canvas")
+      const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+      found.push([node.innerText.trim(), pixels.some(one => one > 0)])
+    }
+    const inner = [...node.children, ...(node.shadowRoot?.children ?? [])]
+    inner.forEach(visit)
+  }
+  ;[...document.querySelectorAll(".hpu-magic-live")].forEach(visit)
+  return found
+}"""
+
+
 RATIO = """() => {
   const {naturalWidth, naturalHeight} =
     [...document.querySelectorAll(".jp-RenderedSVG img")].slice(-1)[0]
@@ -268,6 +285,8 @@ def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_pat
     # The loss that is divided for accumulation is shown as it was, and once.
     assert re.search(r"train_loss_step [12]\.\d", shown), shown
     assert "scale" not in names
+    legend = [["training", True], ["training by epoch", True], ["validation", True]]
+    wait_until(page, lambda: page.evaluate(LEGENDS) == legend, 10, f"{legend}")
 
     assert busy_prompt(page, 2), "a metric is to be added while the cell is busy"
     page.get_by_label("Add metric").select_option("scale")
