@@ -108,27 +108,36 @@ class _Ear:
 
     async def _answered(self, frames: Any) -> bool:
         kernel = self._kernel
-        identities, parts = kernel.session.feed_identities(frames, copy=False)
-        # The signature is checked when it is deserialised, and counts as seen from then on.
-        kind = kernel.session.unpack(parts[1].bytes).get("msg_type")
-        if not self._ours(kind, kernel.session.unpack(parts[4].bytes)):
-            return False
-        message = kernel.session.deserialize(parts, content=True, copy=False)
+        try:
+            identities, parts = kernel.session.feed_identities(frames, copy=False)
+            header, content = (kernel.session.unpack(parts[at].bytes) for at in (1, 4))
+            if not self._ours(header["msg_type"], content):
+                return False
+            # The signature is checked here, and counts as seen from now on.
+            message = kernel.session.deserialize(parts, content=True, copy=False)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return False  # the kernel says what is wrong with it
         kernel._publish_status("busy", "shell", parent=message)
-        answer = kernel.shell_handlers[kind](kernel.shell_stream, identities, message)
-        if hasattr(answer, "__await__"):
-            await answer
+        try:
+            answer = kernel.shell_handlers[header["msg_type"]](
+                kernel.shell_stream, identities, message
+            )
+            if hasattr(answer, "__await__"):
+                await answer
+        except Exception:  # as the kernel does with whatever a widget's own code raises
+            kernel.log.exception("Exception in message handler:")
         kernel._publish_status("idle", "shell", parent=message)
         # The cell still runs, and who has heard that the kernel is idle shall not believe it.
         kernel._publish_status("busy", "shell", parent=kernel.get_parent("shell"))
+        if message["msg_type"] == "comm_open":
+            self._states.add(content["comm_id"])
         return True
 
     def _ours(self, kind: str, content: Any) -> bool:
-        if kind == "comm_open" and content.get("target_name") == _WIDGET_STATES:
-            self._states.add(content.get("comm_id"))
-            return True
+        if kind == "comm_open":
+            return bool(content["target_name"] == _WIDGET_STATES)
         if kind in ("comm_msg", "comm_close"):
-            comm = content.get("comm_id")
+            comm = content["comm_id"]
             return comm in self._states or any(comm in one.comms for one in self._open)
         return kind in _QUESTIONS
 

@@ -55,7 +55,6 @@ class DocumentWidget(anywidget.AnyWidget):
         super().__init__(**traits)
         self.seen = threading.Event()
         """Set once a page has asked for the document."""
-        self._root = root
         self._restore = restore
         self._drawing = drawing
         self._on_choice = on_choice
@@ -91,7 +90,7 @@ class DocumentWidget(anywidget.AnyWidget):
             with self._drawing:
                 self._restore(self)
                 told = self._document.to_json(deferred=False)
-                self.send({**question, "document": told, "root": self._root.id})
+                self.send({**question, "document": told})
             self.seen.set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,9 @@ from hpu_magic.panels.charts import Charts
 from hpu_magic.panels.document import DocumentWidget
 
 __all__ = ["PanelWidget"]
+
+_MOST_LEFT = 20
+"""Panels that ended and still show their result in pages."""
 
 # The picture that follows is for when there is no live panel.
 _HIDING = (
@@ -116,6 +120,13 @@ class PanelWidget:
         self._box.children = [ipywidgets.HTML(result)]
         for widget in parts:
             widget.close()
+        _left.append(self._box)
+        if len(_left) > _MOST_LEFT:
+            for widget in [*_widgets(_left.popleft())]:
+                widget.close()
+
+
+_left: deque[Any] = deque()
 
 
 def _widgets(widget: Any) -> Iterator[Any]:

@@ -166,7 +166,7 @@ def test_a_page_that_is_loaded_in_mid_fit_has_the_panel_and_its_stop(page):
     second.say(document, method="custom", content=asked)
     answer = second.told(document, "document")
     assert answer["question"] == "mine"
-    assert answer["document"]["roots"][0]["id"] == answer["root"]
+    assert len(answer["document"]["roots"]) == 1
     assert '"in_use"' in json.dumps(answer["document"])
     assert len(second.told(document, "events")["events"]) >= 1
 
