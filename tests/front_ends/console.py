@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -81,9 +82,14 @@ class Console:
 
     def close(self) -> None:
         """Hang up, as a terminal's window does that is closed."""
-        os.killpg(self._process.pid, signal.SIGHUP)
-        self._process.wait(30)
-        os.close(self._terminal)
+        os.close(self._terminal)  # which nobody reads any more, so that nothing waits to be read
+        with contextlib.suppress(ProcessLookupError):  # it has heard of that already
+            os.killpg(self._process.pid, signal.SIGHUP)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(20)
 
 
 def _take_the_terminal() -> None:
