@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hpu_magic
-from hpu_magic.monitor import top
+from hpu_magic import backend
+from hpu_magic.monitor import hlsmi, top
+from hpu_magic.simulator.cards.hl_smi import command as hl_smi
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     top.add_parser(commands)
     _add_build(commands)
+    _add_hl_smi(commands)
     options = parser.parse_args(arguments)
     status: int = options.run(options)
     return status
@@ -66,6 +69,28 @@ def _build(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _add_hl_smi(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    tool = commands.add_parser(
+        "hl-smi",
+        help="answer as the vendor's hl-smi, for the simulated cards",
+        description="Answer as the vendor's hl-smi, for the simulated cards. Processes with the "
+        "simulator, and what they start, find it as hl-smi behind all other programs.",
+        epilog="Examples: hpu-magic hl-smi; hpu-magic hl-smi -q -d MEMORY; "
+        "hpu-magic hl-smi -Q index,memory.used -f csv,noheader",
+    )
+    hl_smi.add_options(tool)
+    tool.set_defaults(run=_hl_smi)
+
+
+def _hl_smi(options: argparse.Namespace) -> int:
+    real = hlsmi.program()
+    if real is not None or not backend.is_simulated():
+        why = f"is at {real}" if real else "belongs to the vendor's package, which is installed"
+        print(f"hpu-magic: The cards here are not simulated: hl-smi {why}.", file=sys.stderr)
+        return 1
+    return hl_smi.run(options)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ os.environ["IPYTHONDIR"] = os.path.join(_PRIVATE, "ipython")
 os.environ["HABANA_LOGS"] = os.path.join(_PRIVATE, "logs")
 for _folder in ("cards", "jupyter", "runtime", "ipython"):
     os.makedirs(os.path.join(_PRIVATE, _folder))
+# Models are built from configurations; nothing is fetched.
+os.environ["HF_HUB_OFFLINE"] = "1"
 # A terminal session by default: no notebook, no server.
 for _variable in ("JPY_SESSION_NAME", "JPY_PARENT_PID", "PT_HPU_LAZY_MODE"):
     os.environ.pop(_variable, None)
@@ -47,6 +49,17 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector what was imported to collect the tests."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Have a test's processes start as from a user's shell: with nothing that a bridge told.
+
+    Of the tests before it, one may have loaded the bridge or turned the simulator on in here.
+    """
+    if "HPU_MAGIC_TEST_LAZY" not in os.environ:
+        os.environ.pop("PT_HPU_LAZY_MODE", None)
+    os.environ.pop("HPU_MAGIC_PYTHON", None)
 
 
 SPREAD = ("test_operators", "test_compiled_operators", "test_compiled_memory_formats")

@@ -15,10 +15,12 @@ RUNTIME, NATIVE = PACKAGE / "runtime", PACKAGE / "simulator" / "native"
 
 # Part: the parts that it may import, besides itself and what lies below all of them.
 PARTS = {
-    "magics": {"runtime", "panels", "lightning", "parallel", "backend"},
-    "panels": {"runtime", "lightning", "backend"},
+    "magics": {"runtime", "panels", "fits", "lightning", "huggingface", "parallel", "backend"},
+    "fits": {"runtime", "panels", "lightning", "huggingface", "backend"},
+    "panels": {"runtime", "backend"},
     "parallel": {"runtime", "monitor", "backend"},
     "lightning": {"runtime", "backend"},
+    "huggingface": {"runtime", "backend"},
     "runtime": {"monitor", "backend"},
     "server": {"monitor"},
     "monitor": {"backend", "simulator.cards"},

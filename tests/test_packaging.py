@@ -14,17 +14,22 @@ BUILT = PROJECT / "hpu_magic" / "labextension"
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     if not (BUILT / "package.json").exists():
         pytest.skip("the JupyterLab extension has not been built")
     return built(tmp_path_factory.mktemp("wheel"), "wheel")
 
 
-def built(folder: Path, target: str) -> list[str]:
+@pytest.fixture(scope="module")
+def files(wheel: zipfile.ZipFile) -> list[str]:
+    return wheel.namelist()
+
+
+def built(folder: Path, target: str) -> zipfile.ZipFile:
     command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
     subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
-    return zipfile.ZipFile(wheel).namelist()
+    return zipfile.ZipFile(wheel)
 
 
 def below(files: list[str], folder: str) -> list[str]:
@@ -53,9 +58,14 @@ def test_wheel_brings_what_python_runs_at_its_start(files):
 
 
 def test_editable_installation_brings_it_too(tmp_path):
-    names = built(tmp_path, "wheel:editable")
+    names = built(tmp_path, "wheel:editable").namelist()
     assert "hpu_magic_simulator.pth" in names
 
 
 def test_wheel_brings_no_front_end_sources(files):
     assert not [name for name in files if "node_modules" in name or name.endswith(".ts")]
+
+
+def test_wheel_brings_the_simulated_hl_smi_as_a_program(wheel):
+    [tool] = [one for one in wheel.infolist() if one.filename.endswith("/bin/hl-smi")]
+    assert tool.external_attr >> 16 & 0o111 == 0o111

@@ -7,12 +7,15 @@ fields differs between releases; a release that refuses the question is read by 
 from __future__ import annotations
 
 import csv
+import os
 import re
 import shutil
 import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+from hpu_magic.simulator.cards import hl_smi
 
 from .processes import DeviceHolders, describe, device_holders, minors_by_bus
 from .reading import CardReading, generation
@@ -76,8 +79,15 @@ _knows_fields = True
 
 
 def installed() -> bool:
-    """Tell whether the program is there."""
-    return shutil.which(_PROGRAM) is not None
+    """Tell whether the program is there; the simulator's own speaks of no real card."""
+    return program() is not None
+
+
+def program() -> str | None:
+    """Return where the vendor's program is, or None."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    vendors = [one for one in folders if not hl_smi.is_simulated(os.path.join(one, _PROGRAM))]
+    return shutil.which(_PROGRAM, path=os.pathsep.join(vendors))
 
 
 def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
@@ -113,10 +123,13 @@ def _rows(deadline: float) -> list[_Row]:
 
 
 def _run(deadline: float, *arguments: str) -> str:
+    found = program()
+    if found is None:
+        raise HlSmiUnavailable(f"{_PROGRAM} is not on PATH.")
     remaining = max(deadline - time.monotonic(), 0.1)
     try:
         done = subprocess.run(
-            [_PROGRAM, *arguments],
+            [found, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

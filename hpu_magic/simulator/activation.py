@@ -8,7 +8,7 @@ import sys
 
 from hpu_magic import units
 
-from .cards import Configuration
+from .cards import Configuration, hl_smi
 from .finder import install_finder, vendor_package
 
 SWITCH = "HPU_MAGIC_SIMULATOR"
@@ -73,6 +73,7 @@ def activate(*, announce: bool = True) -> None:
         )
     Configuration.from_environment()
     install_finder()
+    hl_smi.offer()
     if announce and not _requested:
         print(f"hpu_magic: {announcement()}", file=sys.stderr)
     _requested = True

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, DistributionFinder
 
 FACE = Path(__file__).parent / "face"
 
@@ -34,6 +38,29 @@ class _BridgeLoader(Loader):
         """Leave the module as the bridge made it."""
 
 
+class _DistributionFinder(MetaPathFinder):
+    """Offers the vendor's plug-in to ``importlib.metadata``, which is slow to import."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> None:
+        """Find no module."""
+
+    def find_distributions(
+        self, context: DistributionFinder.Context | None = None
+    ) -> Iterable[Distribution]:
+        from importlib.metadata import DistributionFinder
+
+        from . import distribution
+
+        if vendor_package():
+            return ()
+        return distribution.offered(context or DistributionFinder.Context())
+
+
 class _Finder(MetaPathFinder):
     def find_spec(
         self,
@@ -48,7 +75,14 @@ class _Finder(MetaPathFinder):
         return None
 
 
+def install_distributions() -> None:
+    """Let version checks find the vendor's plug-in, in a child process of a simulated one."""
+    if not any(isinstance(finder, _DistributionFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_DistributionFinder())
+
+
 def install_finder() -> None:
-    """Add the finder behind all others, so that a real package always comes first."""
+    """Add the finders behind all others, so that a real package always comes first."""
+    install_distributions()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -188,6 +188,38 @@ def test_a_median_of_an_expanded_tensor_reads_nothing_past_it(median):
         assert torch.equal(out[0].cpu(), row)
 
 
+WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+
+
+@pytest.mark.parametrize("dtype", WHOLE, ids=str)
+@pytest.mark.parametrize(("bins", "low", "high"), [(4, 0, 3), (5, 1, 7), (10, 0, 0), (1, 2, 2)])
+def test_histc_counts_whole_numbers_in_their_type(dtype, bins, low, high):
+    numbers = torch.tensor([[0, 1, 1, 3], [7, 3, 3, 9]])
+    expected = torch.histc(numbers.double(), bins, low, high).to(dtype)
+    ours = numbers.to(dtype).to("hpu")
+    found = torch.histc(ours, bins, low, high)
+    assert found.dtype == dtype
+    assert torch.equal(found.cpu(), expected)
+    memory = torch.zeros(3 * bins, dtype=dtype).to("hpu")
+    assert torch.histc(ours, bins, low, high, out=memory[bins : 2 * bins]).dtype == dtype
+    assert torch.equal(memory.cpu(), torch.cat([expected * 0, expected, expected * 0]))
+
+
+def test_histc_puts_a_bound_into_the_bin_that_it_opens():
+    assert torch.histc(torch.tensor([49]).to("hpu"), 10, 0, 490).tolist() == [0, 1] + [0] * 8
+    assert torch.histc(torch.tensor([5, 5]).to("hpu"), 2).tolist() == [0, 2]
+    assert torch.histc(torch.tensor([], dtype=torch.int).to("hpu"), 3).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("bins", "low", "reason"), [(0, 0, "bins must be > 0"), (2, 3, "max must")]
+)
+def test_histc_of_whole_numbers_refuses_as_of_others(bins, low, reason):
+    for dtype in (torch.int32, torch.float32):
+        with pytest.raises(RuntimeError, match=reason):
+            run(torch.histc, torch.arange(3, dtype=dtype).to("hpu"), bins, low, 1)
+
+
 @pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
 def test_a_replay_computes_the_wider_types():
     def compute(numbers, index, whole):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import os
 import random
@@ -309,6 +310,26 @@ def two_threads():
 
 def test_two_threads_use_groups_of_their_own(pair):
     assert pair(two_threads) == [[1000.0, 2000.0]] * 2
+
+
+def barriers_that_name_the_card():
+    rank = dist.get_rank()
+    own = torch.distributed.distributed_c10d.barrier
+    found = [dist.barrier(device_ids=[rank]), own(None, False, [rank])]
+    work = dist.barrier(async_op=True, device_ids=[rank])
+    found.append(work.wait(datetime.timedelta(seconds=60)))
+    for wrong in ([], rank):
+        try:
+            dist.barrier(device_ids=wrong)
+        except (IndexError, TypeError, RuntimeError) as error:
+            found.append(type(error).__name__)
+        else:
+            found.append(None)
+    return found
+
+
+def test_a_barrier_takes_the_cards_place_in_the_machine(pair):
+    assert pair(barriers_that_name_the_card) == [[None, None, True, "IndexError", None]] * 2
 
 
 def groups():

@@ -135,6 +135,49 @@ MedianOut nanmedian_out(
   return at::nanmedian_out(values, indices, self.contiguous(), dim, keepdim);
 }
 
+/// How many whole numbers lie in each bin, of which the last holds its upper bound too. Bounds that
+/// are equal are replaced by the extremes, and these, where they are equal, by their neighbours.
+at::Tensor histc_whole(
+    const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
+  TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0, found ", bins);
+  int64_t low = min.toLong();
+  int64_t high = max.toLong();
+  const at::Tensor values = self.reshape({-1}).to(ScalarType::Long);
+  if (low == high && values.numel() > 0) {
+    low = values.min().item<int64_t>();
+    high = values.max().item<int64_t>();
+  }
+  if (low == high) {
+    --low;
+    ++high;
+  }
+  TORCH_CHECK(low < high, "torch.histc(): max must be larger than min, found ", high, " and ", low);
+  const at::Tensor inside = values.masked_select(at::logical_and(values >= low, values <= high));
+  const at::Tensor bin = at::floor_divide((inside - low) * bins, high - low).clamp_max(bins - 1);
+  return at::bincount(bin, {}, bins).to(self.scalar_type());
+}
+
+bool is_histc_of_whole(const at::Tensor& self) {
+  return at::isIntegralType(self.scalar_type(), /*includeBool=*/false);
+}
+
+at::Tensor histc(
+    const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
+  return is_histc_of_whole(self) ? histc_whole(self, bins, min, max)
+                                 : at::histc(self, bins, min, max);
+}
+
+at::Tensor& histc_out(
+    const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max,
+    at::Tensor& out) {
+  if (!is_histc_of_whole(self)) {
+    return at::histc_out(out, self, bins, min, max);
+  }
+  const at::Tensor result = histc_whole(self, bins, min, max);
+  out.resize_(result.sizes());
+  return out.copy_(result);
+}
+
 constexpr const char* kTanh = "tanh";
 
 at::Tensor gelu(const at::Tensor& self, c10::string_view /*approximate*/) {
@@ -184,6 +227,8 @@ const Operators corrections([](Operators& define) {
   define.in_place_of("lerp_.Scalar", &lerp_scalar_);
   define.in_place_of("uniform_", &uniform_);
   define.in_place_of("random_", &random_);
+  define.in_place_of("histc", &histc);
+  define.in_place_of("histc.out", &histc_out);
   define.in_place_of("median.dim", &median);
   define.in_place_of("median.dim_values", &median_out);
   define.in_place_of("nanmedian.dim", &nanmedian);

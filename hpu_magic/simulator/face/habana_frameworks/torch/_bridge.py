@@ -24,7 +24,7 @@ from . import (
     _narrow_types,
     _operator_lists,
 )
-from ._mode import is_lazy
+from ._mode import is_lazy, tell
 
 FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
 # Most operations that are recorded before they run.
@@ -82,6 +82,7 @@ def load() -> None:
         native.set_lacking_types(_first_generation.LACKING_TYPES)
     if lacking := _limits.sentence():
         print(f"hpu_magic: {lacking}", file=sys.stderr)
+    tell()
     _loaded = True
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from hpu_magic.simulator import cards, engine
 from hpu_magic.simulator.cards.configuration import DeviceType
+from hpu_magic.simulator.release import DRIVER
 
 from .. import _float16
 from . import _utils
@@ -103,8 +104,6 @@ from .toggles import (
     set_mark_scale_const,
     set_sync_debug_mode,
 )
-
-_API_LEVEL = "1.23.0-simulator"  # the release whose documented API this follows
 
 
 def init() -> None:
@@ -225,7 +224,7 @@ def get_device_name(device: Any = None) -> str:
 def get_device_capability(device: Any = None) -> str:
     """Return the version of the driver."""
     _check_device(device)
-    return _API_LEVEL
+    return DRIVER
 
 
 def get_device_properties(device: Any = None) -> str:

@@ -41,6 +41,7 @@ def register() -> None:
     # Some releases let a backend for tests, which Dynamo imports, claim the device before.
     dist.Backend.default_device_backend_map["hpu"] = NAME
     _bind_groups_to_cards()
+    _wait_on_the_one_card()
     when_imported(_FSDP, _average_by_sums)
     when_imported(_FSDP_GROUP, _wait_on_the_cards_stream)
     when_dynamo_is_imported(_break_graphs_at_collectives)
@@ -70,6 +71,26 @@ def _bind_groups_to_cards() -> None:
         return group, store
 
     distributed_c10d._new_process_group_helper = make
+
+
+def _wait_on_the_one_card() -> None:
+    """Let a barrier name the card by its place in the machine, as launchers number processes.
+
+    PyTorch makes a tensor there, and a process sees the card that it owns as the first.
+    """
+    from torch.distributed import distributed_c10d
+
+    original = distributed_c10d.barrier
+
+    @functools.wraps(original)
+    def barrier(
+        group: Any = None, async_op: bool = False, device_ids: Any = None, **options: Any
+    ) -> Any:
+        # An empty list, and what is no list, are PyTorch's to judge.
+        card = [0] if isinstance(device_ids, list) and device_ids else device_ids
+        return original(group, async_op, card, **options)
+
+    distributed_c10d.barrier = dist.barrier = barrier
 
 
 def _average_by_sums() -> None:

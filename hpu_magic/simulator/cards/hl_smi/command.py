@@ -1,0 +1,144 @@
+"""The command itself: its options, and which answer they ask for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Collection, Sequence
+
+from hpu_magic.simulator.release import DRIVER
+
+from . import fields, query, table
+from .aip import NOT_AVAILABLE, Aip, aips
+
+_FORMATS = {"csv", "noheader", "nounits"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``hl-smi`` and return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="hl-smi", description="The simulated Gaudi cards of this machine."
+    )
+    add_options(parser)
+    return run(parser.parse_args(arguments))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the vendor's options that have an answer here."""
+    answer = parser.add_mutually_exclusive_group()
+    answer.add_argument("-L", "--list-aips", action="store_true", help="a line for each card")
+    answer.add_argument("-q", "--query", action="store_true", help="what is known of each card")
+    answer.add_argument(
+        "-Q",
+        "--query-aip",
+        type=_fields,
+        metavar="FIELDS",
+        help=f"these, with commas between: {', '.join(fields.FIELDS)}",
+    )
+    answer.add_argument("-v", "--version", action="store_true", help="the version")
+    parser.add_argument(
+        "-d",
+        "--display",
+        type=_sections,
+        metavar="SECTIONS",
+        help=f"with -q only these: {', '.join(query.SECTIONS)}",
+    )
+    parser.add_argument(
+        "-f",
+        "--format",
+        type=_format,
+        metavar="FORMAT",
+        help="with -Q: csv, and with commas between noheader and nounits",
+    )
+    parser.add_argument("-i", "--id", metavar="BUS_ID", help="only the card at this address")
+    parser.add_argument(
+        "-l",
+        "--loop",
+        nargs="?",
+        type=float,
+        const=5.0,
+        metavar="SECONDS",
+        help="again and again, every 5 seconds unless told otherwise",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, again and again if so asked, and return the exit status."""
+    if options.query_aip and not options.format:
+        return _refuse("-Q needs a format: -f csv, csv,noheader or csv,noheader,nounits.")
+    try:
+        while True:
+            print("\n".join(_answer(options)), flush=True)
+            if options.loop is None:
+                return 0
+            time.sleep(max(options.loop, 0.1))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read has seen enough; Python's own flush at the end must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (RuntimeError, ValueError) as refused:
+        return _refuse(str(refused))
+
+
+def _answer(options: argparse.Namespace) -> list[str]:
+    if options.version:
+        return [f"HL-SMI Version: hl-{DRIVER}"]
+    cards = _chosen(options.id)
+    if options.list_aips:
+        return [
+            f"AIP {aip.index}: {aip.name}, simulated (Bus-Id: {aip.bus_id}, UUID: {NOT_AVAILABLE})"
+            for aip in cards
+        ]
+    if options.query:
+        return query.query(cards, options.display or query.SECTIONS)
+    if options.query_aip:
+        form = options.format
+        return fields.rows(
+            cards, options.query_aip, header="noheader" not in form, units="nounits" not in form
+        )
+    return table.table(cards)
+
+
+def _chosen(bus_id: str | None) -> list[Aip]:
+    cards = aips()
+    chosen = [aip for aip in cards if bus_id in (None, aip.bus_id)]
+    if not chosen:
+        known = ", ".join(aip.bus_id for aip in cards)
+        raise ValueError(f"There is no card at {bus_id!r}; the simulated ones are at {known}.")
+    return chosen
+
+
+def _refuse(why: str) -> int:
+    print(f"hl-smi: {why}", file=sys.stderr)
+    return 1
+
+
+def _fields(text: str) -> list[str]:
+    return _known(text, fields.FIELDS, "field")
+
+
+def _sections(text: str) -> list[str]:
+    return _known(text.upper(), query.SECTIONS, "section")
+
+
+def _format(text: str) -> list[str]:
+    words = _known(text, _FORMATS, "format")
+    if "csv" not in words:
+        raise argparse.ArgumentTypeError(f"{text!r} names no csv; write csv,{text}")
+    return words
+
+
+def _known(text: str, known: Collection[str], what: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in known:
+            raise argparse.ArgumentTypeError(f"there is no {what} {word!r}")
+    return words
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Casts to 8-bit floating point as functions, by the name under which libraries import them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+def cast_to_fp8_v2(
+    input: torch.Tensor,
+    scale: torch.Tensor | float | Sequence[float] | None = None,
+    stochastic_rounding: bool = False,
+    is_amax: bool = False,
+    dtype: torch.dtype | None = None,
+    scale_shape: Sequence[int] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Multiply by `scale` and round to `dtype`; call ``torch.ops.hpu.cast_to_fp8_v2``.
+
+    Returns
+    -------
+    out, amax : torch.Tensor
+        The largest magnitude of what was given, where `is_amax` asks for it.
+    """
+    return torch.ops.hpu.cast_to_fp8_v2(
+        input, scale, stochastic_rounding, is_amax, dtype, scale_shape
+    )

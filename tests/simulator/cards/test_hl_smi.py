@@ -1,0 +1,216 @@
+"""hl-smi of the simulated cards: what it answers, and who finds it."""
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+from started_process import started
+
+from hpu_magic import command_line, monitor
+from hpu_magic.monitor import hlsmi
+from hpu_magic.simulator import activation
+from hpu_magic.simulator.cards import hl_smi
+
+PROGRAM = str(hl_smi.BIN / "hl-smi")
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch):
+    """Run the program on two small cards of its own and return what it printed."""
+    (tmp_path / "cards").mkdir(mode=0o700)
+    for name, value in {"CARDS_DIR": tmp_path / "cards", "CARDS": 2, "MEMORY": "2GiB"}.items():
+        monkeypatch.setenv(f"HPU_MAGIC_{name}", str(value))
+
+    def answer(*options, status=0):
+        done = subprocess.run([PROGRAM, *options], capture_output=True, text=True, timeout=60)
+        assert done.returncode == status, done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    return answer
+
+
+@pytest.fixture
+def held(ask):
+    """A process that holds the first card and 300 MiB of it."""
+    code = """
+        import struct
+        from hpu_magic.simulator import cards
+        card = cards.acquire()
+        struct.pack_into("<q", card.page, 64, 300 << 20)
+        print("ready", flush=True)
+        input()
+    """
+    with started(code) as process:
+        yield process.pid
+
+
+def test_table_is_read_as_the_vendors(ask, held):
+    text = ask()
+    assert {len(line) for line in text.splitlines()} == {79}
+    first, second = hlsmi.parse_table(text)
+    assert (first.card.name, first.card.generation, first.bus) == (
+        "HL-225",
+        "GAUDI2",
+        "ffff:00:00.0",
+    )
+    assert (first.card.memory_used, first.card.memory_total) == (300 << 20, 2 << 30)
+    assert (first.pids, second.pids) == ((held,), ())
+    assert (second.card.index, second.card.memory_used, second.card.memory_total) == (1, 0, 2 << 30)
+    unknown = {
+        (row.card.utilization, row.card.temperature, row.card.power) for row in (first, second)
+    }
+    assert unknown == {(None, None, None)}
+
+
+def test_drivers_version_stands_where_libraries_read_it(ask):
+    """In the third line, behind the colon, up to a hyphen, before the closing bar."""
+    assert ask().split("\n")[2].replace(" ", "").split(":")[1] == "1.23.0-simulator|"
+
+
+def test_fields_are_read_as_the_vendors(ask, held):
+    rows = hlsmi.parse_fields(ask(f"--query-aip={','.join(hlsmi._FIELDS)}", "--format=csv"))
+    assert [(row.card.index, row.card.module_id, row.card.memory_used) for row in rows] == [
+        (0, 0, 300 << 20),
+        (1, 1, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("csv", "index, memory.used [MiB], power.draw [W]\n0, 300 MiB, N/A\n1, 0 MiB, N/A\n"),
+        ("csv,noheader", "0, 300 MiB, N/A\n1, 0 MiB, N/A\n"),
+        ("csv,nounits", "index, memory.used [MiB], power.draw [W]\n0, 300, N/A\n1, 0, N/A\n"),
+        ("csv,noheader,nounits", "0, 300, N/A\n1, 0, N/A\n"),
+    ],
+)
+def test_format_leaves_out_headings_and_units(ask, held, form, expected):
+    assert ask("-Q", "index,memory.used,power.draw", "-f", form) == expected
+
+
+def test_list_has_a_line_for_each_card(ask):
+    assert ask("-L") == (
+        "AIP 0: HL-225, simulated (Bus-Id: ffff:00:00.0, UUID: N/A)\n"
+        "AIP 1: HL-225, simulated (Bus-Id: ffff:01:00.0, UUID: N/A)\n"
+    )
+
+
+def test_query_shows_the_chosen_sections_of_the_chosen_card(ask, held):
+    lines = ask("-q", "-d", "memory,BUS", "-i", "ffff:00:00.0").splitlines()
+    assert [line.split(":", 1)[0].strip() for line in lines] == [
+        "================ HL-SMI LOG ================",
+        "Timestamp",
+        "HL-SMI Version",
+        "Driver Version",
+        "Device number",
+        "",
+        "[0] AIP ffff",
+        "Bus",
+        "Bus Id",
+        "Memory",
+        "Total",
+        "Used",
+        "Free",
+    ]
+    assert [line.split(": ")[1] for line in lines[-3:]] == ["2048 MiB", "300 MiB", "1748 MiB"]
+
+
+def test_loop_answers_until_it_is_interrupted(ask):
+    question = [PROGRAM, "-l", "0.1", "-Q", "index", "-f", "csv,noheader"]
+    with subprocess.Popen(question, stdout=subprocess.PIPE, text=True) as program:
+        assert [program.stdout.readline() for _ in range(5)] == ["0\n", "1\n"] * 2 + ["0\n"]
+        program.send_signal(signal.SIGINT)
+        assert program.wait(timeout=30) == 130
+
+
+def test_version_is_that_of_the_simulator(ask):
+    assert ask("-v") == "HL-SMI Version: hl-1.23.0-simulator\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (("-Q", "index,colour", "-f", "csv"), 2, "there is no field 'colour'"),
+        (("-Q", "index", "-f", "xml"), 2, "there is no format 'xml'"),
+        (("-Q", "index", "-f", "noheader"), 2, "write csv,noheader"),
+        (("-Q", "index"), 1, "-Q needs a format: -f csv"),
+        (("-q", "-d", "colours"), 2, "there is no section 'COLOURS'"),
+        (("-i", "0000:09:00.0"), 1, "the simulated ones are at ffff:00:00.0, ffff:01:00.0."),
+    ],
+)
+def test_wrong_options_are_refused_with_what_may_stand_there(ask, options, status, said):
+    assert said in ask(*options, status=status)
+
+
+def test_wrong_setting_of_the_cards_is_one_sentence(ask, monkeypatch):
+    monkeypatch.setenv("HPU_MAGIC_CARDS", "many")
+    assert ask(status=1).startswith("hl-smi: HPU_MAGIC_CARDS='many' is no number of cards;")
+
+
+def test_simulated_processes_and_their_children_find_it(forked_script):
+    code = """
+        import os, shutil, subprocess, hpu_magic.simulator
+        os.environ["PATH"] = os.defpath  # this process's own parent may be simulated too
+        before = shutil.which("hl-smi")
+        hpu_magic.simulator.activate()
+        hpu_magic.simulator.activate()
+        found = os.path.dirname(shutil.which("hl-smi"))
+        print(before, os.environ["PATH"].split(os.pathsep).count(found))
+        print(subprocess.run("hl-smi -v", shell=True, capture_output=True, text=True).stdout)
+    """
+    assert forked_script(code).splitlines()[:2] == [
+        "None 1",
+        "HL-SMI Version: hl-1.23.0-simulator",
+    ]
+
+
+def test_it_needs_neither_path_nor_package_path_when_linked(ask, tmp_path):
+    """As a system's administrator may link it for programs that clear the environment."""
+    (tmp_path / "hl-smi").symlink_to(PROGRAM)
+    done = subprocess.run(
+        f"{tmp_path}/hl-smi", shell=True, env={}, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout.count("HL-225") == 8, done.stderr
+
+
+def test_it_comes_behind_the_vendors_and_is_no_driver_to_the_monitor(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", os.defpath)
+    activation.activate(announce=False)
+    hl_smi.offer()
+    assert shutil.which("hl-smi") == PROGRAM
+    assert not hlsmi.installed()
+    with pytest.raises(hlsmi.HlSmiUnavailable, match="hl-smi is not on PATH"):
+        hlsmi.read()
+    assert monitor.snapshot().source == "simulator"
+
+    vendors = tmp_path / "hl-smi"
+    vendors.write_text("#!/bin/sh\n")
+    vendors.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{tmp_path}")
+    assert hlsmi.program() == str(vendors), "whatever the order"
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.defpath}")
+    hl_smi.offer()
+    assert shutil.which("hl-smi") == str(vendors)
+
+
+def test_subcommand_gives_the_same_answer_unless_cards_are_real(ask, tmp_path, monkeypatch, capsys):
+    assert command_line.main(["hl-smi", "-L"]) == 0
+    assert capsys.readouterr().out == ask("-L")
+    (tmp_path / "hl-smi").write_text("#!/bin/sh\n")
+    (tmp_path / "hl-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert command_line.main(["hl-smi", "-L"]) == 1
+    assert capsys.readouterr().err == (
+        f"hpu-magic: The cards here are not simulated: hl-smi is at {tmp_path}/hl-smi.\n"
+    )
+
+
+def test_it_loads_no_torch(script):
+    code = """
+        import sys
+        from hpu_magic.simulator.cards import hl_smi
+        print("torch" in sys.modules)
+    """
+    assert script(code) == "False\n"

@@ -1,0 +1,57 @@
+"""What the environment says of the mode, to those who read it after the bridge has been loaded."""
+
+import pytest
+
+TOLD = """
+import os, subprocess, sys
+import torch, habana_frameworks.torch
+from habana_frameworks.torch.utils.internal import is_lazy
+child = (
+    "import os; before = os.environ.get('PT_HPU_LAZY_MODE'); import habana_frameworks.torch;"
+    "from habana_frameworks.torch.utils.internal import is_lazy; print(before, is_lazy())"
+)
+sys.stdout.write(f"{os.environ.get('PT_HPU_LAZY_MODE')} {is_lazy()} ")
+sys.stdout.flush()
+subprocess.run([sys.executable, "-c", "import torch; " + child], check=True)
+"""
+
+
+@pytest.mark.parametrize(("asked", "told"), [(None, "0 False"), ("1", "1 True"), ("2", "2 True")])
+def test_the_loaded_mode_is_told_here_and_to_children(forked_script, monkeypatch, asked, told):
+    monkeypatch.delenv("PT_HPU_LAZY_MODE", raising=False)
+    environment = {} if asked is None else {"PT_HPU_LAZY_MODE": asked}
+    assert forked_script(TOLD, simulated=True, **environment) == f"{told} {told}\n"
+
+
+def test_nothing_is_told_before_the_bridge_is_loaded(script, monkeypatch):
+    monkeypatch.delenv("PT_HPU_LAZY_MODE", raising=False)
+    code = (
+        "import os, hpu_magic.simulator as s; s.activate(); print('PT_HPU_LAZY_MODE' in os.environ)"
+    )
+    assert script(code) == "False\n"
+
+
+@pytest.mark.parametrize("first", ["%load_ext hpu_magic", "import torch"])
+def test_told_mode_is_no_wish_of_the_user(script, monkeypatch, tmp_path, first):
+    """A front end would store a wish in the notebook; and another mode may still be asked for."""
+    monkeypatch.delenv("PT_HPU_LAZY_MODE", raising=False)
+    code = f"""
+        from IPython.core.interactiveshell import InteractiveShell
+        shell = InteractiveShell.instance()
+        cells = {first!r}, "import torch", "%load_ext hpu_magic", "%hpu_mode", "%hpu_mode lazy"
+        for cell in cells:
+            shell.run_cell(cell, store_history=True)
+    """
+    out = script(code, simulated=True, JPY_SESSION_NAME=str(tmp_path / "a.ipynb"))
+    assert out.count("loaded     eager") == 2
+    assert out.index("requested  the library's default") < out.index("requested  lazy")
+    assert "%hpu_mode lazy --restart" in out
+
+
+def test_mode_that_the_user_has_set_is_a_wish(script):
+    code = """
+        import hpu_magic, torch
+        from hpu_magic.runtime.execution.mode import requested_mode
+        print(requested_mode())
+    """
+    assert script(code, simulated=True, PT_HPU_LAZY_MODE="1") == "lazy\n"
