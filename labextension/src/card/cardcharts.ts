@@ -41,6 +41,7 @@ export class CardCharts extends CardsView {
   ) {
     super(machine);
     this.id = `hpu_magic-card-${index}`;
+    this.addClass('hpu-Tab');
     this.addClass('hpu-CardCharts');
     this.title.label = cardTitle({ index });
     this.title.caption = trans.__('History of %1', cardTitle({ index }));

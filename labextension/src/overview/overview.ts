@@ -45,6 +45,7 @@ export class Overview extends CardsView {
   ) {
     super(machine);
     this.id = 'hpu_magic-overview';
+    this.addClass('hpu-Tab');
     this.addClass('hpu-Past');
     this.title.label = trans.__('HPU overview');
     this.title.caption = trans.__('The last hours of all cards, and who held them');
