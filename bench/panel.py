@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from math import sqrt
 from time import monotonic, process_time
 
@@ -42,6 +43,9 @@ def figures() -> Iterator[Figure]:
     measured = json.loads("".join(lines).splitlines()[-1])
     share, noise = measured["panel"]
     yield Figure(f"panel at 10 Hz: share of a fit's time (±{noise:.1f})", share, "%", 1.0)
+    if "trainer" in measured:
+        share, noise = measured["trainer"]
+        yield Figure(f"panel on transformers' Trainer: the same (±{noise:.1f})", share, "%", 1.0)
     alone, noise = measured["sampler"]
     yield Figure("sampler alone at 10 Hz (target: its noise)", alone, "%", noise)
 
@@ -51,7 +55,10 @@ def measure_in_kernel() -> None:
     import torch
 
     torch.set_num_threads(1)  # a second one would wait for the first by turning in circles
-    print(json.dumps({"panel": panel_share(), "sampler": sampler_share()}))
+    shares = {"panel": panel_share, "sampler": sampler_share}
+    if find_spec("transformers") is not None:  # which wants Python 3.11
+        shares["trainer"] = trainer_share
+    print(json.dumps({name: share() for name, share in shares.items()}))
 
 
 class Alternation:
@@ -61,19 +68,21 @@ class Alternation:
     of turn therefore meet the same minute of the machine.
     """
 
+    turn = STEPS
+
     def __init__(self) -> None:
-        import lightning.pytorch as lightning
-
-        class Clock(lightning.Callback):
-            on_train_batch_end = self._step
-
-        self.callback = Clock()
         self.seconds: dict[bool, list[float]] = {False: [], True: []}
         self._shown = True
         self._left = WARM_UP
         self._began: float | None = None
 
-    def _step(self, trainer, *_) -> None:
+    def take_off(self, trainer) -> None:
+        raise NotImplementedError
+
+    def put_on(self, trainer) -> None:
+        raise NotImplementedError
+
+    def stepped(self, trainer) -> None:
         self._left -= 1
         if self._left:
             return
@@ -83,14 +92,14 @@ class Alternation:
         # Every second pair the other way round, so that nobody is always first.
         if self._began is None or len(self.seconds[False]) != len(self.seconds[True]):
             self._show(trainer, not self._shown)
-        self._left = STEPS
+        self._left = self.turn
         self._began = process_time()
 
     def _show(self, trainer, shown: bool) -> None:
         from hpu_magic.runtime.measure.sampler import sampler
 
         if shown:
-            trainer.callbacks.insert(0, self._monitor)
+            self.put_on(trainer)
             hidden = monotonic() - self._hidden_since
             for each in self._subscriptions:
                 owner = each.callback.__self__  # what came due while it was hidden is not due yet
@@ -98,7 +107,7 @@ class Alternation:
                     setattr(owner, due, getattr(owner, due) + hidden)
                 sampler().subscribe(each.callback, each.rate)
         else:
-            self._monitor = trainer.callbacks.pop(0)
+            self.take_off(trainer)
             self._subscriptions = list(sampler()._subscriptions)
             for each in self._subscriptions:
                 each.close()
@@ -108,6 +117,48 @@ class Alternation:
     def share(self) -> tuple[float, float]:
         """Percent by which the panel lengthens a step, and the noise of that."""
         return share_and_noise(list(zip(self.seconds[False], self.seconds[True], strict=False)))
+
+
+class LightningAlternation(Alternation):
+    def __init__(self) -> None:
+        import lightning.pytorch as lightning
+
+        class Clock(lightning.Callback):
+            def on_train_batch_end(_, trainer, *__) -> None:
+                self.stepped(trainer)
+
+        super().__init__()
+        self.callback = Clock()
+
+    def take_off(self, trainer) -> None:
+        self._monitor = trainer.callbacks.pop(0)
+
+    def put_on(self, trainer) -> None:
+        trainer.callbacks.insert(0, self._monitor)
+
+
+class TrainerAlternation(Alternation):
+    turn = 40
+
+    def __init__(self) -> None:
+        from transformers import TrainerCallback
+
+        class Clock(TrainerCallback):
+            def on_step_end(_, args, state, control, **__) -> None:
+                self.stepped(self.trainer)
+                control.should_training_stop |= monotonic() > self.ends
+
+        super().__init__()
+        self.callback = Clock()
+        self.ends = monotonic() + LONGEST / 2
+
+    def take_off(self, trainer) -> None:
+        self._monitor = trainer.callback_handler.callbacks.pop()
+        self._training_step = vars(trainer).pop("training_step")
+
+    def put_on(self, trainer) -> None:
+        trainer.callback_handler.callbacks.append(self._monitor)
+        trainer.training_step = self._training_step
 
 
 def panel_share() -> tuple[float, float]:
@@ -137,7 +188,7 @@ def panel_share() -> tuple[float, float]:
     samples = torch.utils.data.TensorDataset(
         torch.randn(64 * STEPS, 784), torch.randint(0, 10, (64 * STEPS,))
     )
-    alternation = Alternation()
+    alternation = LightningAlternation()
     trainer = lightning.Trainer(
         accelerator="hpu",
         devices=1,
@@ -152,6 +203,56 @@ def panel_share() -> tuple[float, float]:
     data = torch.utils.data.DataLoader(samples, batch_size=64)
     # As a page has it that draws the widget: a kernel without one draws a picture more often.
     hpu_magic.fit(trainer, Classifier(), data, interval=1 / RATE, panel="widget")
+    return alternation.share()
+
+
+def trainer_share() -> tuple[float, float]:
+    """Percent by which the panel lengthens the steps of a Trainer, and the noise of that."""
+    import tempfile
+
+    import torch
+    from transformers import (
+        BertConfig,
+        BertForSequenceClassification,
+        PrinterCallback,
+        Trainer,
+        TrainingArguments,
+    )
+
+    import hpu_magic
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=500,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=32,
+    )
+    rows = [
+        {"input_ids": torch.randint(0, 500, (32,)), "labels": torch.tensor(row % 2)}
+        for row in range(2048)
+    ]
+    alternation = TrainerAlternation()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=8,
+            max_steps=10**6,
+            disable_tqdm=True,
+            save_strategy="no",
+            report_to=[],
+        )
+        trainer = Trainer(
+            BertForSequenceClassification(config),
+            arguments,
+            train_dataset=rows,
+            callbacks=[alternation.callback],
+        )
+        trainer.remove_callback(PrinterCallback)
+        alternation.trainer = trainer
+        hpu_magic.fit(trainer, interval=1 / RATE, panel="widget")
     return alternation.share()
 
 

@@ -145,6 +145,10 @@ def test_another_process_with_the_same_number_is_not_taken_for_the_session(annou
         json.dumps({"notebook": "a.ipynb"}),
         json.dumps({"notebook": 7, "idle_since": 0}),
         json.dumps({"notebook": "a.ipynb", "idle_since": "0"}),
+        json.dumps({"notebook": "a.ipynb", "idle_since": True}),
+        '{"notebook": "a.ipynb", "idle_since": -1e999}',
+        '{"notebook": "a.ipynb", "idle_since": 1%s}' % ("0" * 400),
+        "[" * 16000,
     ],
 )
 def test_damaged_files_are_passed_over(announce, own_folder, content):

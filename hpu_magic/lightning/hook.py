@@ -8,56 +8,13 @@ import, lets Python's own machinery do it, and acts right after it.
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import sys
 import warnings
-from collections.abc import Sequence
-from types import ModuleType
 
 from hpu_magic.lightning.names import FABRICS, NAMESPACES, loaded_namespaces
+from hpu_magic.runtime.start.after_import import AfterImport
 
 __all__ = ["install"]
-
-
-class _RegisterAfter(importlib.abc.Loader):
-    """Load a module with its own loader, then register ``hpu`` with it."""
-
-    def __init__(self, loader: importlib.abc.Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        spec = module.__spec__
-        if spec is not None:
-            spec.loader = self._loader
-        module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        _register(module.__name__)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Find the Lightning namespaces as usual, with registration appended."""
-
-    def __init__(self) -> None:
-        self._searching = False
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name not in NAMESPACES + FABRICS or self._searching:
-            return None
-        self._searching = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._searching = False
-        if spec is not None and spec.loader is not None:
-            spec.loader = _RegisterAfter(spec.loader)
-        return spec
 
 
 def _register(namespace: str) -> None:
@@ -77,9 +34,12 @@ def _register(namespace: str) -> None:
         warnings.warn(str(refusal), stacklevel=2)
 
 
+_FINDER = AfterImport(NAMESPACES + FABRICS, _register)
+
+
 def install() -> None:
     """Make ``accelerator="hpu"`` work in every ``Trainer`` and ``Fabric`` of this process."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
     for name in loaded_namespaces(FABRICS + NAMESPACES):
         _register(name)

@@ -1,18 +1,14 @@
-"""What a fit logs, as Lightning's collections have it, and its reading from the device.
-
-Tensors are taken as they are, and looked at in one read of the device whenever a report is due.
-"""
+"""What a fit logs, as Lightning's collections have it: tensors, as they are on the device."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hpu_magic.runtime.measure.curves import LOSS, Curve, Curves
 from hpu_magic.runtime.measure.metric_names import metric_of, validation_loss
 
-__all__ = ["Logged", "goals_of", "loss_of", "numbers"]
+__all__ = ["Logged", "goals_of", "loss_of"]
 
 
 def loss_of(outputs: Any) -> Any | None:
@@ -110,26 +106,3 @@ class Logged:
 
 def _is_number(value: Any) -> bool:
     return value is not None and hasattr(value, "numel") and value.numel() == 1
-
-
-def numbers(tensors: Sequence[Any], factors: Sequence[int]) -> list[float]:
-    """Return tensors of one element as numbers, times their factors, in one read of each device.
-
-    The product is of the tensor's own type, so that what was divided rounds back to what it was.
-    """
-    torch = sys.modules["torch"]
-    read: list[float] = [0.0] * len(tensors)
-    by_device: dict[Any, list[int]] = {}
-    for place, one in enumerate(tensors):
-        by_device.setdefault(one.device, []).append(place)
-    for places in by_device.values():
-        found = [tensors[place].detach().reshape(()) for place in places]
-        exact = torch.float64 if any(one.dtype == torch.float64 for one in found) else torch.float32
-        if len(found) > 1:
-            found = torch.stack([one.to(exact) for one in found]).cpu().tolist()
-        for place, number in zip(places, map(float, found), strict=True):
-            read[place] = number
-    return [
-        number if factor == 1 else float(torch.tensor(number, dtype=one.dtype) * factor)
-        for number, factor, one in zip(read, factors, tensors, strict=True)
-    ]

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hpu_magic.lightning.heard import Heard, HeardValues
 from hpu_magic.lightning.logged import Logged, goals_of, loss_of
 from hpu_magic.runtime.measure.curves import Curve
+from hpu_magic.runtime.measure.heard import Heard, HeardValues
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler, Subscription
 

@@ -23,7 +23,6 @@ __all__ = [
     "Plugins",
     "default_namespace",
     "fabric_plugins",
-    "namespace_of",
     "plugins",
 ]
 
@@ -50,15 +49,6 @@ def default_namespace(names: tuple[str, ...] = NAMESPACES) -> str:
     raise ModuleNotFoundError(
         "Lightning is not installed: install it with `pip install lightning`.", name="lightning"
     )
-
-
-def namespace_of(trainer: object) -> str | None:
-    """Return the Lightning a Trainer comes from, or None when it is no Trainer."""
-    for name in loaded_namespaces():
-        trainer_class = getattr(importlib.import_module(name), "Trainer", None)
-        if trainer_class is not None and isinstance(trainer, trainer_class):
-            return name
-    return None
 
 
 def plugins(namespace: str) -> Plugins:

@@ -72,7 +72,7 @@ def watch_from_parent(children: list[subprocess.Popen[bytes]], path: str) -> Non
 def watch_from_child() -> None:
     """Let this process end with the one that started it as a rank, if one did."""
     parent, _, path = os.environ.pop(STARTED_BY, "").partition(":")
-    if parent != str(os.getppid()):
+    if not parent or (parent != str(os.getppid()) and _is_there(int(parent))):
         return
     sys.excepthook = functools.partial(_show, sys.excepthook)
     if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL and sys.__stderr__ is not None:
@@ -134,6 +134,17 @@ class _Parent:
                 time.sleep(_TELLS)
             child.kill()
             child.wait()
+
+
+def _is_there(process: int) -> bool:
+    """Tell whether a process is there; one that was killed has left its ranks to another."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _end_with(parent: int, path: str) -> None:

@@ -17,12 +17,12 @@ from hpu_magic.magics.settings import Configured, HPUMagics
 if TYPE_CHECKING:
     from hpu_magic.panels.result import FitResult
 
-_LINE_FORM = "write %hpu_fit TRAINER MODEL [DATA]"
+_LINE_FORM = "write %hpu_fit TRAINER [MODEL [DATA]]"
 
 
 @magics_class
 class FitMagics(CommandMagics):
-    """Shows a Lightning fit while it runs."""
+    """Shows a fit while it runs."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
@@ -34,7 +34,9 @@ class FitMagics(CommandMagics):
             return False
         if position == 2:
             return kinds.data(value)
-        return kinds.lightning(value, ("Trainer", "LightningModule")[position])
+        if position == 1:
+            return kinds.lightning(value, "LightningModule")
+        return kinds.trainer(value)
 
     @line_cell_magic
     @magic_arguments()
@@ -51,32 +53,33 @@ class FitMagics(CommandMagics):
         metavar="NAME",
         help="keep the result under this name, however the fit ends",
     )
-    @argument("names", nargs="*", help="TRAINER MODEL [DATA], names of variables; line form only")
+    @argument("names", nargs="*", help="TRAINER [MODEL [DATA]], names of variables; line form only")
     def hpu_fit(self, line: str, cell: str | None = None) -> FitResult | None:
-        """Fit a Lightning model with the live panel: loss, pace, device memory, compilations.
+        """Run a fit of Lightning or transformers with the live panel: loss, pace, device memory.
 
-        Its Stop button ends the fit after the current batch. What stays in the notebook is a
-        picture and a table. As a cell magic it gives every trainer.fit(...) in the cell its
-        panel. Where a fit fails, the traceback leaves out the frames of Lightning and hpu_magic;
-        %tb Plain shows them all. Examples::
+        Its Stop button ends the fit after the current batch; a Trainer of transformers completes
+        the optimizer step. What stays in the notebook is a picture and a table. As a cell magic
+        it gives every trainer.fit(...) and trainer.train() in the cell its panel. Where a fit
+        fails, the traceback leaves out the frames of the framework and hpu_magic; %tb Plain shows
+        them all. For a loop without a framework there is hpu_magic.watch(loader). Examples::
 
             %hpu_fit trainer model train_loader
-            result = %hpu_fit trainer model datamodule
+            result = %hpu_fit trainer
 
             %%hpu_fit -o result
-            trainer.fit(model, train_loader, val_loader)
+            trainer.train(resume_from_checkpoint=True)
         """
         if cell is not None:
             cells.run(self.shell, "hpu_fit", line, cell)
             return None
         options = self.parse(self.hpu_fit, line)
-        if not 2 <= len(options.names) <= 3:
-            given = " ".join(options.names) or "nothing"
-            raise UsageError(f"%hpu_fit takes two or three names, not {given!r}: {_LINE_FORM}.")
+        if not 1 <= len(options.names) <= 3:
+            said = " ".join(options.names) or "nothing"
+            raise UsageError(f"%hpu_fit takes one to three names, not {said!r}: {_LINE_FORM}.")
         self.check_name(options.output)
-        trainer, model, *data = (self.find(name) for name in options.names)
-        from hpu_magic.panels import fit
-        from hpu_magic.panels.folded_frames import FoldedFrames
+        given = [self.find(name) for name in options.names]
+        from hpu_magic.fits import fit
+        from hpu_magic.fits.folded_frames import FoldedFrames
 
         results: list[FitResult] = []
 
@@ -86,9 +89,7 @@ class FitMagics(CommandMagics):
         with FoldedFrames():
             self.call(
                 fit.fit_and_tell,
-                trainer,
-                model,
-                *data,
+                *given,
                 interval=options.interval,
                 panel=self.settings.panel,
                 ended=ended,
@@ -99,8 +100,8 @@ class FitMagics(CommandMagics):
         options = self.parse(self.hpu_fit, line, cell=True)
         if options.names:
             raise UsageError(
-                f"%%hpu_fit takes no names, and {options.names[0]!r} is one: call trainer.fit in "
-                f"the cell, or {_LINE_FORM}."
+                f"%%hpu_fit takes no names, and {options.names[0]!r} is one: call trainer.fit or "
+                f"trainer.train in the cell, or {_LINE_FORM}."
             )
         self.check_name(options.output)
         return _Observed(self, options.output, options.interval)
@@ -110,11 +111,11 @@ class _Observed:
     """The cell's context: every fit in it gets a panel."""
 
     def __init__(self, magics: FitMagics, output: str | None, interval: float) -> None:
-        from hpu_magic.panels import fit
+        from hpu_magic.fits.observed import observed_fits
 
         self._magics = magics
         self._output = output
-        self._fits = fit.observed_fits(interval, magics.settings.panel)
+        self._fits = observed_fits(interval, magics.settings.panel)
         self._results: list[FitResult] = []
         self._completed = False
 
@@ -136,5 +137,5 @@ class _Observed:
         """Say when there was nothing to show; a fit's own panel is below the cell already."""
         if self._results or not self._completed:
             return None
-        print("%%hpu_fit saw no trainer.fit(...) in this cell.")
+        print("%%hpu_fit saw no trainer.fit(...) and no trainer.train() in this cell.")
         return None

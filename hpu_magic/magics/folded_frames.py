@@ -27,7 +27,7 @@ class FoldedFramesNote:
         traceback = self._shell.InteractiveTB
         if traceback.mode not in traceback.verbose_modes:
             return  # The others show every frame, or none.
-        from hpu_magic.panels.folded_frames import has_folded_frames
+        from hpu_magic.fits.folded_frames import has_folded_frames
 
         if has_folded_frames(error):
             print(

@@ -23,11 +23,15 @@ def tensor(value: Any) -> bool:
 
 
 def movable(value: Any, depth: int = 0) -> bool:
-    """Tell whether `value` is a module, tensor, optimizer, or a container of them."""
+    """Tell whether `value` is a module, tensor, optimizer, pipeline, or a container of them."""
+    from hpu_magic.runtime.device import pipelines
+
     torch = sys.modules.get("torch")
     if torch is None or depth > _DEEPEST:
         return False
     if isinstance(value, torch.nn.Module | torch.Tensor | torch.optim.Optimizer):
+        return True
+    if pipelines.is_pipeline(value):
         return True
     if isinstance(value, Mapping):
         value = list(value.values())
@@ -47,6 +51,13 @@ def lightning(value: Any, name: str) -> bool:
 
     classes = (getattr(sys.modules[one], name, None) for one in loaded_namespaces())
     return any(isinstance(value, one) for one in classes if one is not None)
+
+
+def trainer(value: Any) -> bool:
+    """Tell whether `value` is a Trainer, of Lightning or of transformers."""
+    from hpu_magic.huggingface.names import is_trainer
+
+    return lightning(value, "Trainer") or is_trainer(value)
 
 
 def data(value: Any) -> bool:

@@ -104,6 +104,10 @@ class _Ear:
         self._kernel.shell_stream.flush(zmq.POLLOUT)
 
     def _running(self) -> bool:
+        """Whether the kernel is at work; a cell that has called others is, as they end."""
+        lock = getattr(self._kernel, "_main_asyncio_lock", None)
+        if lock is not None:
+            return bool(lock.locked())
         return getattr(self._shell.displayhook, "exec_result", None) is not None
 
     async def _answered(self, frames: Any) -> bool:
@@ -126,9 +130,12 @@ class _Ear:
                 await answer
         except Exception:  # as the kernel does with whatever a widget's own code raises
             kernel.log.exception("Exception in message handler:")
-        kernel._publish_status("idle", "shell", parent=message)
-        # The cell still runs, and who has heard that the kernel is idle shall not believe it.
-        kernel._publish_status("busy", "shell", parent=kernel.get_parent("shell"))
+        # A message is done with once the kernel is idle, but the cell that runs is not: the last
+        # word is what the kernel really does, even as that cell ends or another begins.
+        told = None
+        while told != (state := "busy" if told and self._running() else "idle"):
+            kernel._publish_status(state, "shell", parent=message)
+            told = state
         if message["msg_type"] == "comm_open":
             self._states.add(content["comm_id"])
         return True

@@ -40,32 +40,13 @@ function answered(model, wanted) {
 export default {
   async render({ model, el }) {
     let drawn = null;
-    let views = null;
     let gone = false;
-    let redrawing;
     const change = message => {
-      if (drawn === null || !message.events) {
-        return;
-      }
-      drawn.apply_json_patch({ events: message.events });
-      // A legend that is already drawn takes no samples of curves that come later.
-      if (message.events.some(event => event.attr === "items")) {
-        clearTimeout(redrawing);
-        redrawing = setTimeout(() => void draw(), 100);
+      if (drawn !== null && message.events) {
+        drawn.apply_json_patch({ events: message.events });
       }
     };
     model.on("msg:custom", change);
-    const draw = async () => {
-      if (gone) {
-        return;
-      }
-      const { add_document_standalone } = window.Bokeh.require("embed/standalone");
-      el.style.minHeight = `${el.offsetHeight}px`; // what follows stays where it is
-      views?.clear();
-      drawn.views_manager = null;
-      const [root] = drawn.roots();
-      views = await add_document_standalone(drawn, el, { [root.id]: el });
-    };
     const show = async () => {
       await bokeh(model);
       const { document: told } = await answered(model, "document");
@@ -74,7 +55,9 @@ export default {
       }
       const { Document } = window.Bokeh.require("document");
       drawn = Document.from_json(told);
-      await draw();
+      const { add_document_standalone } = window.Bokeh.require("embed/standalone");
+      const [root] = drawn.roots();
+      await add_document_standalone(drawn, el, { [root.id]: el });
       const heard = drawn.get_model_by_name("heard");
       heard?.connect(heard.properties.value.change, () => {
         if (heard.value) {

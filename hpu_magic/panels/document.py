@@ -41,7 +41,8 @@ class DocumentWidget(anywidget.AnyWidget):
         Called with what is chosen in a page where the model `HEARD` offers it.
     """
 
-    _esm = Path(__file__).with_name("document.js")
+    # As text: anywidget watches a path for changes, and keeps whoever it would tell of them.
+    _esm = Path(__file__).with_name("document.js").read_text(encoding="utf-8")
     _bokeh = Unicode(bokeh.__version__).tag(sync=True)
 
     def __init__(

@@ -8,13 +8,13 @@ a page can ask the kernel for what should stand there.
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["Output", "told"]
 
 _REMEMBERED = 60
+"""Outputs that are over and can be told all the same."""
 
 
 class Output:
@@ -25,9 +25,8 @@ class Output:
         self.revision = 0
         self.bundle: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
+        self.over = False
         _outputs[self.id] = self
-        while len(_outputs) > _REMEMBERED:
-            _outputs.popitem(last=False)
 
     def show(self, bundle: dict[str, Any], *, over: bool = False) -> None:
         """Show a MIME bundle.
@@ -44,13 +43,16 @@ class Output:
         first = self.revision == 0
         self.revision += 1
         named = {"output": self.id, "revision": self.revision, "over": over}
-        self.bundle, self.metadata = bundle, {"hpu_magic": named}
+        self.bundle, self.metadata, self.over = bundle, {"hpu_magic": named}, over
         publish_display_data(
             bundle, self.metadata, transient={"display_id": self.id}, update=not first
         )
+        if over:
+            for name in [name for name, one in _outputs.items() if one.over][:-_REMEMBERED]:
+                _outputs.pop(name, None)
 
 
-_outputs: OrderedDict[str, Output] = OrderedDict()
+_outputs: dict[str, Output] = {}
 
 
 def told(known: Mapping[str, int]) -> dict[str, Any]:

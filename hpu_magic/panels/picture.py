@@ -210,7 +210,7 @@ def _ticks(
     """Return round numbers around all values, and what writes them."""
     known = [value for value in values if math.isfinite(value)] or [0.0]
     ticks = drawing.round_numbers(min(known) if low is None else low, max(known), 4)
-    width = ticks[1] - ticks[0]
+    width = float(f"{ticks[1] - ticks[0]:.3g}")  # far from zero the last bits are missing
     if not 1e-5 < width < 1e6:
         return ticks, lambda tick: f"{tick:.4g}"
     digits = next(d for d in range(8) if abs(width * 10**d - round(width * 10**d)) < 1e-6)

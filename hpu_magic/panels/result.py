@@ -10,7 +10,7 @@ from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.present.drawing import spoken
 from hpu_magic.runtime.present.report import Report, Row
 
-__all__ = ["FitResult"]
+__all__ = ["FitResult", "running_cell"]
 
 _METRICS_SHOWN = 12
 
@@ -22,7 +22,8 @@ class FitResult(Report):
     Attributes
     ----------
     outcome : str
-        ``finished``, ``stopped`` (by Stop), ``interrupted`` or ``failed``.
+        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left``: a loop that
+        was broken off from within.
     where : str
         The last batch, for example ``epoch 3 of 10, batch 40 of 57``.
     device : str
@@ -47,6 +48,8 @@ class FitResult(Report):
         Of a failed fit.
     picture : str
         The curves as SVG.
+    kind : str
+        What a headline calls it: ``Fit`` or ``Loop``.
     """
 
     outcome: str
@@ -64,6 +67,7 @@ class FitResult(Report):
     batches: int = 0
     batches_per_second: float | None = None
     not_finite: list[NotFinite] = field(default_factory=list)
+    kind: str = "Fit"
     _shown_by_cell: int | None = None
 
     @property
@@ -76,11 +80,10 @@ class FitResult(Report):
         duration = units.duration(self.seconds)
         if self.outcome == "finished":
             trained = f": {self.trained}" if self.trained else ""
-            title = f"Fit finished on {self.device}{trained} in {duration}"
+            title = f"{self.kind} finished on {self.device}{trained} in {duration}"
         else:
-            how = {"stopped": "Fit stopped", "interrupted": "Fit interrupted"}
             place = self.where if self.where.startswith("before") else f"in {self.where}"
-            title = f"{how.get(self.outcome, 'Fit failed')} on {self.device} {place}"
+            title = f"{self.kind} {self.outcome} on {self.device} {place}"
         lasting = [one for one in self.not_finite if one.lasting] or self.not_finite
         if not lasting:
             return title
@@ -124,13 +127,13 @@ class FitResult(Report):
 
     def note_shown(self) -> None:
         """Remember that the running cell shows the result already."""
-        self._shown_by_cell = _running_cell()
+        self._shown_by_cell = running_cell()
 
     def _ipython_display_(self) -> None:
         """Show the result, but not a second time below the panel that shows it already."""
         from IPython.display import display
 
-        if self._shown_by_cell is not None and self._shown_by_cell == _running_cell():
+        if self._shown_by_cell is not None and self._shown_by_cell == running_cell():
             if not _has_kernel():
                 # A terminal has written its prompt for the value by now.
                 print(f"FitResult, {self.outcome}: the figures above are its attributes.")
@@ -145,7 +148,8 @@ def _has_kernel() -> bool:
     return hasattr(get_ipython(), "kernel")
 
 
-def _running_cell() -> int | None:
+def running_cell() -> int | None:
+    """Return the number of the cell that runs, None outside of IPython."""
     from IPython.core.getipython import get_ipython
 
     return getattr(get_ipython(), "execution_count", None)

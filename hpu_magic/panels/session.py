@@ -1,16 +1,14 @@
-"""One fit with its panel: the callback, the sampling, the view and the result."""
+"""One fit with its panel: the source, the sampling, the views and the result."""
 
 from __future__ import annotations
 
 import gc
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TypeVar
 
-from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.panels.front_end import in_notebook
 from hpu_magic.panels.notebook import NotebookView
 from hpu_magic.panels.picture import draw
@@ -23,8 +21,11 @@ from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler, device_memory, sampler
+from hpu_magic.runtime.measure.source import FitSource, Report
 
-__all__ = ["observed_fit"]
+__all__ = ["Session", "observed_fit"]
+
+_Value = TypeVar("_Value")
 
 # Each drawing wakes the kernel's sending threads, the server and the browser, and with them
 # costs the training some 1.5 ms on two cores, however little it carries.
@@ -32,50 +33,78 @@ DRAW_SECONDS = 0.5
 KINDS = ("loss", "speed", "memory")
 
 
-class _Session:
-    """State of one observed fit; ``tick`` runs in the sampler's thread, the rest in the fit's.
+class Session:
+    """One observed fit; ``tick`` runs in the sampler's thread, the rest in the fit's.
 
     Of several processes that fit together the first one shows, as lines: the panel's button would
     stop one of them only.
+
+    Parameters
+    ----------
+    source
+        The fit.
+    interval
+        Seconds between two samples.
+    panel
+        One of `notebook.PANELS`.
     """
 
-    def __init__(
-        self,
-        model_name: str,
-        device_label: str,
-        source: Sampler,
-        on_hpu: bool,
-        *,
-        rank: int = 0,
-        ranks: int = 1,
-        panel: str = "auto",
-    ) -> None:
-        self.model_name = model_name
-        self.device_label = device_label
+    def __init__(self, source: FitSource, interval: float = 0.1, panel: str = "auto") -> None:
+        on_hpu = str(source.device).partition(":")[0] == "hpu"
+        self.device_label = device.label() if on_hpu else str(source.device)
         self.stop = threading.Event()
-        self.monitor: FitMonitorBase | None = None
         self.progress = FitProgress()
+        self._source = source
+        self._interval = interval
         self._draw_due = 0.0
         self._kinds = KINDS if on_hpu else tuple(kind for kind in KINDS if kind != "memory")
         self._peak = Peak() if on_hpu else None
         self._drawing = threading.Lock()
-        self._views = self._shown(rank, ranks, panel)
+        self._views = self._shown(panel)
+        self._running = ExitStack()
         # Bringing the panel up takes a moment that is not the fit's.
         self.progress.began = time.monotonic()
         if self._peak is not None:
             self._peak.open()
         self.record = RunRecord(
-            source,
+            sampler(),
             self.progress.began,
             progress=self.progress,
             memory=self._peak is not None,
             peak=self._peak,
         )
 
-    def _shown(self, rank: int, ranks: int, panel: str) -> list[FitView]:
+    def open(self) -> None:
+        """Sample, draw and tell others, from here until `close`."""
+        polls = [view.poll for view in self._views if view.poll is not None]
+        report = Report(sampler(), self.progress, self.stop, self._interval, polls)
+        subscription = sampler().subscribe(self.tick, rate=1 / self._interval)
+        self._running.callback(subscription.close)
+        self._running.enter_context(self.told())
+        self._running.enter_context(self._source.attached(report))
+
+    def close(self, outcome: str | None = None, error: BaseException | None = None) -> FitResult:
+        """Replace the views by what stays, and return it.
+
+        Parameters
+        ----------
+        outcome
+            How the fit ended; None where it ended by itself or by Stop.
+        error
+            What left the fit.
+        """
+        traceback = None if error is None else error.__traceback__
+        self._running.__exit__(type(error) if error else None, error, traceback)
+        self.progress.metrics = self._source.metrics
+        ended = "stopped" if self.progress.stopping else "finished"
+        told = f"{type(error).__name__}: {error}" if outcome == "failed" else None
+        self.progress.end(outcome or ended, told)
+        return self._finish()
+
+    def _shown(self, panel: str) -> list[FitView]:
         """Return the views, each with the head of a fit that starts."""
         views: list[FitView] = []
-        if ranks == 1 and in_notebook():
+        if self._source.ranks == 1 and in_notebook():
             views.append(
                 NotebookView(
                     self._kinds,
@@ -85,30 +114,24 @@ class _Session:
                     panel,
                 )
             )
-        elif rank == 0:
+        elif self._source.rank == 0:
             views.append(TerminalView())
         return views
 
-    @property
-    def polls(self) -> list[Callable[[], None]]:
-        """What the training is to call now and then, so that its views hear clicks."""
-        return [view.poll for view in self._views if view.poll is not None]
-
     def _press_stop(self) -> None:
         self.stop.set()
-        if self.monitor is not None:
-            self.monitor.stop()
+        self._source.stop()
 
-    def told(self, trainer: Any) -> AbstractContextManager[None]:
+    def told(self) -> AbstractContextManager[None]:
         """Tell other processes of the fit, once for all that fit together."""
-        if trainer.global_rank != 0:
+        if self._source.rank != 0:
             return nullcontext()
         return published(
             sampler(),
             self.progress,
-            self.model_name,
+            self._source.model_name,
             stopping=self.stop.is_set,
-            stop=self._press_stop if trainer.world_size == 1 else None,
+            stop=self._press_stop if self._source.ranks == 1 else None,
         )
 
     def tick(self, source: Sampler) -> None:
@@ -131,10 +154,10 @@ class _Session:
 
     def _head(self) -> Head:
         stopping = self.stop.is_set()
-        return Head.of(self.progress, self.model_name, self.device_label, stopping=stopping)
+        name = self._source.model_name
+        return Head.of(self.progress, name, self.device_label, stopping=stopping)
 
-    def finish(self) -> FitResult:
-        """Replace the views by what stays, and return it."""
+    def _finish(self) -> FitResult:
         with self._drawing:
             self.collect(time.monotonic())
             result = self._result()
@@ -149,6 +172,7 @@ class _Session:
         peak = None if self._peak is None else self._peak.close()
         stats = None if self._peak is None else device_memory()
         return FitResult(
+            kind=self._source.kind,
             outcome=progress.phase,
             where=progress.where(),
             trained=progress.done(),
@@ -163,28 +187,25 @@ class _Session:
             metrics=dict(progress.metrics),
             not_finite=list(progress.not_finite),
             error=progress.error,
-            picture=draw(self.record, self._kinds, self.model_name),
+            picture=draw(self.record, self._kinds, self._source.model_name),
         )
 
 
 def observed_fit(
-    trainer: Any,
-    fit: Callable[[], Any],
-    model: Any,
+    source: FitSource,
+    fit: Callable[[], _Value],
     interval: float,
     panel: str,
     ended: Callable[[FitResult], None],
-) -> None:
-    """Run ``fit`` with a panel.
+) -> _Value:
+    """Run ``fit`` with a panel and return what it returns.
 
     Parameters
     ----------
-    trainer
-        The Lightning Trainer whose fit it is.
+    source
+        The fit that it is.
     fit
         Runs it.
-    model
-        The module that is trained, for its name.
     interval
         Seconds between two samples.
     panel
@@ -197,80 +218,19 @@ def observed_fit(
     KeyboardInterrupt
         When the fit was interrupted; the device's memory is released by then.
     """
-    from hpu_magic.lightning.namespaces import default_namespace, namespace_of, plugins
-
-    on_hpu = trainer.strategy.root_device.type == "hpu"
-    label = device.label() if on_hpu else str(trainer.strategy.root_device)
-    session = _Session(
-        type(model).__name__,
-        label,
-        sampler(),
-        on_hpu,
-        rank=trainer.global_rank,
-        ranks=trainer.world_size,
-        panel=panel,
-    )
-    monitor_class = plugins(namespace_of(trainer) or default_namespace()).FitMonitor
-    monitor = monitor_class(sampler(), session.progress, session.stop, interval, session.polls)
-    session.monitor = monitor
-    subscription = sampler().subscribe(session.tick, rate=1 / interval)
-    interrupted = False
+    session = Session(source, interval, panel)
     try:
-        with session.told(trainer), _attached(trainer, monitor), _restored_interrupt_handler():
-            fit()
+        session.open()
+        value = fit()
     except BaseException as error:
-        # Lightning shuts down gracefully on an interrupt and then leaves with SystemExit. Before
-        # 2.6 it calls exit(1) for that, a name that IPython hides from the code of a cell.
-        interrupted = isinstance(error, KeyboardInterrupt) or (
-            isinstance(error, SystemExit | NameError)
-            and isinstance(error.__context__, KeyboardInterrupt)
-        )
+        interrupted = source.interrupted(error)
+        ended(session.close("interrupted" if interrupted else "failed", error))
         if not interrupted:
-            session.progress.end("failed", f"{type(error).__name__}: {error}")
             raise
-    finally:
-        subscription.close()
-        monitor.release(trainer)
-        session.progress.metrics = _numbers(trainer.callback_metrics)
-        if not session.progress.over:
-            outcome = "stopped" if session.progress.stopping else "finished"
-            session.progress.end("interrupted" if interrupted else outcome)
-        ended(session.finish())
-    if interrupted:
-        # The first exception holds the frames of the step, and they its tensors, in cycles: it is
-        # collected, and another raised.
-        gc.collect()
-        raise KeyboardInterrupt
-
-
-def _numbers(metrics: Any) -> dict[str, float]:
-    return {str(name): float(value) for name, value in metrics.items()}
-
-
-@contextmanager
-def _attached(trainer: Any, monitor: Any) -> Iterator[None]:
-    """Give the Trainer the callback in place of its progress bar, for one fit."""
-    bar = trainer.progress_bar_callback
-    shown = bar is not None and getattr(bar, "is_enabled", False)
-    if shown:
-        bar.disable()
-    trainer.callbacks.insert(0, monitor)
-    try:
-        yield
-    finally:
-        trainer.callbacks[:] = [one for one in trainer.callbacks if one is not monitor]
-        if shown:
-            bar.enable()
-
-
-@contextmanager
-def _restored_interrupt_handler() -> Iterator[None]:
-    """Undo that Lightning, after an interrupt, leaves the process deaf to the next one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    else:
+        ended(session.close())
+        return value
+    # The first exception holds the frames of the step, and they its tensors, in cycles: it is
+    # collected, and another raised.
+    gc.collect()
+    raise KeyboardInterrupt

@@ -116,7 +116,8 @@ class PanelWidget:
     def finish(self, result: str) -> None:
         """Leave the result, as HTML, in pages that hear of it in no other way; let the rest go."""
         self._hearing.close()
-        parts = [widget for widget in _widgets(self._box) if widget is not self._box]
+        kept = (self._box, self._box.layout)
+        parts = [widget for widget in _widgets(self._box) if widget not in kept]
         self._box.children = [ipywidgets.HTML(result)]
         for widget in parts:
             widget.close()
@@ -130,7 +131,10 @@ _left: deque[Any] = deque()
 
 
 def _widgets(widget: Any) -> Iterator[Any]:
-    """Yield a widget and all that it contains."""
+    """Yield a widget and all that it contains, with the models of what each looks like."""
     yield widget
+    for model in (getattr(widget, "layout", None), getattr(widget, "style", None)):
+        if model is not None:
+            yield model
     for child in getattr(widget, "children", ()):
         yield from _widgets(child)

@@ -32,7 +32,10 @@ def read(pid: int) -> Any:
     folder = private_folder.found(_owner(pid))
     if called is None or folder is None:
         raise FileNotFoundError(f"process {pid} tells nothing")
-    return json.loads(_content(folder / _FOLDER / called), parse_constant=_refuse)
+    try:
+        return json.loads(_content(folder / _FOLDER / called), parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError(f"the file of process {pid} is nested too deeply") from error
 
 
 def write(told: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hpu_magic import units
 
-__all__ = ["Fit", "Phase"]
+__all__ = ["Fit", "Phase", "is_number"]
 
 Phase = Literal["starting", "training", "validating", "stopping"]
 
@@ -88,14 +88,14 @@ class Fit:
         whole = (
             record["phase"] in _PHASES
             and isinstance(record["stoppable"], bool)
-            and _is_number(record["began"])
+            and is_number(record["began"])
             and all(isinstance(record[name], str) for name in _TEXTS)
             and all(_is_count(record[name]) for name in _COUNTS)
             and all(record[name] is None or _is_count(record[name]) for name in _COUNTS_OR_NONE)
-            and all(record[name] is None or _is_number(record[name]) for name in _NUMBERS_OR_NONE)
+            and all(record[name] is None or is_number(record[name]) for name in _NUMBERS_OR_NONE)
         )
         loss = record["loss"]
-        if not whole or not (loss is None or _is_number(loss) or loss in _NOT_FINITE):
+        if not whole or not (loss is None or is_number(loss) or loss in _NOT_FINITE):
             return None
         return Fit(**{**record, "loss": None if loss is None else float(loss)})
 
@@ -136,7 +136,8 @@ def _written(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "inf" if value > 0 else "-inf"
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Tell whether what JSON gave is a finite number that a float holds."""
     if isinstance(value, float):
         return math.isfinite(value)
     # An int of Python's may have any length.
@@ -144,4 +145,4 @@ def _is_number(value: object) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and _is_number(value) and value >= 0
+    return isinstance(value, int) and is_number(value) and value >= 0

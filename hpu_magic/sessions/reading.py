@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from . import files
-from .fit import Fit
+from .fit import Fit, is_number
 
 __all__ = ["Session", "activity", "session"]
 
@@ -46,9 +46,7 @@ def session(pid: int) -> Session | None:
         fit = Fit.from_record(told.get("fit"))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None  # it ended, is closed to us, or damaged
-    if not isinstance(notebook, (str, type(None))) or not isinstance(
-        since, (int, float, type(None))
-    ):
+    if not (isinstance(notebook, (str, type(None))) and (since is None or is_number(since))):
         return None
     # Only a cell that runs is zero.
     idle = 0.0 if since is None else max(0.1, round(time.time() - since, 1))

@@ -199,7 +199,12 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     assert "Training DigitReader, epoch" in header
     assert re.search(r"\bloss [\d.]+, train_accuracy [\d.]+, val_loss [\d.]+, val_acc", header)
     assert "hpu:0 (simulated GAUDI2)" in header
-    page.wait_for_timeout(8_000)
+    looks = []
+    for _ in range(40):
+        page.wait_for_timeout(200)
+        looks.append(page.evaluate(LEGENDS))
+    both = [["training", True], ["validation", True]]
+    assert [look for look in looks if look != 2 * both] == []
     keep_screenshot(page, panel, "panel.png", tmp_path)
     colours, theme = page.evaluate(TEXT_COLOURS)
     # Others are those of texts that there are none of, such as axis labels.

@@ -184,6 +184,8 @@ def wait_here():
     time.sleep(100)
 
 if len(sys.argv) > 1:
+    while os.path.exists("late"):
+        time.sleep(0.05)
     watch.watch_from_child()
     exec(sys.argv[1])
 else:
@@ -209,6 +211,7 @@ def watched(
     path.write_text((HOOK if hook else "") + code)
     return subprocess.Popen(
         [sys.executable, str(path)],
+        cwd=folder,
         env={**os.environ, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -258,13 +261,17 @@ def test_a_rank_that_is_late_says_where_it_is(tmp_path):
     assert not is_alive(int(out))
 
 
-def test_ranks_end_with_the_first_when_it_is_killed(tmp_path):
+@pytest.mark.parametrize("late", [False, True])
+def test_ranks_end_with_the_first_when_it_is_killed(tmp_path, late):
+    if late:  # it is killed before the other has begun
+        (tmp_path / "late").touch()
     process = watched(tmp_path, ["wait_here()"], "wait_here()")
     assert process.stdout is not None
     pid = int(process.stdout.readline())
     time.sleep(0.5)
     process.kill()
     process.wait()
+    (tmp_path / "late").unlink(missing_ok=True)
     until = time.monotonic() + 30
     while is_alive(pid) and time.monotonic() < until:
         time.sleep(0.1)

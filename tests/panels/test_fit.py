@@ -66,6 +66,18 @@ def test_validation_loss_is_in_the_result_and_in_the_picture(fits: Callable[[str
     assert "validation" in result.picture
 
 
+def test_metrics_that_are_no_numbers_are_not_in_the_result(fits: Callable[[str], Any]) -> None:
+    fits(
+        "class Puts(pl.Callback):\n"
+        "    def on_train_epoch_end(self, trainer, module):\n"
+        "        trainer.callback_metrics.update(many=torch.ones(3), text='a', one=torch.ones(1))\n"
+    )
+    assert fits("odd = make_trainer(callbacks=[Puts()])").error is None
+    ran = fits("%hpu_fit odd model data")
+    assert ran.error is None
+    assert sorted(ran.result.metrics) == ["one", "train_loss"]
+
+
 def test_panel_is_removed_from_the_trainer(fits: Callable[[str], Any]) -> None:
     fits("before = list(trainer.callbacks)")
     fits("%hpu_fit trainer model data")
@@ -87,10 +99,14 @@ def test_fit_on_the_cpu_shows_no_device_memory(fits: Callable[[str], Any]) -> No
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%hpu_fit", "takes two or three names"),
-        ("%hpu_fit trainer", "takes two or three names"),
+        ("%hpu_fit", "takes one to three names"),
+        ("%hpu_fit trainer", "fit needs a LightningModule to train, not None"),
+        ("%hpu_fit trainer model data data", "takes one to three names"),
         ("%hpu_fit trainr model", "There is no variable 'trainr': did you mean 'trainer'"),
-        ("%hpu_fit model trainer", "fit needs a Lightning Trainer first, not a Model"),
+        (
+            "%hpu_fit model trainer",
+            "fit needs a Trainer of Lightning or transformers first",
+        ),
         ("%hpu_fit trainer data", "fit needs a LightningModule to train, not a DataLoader"),
         ("%hpu_fit trainer model --interval 0", "every 0.02 to 60 seconds, not every 0"),
         ("%hpu_fit trainer model --fast", "no option '--fast'"),

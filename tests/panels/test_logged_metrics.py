@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from hpu_magic.lightning import monitor
 from hpu_magic.panels.metric_chart import epoch_labels, styles
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
@@ -214,6 +215,8 @@ def test_values_are_read_once_a_report_and_from_the_device_once(fit, run, torch,
     monkeypatch.setattr(
         torch.Tensor, "cpu", lambda self, *a, **k: (reads.append(self.shape), to_host(self))[1]
     )
+    # However slow this machine is just now: of a slow fit, every step is heard.
+    monkeypatch.setattr(monitor, "_SLOW", 0)
     log = " or ".join(f"model.log('m{n}', loss * {n})" for n in range(8))
     run("import hpu_magic")
     cell = run(

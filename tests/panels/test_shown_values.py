@@ -273,3 +273,10 @@ def test_no_two_curves_are_told_apart_by_colour_alone():
         (dashes, every) for _, dashes in palette.FURTHER_CURVES for every in ("step", "epoch")
     ]
     assert len(set(looks)) == len(looks)
+
+
+def test_values_far_from_zero_that_differ_little_have_labels():
+    from hpu_magic.panels.picture import _ticks
+
+    ticks, label = _ticks([1795386374.6488366, 1795386374.8178616])
+    assert [label(tick) for tick in ticks][:2] == ["1795386374.60", "1795386374.65"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import nan
 from typing import Any
 
 from bokeh.core.properties import value
@@ -146,10 +147,9 @@ class MetricChart:
         for style in styles(curves):
             source = ColumnDataSource(traces[style.curve].data(), syncable=False)
             self._sources[style.curve] = source
-            lines = self._glyphs(style, source)
-            self._lines += lines
-            shown = lines if style.dots else lines[1:]
-            items.append(LegendItem(label=value(style.words), renderers=shown))
+            lines, samples = self._glyphs(style, source), _samples(style)
+            self._lines += [*lines, *samples]
+            items.append(LegendItem(label=value(style.words), renderers=samples))
             words = f"{style.curve.name} @value{{0.0000}} at step @step, @time{{0.0}} s"
             hovers.append(hover(lines[0], words))
         self.plot.renderers = [*kept, *self._lines]
@@ -159,16 +159,9 @@ class MetricChart:
     def _glyphs(self, style: Style, source: ColumnDataSource) -> list[Any]:
         """Return what draws a curve: line and dots, or the raw line and the smooth one."""
         place = self._axis.of(source)
-        look: dict[str, Any] = {
-            "line_color": style.colour,
-            "line_width": 1.6,
-            "line_dash": dash_lengths(style.dashes),
-        }
+        look = _look(style)
         if style.dots:
-            dots = Scatter(
-                x=place, y="value", size=5, fill_color=style.colour, line_color=style.colour
-            )
-            return [drawn(source, Line(x=place, y="value", **look)), drawn(source, dots)]
+            return [drawn(source, Line(x=place, y="value", **look)), _dots(style, source, place)]
         raw, smooth = self._smoothing.raw, self._smoothing.smooth
         faint = Line(x=place, y=transform("value", raw), line_alpha=0.3, **look)
         return [
@@ -211,3 +204,27 @@ class MetricChart:
                 text_font_size="11px",
             )
         )
+
+
+def _look(style: Style) -> dict[str, Any]:
+    return {
+        "line_color": style.colour,
+        "line_width": 1.6,
+        "line_dash": dash_lengths(style.dashes),
+    }
+
+
+def _dots(style: Style, source: ColumnDataSource, place: Any) -> Any:
+    dots = Scatter(x=place, y="value", size=5, fill_color=style.colour, line_color=style.colour)
+    return drawn(source, dots)
+
+
+def _samples(style: Style) -> list[Any]:
+    """Return what a legend shows of a curve.
+
+    It is drawn over data that never changes, and lies nowhere: a page clears the legend whenever
+    anything changes that the legend refers to, and paints it again only when it paints everything.
+    """
+    source = ColumnDataSource({"time": [nan], "value": [nan]}, syncable=False)
+    line = drawn(source, Line(x="time", y="value", **_look(style)))
+    return [line, _dots(style, source, "time")] if style.dots else [line]

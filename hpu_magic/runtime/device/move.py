@@ -16,6 +16,7 @@ from hpu_magic import units
 from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.device import device as devices
 from hpu_magic.runtime.device.move_plan import Plan, allocated_size
+from hpu_magic.runtime.device.pipelines import is_pipeline
 from hpu_magic.runtime.device.tensors import tensors_in
 from hpu_magic.runtime.present.report import Report, Row
 
@@ -164,6 +165,9 @@ def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> N
             if tensor.is_leaf and tensor.grad is not None:
                 plan.add(f"{path}.{name}.grad", tensor.grad)
         return
+    if is_pipeline(value):
+        _collect(plan, f"{path}.model", value.model, torch, depth + 1)
+        return
     if not isinstance(value, Mapping | list | tuple):
         raise RefusedError(
             f"{path} is {_article(value)}: hpu_to moves modules, tensors, optimizers, and dicts, "
@@ -215,6 +219,10 @@ def _commit(plan: Plan, value: Any, torch: Any) -> Any:
         value._apply(plan.moved)
         # A no-op for torch; a LightningModule takes note of its device here.
         return value.to(plan.device)
+    if is_pipeline(value):
+        value.model = _commit(plan, value.model, torch)
+        value.device = plan.device  # where it sends its inputs
+        return value
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         return value.to(plan.device)
     if isinstance(value, Mapping):

@@ -83,10 +83,20 @@ def loaded_mode() -> str | None:
 def requested_mode() -> str | None:
     """Return the mode that the next process will load for this notebook, None if none was asked."""
     remembered = restart.recall() if restart.interactive() else {}
-    value = remembered.get(VARIABLE, os.environ.get(VARIABLE))
+    value = remembered.get(VARIABLE, _wished())
     if value is None:
         return None
     return "eager" if value == "0" else "lazy"
+
+
+def _wished() -> str | None:
+    """Return the variable's value, unless only the library has put it there for others to read."""
+    value = os.environ.get(VARIABLE)
+    if value == "0" and loaded_mode() == "eager":
+        at_import = first_import.environment_at_import()
+        if at_import is os.environ or VARIABLE not in at_import:  # torch came before us, or unset
+            return None
+    return value
 
 
 class LazyNeededError(RefusedError):

@@ -78,12 +78,15 @@ class FitProgress:
     @property
     def steps_per_second(self) -> float | None:
         """Optimizer steps per second of training, validation left out; None before the first."""
-        return self.steps / self.training_seconds if self.training_seconds > 0 else None
+        return self._per_second(self.steps)
 
     @property
     def batches_per_second(self) -> float | None:
         """Batches per second of training, validation left out; None before the first."""
-        return self.trained / self.training_seconds if self.training_seconds > 0 else None
+        return self._per_second(self.trained)
+
+    def _per_second(self, count: int) -> float | None:
+        return count / self.training_seconds if count and self.training_seconds > 0 else None
 
     @property
     def share(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Which frames of a failed fit IPython's tracebacks fold away: Lightning's and ours."""
+"""Which frames of a failed fit IPython's tracebacks fold away: its framework's and ours."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from types import FrameType, TracebackType
 from typing import NamedTuple
 
 import hpu_magic
-from hpu_magic.lightning.names import loaded_namespaces
 
 __all__ = ["FoldedFrames", "has_folded_frames"]
 
 # IPython and pytest leave out frames that have a local variable of this name.
 _HIDDEN = "__tracebackhide__"
 _BY_US = "folded by hpu_magic"
-_OF_LIGHTNING = ("lightning_fabric", "lightning_utilities")
+_FRAMEWORKS = (
+    *("lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities"),
+    *("transformers", "accelerate", "trl", "optimum"),
+)
 
 
 class FoldedFrames:
@@ -57,11 +59,11 @@ class _Folders(NamedTuple):
     Attributes
     ----------
     fit
-        Lightning's and ours.
+        The frameworks' and ours.
     vendor
         The vendor's, as which the simulator's counts too; inside ours then.
     between
-        What Lightning calls only to be called back.
+        What these call only to be called back.
     """
 
     fit: tuple[str, ...]
@@ -70,9 +72,8 @@ class _Folders(NamedTuple):
 
     @classmethod
     def of_this_process(cls) -> _Folders:
-        lightning = [name.partition(".")[0] for name in loaded_namespaces()]
         return cls(
-            _of_packages(hpu_magic.__name__, *lightning, *_OF_LIGHTNING),
+            _of_packages(hpu_magic.__name__, *_FRAMEWORKS),
             _of_packages("habana_frameworks"),
             (*_of_packages("torch"), contextlib.__file__),
         )

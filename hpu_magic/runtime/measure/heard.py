@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpu_magic.lightning.logged import numbers
 from hpu_magic.runtime.measure.curves import Curve, Curves, Point
 from hpu_magic.runtime.measure.not_finite import Watch
+from hpu_magic.runtime.measure.read_values import numbers
 from hpu_magic.runtime.measure.sampler import Sampler
 
 __all__ = ["Heard", "HeardValues"]
@@ -31,7 +31,7 @@ class Heard:
         Optimizer steps and epoch by then.
     place : str
         The same in words.
-    values : mapping of Curve to tensor
+    values : mapping of Curve to tensor or float
         As they are on the device.
     divided_by : int
         What the returned loss was divided by.

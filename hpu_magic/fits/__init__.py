@@ -1,0 +1,1 @@
+"""Training with a live panel: the fits of frameworks, and plain loops."""

@@ -1,0 +1,221 @@
+"""A plain loop as a panel's source: what its body tells, and where it stands."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+from hpu_magic.errors import RefusedError
+from hpu_magic.runtime.device import device as devices
+from hpu_magic.runtime.measure.curves import LOSS, Curve
+from hpu_magic.runtime.measure.metric_names import metric_of
+from hpu_magic.runtime.measure.source import Report
+from hpu_magic.runtime.measure.step_report import StepReport, in_steps
+
+__all__ = ["LoopSource"]
+
+
+class LoopSource:
+    """Observes a loop that tells of each batch; each counts as a step.
+
+    Parameters
+    ----------
+    name
+        What is trained.
+    device
+        Where; None for the card if this process has something on it, else the CPU.
+    loss
+        Returns the loss of the batch before, or values by name; None where the loop tells them.
+    """
+
+    kind = "Loop"
+
+    def __init__(
+        self, name: str, device: Any = None, loss: Callable[[], Any] | None = None
+    ) -> None:
+        self.model_name = name
+        self._asked_device = device
+        self._loss = loss
+        self._report: Report | None = None
+        self._steps: StepReport | None = None
+        self._curves: dict[str, Curve | None] = {}
+        self._told: dict[Curve, Any] = {}
+        self._in_batch = False
+        self._epochs_begun = 0
+        self.rank, self.ranks = _rank_and_ranks()
+
+    @property
+    def device(self) -> Any:
+        """Where the loop trains."""
+        if self._asked_device is not None:
+            return self._asked_device
+        torch: Any = sys.modules.get("torch")
+        return "hpu" if devices.taken() and torch.hpu.memory_allocated() else "cpu"
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that runs, from 0."""
+        return 0 if self._report is None else self._report.progress.epoch
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Stop was pressed."""
+        return self._report is not None and self._report.stopped.is_set()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there was no batch."""
+        return self._steps is not None and not self._steps.steps
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What was told last under each name."""
+        return {
+            name: curve.last.value
+            for name, curve in self._curves.items()
+            if curve is not None and curve.last is not None
+        }
+
+    @contextmanager
+    def attached(self, report: Report) -> Iterator[None]:
+        """Report the loop that runs inside the block."""
+        self._report, self._steps = report, StepReport(report)
+        self._curves, self._told, self._epochs_begun = {}, {}, 0
+        try:
+            yield
+        finally:
+            if self._in_batch:
+                report.progress.batch += 1  # the one that was broken off
+            self._in_batch = False
+            if self._steps.steps and not self._steps.heard:
+                self._ask()
+            self._hear()
+            self._steps.close()
+
+    def stop(self) -> None:
+        """End the loop after the batch; it looks by itself at each batch's end."""
+
+    def interrupted(self, error: BaseException) -> bool:
+        """Tell whether an interrupt ended the loop."""
+        return isinstance(error, KeyboardInterrupt)
+
+    # What the loop tells
+
+    def plan(self, epochs: int, batches: int | None) -> None:
+        """Note what is planned, as training begins."""
+        progress = self._running().progress
+        self._running().begin()
+        progress.epochs, progress.batches = epochs, batches
+        progress.planned_batches = None if batches is None else epochs * batches
+        # The loss comes first whatever is told before it.
+        self._curves[LOSS] = progress.curves.follow(LOSS, LOSS, "training", "step", returned=True)
+
+    def epoch_began(self, loader: Any) -> None:
+        """Mark the epoch; a sampler that shuffles by the epoch hears of it."""
+        steps = self._running()
+        steps.train()
+        progress = steps.progress
+        reshuffle = getattr(getattr(loader, "sampler", None), "set_epoch", None)
+        if callable(reshuffle) and self._epochs_begun:
+            reshuffle(self._epochs_begun)
+        steps.epoch_began(self._epochs_begun, in_steps(progress.batches, 1))
+        self._epochs_begun += 1
+
+    def batch_began(self) -> None:
+        """Note that a batch is on its way."""
+        self._in_batch = True
+
+    def batch_ended(self) -> None:
+        """Count the batch, and ask for its loss where one is shown."""
+        self._in_batch = False
+        steps = self._running()
+        steps.batch_ended()
+        if steps.step_ended():
+            self._ask()
+            self._hear()
+        steps.answer()
+        if self.stopped:
+            steps.progress.stopping = True
+
+    def epoch_ended(self) -> None:
+        """Count the epoch if it was run to its end."""
+        progress = self._running().progress
+        cut = self._in_batch or self.stopped
+        at_the_end = progress.batches is not None and progress.batch >= progress.batches
+        self._running().epoch_ended(whole=progress.batch > 0 and (at_the_end or not cut))
+        if not self._in_batch:
+            self._running().validate(0)  # what comes between epochs is no training
+
+    def validate(self, batch: int) -> None:
+        """Tell of a validation's batch."""
+        self._running().validate(batch)
+
+    def train(self) -> None:
+        """Go on after a validation."""
+        self._running().train()
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Keep values until they are shown."""
+        for name, value in values.items():
+            if not _is_one_number(value):
+                raise RefusedError(
+                    f"log takes numbers and tensors of one element, and {name} is {_told(value)}."
+                )
+            curve = self._curve(name)
+            if curve is not None:
+                self._told[curve] = value.detach() if hasattr(value, "detach") else value
+
+    # The work
+
+    def _running(self) -> StepReport:
+        if self._steps is None:
+            raise RuntimeError("The loop has not begun.")
+        return self._steps
+
+    def _ask(self) -> None:
+        """Call what gives the loss; a mistake in it shall not cost the training."""
+        if self._loss is None:
+            return
+        try:
+            value = self._loss()
+            self.log(value if isinstance(value, Mapping) else {LOSS: value})
+        except Exception as error:  # noqa: BLE001 - it is the user's, whatever it is
+            self._loss = None
+            warnings.warn(
+                f"watch goes on without its loss, which failed: {type(error).__name__}: {error}",
+                stacklevel=5,
+            )
+
+    def _hear(self) -> None:
+        told, self._told = self._told, {}
+        self._running().hear(told)
+
+    def _curve(self, name: str) -> Curve | None:
+        if name not in self._curves:
+            belongs, stage, every = metric_of(name, "validation"), "validation", "epoch"
+            if belongs == name:
+                belongs, stage, every = metric_of(name, "training"), "training", "step"
+            curves = self._running().progress.curves
+            self._curves[name] = curves.follow(name, belongs, stage, every)
+        return self._curves[name]
+
+
+def _rank_and_ranks() -> tuple[int, int]:
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0, 1
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _is_one_number(value: Any) -> bool:
+    elements = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)
+    return isinstance(value, Real) or elements == 1
+
+
+def _told(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"a {type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else "")

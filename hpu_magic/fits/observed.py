@@ -1,0 +1,115 @@
+"""Every fit inside a block with a panel of its own, whichever framework's it is."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from hpu_magic.fits.fit import FIT_INTERVAL, check_panel
+from hpu_magic.fits.folded_frames import FoldedFrames
+from hpu_magic.huggingface.names import TRAINER_MODULE
+from hpu_magic.lightning.names import NAMESPACES
+from hpu_magic.panels.panel import checked_interval
+from hpu_magic.panels.result import FitResult
+from hpu_magic.panels.session import observed_fit
+from hpu_magic.runtime.measure.source import FitSource
+from hpu_magic.runtime.start.after_import import AfterImport
+
+__all__ = ["observed_fits"]
+
+_METHODS = {**dict.fromkeys(NAMESPACES, "fit"), TRAINER_MODULE: "train"}
+"""The modules that have a class ``Trainer``, and which of its methods trains."""
+
+_Method = Callable[..., Any]
+
+
+@contextmanager
+def observed_fits(interval: float = FIT_INTERVAL, panel: str = "auto") -> Iterator[list[FitResult]]:
+    """Give every ``trainer.fit(...)`` and ``trainer.train()`` inside the block its own panel.
+
+    A framework that the block itself imports counts; none is imported for it.
+
+    Yields
+    ------
+    list of FitResult
+        Filled as the fits end, failed ones too.
+
+    Raises
+    ------
+    RefusedError
+        When an argument is not what it has to be.
+    """
+    checked_interval(interval)
+    check_panel(panel)
+    results: list[FitResult] = []
+
+    def observed(original: _Method, self: Any, *args: Any, **kwargs: Any) -> Any:
+        source = _source(original.__name__, self, *args, **kwargs)
+
+        def run() -> Any:
+            return original(self, *args, **kwargs)
+
+        if source is None:
+            return run()
+        return observed_fit(source, run, interval, panel, results.append)
+
+    with ExitStack() as patches:
+
+        def observe(module: str) -> None:
+            _wrap(sys.modules[module].Trainer, _METHODS[module], observed, patches)
+
+        for module in _METHODS:
+            if hasattr(sys.modules.get(module), "Trainer"):
+                observe(module)
+        finder = AfterImport([name for name in _METHODS if name not in sys.modules], observe)
+        sys.meta_path.insert(0, finder)
+        patches.callback(sys.meta_path.remove, finder)
+        yield results
+
+
+def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource | None:
+    """Return a Trainer's fit as a source, None where it is observed already."""
+    if method == "train":
+        from hpu_magic.huggingface.source import source_of as of_transformers
+
+        return of_transformers(trainer)
+    from hpu_magic.lightning.source import source_of
+
+    return source_of(trainer, args[0] if args else kwargs.get("model"))
+
+
+def _wrap(trainer_class: Any, method: str, observed: _Method, patches: ExitStack) -> None:
+    """Pass calls of a method to ``observed``, those of subclasses' own ones too, also coming."""
+
+    def wrap(one: Any) -> None:
+        original = vars(one).get(method)
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with FoldedFrames():
+                return observed(original, self, *args, **kwargs)
+
+        setattr(one, method, call)
+        patches.callback(setattr, one, method, original)
+
+    def begun(cls: Any, **kwargs: Any) -> None:
+        super(trainer_class, cls).__init_subclass__(**kwargs)
+        wrap(cls)
+
+    for one in _with_subclasses(trainer_class):
+        wrap(one)
+    if "__init_subclass__" not in vars(trainer_class):
+        trainer_class.__init_subclass__ = classmethod(begun)
+        patches.callback(delattr, trainer_class, "__init_subclass__")
+
+
+def _with_subclasses(one: Any) -> list[Any]:
+    found = {one: None}
+    for derived in one.__subclasses__():
+        found.update(dict.fromkeys(_with_subclasses(derived)))
+    return list(found)

@@ -1,0 +1,227 @@
+"""The callback behind the live panel of a ``transformers.Trainer``.
+
+What the Trainer logs are averages over its logging steps, in which it replaces losses that are
+NaN. The panel therefore takes the loss of each step from what ``training_step`` returns, as it is
+on the device.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+from hpu_magic.runtime.measure.curves import LOSS, Curve
+from hpu_magic.runtime.measure.metric_names import metric_of
+from hpu_magic.runtime.measure.source import Report
+from hpu_magic.runtime.measure.step_report import StepReport, in_steps, known_length
+
+__all__ = ["FitMonitorBase", "monitor_class"]
+
+_BOOKKEEPING = (
+    *("_runtime", "_per_second", "_preparation_time", "_compilation_time", "_end_time"),
+    " (GB)",  # GaudiTrainer's figures of memory, which the panel has of its own
+)
+_COUNTERS = ("epoch", "step", "total_flos", "num_input_tokens_seen", "num_tokens")
+_ASKED_FOR = ("grad_norm",)  # has a chart where somebody adds it
+_SUMMARY = "train_runtime"  # logged once, at the end, with averages over all of the fit
+
+
+class FitMonitorBase:
+    """Report one fit, and end it when asked to.
+
+    Parameters
+    ----------
+    report
+        Where it reports.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._steps = StepReport(report)
+        self._progress = report.progress
+        self._losses: list[Any] = []  # of the batches of a step
+        self._loss: Curve | None = None
+        self._curves: dict[tuple[str, str], Curve | None] = {}
+        self._logged: dict[str, float] = {}
+        self._accumulated = 1
+        self._first_epoch: int | None = None
+        self._logs = 0
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What was logged last under each name, the figures of bookkeeping at the end."""
+        logged = {name: value for name, value in self._logged.items() if name not in _COUNTERS}
+        if not logged and self._loss is not None and self._loss.last is not None:
+            logged[LOSS] = self._loss.last.value
+        return dict(sorted(logged.items(), key=lambda one: one[0].endswith(_BOOKKEEPING)))
+
+    @contextmanager
+    def hearing(self, trainer: Any) -> Iterator[None]:
+        """Take the losses that the Trainer's steps return inside the block."""
+        original, own = trainer.training_step, "training_step" in vars(trainer)
+
+        @functools.wraps(original)
+        def training_step(*args: Any, **kwargs: Any) -> Any:
+            loss = original(*args, **kwargs)
+            self._losses.append(loss)
+            self._steps.batch_ended()
+            return loss
+
+        trainer.training_step = training_step
+        try:
+            yield
+        finally:
+            if own:
+                trainer.training_step = original
+            else:
+                del trainer.training_step
+
+    # The Trainer's hooks
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note what is planned."""
+        progress = self._progress
+        self._steps.begin(state.global_step)
+        self._losses.clear()
+        self._accumulated = args.gradient_accumulation_steps
+        self._first_epoch = None
+        progress.batches = known_length(kwargs.get("train_dataloader"))
+        progress.epochs = state.num_train_epochs if state.num_train_epochs < sys.maxsize else None
+        progress.planned_steps = state.max_steps - state.global_step
+        if best := args.metric_for_best_model:
+            name = best if best.startswith("eval_") else f"eval_{best}"
+            progress.curves.goals[name] = "max" if args.greater_is_better else "min"
+        if self._loss is None:
+            self._loss = progress.curves.follow(LOSS, LOSS, "training", "step", returned=True)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Mark the epoch on the time axis."""
+        self._steps.train()
+        progress, resumed = self._progress, 0.0
+        if self._first_epoch is None:
+            # A fit that was resumed goes on within an epoch.
+            self._first_epoch = int(state.epoch or 0)
+            resumed = (state.epoch or 0) - self._first_epoch
+            epoch = self._first_epoch
+        else:
+            epoch = progress.epoch + 1
+        self._steps.epoch_began(epoch, in_steps(progress.batches, self._accumulated))
+        if progress.batches and not args.ignore_data_skip:
+            progress.batch = round(resumed * progress.batches)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Go on training where there was an evaluation."""
+        self._losses.clear()
+        self._steps.train()
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Have clicks heard in steps of many batches."""
+        self._steps.answer()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report if it is due, and stop if that was asked for."""
+        if self._steps.step_ended():
+            self._hear()
+        if control.should_evaluate:
+            self._steps.validate(0)
+        self._end_if_asked(control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count the epoch if it was run to its end."""
+        progress = self._progress
+        length = progress.batches
+        whole = progress.batch == length if length else not control.should_training_stop
+        self._steps.epoch_ended(whole=whole)
+        if control.should_evaluate:
+            self._steps.validate(0)
+        self._end_if_asked(control)
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Leave evaluations out of the pace, and keep answering."""
+        self._steps.validate((self._progress.validation_batch or 0) + 1)
+
+    def on_log(
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        logs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Follow what is logged."""
+        numbers = {
+            str(name): float(value)
+            for name, value in (logs or {}).items()
+            if isinstance(value, Real) or getattr(value, "size", None) == 1
+        }
+        self._logged |= numbers
+        if _SUMMARY in numbers:
+            return
+        stage = "validation" if self._progress.phase == "validating" else "training"
+        values = {
+            curve: value
+            for name, value in numbers.items()
+            if (curve := self._curve(name, stage)) is not None
+        }
+        self._logs += 1
+        self._steps.add(values, self._logs)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End the evaluation."""
+        self._steps.train()
+        self._end_if_asked(control)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report the last steps."""
+        if not self._steps.heard:
+            self._hear()
+        self._steps.train()
+
+    # The work
+
+    def _hear(self) -> None:
+        """Keep the loss of the step that has just ended."""
+        if self._loss is not None and self._losses:
+            loss = self._losses[0] if len(self._losses) == 1 else sum(self._losses)
+            self._steps.hear({self._loss: loss})
+
+    def failed(self) -> None:
+        """Name the batch in which the fit failed."""
+        progress = self._progress
+        if progress.phase == "validating":
+            progress.validation_batch = (progress.validation_batch or 0) + 1
+        elif progress.training_began is not None and progress.batch != progress.batches:
+            progress.batch += 1
+
+    def release(self) -> None:
+        """Read what was heard last, and let go of the device's tensors."""
+        self._losses.clear()
+        self._steps.close()
+
+    def _end_if_asked(self, control: Any) -> None:
+        if self._steps.stopped:
+            self._progress.stopping = True
+            control.should_training_stop = True
+
+    def _curve(self, name: str, stage: str) -> Curve | None:
+        if name in _COUNTERS or name.endswith(_BOOKKEEPING):
+            return None
+        if (name, stage) == (LOSS, "training"):
+            return None  # an average of what the steps returned
+        if (name, stage) not in self._curves:
+            every = "epoch" if stage == "validation" else "step"
+            belongs = metric_of(name, stage)
+            self._curves[name, stage] = self._progress.curves.follow(
+                name, belongs, stage, every, on_bar=name not in _ASKED_FOR
+            )
+        return self._curves[name, stage]
+
+
+@functools.lru_cache(maxsize=1)
+def monitor_class() -> Callable[[Report], FitMonitorBase]:
+    """Return the callback's class, made of the base class that transformers asks for."""
+    callback = sys.modules["transformers.trainer_callback"].TrainerCallback
+    return type("FitMonitor", (FitMonitorBase, callback), {})

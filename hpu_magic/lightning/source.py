@@ -1,0 +1,144 @@
+"""A fit of Lightning's ``Trainer`` as a panel's source."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hpu_magic.errors import RefusedError
+from hpu_magic.lightning.monitor import FitMonitorBase
+from hpu_magic.lightning.names import trainer_namespace
+from hpu_magic.lightning.namespaces import default_namespace, plugins
+from hpu_magic.runtime.measure.source import Report
+
+__all__ = ["LightningSource", "prepared", "source_of"]
+
+
+def prepared(
+    trainer: Any, model: Any, data: Any, arguments: dict[str, Any]
+) -> tuple[LightningSource, Callable[[], None]]:
+    """Return ``trainer.fit(model, data, **arguments)`` as a source, and what runs it.
+
+    Raises
+    ------
+    RefusedError
+        The model is none of Lightning's.
+    """
+    pytorch: Any = sys.modules[trainer_namespace(trainer) or default_namespace()]
+    if not isinstance(model, pytorch.LightningModule):
+        described = "None" if model is None else f"a {type(model).__name__}"
+        raise RefusedError(
+            f"fit needs a LightningModule to train, not {described}: "
+            "write hpu_magic.fit(trainer, model, data)."
+        )
+    arguments = dict(arguments)
+    if isinstance(data, pytorch.LightningDataModule):
+        arguments["datamodule"] = data
+    elif isinstance(data, tuple) and len(data) == 2:
+        arguments["train_dataloaders"], arguments["val_dataloaders"] = data
+    elif data is not None:
+        arguments["train_dataloaders"] = data
+    return LightningSource(trainer, model), lambda: trainer.fit(model, **arguments)
+
+
+def source_of(trainer: Any, model: Any) -> LightningSource | None:
+    """Return a fit as a source, or None where a panel observes it already."""
+    if any(isinstance(callback, FitMonitorBase) for callback in trainer.callbacks):
+        return None
+    return LightningSource(trainer, model)
+
+
+class LightningSource:
+    """Observes ``trainer.fit(model)``.
+
+    Parameters
+    ----------
+    trainer
+        The Lightning Trainer.
+    model
+        The module that is trained.
+    """
+
+    kind = "Fit"
+
+    def __init__(self, trainer: Any, model: Any) -> None:
+        self._trainer = trainer
+        self._monitor: FitMonitorBase | None = None
+        self.model_name = type(model).__name__
+        self.device = trainer.strategy.root_device
+        self.rank: int = trainer.global_rank
+        self.ranks: int = trainer.world_size
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What the callbacks are given, as far as it is one number each."""
+        logged = self._trainer.callback_metrics
+        return {str(name): float(value) for name, value in logged.items() if _is_one_number(value)}
+
+    @contextmanager
+    def attached(self, report: Report) -> Iterator[None]:
+        """Report the fit that runs inside the block through a callback."""
+        trainer = self._trainer
+        monitor_class = plugins(trainer_namespace(trainer) or default_namespace()).FitMonitor
+        self._monitor = monitor = monitor_class(
+            report.sampler, report.progress, report.stopped, report.interval, report.polls
+        )
+        try:
+            with _in_place_of_the_bar(trainer, monitor), _restored_interrupt_handler():
+                yield
+        finally:
+            monitor.release(trainer)
+
+    def stop(self) -> None:
+        """End the fit after the current batch."""
+        if self._monitor is not None:
+            self._monitor.stop()
+
+    def interrupted(self, error: BaseException) -> bool:
+        """Tell whether an interrupt ended the fit.
+
+        Lightning shuts down gracefully on an interrupt and then leaves with SystemExit. Before
+        2.6 it calls exit(1) for that, a name that IPython hides from the code of a cell.
+        """
+        return isinstance(error, KeyboardInterrupt) or (
+            isinstance(error, SystemExit | NameError)
+            and isinstance(error.__context__, KeyboardInterrupt)
+        )
+
+
+def _is_one_number(value: Any) -> bool:
+    elements = value.numel() if hasattr(value, "numel") else isinstance(value, (int, float))
+    return bool(elements == 1)
+
+
+@contextmanager
+def _in_place_of_the_bar(trainer: Any, monitor: Any) -> Iterator[None]:
+    """Give the Trainer the callback in place of its progress bar, for one fit."""
+    bar = trainer.progress_bar_callback
+    shown = bar is not None and getattr(bar, "is_enabled", False)
+    if shown:
+        bar.disable()
+    trainer.callbacks.insert(0, monitor)
+    try:
+        yield
+    finally:
+        trainer.callbacks[:] = [one for one in trainer.callbacks if one is not monitor]
+        if shown:
+            bar.enable()
+
+
+@contextmanager
+def _restored_interrupt_handler() -> Iterator[None]:
+    """Undo that Lightning, after an interrupt, leaves the process deaf to the next one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

@@ -1,0 +1,195 @@
+"""The report of training that counts its own steps: pace, epochs, and values when one is due."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from hpu_magic.runtime.measure.curves import Curve
+from hpu_magic.runtime.measure.heard import Heard, HeardValues
+from hpu_magic.runtime.measure.source import Report
+
+__all__ = ["StepReport", "in_steps", "known_length"]
+
+_SLOW = 30.0  # steps a second up to which the values of each are kept
+
+
+class StepReport:
+    """Counts batches and steps, and reads values when a report is due.
+
+    Beside steps that take longer than thirty milliseconds keeping the values of each is nothing;
+    of faster ones those of the step before the report are kept. They are read after the next
+    step, so that the host does not wait for the device.
+
+    Parameters
+    ----------
+    report
+        Where it reports.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._to = report
+        self.progress = report.progress
+        self.batches = 0
+        self.steps = 0
+        self._steps_before = 0
+        self._heard = HeardValues(report.sampler, report.progress.curves, report.progress.watch)
+        self._heard_last = -2  # number of a step
+        self._due = 0.0
+        self._answer_due = 0.0
+        self._counted_at = 0.0
+        self._unreported_steps = 0
+        self._unreported_seconds = 0.0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Stop was pressed."""
+        return self._to.stopped.is_set()
+
+    def begin(self, steps_before: int = 0) -> None:
+        """Count from here, also where training begins anew after a failure.
+
+        Parameters
+        ----------
+        steps_before
+            What was done before this fit, which goes on after it.
+        """
+        progress, now = self.progress, time.monotonic()
+        progress.training_began = self._counted_at = now
+        progress.steps = progress.trained = progress.epochs_done = progress.batches_over = 0
+        progress.training_seconds = 0.0
+        progress.phase = "training"
+        self.batches = self.steps = 0
+        self._steps_before = steps_before
+        self._due = now + self._to.interval
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps by now, with those before this fit."""
+        return self._steps_before + self.steps
+
+    def epoch_began(self, epoch: int, length: float) -> None:
+        """Mark the epoch on the time axis; ``length`` in steps, NaN where it is not known."""
+        self.progress.epoch = epoch
+        self.progress.batch = 0
+        number, step = float(epoch + 1), float(self.step)
+        self._to.sampler.record("epochs", number=number, step=step, length=length)
+
+    def epoch_ended(self, *, whole: bool) -> None:
+        """Count the epoch if it was run to its end."""
+        if whole:
+            self.progress.epochs_done += 1
+        else:
+            self.progress.batches_over = self.progress.batch
+
+    def batch_ended(self) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.progress.batch += 1
+
+    def step_ended(self) -> bool:
+        """Count an optimizer step, and report those before it if that is due.
+
+        Returns
+        -------
+        bool
+            Whether the values of this one are to be given to `hear`.
+        """
+        self.steps += 1
+        now = time.monotonic()
+        if now >= self._due and self._heard_last == self.steps - 1:
+            self._report(now)
+        elif self._heard.full:
+            self._heard.read(shown=False)
+        pace = self.progress.steps_per_second
+        first = self._heard_last < 0
+        return first or now >= self._due or (pace is not None and pace <= _SLOW)
+
+    @property
+    def heard(self) -> bool:
+        """Whether the values of the last step were kept."""
+        return self._heard_last == self.steps
+
+    def hear(self, values: Mapping[Curve, Any]) -> None:
+        """Keep what the step that has just ended left behind."""
+        self._heard_last = self.steps
+        self.add(values, self.steps)
+
+    def add(self, values: Mapping[Curve, Any], number: int) -> None:
+        """Keep values of this moment, the ``number``-th of their kind."""
+        progress = self.progress
+        place = f"epoch {progress.epoch + 1}, batch {progress.batch}"
+        if progress.phase == "validating":
+            place = f"after {place}"
+        now = time.monotonic()
+        self._heard.add(Heard(number, now, self.step, progress.epoch, place, values))
+
+    def validate(self, batch: int) -> None:
+        """Tell of a validation, which the pace of training leaves out."""
+        progress = self.progress
+        if progress.phase != "validating":
+            self._count(time.monotonic())
+            progress.phase = "validating"
+            progress.validation_began = time.monotonic()
+        progress.validation_batch = batch or None
+        self.answer()
+
+    def train(self) -> None:
+        """Go on after a validation."""
+        progress = self.progress
+        if progress.phase == "validating":
+            progress.phase = "training"
+            progress.validation_batch = progress.validation_began = None
+            self._counted_at = time.monotonic()
+
+    def answer(self) -> None:
+        """Have clicks heard, if that is due."""
+        now = time.monotonic()
+        if now >= self._answer_due:
+            self._answer_due = now + self._to.interval
+            for poll in self._to.polls:
+                poll()
+
+    def close(self) -> None:
+        """Report the last steps, and let go of the device's tensors."""
+        if self.progress.phase == "training":
+            self._count(time.monotonic())
+        with suppress(RuntimeError):  # the device may be what failed
+            self._heard.read()
+        self._heard.clear()
+
+    def _count(self, now: float) -> None:
+        progress, seconds = self.progress, now - self._counted_at
+        self._counted_at = now
+        self._unreported_steps += self.steps - progress.steps
+        self._unreported_seconds += seconds
+        progress.steps, progress.trained = self.steps, self.batches
+        progress.training_seconds += seconds
+
+    def _report(self, now: float) -> None:
+        self._due = max(self._due, now - self._to.interval) + self._to.interval
+        self._count(now)
+        if self._unreported_steps and self._unreported_seconds > 0:
+            pace = self._unreported_steps / self._unreported_seconds
+            self._to.sampler.record(
+                "speed", moment=now, steps_per_second=pace, step=float(self.step)
+            )
+            self._unreported_steps, self._unreported_seconds = 0, 0.0
+        self._heard.read()
+        self.answer()
+
+
+def known_length(loader: Any) -> int | None:
+    """Return how many batches a loader has, None where it does not know."""
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def in_steps(batches: int | None, accumulated: int) -> float:
+    """Return how many optimizer steps an epoch takes, NaN where that is not known."""
+    return math.nan if batches is None else float(math.ceil(batches / accumulated))

@@ -1,0 +1,62 @@
+"""Do something right after certain modules are imported, and load none of them for it."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+from collections.abc import Callable, Collection, Sequence
+from types import ModuleType
+
+__all__ = ["AfterImport"]
+
+
+class _ActAfter(importlib.abc.Loader):
+    """Load a module with its own loader, then act."""
+
+    def __init__(self, loader: importlib.abc.Loader, act: Callable[[str], None]) -> None:
+        self._loader = loader
+        self._act = act
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        if spec is not None:
+            spec.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._act(module.__name__)
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Finds certain modules as usual, to act once they are loaded; for ``sys.meta_path``.
+
+    Parameters
+    ----------
+    names
+        The modules.
+    act
+        Called with the name of each.
+    """
+
+    def __init__(self, names: Collection[str], act: Callable[[str], None]) -> None:
+        self._names = names
+        self._act = act
+        self._searching = False
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find a module by the other finders."""
+        if name not in self._names or self._searching:
+            return None
+        self._searching = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._searching = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ActAfter(spec.loader, self._act)
+        return spec

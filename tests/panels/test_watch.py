@@ -1,0 +1,306 @@
+"""Plain loops with a panel: what they tell, how they end, loops within loops."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+FAILS = ("loader", "body")
+SETUP = """
+import torch, time, hpu_magic
+model = torch.nn.Linear(8, 1)
+rows = torch.randn(64, 8)
+loader = torch.utils.data.DataLoader(rows, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def step(batch):
+    loss = model(batch.to(model.weight.device)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+"""
+
+
+@pytest.fixture
+def loops(run: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Run a cell in a shell that has `loader` of 8 batches, `model` and `step`."""
+    assert run(SETUP).error is None
+    return run
+
+
+@pytest.fixture
+def press(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Press Stop on the loop that runs."""
+    from hpu_magic.panels.session import Session
+
+    running: list[Session] = []
+    opened = Session.open
+    monkeypatch.setattr(
+        Session, "open", lambda session: (running.append(session), opened(session))[1]
+    )
+    shell.user_ns["press"] = lambda: running[-1]._press_stop()
+    return shell.user_ns["press"]
+
+
+def test_a_loop_is_told_by_its_batches(loops: Callable[[str], Any]) -> None:
+    cell = loops(
+        """
+        seen = []
+        for batch in (watched := hpu_magic.watch(loader, epochs=3, device='cpu')):
+            seen.append((watched.epoch, batch.sum().item()))
+            hpu_magic.watch.log(loss=step(batch), speed=7)
+        """
+    )
+    assert cell.error is None
+    seen, length, result = loops("seen, len(watched), watched.result").result
+    expected = [batch.sum().item() for batch in loops("rows.split(8)").result]
+    assert seen == [(epoch, value) for epoch in range(3) for value in expected]
+    assert (length, result.outcome, result.steps) == (24, "finished", 24)
+    assert (result.where, result.trained) == ("epoch 3 of 3, batch 8 of 8", "3 epochs")
+    assert result.metrics["loss"] > 0
+    assert result.metrics["speed"] == 7
+    assert (result.device, result.peak_memory) == ("cpu", None)
+    assert cell.out.count("Loop finished on cpu: 3 epochs") == 1
+
+
+def test_a_loop_on_the_card_has_its_memory(loops: Callable[[str], Any]) -> None:
+    loops(
+        """
+        model.to("hpu")
+        for batch in (watched := hpu_magic.watch(loader, loss=lambda: loss, name="Reader")):
+            loss = step(batch)
+        model.to("cpu")
+        """
+    )
+    result = loops("watched.result").result
+    assert result.device == "hpu:0 (simulated GAUDI2)"
+    assert result.peak_memory > 0
+    assert result.metrics["loss"] == pytest.approx(loops("loss.item()").result, rel=1e-5)
+
+
+def test_tensors_are_read_at_the_panels_rate(loops: Callable[[str], Any]) -> None:
+    loops(
+        """
+        class Counted:
+            reads = 0
+            def numel(self): return 1
+            def detach(self): return self
+            def __float__(self): Counted.reads += 1; return 0.5
+        one = Counted()
+        began = time.monotonic()
+        for number in (watched := hpu_magic.watch(range(3000), interval=0.5)):
+            watched.log(loss=one)
+            time.sleep(0.0003)
+        seconds = time.monotonic() - began
+        """
+    )
+    reads, seconds = loops("Counted.reads, seconds").result
+    assert 1 <= reads <= 2 * math.ceil(seconds / 0.5) + 2
+    assert loops("watched.result.metrics").result == {"loss": 0.5}
+
+
+def test_stop_ends_the_loop_after_the_batch(loops: Callable[[str], Any], press: Any) -> None:
+    loops(
+        """
+        for batch in (watched := hpu_magic.watch(loader, epochs=1000)):
+            watched.log(loss=step(batch))
+            if watched.epoch == 1:
+                press()
+        after = "reached"
+        """
+    )
+    result, stopped, after = loops("watched.result, watched.stopped, after").result
+    assert (result.outcome, result.stopped_early, stopped) == ("stopped", True, True)
+    assert (result.steps, result.where) == (9, "epoch 2 of 1000, batch 1 of 8")
+    assert after == "reached"
+
+
+@pytest.mark.parametrize(("ends", "error"), [("break", None), ("1 / 0", ZeroDivisionError)])
+def test_a_loop_that_is_left_keeps_its_result(
+    loops: Callable[[str], Any], ends: str, error: Any
+) -> None:
+    cell = loops(
+        f"""
+        for number, batch in enumerate(watched := hpu_magic.watch(loader, device='cpu')):
+            watched.log(loss=step(batch))
+            if number == 2:
+                {ends}
+        """
+    )
+    assert (type(cell.error) if cell.error else None) is error
+    result = loops("watched.result").result
+    assert (result.outcome, result.steps) == ("left", 2)
+    assert result.where == "epoch 1 of 1, batch 3 of 8"
+    assert result.metrics["loss"] > 0
+    assert "Loop left on cpu in epoch 1 of 1, batch 3 of 8" in cell.out
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome", "said"),
+    [
+        ("ValueError('broken')", "failed", "ValueError: broken"),
+        ("KeyboardInterrupt", "interrupted", None),
+    ],
+)
+@pytest.mark.parametrize("place", FAILS)
+def test_failures_are_told_where_python_tells_of_them(
+    loops: Callable[[str], Any], place: str, raised: str, outcome: str, said: str | None
+) -> None:
+    from_loader, from_body = (f"raise {raised}" if place == one else "pass" for one in FAILS)
+    cell = loops(
+        f"""
+        def batches():
+            yield 1
+            yield 2
+            {from_loader}
+            yield 3
+        with hpu_magic.watch(batches(), total=3) as watched:
+            for number in watched:
+                if number == 3:
+                    {from_body}
+        """
+    )
+    assert type(cell.error).__name__ == raised.partition("(")[0]
+    result = loops("watched.result").result
+    assert (result.outcome, result.error, result.steps) == (outcome, said, 2)
+
+
+def test_each_pass_in_a_block_is_an_epoch_of_one_panel(loops: Callable[[str], Any]) -> None:
+    cell = loops(
+        """
+        with hpu_magic.watch(loader, epochs=2) as watched:
+            for epoch in range(2):
+                assert watched.result is None
+                for batch in watched:
+                    watched.log(loss=step(batch))
+                time.sleep(0.3)
+                for batch in (judged := hpu_magic.watch(loader)):
+                    judged.log(loss=0.25)
+                watched.log(val_accuracy=torch.tensor(0.5 + epoch / 4))
+        """
+    )
+    assert cell.error is None
+    result = loops("watched.result").result
+    assert (result.outcome, result.steps, result.trained) == ("finished", 16, "2 epochs")
+    assert result.metrics["val_loss"] == 0.25
+    assert result.metrics["val_accuracy"] == 0.75
+    assert cell.out.count("Loop finished") == 1
+    assert loops("judged.result").result is None
+    # What comes between the epochs is no training.
+    assert result.seconds > 0.6
+    assert result.steps / result.steps_per_second < 0.3
+
+
+def test_a_loop_that_was_left_behind_holds_nobody_up(loops: Callable[[str], Any]) -> None:
+    loops("left = hpu_magic.watch(loader)\nbatches = iter(left)\nnext(batches)")
+    cell = loops("for batch in (watched := hpu_magic.watch(loader)):\n    step(batch)")
+    assert "Loop finished" in cell.out
+    assert loops("left.result.outcome, watched.result.outcome").result == ("left", "finished")
+
+
+def test_a_loss_that_is_nan_is_named(loops: Callable[[str], Any]) -> None:
+    loops(
+        """
+        for number in (watched := hpu_magic.watch(range(12), interval=0.02)):
+            watched.log(loss=float("nan") if number >= 8 else 1.0)
+            time.sleep(0.05)
+        """
+    )
+    [noted] = loops("watched.result.not_finite").result
+    assert (noted.curve, noted.value, noted.step, noted.lasting) == ("loss", "NaN", 9, True)
+
+
+def test_a_loss_that_fails_costs_no_training(loops: Callable[[str], Any]) -> None:
+    with pytest.warns(UserWarning, match="goes on without its loss.*name 'lost' is not defined"):
+        cell = loops("for b in (w := hpu_magic.watch(loader, loss=lambda: lost)):\n    step(b)")
+    assert cell.error is None
+    assert loops("w.result.outcome, w.result.steps").result == ("finished", 8)
+
+
+def test_an_empty_loader_is_named(loops: Callable[[str], Any]) -> None:
+    with pytest.warns(UserWarning, match="watch saw no batch: the loader is empty"):
+        cell = loops("for batch in (watched := hpu_magic.watch([])):\n    pass")
+    assert cell.error is None
+    result = loops("watched.result").result
+    assert (result.outcome, result.steps, result.trained) == ("finished", 0, "")
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("watch(model)", "a Linear cannot be gone through"),
+        ("watch(loader, epochs=0)", "epochs is a number from 1, not 0"),
+        ("watch(iter([1]), epochs=2)", "can be gone through once, not 2 times"),
+        ("watch(loader, loss=torch.ones(1))", "loss is a function that returns the loss"),
+        ("watch(loader, interval=0)", "every 0.02 to 60 seconds, not every 0"),
+        ("watch(loader, panel='tv')", "panel is one of auto, widget, picture, not 'tv'"),
+        ("watch.log(loss=1)", "No loop is watched here"),
+        ("watch(loader).log(loss=1)", "The loop does not run"),
+    ],
+)
+def test_wrong_input_gets_one_sentence(
+    loops: Callable[[str], Any], call: str, sentence: str
+) -> None:
+    cell = loops(f"hpu_magic.{call}")
+    assert type(cell.error).__name__ == "RefusedError"
+    assert sentence in str(cell.error)
+
+
+def test_what_is_no_number_is_refused_where_it_is_told(loops: Callable[[str], Any]) -> None:
+    cell = loops("with hpu_magic.watch(loader) as watched:\n    watched.log(loss=rows)")
+    said = "log takes numbers and tensors of one element, and loss is a Tensor of shape (64, 8)."
+    assert str(cell.error) == said
+    assert loops("watched.result.outcome").result == "failed"
+
+
+def test_the_signature_names_what_can_be_given() -> None:
+    import hpu_magic
+
+    named = inspect.signature(hpu_magic.watch).parameters
+    assert list(named)[:4] == ["loader", "epochs", "loss", "total"]
+
+
+def test_a_loop_needs_no_framework_and_not_even_torch() -> None:
+    program = (
+        "import sys, hpu_magic\n"
+        "for number in hpu_magic.watch(range(5)): hpu_magic.watch.log(loss=number)\n"
+        "print([name for name in ('lightning', 'transformers', 'torch') if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Loop finished on cpu: 1 epoch")
+    assert done.stdout.rstrip().endswith("[]")
+
+
+def test_a_terminal_shows_one_line_of_progress() -> None:
+    program = (
+        "import time, hpu_magic\n"
+        "for number in hpu_magic.watch(range(10), name='Reader'): time.sleep(0.2)\n"
+    )
+    ours, theirs = pty.openpty()
+    loop = subprocess.Popen([sys.executable, "-c", program], stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # raised where the other end is closed
+        while piece := os.read(ours, 65536):
+            shown += piece
+    os.close(ours)
+    assert loop.wait(120) == 0, loop.stderr.read().decode()
+    progress, table = shown.decode().split("Loop finished on cpu")
+    assert re.search(
+        r"\rTraining Reader: epoch 1 of 1, batch \d of 10, .*about \d s left", progress
+    )
+    assert "\n" not in progress
+    assert "steps" in table
