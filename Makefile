@@ -9,7 +9,8 @@
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
 # make collectives  compare COUNT random collectives of two and four cards with gloo, from seed FIRST
 # make races  run random programs of several threads, forks and interrupts
-# make docs  write docs/vendor_api.md from its tables
+# make docs  write docs/vendor_api.md and docs/huggingface.md from their tables
+# make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
 #
 # PYTHON chooses the interpreter (3.10 to 3.13) and TORCH the torch that is
@@ -31,7 +32,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and the bench start hundreds of processes, and each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test wrong-arguments compiled-operators collectives races fuzz demo bench versions sanitize \
+.PHONY: lab test wrong-arguments compiled-operators huggingface collectives races fuzz demo bench versions sanitize \
 	lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -89,6 +90,7 @@ front-end: labextension
 # processes of both modes have said it already.
 BOTH_MODES := $(addprefix tests/simulator/device/test_,fallback.py out_of_memory.py races.py)
 LAZY := tests/simulator/device tests/simulator/custom tests/lightning \
+	$(addprefix tests/huggingface/test_,transformers.py generate.py accelerate.py transformers_trainer.py) \
 	$(addprefix tests/simulator/face/test_transformer_engine,.py _attention.py _checkpoints.py _graphs.py _state.py) \
 	$(addprefix --ignore=,$(BOTH_MODES))
 
@@ -127,6 +129,15 @@ wrong-arguments: engine
 compiled-operators: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_OPERATORS=1 $(BIN)/pytest $(SPREAD) \
 		tests/simulator/compile/test_compiled_operators.py
+
+huggingface: $(DEVELOPING) engine
+	@for lazy in "" HPU_MAGIC_TEST_LAZY=1; do \
+		env $$lazy OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_MODELS=1 $(BIN)/pytest $(SPREAD) \
+			tests/huggingface || exit 1; \
+	done
+	optimum=$$($(BIN)/python tools/optimum_habana.py $(if $(KEEP),--keep $(KEEP))) && \
+		OMP_NUM_THREADS=1 HPU_MAGIC_TEST_OPTIMUM_HABANA=$$optimum $(BIN)/pytest \
+			tests/huggingface/test_optimum_habana*.py
 
 collectives: COUNT = 2000
 collectives: $(DEVELOPING) engine
@@ -178,6 +189,7 @@ versions: $(RUNNING) system labextension
 
 docs: $(RUNNING)
 	@$(BIN)/python tools/vendor_api.py
+	@$(BIN)/python tools/huggingface.py
 
 # The engine with sanitizers is another one than the one that everything else uses.
 sanitize: $(DEVELOPING)

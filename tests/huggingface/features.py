@@ -1,0 +1,207 @@
+"""What runs, differs or is refused, by library and feature: each row is proven by tests."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+_Test = TypeVar("_Test", bound=Callable[..., object])
+_FOLDER = Path(__file__).parent
+
+
+class Status(Enum):
+    """What becomes of a program that uses a feature."""
+
+    RUNS = "runs"
+    DIFFERS = "differs"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A row of the page; what differs or is refused says how, or why."""
+
+    library: str
+    name: str
+    status: Status = Status.RUNS
+    note: str = ""
+
+
+TRANSFORMERS, ACCELERATE, PEFT = "transformers", "accelerate", "peft"
+OPTIMUM_HABANA = "optimum-habana"
+
+FEATURES = [
+    Feature(TRANSFORMERS, "`Trainer`: train, evaluate, predict"),
+    Feature(TRANSFORMERS, "`Trainer`: bf16"),
+    Feature(TRANSFORMERS, "`Trainer`: gradient accumulation"),
+    Feature(TRANSFORMERS, "`Trainer`: gradient checkpointing"),
+    Feature(TRANSFORMERS, "`Trainer`: checkpoints, and going on from one"),
+    Feature(TRANSFORMERS, "`Trainer`: memory metrics"),
+    Feature(TRANSFORMERS, "`Trainer`: the live panel, by `%%hpu_fit` and `hpu_magic.fit`"),
+    Feature(
+        TRANSFORMERS, "`Trainer`: `torch_compile=True`", note="Lazy mode has no compile backend."
+    ),
+    *(
+        Feature(TRANSFORMERS, f"{model}: training step and inference")
+        for model in (
+            "Llama, GPT-2",
+            "BERT, ViT",
+            "T5, Whisper",
+            "Mixtral, Qwen2-MoE (mixtures of experts)",
+            "Llava (text with pictures)",
+        )
+    ),
+    Feature(TRANSFORMERS, "`generate`: greedy, sampling, beam search (Llama, GPT-2, T5)"),
+    Feature(TRANSFORMERS, "`generate`: dynamic, static and no cache"),
+    Feature(
+        TRANSFORMERS,
+        "`generate`: cache offloaded to the host",
+        Status.REFUSED,
+        "The library asks for streams of CUDA by name, on the CPU too.",
+    ),
+    Feature(
+        TRANSFORMERS,
+        "attention: eager, SDPA, flex",
+        note="Flex attention is compiled: in eager mode, and once `is_torch_hpu_available()` "
+        "has been asked, which has the library compile for the device.",
+    ),
+    Feature(TRANSFORMERS, "`pipeline`: text generation and classification"),
+    Feature(TRANSFORMERS, "`%hpu_to` and `hpu_magic.to` of a pipeline"),
+    Feature(TRANSFORMERS, '`device_map="hpu"`, `"auto"`'),
+    Feature(TRANSFORMERS, '`device_map="auto"` with offload to the host and to disk'),
+    Feature(
+        TRANSFORMERS,
+        "`device_map` that names a second card",
+        Status.REFUSED,
+        "A process owns one card.",
+    ),
+    Feature(
+        TRANSFORMERS,
+        'a model on `meta`, moved by `.to("hpu")`',
+        Status.REFUSED,
+        "It has no data; `to_empty` or `from_pretrained` give it some.",
+    ),
+    Feature(TRANSFORMERS, "`save_pretrained`, `from_pretrained`, safetensors straight to hpu"),
+    Feature(ACCELERATE, "`Accelerator`: `prepare`, `backward`, clipping, scheduler"),
+    Feature(ACCELERATE, "mixed precision bf16, fp16"),
+    Feature(ACCELERATE, "gradient accumulation"),
+    Feature(ACCELERATE, "`dynamo_backend`", note="Lazy mode has no compile backend."),
+    Feature(ACCELERATE, "`save_state`, `load_state`, with random number generators"),
+    Feature(ACCELERATE, "offload to the host and to disk"),
+    Feature(ACCELERATE, "`init_empty_weights`, `load_checkpoint_and_dispatch`"),
+    Feature(
+        ACCELERATE,
+        "device map with a second card as number 1",
+        Status.DIFFERS,
+        "The library reads every number as the process's one card.",
+    ),
+    Feature(ACCELERATE, "`find_executable_batch_size`"),
+    Feature(ACCELERATE, "`gather`, `reduce`, `profile`"),
+    Feature(ACCELERATE, "`accelerate launch` on several cards"),
+    Feature(ACCELERATE, "`notebook_launcher` on several cards"),
+    Feature(ACCELERATE, "FSDP plug-in, versions 1 and 2"),
+    Feature(ACCELERATE, "`accelerate test`"),
+    Feature(
+        ACCELERATE,
+        "`accelerate env`",
+        Status.DIFFERS,
+        "The library names CUDA's and other devices there, and none for hpu.",
+    ),
+    Feature(
+        ACCELERATE,
+        "`accelerate estimate-memory`",
+        Status.REFUSED,
+        "It asks the hub for the model, and takes it for gated where there is no network.",
+    ),
+    Feature(PEFT, "LoRA: training step, saving, loading, merging, `%hpu_to`"),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: fused AdamW and clip norm"),
+    Feature(
+        OPTIMUM_HABANA,
+        "`GaudiTrainer`: PyTorch's AdamW",
+        Status.DIFFERS,
+        "Without the fused clip norm the library tells no norms of gradients.",
+    ),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: gradient accumulation"),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: going on from a checkpoint"),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: LoRA of peft"),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: bf16, by argument and by Gaudi configuration"),
+    Feature(
+        OPTIMUM_HABANA,
+        "`GaudiTrainer`: `adjust_throughput`, `non_blocking_data_copy`, `pipelining_fwd_bwd`",
+    ),
+    Feature(
+        OPTIMUM_HABANA,
+        "`GaudiTrainer`: HPU graphs in training and inference",
+        note="Lazy mode; the library refuses them in eager mode.",
+    ),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: the live panel, by `%%hpu_fit` and `hpu_magic.fit`"),
+    Feature(
+        OPTIMUM_HABANA,
+        "`GaudiTrainer`: `torch_compile`",
+        note="Lazy mode has no compile backend.",
+    ),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer` on two cards, by the runner of `gaudi_spawn.py`"),
+    Feature(OPTIMUM_HABANA, "`generate`: greedy, sampling"),
+    Feature(
+        OPTIMUM_HABANA,
+        "`generate`: beam search",
+        note="Lazy mode; the library adds a tensor of the CPU to one of the card, which eager mode "
+        "refuses.",
+    ),
+    Feature(
+        OPTIMUM_HABANA,
+        "`generate`: `reuse_cache`, `attn_softmax_bf16`, `use_flash_attention`, `trim_logits`",
+    ),
+    Feature(
+        OPTIMUM_HABANA,
+        "`generate`: `bucket_size`",
+        Status.DIFFERS,
+        "The tokens are the CPU's, and padding up to the last bucket's end.",
+    ),
+    Feature(
+        OPTIMUM_HABANA,
+        "`generate`: HPU graphs, with buckets, `limit_hpu_graphs`",
+        note="Lazy mode; eager mode refuses HPU graphs.",
+    ),
+    Feature(OPTIMUM_HABANA, "fp8 by a configuration of Intel Neural Compressor"),
+]
+
+
+def proves(library: str, *names: str) -> Callable[[_Test], _Test]:
+    """Say which features a test proves; `proofs` finds it in the test's source."""
+    known = {(feature.library, feature.name) for feature in FEATURES}
+    for name in names:
+        if (library, name) not in known:
+            raise ValueError(f"No feature of {library} is called {name!r}: give it a row first.")
+    return lambda test: test
+
+
+def proofs() -> Iterator[tuple[str, str, str]]:
+    """Yield library, feature and test of every use of `proves` in this folder."""
+    for path in sorted(_FOLDER.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                for library, name in _proven_by(node):
+                    yield library, name, f"{path.name}::{node.name}"
+
+
+def _proven_by(test: ast.FunctionDef) -> Iterator[tuple[str, str]]:
+    for decorator in test.decorator_list:
+        if (
+            isinstance(decorator, ast.Call)
+            and isinstance(decorator.func, ast.Name)
+            and decorator.func.id == "proves"
+        ):
+            library, *names = (_value(argument) for argument in decorator.args)
+            yield from ((library, name) for name in names)
+
+
+def _value(argument: ast.expr) -> str:
+    """Return the text that a literal, or the name of a library in this module, stands for."""
+    if isinstance(argument, ast.Name):
+        return str(globals()[argument.id])
+    return str(ast.literal_eval(argument))

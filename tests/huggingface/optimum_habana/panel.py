@@ -1,0 +1,59 @@
+"""Fits of GaudiTrainer with the panel: by the function, and as a cell of `%%hpu_fit` has it."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+from optimum.habana import GaudiConfig, GaudiTrainer, GaudiTrainingArguments
+from reports import MODE, report
+from tiny_models import llama, tokens
+
+import hpu_magic
+from hpu_magic.fits.observed import observed_fits
+
+ROWS = [{"input_ids": row, "labels": row, "attention_mask": row > -1} for row in tokens(32, 12)]
+
+
+def trainer(folder: str, **options: Any) -> Any:
+    arguments = GaudiTrainingArguments(
+        output_dir=folder,
+        use_habana=True,
+        use_lazy_mode=MODE == "lazy",
+        per_device_train_batch_size=8,
+        num_train_epochs=2,
+        gradient_accumulation_steps=2,
+        save_strategy="no",
+        eval_strategy="epoch",
+        report_to=[],
+        **options,
+    )
+    config = GaudiConfig(use_fused_adam=True, use_fused_clip_norm=True)
+    return GaudiTrainer(llama(), config, args=arguments, train_dataset=ROWS, eval_dataset=ROWS[:8])
+
+
+def observed(result: Any) -> dict[str, Any]:
+    return {
+        "outcome": result.outcome,
+        "steps": result.steps,
+        "batches": result.batches,
+        "where": result.where,
+        "device": result.device,
+        "metrics": result.metrics,
+        "pictured": "eval_loss" in result.picture or "validation" in result.picture,
+    }
+
+
+def by_function() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        return observed(hpu_magic.fit(trainer(folder, logging_steps=1)))
+
+
+def in_a_cell() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder, observed_fits() as results:
+        trainer(folder, logging_steps=1).train()
+    assert len(results) == 1
+    return observed(results[0])
+
+
+report({"by the function": by_function, "in a cell": in_a_cell})

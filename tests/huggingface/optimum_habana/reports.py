@@ -1,0 +1,39 @@
+"""What a program tells the test that started it: for each case its result, or its refusal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+MODE, _PLACE = sys.argv[1:3]
+ON_CPU = MODE == "cpu"
+
+
+def report(cases: Mapping[str, Callable[[], Any]], shown: bool = True) -> None:
+    """Run all cases and, if shown, write what each returned or the error that it raised."""
+    results = {}
+    for name, case in cases.items():
+        try:
+            results[name] = case()
+        except (RuntimeError, ValueError, AssertionError) as refusal:
+            results[name] = {"refused": f"{type(refusal).__name__}: {refusal}"}
+    if shown:
+        Path(_PLACE).write_text(json.dumps(results), encoding="utf-8")
+
+
+def count_replays() -> Callable[[], int]:
+    """Count the replays of HPU graphs from now on; return what tells their number."""
+    from habana_frameworks.torch.hpu import HPUGraph
+
+    replay, count = HPUGraph.replay, 0
+
+    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        return replay(self, *arguments, **options)
+
+    HPUGraph.replay = counted
+    return lambda: count

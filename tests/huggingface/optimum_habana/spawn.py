@@ -1,0 +1,40 @@
+"""A fit of two cards, started as gaudi_spawn.py does, or of one CPU with their common batch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import Any
+
+from reports import ON_CPU, report
+
+
+def start() -> int:
+    """Run this file as each rank of a launcher, and return the launcher's status."""
+    from optimum.habana.distributed import DistributedRunner
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ["PET_MASTER_PORT"] = str(free.getsockname()[1])
+    command = " ".join((__file__, *sys.argv[1:]))
+    return DistributedRunner(command_list=[command], world_size=2).run() or 0
+
+
+def fit() -> dict[str, Any]:
+    """Train with four sentences a step, and tell where."""
+    import train
+
+    if ON_CPU:
+        return train.fit(per_device_train_batch_size=4)
+    import torch.distributed
+
+    done = train.fit(ddp_find_unused_parameters=False)
+    backend = torch.distributed.get_backend()
+    return {**done, "cards": torch.distributed.get_world_size(), "backend": backend}
+
+
+if __name__ == "__main__":
+    if not ON_CPU and "RANK" not in os.environ:
+        sys.exit(start())
+    report({"fit": fit}, shown=os.environ.get("RANK", "0") == "0")

@@ -1,0 +1,109 @@
+"""accelerate's commands, and its programs on two cards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("accelerate")
+
+import accelerate
+from features import ACCELERATE, proves
+from two_cards import fit
+
+PROGRAM = Path(__file__).with_name("two_cards.py")
+LONG = pytest.mark.skipif(
+    "HPU_MAGIC_TEST_ALL_MODELS" not in os.environ, reason="make huggingface runs it"
+)
+
+
+def run(*command: Any, fails: bool = False, **environment: str) -> str:
+    """Run a command on simulated cards and return what it wrote."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert (done.returncode != 0) is fails, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def command(name: str, *arguments: Any, **options: Any) -> str:
+    return run("-m", "accelerate.commands.accelerate_cli", name, *arguments, **options)
+
+
+def assert_fitted_as_on_the_cpu(found: dict[str, Any], kind: str) -> None:
+    from accelerate.state import AcceleratorState, GradientState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    expected = fit(cpu=True)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    assert (found["device"], found["kind"], found["ranks"]) == ("hpu:0", kind, [0, 1])
+    assert found["weights"].keys() == expected["weights"].keys()
+    for name, weight in expected["weights"].items():
+        for ours, theirs in zip(found["weights"][name], weight, strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-6), name
+
+
+@proves(ACCELERATE, "`accelerate launch` on several cards")
+def test_a_program_is_launched_on_two_cards(shell, tmp_path):
+    result = tmp_path / "result.json"
+    command("launch", "--num_processes", 2, PROGRAM, RESULT=str(result))
+    assert_fitted_as_on_the_cpu(json.loads(result.read_text()), "MULTI_HPU")
+
+
+@LONG
+@proves(ACCELERATE, "FSDP plug-in, versions 1 and 2")
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_program_is_sharded_over_two_cards(shell, tmp_path, version):
+    result = tmp_path / "result.json"
+    sharding = ("--use_fsdp", "--fsdp_version", version)
+    command("launch", "--num_processes", 2, *sharding, PROGRAM, RESULT=str(result))
+    assert_fitted_as_on_the_cpu(json.loads(result.read_text()), "FSDP")
+
+
+@LONG
+@proves(ACCELERATE, "`notebook_launcher` on several cards")
+def test_a_notebook_launches_on_two_cards(shell, tmp_path):
+    result = tmp_path / "result.json"
+    start = "from accelerate import notebook_launcher as launch; import two_cards"
+    code = f"{start}; launch(two_cards.main, num_processes=2)"
+    path = os.pathsep.join([str(PROGRAM.parent), os.environ.get("PYTHONPATH", "")])
+    run("-c", code, RESULT=str(result), PYTHONPATH=path)
+    assert_fitted_as_on_the_cpu(json.loads(result.read_text()), "MULTI_HPU")
+
+
+@LONG
+@proves(ACCELERATE, "`accelerate test`")
+def test_the_librarys_own_test(tmp_path):
+    configuration = tmp_path / "two.yaml"
+    configuration.write_text(
+        "compute_environment: LOCAL_MACHINE\n"
+        "distributed_type: MULTI_HPU\n"
+        "num_machines: 1\nnum_processes: 2\nmixed_precision: 'no'\nuse_cpu: false\n"
+    )
+    assert "Test is a success!" in command("test", "--config_file", configuration)
+
+
+@proves(ACCELERATE, "`accelerate env`")
+def test_the_environment_names_no_hpu():
+    told = command("env")
+    assert f"`Accelerate` version: {accelerate.__version__}" in told
+    assert "- PyTorch accelerator: N/A" in told
+
+
+@LONG
+@proves(ACCELERATE, "`accelerate estimate-memory`")
+def test_an_estimate_asks_the_hub():
+    told = command("estimate-memory", "some-user/some-model", fails=True)
+    assert "Repo for model `some-user/some-model` is gated" in told

@@ -1,0 +1,59 @@
+"""LoRA of peft on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpu_magic.simulator import activate
+
+activate(announce=False)  # before a library asks PyTorch which accelerator there is
+pytest.importorskip("peft")
+
+import torch  # noqa: E402
+from features import PEFT, proves  # noqa: E402
+from tiny_models import llama, text, tokens  # noqa: E402
+
+
+def adapted() -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(0)
+    places = {"target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
+    return get_peft_model(llama(), LoraConfig(r=4, lora_alpha=8, **places))
+
+
+def trained(model: Any, device: str) -> list[float]:
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, 1e-2)
+    batch = {name: each.to(device) for name, each in text().items()}
+    losses = []
+    for _ in range(3):
+        loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@proves(PEFT, "LoRA: training step, saving, loading, merging, `%hpu_to`")
+def test_adapters_train_and_are_found_again(shell, run, tmp_path):
+    from peft import PeftModel
+
+    shell.user_ns["model"] = model = adapted()
+    assert run("%hpu_to model").error is None
+    assert shell.user_ns["model"] is model
+    expected = trained(adapted(), "cpu")
+    assert trained(model, "hpu") == pytest.approx(expected, abs=1e-5)
+    assert expected[0] - expected[2] > 1e-2
+    model.save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    again = PeftModel.from_pretrained(llama().to("hpu"), tmp_path)
+    assert {str(each.device) for each in again.parameters()} == {"hpu:0"}
+    with torch.inference_mode():
+        found = model(tokens().to("hpu")).logits
+        assert torch.equal(again(tokens().to("hpu")).logits, found)
+        merged = again.merge_and_unload()(tokens().to("hpu")).logits
+    torch.testing.assert_close(merged, found, atol=1e-6, rtol=1e-5)

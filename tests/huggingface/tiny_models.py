@@ -1,0 +1,186 @@
+"""Models of two layers and random weights, with a batch for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+VOCABULARY = 64
+_LLAMA = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+_ENCODER = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+Batch = dict[str, torch.Tensor]
+
+
+def tokens(rows: int = 2, length: int = 8, seed: int = 0) -> torch.Tensor:
+    """Return random tokens, none of them special."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, VOCABULARY, (rows, length), generator=generator)
+
+
+def text(rows: int = 2, length: int = 8) -> Batch:
+    """Return a batch of text with labels for every token."""
+    ids = tokens(rows, length)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
+
+
+def pixels() -> torch.Tensor:
+    """Return two small pictures."""
+    return torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def llama(**options: Any) -> Any:
+    """Return a decoder with grouped keys."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(LlamaConfig(**{**_LLAMA, **options}))
+
+
+def gpt2(**options: Any) -> Any:
+    """Return a decoder with learned positions; it drops nothing."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
+    special = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    drops = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    return GPT2LMHeadModel(GPT2Config(**{**sizes, **special, **drops, **options}))
+
+
+def bert(**options: Any) -> Any:
+    """Return a classifier of text; it drops nothing."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    drops = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    sizes = {"vocab_size": VOCABULARY, "max_position_embeddings": 128, **_ENCODER}
+    return BertForSequenceClassification(BertConfig(**{**sizes, **drops, **options}))
+
+
+def t5(**options: Any) -> Any:
+    """Return an encoder with a decoder; it drops nothing."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+    special = {"decoder_start_token_id": 0, "eos_token_id": 2, "pad_token_id": 0}
+    fixed = {"vocab_size": VOCABULARY, "dropout_rate": 0.0}
+    return T5ForConditionalGeneration(T5Config(**{**sizes, **special, **fixed, **options}))
+
+
+def vit() -> Any:
+    """Return a classifier of pictures."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    return ViTForImageClassification(ViTConfig(image_size=32, patch_size=8, **_ENCODER))
+
+
+def whisper() -> Any:
+    """Return a transcriber of sound; it drops nothing."""
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    halves = {
+        f"{half}_{size}": number
+        for half in ("encoder", "decoder")
+        for size, number in {"layers": 2, "attention_heads": 4, "ffn_dim": 48}.items()
+    }
+    special = {"decoder_start_token_id": 1, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    configuration = WhisperConfig(
+        vocab_size=VOCABULARY,
+        num_mel_bins=8,
+        d_model=32,
+        max_source_positions=16,
+        max_target_positions=32,
+        dropout=0.0,
+        begin_suppress_tokens=None,
+        **halves,
+        **special,
+    )
+    return WhisperForConditionalGeneration(configuration)
+
+
+def mixtral(**options: Any) -> Any:
+    """Return a mixture of four experts, two for each token."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    return MixtralForCausalLM(MixtralConfig(**{**_LLAMA, **experts, **options}))
+
+
+def qwen2_moe() -> Any:
+    """Return a mixture of four experts beside one that every token sees."""
+    from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
+
+    experts = {"num_experts": 4, "num_experts_per_tok": 2}
+    widths = {"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+    return Qwen2MoeForCausalLM(Qwen2MoeConfig(**_LLAMA, **experts, **widths))
+
+
+PICTURE_TOKEN = 60
+
+
+def llava() -> Any:
+    """Return a decoder that reads pictures."""
+    from transformers import (
+        CLIPVisionConfig,
+        LlamaConfig,
+        LlavaConfig,
+        LlavaForConditionalGeneration,
+    )
+
+    vision = CLIPVisionConfig(image_size=32, patch_size=16, projection_dim=16, **_ENCODER)
+    configuration = LlavaConfig(
+        vision_config=vision, text_config=LlamaConfig(**_LLAMA), image_token_id=PICTURE_TOKEN
+    )
+    return LlavaForConditionalGeneration(configuration)
+
+
+def classified_text() -> Batch:
+    """Return a batch of text of two classes."""
+    return {**text(), "labels": torch.tensor([0, 1])}
+
+
+def classified_pictures() -> Batch:
+    """Return a batch of pictures of two classes."""
+    return {"pixel_values": pixels(), "labels": torch.tensor([0, 1])}
+
+
+def transcribed_sound() -> Batch:
+    """Return a batch of spectrograms with their words."""
+    sound = torch.randn(2, 8, 32, generator=torch.Generator().manual_seed(0))
+    return {"input_features": sound, "labels": tokens()}
+
+
+def text_with_pictures() -> Batch:
+    """Return a batch in which four tokens stand for a picture."""
+    ids = tokens() % PICTURE_TOKEN
+    ids[:, 1:5] = PICTURE_TOKEN
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
+    return {**batch, "pixel_values": pixels()}
+
+
+MODELS: dict[str, tuple[Callable[[], Any], Callable[[], Batch]]] = {
+    "Llama": (llama, text),
+    "GPT-2": (gpt2, text),
+    "BERT": (bert, classified_text),
+    "T5": (t5, text),
+    "ViT": (vit, classified_pictures),
+    "Whisper": (whisper, transcribed_sound),
+    "Mixtral": (mixtral, text),
+    "Qwen2-MoE": (qwen2_moe, text),
+    "Llava": (llava, text_with_pictures),
+}

@@ -1,0 +1,1 @@
+"""Transforms of images: none. A use of one raises AttributeError, which names it."""
