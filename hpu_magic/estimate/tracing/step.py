@@ -1,0 +1,209 @@
+"""A step of a model, traced: forward, and where it trains backward and the optimizer's."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.utils import _pytree as pytree
+
+from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.tracing import optimizers, twins
+from hpu_magic.estimate.tracing.modules import RunningModules
+from hpu_magic.estimate.tracing.program import Program, Role
+from hpu_magic.estimate.tracing.recorder import Recorder
+
+Loss = Callable[[Any], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """How a step runs."""
+
+    train: bool = True
+    dtype: torch.dtype | None = None
+    """Type of the model's floating point tensors and inputs; their own if None."""
+    autocast: torch.dtype | None = None
+    """Type that `torch.autocast` computes in; no autocast if None."""
+    optimizer: optimizers.Make | None = None
+    loss: Loss | None = None
+    """What of the output is minimized; the output's `loss`, or else its sum, if None."""
+    batch: int | None = None
+    """Size of the inputs' first dimension; as given if None."""
+    accumulating: bool = False
+    """Gradients of earlier steps are there already."""
+
+
+def trace_step(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    options: StepOptions,
+) -> Program:
+    """Return what one step runs, without computing it.
+
+    Parameters
+    ----------
+    model : nn.Module
+        On any device, ``meta`` too. It is left as it was.
+    args, kwargs
+        What it is called with: tensors on any device, of which shapes and types count.
+    options : StepOptions
+        How it runs.
+
+    Raises
+    ------
+    EstimateError
+        What runs depends on numbers, or on an operator that tells no shapes without them.
+    """
+    program = Program(classes={name: type(one).__name__ for name, one in model.named_modules()})
+    modules = RunningModules(model)
+    recorder = Recorder(program, modules)
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+            tensors = twins.fake_tensors(model, options.dtype, training=options.train)
+            step = _Step(model, stack.enter_context(tensors), program, recorder, options)
+            stack.enter_context(modules)
+            step.run((args, dict(kwargs)))
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise EstimateError(
+            f"What the model runs depends on numbers, which an estimate has not: {_line(error)}. "
+            "Make that choice outside of the model, or estimate the parts before and behind it."
+        ) from error
+    except UnsupportedOperatorException as error:
+        raise EstimateError(
+            f"{error.args[0]} tells no shapes without computing ({_line(error)}): register a fake "
+            "kernel for it with torch.library.register_fake."
+        ) from error
+    return program
+
+
+class _Step:
+    def __init__(
+        self,
+        model: nn.Module,
+        tensors: twins.Twins,
+        program: Program,
+        recorder: Recorder,
+        options: StepOptions,
+    ) -> None:
+        self._model, self._program, self._recorder = model, program, recorder
+        self._options = options
+        self._parameters, self._buffers = tensors.parameters, tensors.buffers
+
+    def run(self, given: Any) -> None:
+        """Record all of it."""
+        options = self._options
+        args, kwargs = twins.inputs(given, options.dtype, options.batch)
+        self._hold(args, kwargs)
+        with self._recorder:
+            if not options.train:
+                with torch.no_grad():
+                    self._forward(args, kwargs)
+                return
+            loss = self._loss(args, kwargs)
+            saved = len(self._program.operations)
+            loss.backward()
+            del loss
+        self._tell_roles(saved)
+        trained = [one for one in self._parameters.values() if one.grad is not None]
+        if options.optimizer is not None:
+            with self._recorder:
+                optimizers.record_step(options.optimizer, self._recorder, trained)
+
+    def _forward(self, args: Any, kwargs: Any) -> Any:
+        dtype = self._options.autocast
+        with torch.autocast("hpu", dtype=dtype, enabled=dtype is not None):
+            return self._model(*args, **kwargs)
+
+    def _loss(self, args: Any, kwargs: Any) -> torch.Tensor:
+        output = self._forward(args, kwargs)
+        loss = _loss_of(output, self._options.loss)
+        if not loss.requires_grad:
+            raise EstimateError(
+                "The loss depends on no parameter that requires a gradient: give train=False, or "
+                "let some require one."
+            )
+        return loss
+
+    def _hold(self, args: Any, kwargs: Any) -> None:
+        hold, program = self._recorder.hold, self._program
+        for name, one in self._parameters.items():
+            path = name.rpartition(".")[0]
+            hold(one, Role.WEIGHTS, path)
+            if self._options.accumulating and one.requires_grad:
+                one.grad = torch.empty_like(one)
+                hold(one.grad, Role.GRADIENTS, path)
+        for name, one in self._buffers.items():
+            hold(one, Role.BUFFERS, name.rpartition(".")[0])
+        for given in pytree.tree_leaves((args, kwargs)):
+            if isinstance(given, torch.Tensor):
+                hold(given, Role.INPUTS)
+                if given.dim() and not program.samples:
+                    program.samples = given.shape[0]
+                if given.dim() and not program.tokens and not given.is_floating_point():
+                    program.tokens = given.numel()
+
+    def _tell_roles(self, saved: int) -> None:
+        """Tell what backward left behind, and what it found."""
+        for name, one in self._parameters.items():
+            if one.grad is not None:
+                index = self._recorder.index_of(one.grad)
+                if index is not None:
+                    storage = self._program.storages[index]
+                    storage.role, storage.module = Role.GRADIENTS, name.rpartition(".")[0]
+        for storage in self._program.storages:
+            left = storage.freed is None or storage.freed > saved
+            if storage.role is Role.TEMPORARY and 0 <= storage.born < saved and left:
+                storage.role = Role.ACTIVATIONS
+
+
+def _loss_of(output: Any, given: Loss | None) -> torch.Tensor:
+    if given is not None:
+        return given(output)
+    loss = getattr(output, "loss", None)
+    if isinstance(loss, torch.Tensor):
+        return loss
+    if isinstance(output, Mapping) and isinstance(output.get("loss"), torch.Tensor):
+        found: torch.Tensor = output["loss"]
+        return found
+    parts = [
+        one
+        for one in pytree.tree_leaves(output)
+        if isinstance(one, torch.Tensor) and one.requires_grad
+    ]
+    if not parts:
+        raise EstimateError(
+            f"The model returns {type(output).__name__}, in which no tensor requires a gradient: "
+            "give loss=, a function of the output, or train=False."
+        )
+    return torch.stack([one.float().sum() for one in parts]).sum()
+
+
+def _line(error: BaseException) -> str:
+    """Name the innermost line of the user's own, else of the library that is the model's."""
+    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+    frames = [
+        one
+        for one in traceback.extract_tb(error.__traceback__)
+        if not one.filename.startswith(ours)
+    ]
+    if not frames:
+        return "in PyTorch's own code"
+    last = frames[-1]
+    text = linecache.getline(last.filename, last.lineno or 0).strip()
+    return f"{Path(last.filename).name}, line {last.lineno}: {text}"

@@ -1,0 +1,110 @@
+"""A model's tensors and inputs as fake ones on the card: same shapes, no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+CARD = "hpu"
+
+
+@dataclass(frozen=True)
+class Twins:
+    """The fake tensors of a model, by name; a tied one is there once, under its first name."""
+
+    parameters: dict[str, nn.Parameter]
+    buffers: dict[str, torch.Tensor]
+
+
+@contextmanager
+def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool) -> Iterator[Twins]:
+    """Let a model have fake tensors on the card, and leave each of its modules as it was.
+
+    Modules may note what they compute, such as masks or caches; what they note here is fake.
+
+    Parameters
+    ----------
+    model : nn.Module
+        On any device.
+    dtype : torch.dtype or None
+        Type of its floating point parameters; their own if None. Buffers keep theirs: those that
+        are computed with, as running means are, are small, and those that are not, as the angles of
+        rotary embeddings, stay in float32 with who loads a model in another type.
+    training : bool
+        Whether it is in training mode meanwhile.
+    """
+    with _untouched(model):
+        model.train(training)
+        parameters = {
+            name: nn.Parameter(_fake(one, dtype), requires_grad=one.requires_grad)
+            for name, one in model.named_parameters()
+        }
+        buffers = {name: _fake(one, None) for name, one in model.named_buffers()}
+        twin: dict[int, Any] = {id(one): parameters[name] for name, one in model.named_parameters()}
+        twin |= {id(one): buffers[name] for name, one in model.named_buffers()}
+        for module in model.modules():
+            for table in (module._parameters, module._buffers):
+                table.update(
+                    {name: twin[id(one)] for name, one in table.items() if one is not None}
+                )
+        yield Twins(parameters, buffers)
+
+
+def inputs(given: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
+    """Return the inputs with fake tensors in the place of theirs.
+
+    Parameters
+    ----------
+    given : any nest of tuples, lists and dicts
+        What the model is called with; tensors may be on any device.
+    dtype : torch.dtype or None
+        Type of floating point tensors; their own if None.
+    batch : int or None
+        Size of the first dimension of each tensor that has the first one's; as given if None.
+    """
+    leaves, form = pytree.tree_flatten(given)
+    first = next((one.shape[0] for one in leaves if _has_samples(one)), None)
+
+    def twin(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
+        resized = batch is not None and _has_samples(one) and one.shape[0] == first
+        shape = (batch, *one.shape[1:]) if resized else one.shape
+        kind = dtype if dtype is not None and one.is_floating_point() else one.dtype
+        return torch.empty(shape, dtype=kind, device=CARD)
+
+    return pytree.tree_unflatten([twin(one) for one in leaves], form)
+
+
+def _has_samples(one: Any) -> bool:
+    return isinstance(one, torch.Tensor) and one.dim() > 0
+
+
+def _fake(one: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    kind = dtype if dtype is not None and one.is_floating_point() else one.dtype
+    return torch.empty_strided(tuple(one.shape), one.stride(), dtype=kind, device=CARD)
+
+
+@contextmanager
+def _untouched(model: nn.Module) -> Iterator[None]:
+    tables = ("_parameters", "_buffers", "_modules")
+    before: list[tuple[nn.Module, dict[str, Any], list[Mapping[str, Any]]]] = [
+        (module, dict(vars(module)), [dict(getattr(module, name)) for name in tables])
+        for module in model.modules()
+    ]
+    try:
+        yield
+    finally:
+        for module, attributes, contents in before:
+            vars(module).clear()
+            vars(module).update(attributes)
+            for name, content in zip(tables, contents, strict=True):
+                table = getattr(module, name)
+                table.clear()
+                table.update(content)
