@@ -148,8 +148,8 @@ class _Step:
             if self._options.accumulating and one.requires_grad:
                 one.grad = torch.empty_like(one)
                 hold(one.grad, Role.GRADIENTS, path)
-        for name, one in self._buffers.items():
-            hold(one, Role.BUFFERS, name.rpartition(".")[0])
+        for name, buffer in self._buffers.items():
+            hold(buffer, Role.BUFFERS, name.rpartition(".")[0])
         for given in pytree.tree_leaves((args, kwargs)):
             if isinstance(given, torch.Tensor):
                 hold(given, Role.INPUTS)
