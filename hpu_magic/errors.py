@@ -1,8 +1,8 @@
-"""The one exception that says no to a request before anything was changed."""
+"""The one exception that says no to a request before anything was changed, and what led to one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class RefusedError(ValueError):
@@ -15,3 +15,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f"did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that led to it, as a traceback shows them."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)

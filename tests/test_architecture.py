@@ -27,7 +27,10 @@ PARTS = {
     "backend": {"simulator"},
     "simulator": set(),
 }
-BELOW_ALL = {"units", "errors", "private_folder", "sessions", "program_name", "__version__"}
+BELOW_ALL = {
+    *("units", "errors", "private_folder", "requirements"),
+    *("sessions", "program_name", "__version__"),
+}
 
 
 def folders(heading: str) -> list[str]:

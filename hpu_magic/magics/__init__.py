@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from hpu_magic.magics.command import CommandMagics
+    from hpu_magic.magics.explained_errors import ExplainedErrors
     from hpu_magic.magics.folded_frames import FoldedFramesNote
-    from hpu_magic.magics.out_of_memory import FullCard
 
 _FAMILIES = (
     ("status", "StatusMagics"),
@@ -34,7 +34,7 @@ _FAMILIES = (
     ("parallel", "ParallelMagics"),
 )
 _loaded: list[CommandMagics] = []
-_watches: list[FoldedFramesNote | FullCard] = []
+_watches: list[FoldedFramesNote | ExplainedErrors] = []
 
 
 def load(shell: InteractiveShell) -> None:
@@ -110,12 +110,12 @@ def _install_lightning_hook() -> None:
 
 def _register(shell: InteractiveShell) -> None:
     from hpu_magic.magics import cell, completion, control, session
+    from hpu_magic.magics.explained_errors import ExplainedErrors
     from hpu_magic.magics.folded_frames import FoldedFramesNote
-    from hpu_magic.magics.out_of_memory import FullCard
     from hpu_magic.magics.settings import HPUMagics
 
     session.enable(shell)
-    _watches.extend((FoldedFramesNote(shell), FullCard(shell)))
+    _watches.extend((FoldedFramesNote(shell), ExplainedErrors(shell)))
     cell.enable(shell)
     _forget_wrong_defaults(shell, HPUMagics)
     settings = HPUMagics(parent=shell)

@@ -85,6 +85,12 @@ FEATURES = [
         Status.REFUSED,
         "It has no data; `to_empty` or `from_pretrained` give it some.",
     ),
+    Feature(
+        TRANSFORMERS,
+        "downloads that are gated, missing or out of reach",
+        Status.REFUSED,
+        "A sentence below the error says which it is, and what to do.",
+    ),
     Feature(TRANSFORMERS, "`save_pretrained`, `from_pretrained`, safetensors straight to hpu"),
     Feature(ACCELERATE, "`Accelerator`: `prepare`, `backward`, clipping, scheduler"),
     Feature(ACCELERATE, "mixed precision bf16, fp16"),

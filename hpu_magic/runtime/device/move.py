@@ -160,6 +160,7 @@ def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> N
         plan.add(path, value)
         return
     if isinstance(value, torch.nn.Module):
+        _check_offload(path, value)
         for name, tensor in [*value.named_parameters(), *value.named_buffers()]:
             plan.add(f"{path}.{name}", tensor)
             if tensor.is_leaf and tensor.grad is not None:
@@ -181,6 +182,16 @@ def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> N
             continue
         if not isinstance(item, _UNTOUCHED):
             _collect(plan, f"{path}[{key!r}]", item, torch, depth + 1)
+
+
+def _check_offload(path: str, module: Any) -> None:
+    """Refuse a model of which a part waits on the host or a disk for its turn on the card."""
+    places = set((getattr(module, "hf_device_map", None) or {}).values())
+    if len(places) > 1 and places & {"cpu", "disk"}:
+        raise RefusedError(
+            f"{path} is spread by its device_map, and what lies on the cpu or a disk comes to the "
+            "card by itself when its turn is: use it as it is, or load it with device_map='hpu'."
+        )
 
 
 def _article(value: Any) -> str:

@@ -51,8 +51,8 @@ class Plan:
         """
         if tensor.device.type == "meta":
             raise RefusedError(
-                f"{path} is on the meta device and has no data: fill it first, for example with "
-                f"to_empty(device='cpu') and load_state_dict()."
+                f"{path} is on the meta device and has no data: load the model by from_pretrained, "
+                f"or fill it with to_empty(device='cpu') and load_state_dict()."
             )
         if self._torch.nn.parameter.is_lazy(tensor):
             raise RefusedError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from hpu_magic import backend, monitor, units
 from hpu_magic.monitor import CardReading, Snapshot
+from hpu_magic.requirements import Conflict, conflicts
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution import mode
 from hpu_magic.runtime.present.report import Report, Row
@@ -32,6 +33,8 @@ class StatusReport(Report):
         Of torch, the bridge and the driver, as far as they are known.
     memory_in_use, memory_limit : int or None
         Bytes of this process; None without a card.
+    conflicts : list of Conflict
+        Installed libraries that say of each other that they do not go together.
     """
 
     simulated: bool
@@ -41,6 +44,7 @@ class StatusReport(Report):
     versions: dict[str, str]
     memory_in_use: int | None
     memory_limit: int | None
+    conflicts: Sequence[Conflict] = ()
 
     def title(self) -> str:
         """Return the headline."""
@@ -60,6 +64,10 @@ class StatusReport(Report):
         """Say why there is nothing to show, or what mends a mode that waits for a restart."""
         reason = [self.machine.reason] if self.machine.reason else []
         return reason + list(self.mode.notes())
+
+    def warnings(self) -> Sequence[str]:
+        """Say which libraries do not go together."""
+        return [str(conflict) for conflict in self.conflicts]
 
     def _card(self) -> str:
         if self.card is not None:
@@ -117,6 +125,7 @@ def status(*, cells: Sequence[str] = ()) -> StatusReport:
         versions=_versions(),
         memory_in_use=memory[0],
         memory_limit=memory[1],
+        conflicts=conflicts(),
     )
 
 

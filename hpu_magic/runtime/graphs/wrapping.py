@@ -151,6 +151,11 @@ def _check(model: Any, max_graphs: int | None) -> None:
     if not isinstance(model, torch.nn.Module):
         raise RefusedError(f"A {type(model).__name__} cannot be wrapped: give a torch.nn.Module.")
     elsewhere = {str(one.device) for one in model.parameters() if one.device.type != "hpu"}
+    if "meta" in elsewhere:
+        raise RefusedError(
+            "The module has parameters on meta, which have no values: load it by from_pretrained, "
+            "or fill it with to_empty(device='hpu') and load_state_dict()."
+        )
     if elsewhere:
         raise RefusedError(
             f"The module has parameters on {', '.join(sorted(elsewhere))}: move it with %hpu_to "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hpu_magic import units
+from hpu_magic.errors import chain
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.memory import TRACEBACK, held
 from hpu_magic.runtime.start import restart
@@ -31,7 +32,7 @@ def explain(
     hidden : mapping, optional
         Names in it that are not the user's.
     """
-    refused = next((size for one in _chain(error) if (size := _asked(one)) is not None), None)
+    refused = next((size for one in chain(error) if (size := _asked(one)) is not None), None)
     if refused is None or not device.taken():
         return None
     try:
@@ -52,16 +53,6 @@ def explain(
         sentences.append(f"The largest {named}.")
     sentences.append(_mend(refused, limit, [name for name, _ in largest]))
     return " ".join(sentences)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those that led to it, as a traceback shows them."""
-    seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        yield one
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
 
 
 def _asked(error: BaseException) -> int | None:

@@ -1,0 +1,84 @@
+"""Which installed libraries do not go together, and where that is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpu_magic.requirements import Conflict, conflicts
+
+SENTENCE = (
+    "optimum-habana 1.21.0 works with transformers>=4.55.0,<4.56.0 (5.23.0 is installed) and "
+    'accelerate>=1.7.0,<=1.10.1 (1.15.0 is installed): run %pip install "transformers>=4.55.0,'
+    '<4.56.0" "accelerate>=1.7.0,<=1.10.1", then restart the kernel.'
+)
+DISTRIBUTIONS = {
+    "optimum_habana-1.21.0": [
+        "transformers <4.56.0,>=4.55.0",
+        "accelerate <=1.10.1,>=1.7.0",
+        "torch",
+        "diffusers <0.35.2,>=0.35.1",  # not installed
+        "datasets >= 99; extra == 'tests'",  # nobody asked for it
+        "pillow >= 99",  # has no say here
+        "of the past (>=1",
+    ],
+    "transformers-5.23.0": ["huggingface-hub<3.0,>=1.31.0", 'torch>=2.6; extra == "torch"'],
+    "accelerate-1.15.0": ["torch>=2.0.0"],
+    "huggingface_hub-2.4.0": [],
+    "torch-2.13.0+cpu": [],
+}
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder of distributions, of which one finds another transformers than it needs."""
+    for name, requires in DISTRIBUTIONS.items():
+        folder = tmp_path / f"{name}.dist-info"
+        folder.mkdir()
+        distribution, _, version = name.partition("-")
+        lines = [f"Name: {distribution.replace('_', '-')}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {one}" for one in requires]
+        (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]))
+    package = tmp_path / "optimum" / "habana"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from transformers import of_the_past\n")
+    (tmp_path / "transformers.py").write_text("__version__ = '5.23.0'\n")
+    return tmp_path
+
+
+def test_what_a_library_needs_is_compared_with_what_is_there(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", [str(installed)])
+    needed = {"transformers>=4.55.0,<4.56.0": "5.23.0", "accelerate>=1.7.0,<=1.10.1": "1.15.0"}
+    found = conflicts()
+    assert found == [Conflict("optimum-habana 1.21.0", needed)]
+    assert str(found[0]) == SENTENCE
+    assert conflicts(["transformers", "accelerate", "nobody"]) == []
+    (installed / "torch-2.13.0+cpu.dist-info" / "METADATA").write_text("Version: 2.5.1\n")
+    assert [str(one) for one in conflicts(["transformers"])] == [
+        "transformers 5.23.0 works with torch>=2.6 (2.5.1 is installed): run %pip install "
+        '"torch>=2.6", then restart the kernel.'
+    ]
+
+
+def test_the_error_of_an_import_and_the_status_say_so(forked_script: Any, installed: Path) -> None:
+    out = forked_script(
+        f"""
+        import sys
+        sys.stderr = sys.stdout
+        sys.path.insert(0, {str(installed)!r})
+        from IPython.core.interactiveshell import InteractiveShell
+        shell = InteractiveShell.instance()
+        for source in ("%load_ext hpu_magic", "import optimum.habana", "import of_the_past",
+                "print('now')", "%hpu"):
+            shell.run_cell(source)
+        """
+    )
+    failed, status = out.split("now\n")
+    assert failed.count(SENTENCE) == 1
+    assert failed.index("cannot import name 'of_the_past'") < failed.index(SENTENCE)
+    assert failed.index(SENTENCE) < failed.index("No module named 'of_the_past'")
+    assert f"Warning: {SENTENCE}" in status
