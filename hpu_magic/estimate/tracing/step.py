@@ -24,6 +24,7 @@ from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.tracing import optimizers, twins
 from hpu_magic.estimate.tracing.modules import RunningModules
 from hpu_magic.estimate.tracing.program import Program, Role
+from hpu_magic.estimate.tracing.recomputation import recomputing
 from hpu_magic.estimate.tracing.recorder import Recorder
 
 Loss = Callable[[Any], torch.Tensor]
@@ -43,6 +44,8 @@ class StepOptions:
     """What of the output is minimized; the output's `loss`, or else its sum, if None."""
     batch: int | None = None
     """Size of the inputs' first dimension; as given if None."""
+    checkpointing: str = "none"
+    """What of the layers' activations is computed again: ``none``, ``full`` or ``selective``."""
     accumulating: bool = False
     """Gradients of earlier steps are there already."""
 
@@ -77,6 +80,7 @@ def trace_step(
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
             tensors = twins.fake_tensors(model, options.dtype, training=options.train)
             step = _Step(model, stack.enter_context(tensors), program, recorder, options)
+            stack.enter_context(recomputing(model, options.checkpointing))
             stack.enter_context(modules)
             step.run((args, dict(kwargs)))
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
