@@ -1,0 +1,73 @@
+"""Time and memory of a step by the modules that a model is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class ModuleShare:
+    """A module with all that is below it."""
+
+    name: str
+    """Its own name; the model's is empty."""
+    kind: str
+    """Name of its class."""
+    seconds: float = 0.0
+    bytes: int = 0
+    """What it makes of the memory in use at the peak: activations and temporary results."""
+    limits: Counter[str] = field(default_factory=Counter)
+    """Seconds by what bounds its operations."""
+    parts: dict[str, ModuleShare] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> str:
+        """What bounds most of its time; empty without any."""
+        return self.limits.most_common(1)[0][0] if self.limits else ""
+
+    def walk(self, path: str = "") -> Iterator[tuple[str, ModuleShare]]:
+        """Yield the module and all below it, each with its path."""
+        yield path, self
+        for name, part in self.parts.items():
+            yield from part.walk(f"{path}.{name}" if path else name)
+
+
+def shares(
+    classes: Mapping[str, str],
+    times: Sequence[tuple[str, float, str]],
+    memory: Mapping[str, int],
+) -> ModuleShare:
+    """Return the model as a tree.
+
+    Parameters
+    ----------
+    classes : mapping
+        Class of each module, by path.
+    times : sequence of (path, seconds, limit)
+        What each operation takes.
+    memory : mapping
+        Bytes by path.
+    """
+    root = ModuleShare("", classes.get("", ""))
+    for path, seconds, limit in times:
+        for module in _along(root, path, classes):
+            module.seconds += seconds
+            module.limits[limit] += seconds
+    for path, count in memory.items():
+        for module in _along(root, path, classes):
+            module.bytes += count
+    return root
+
+
+def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator[ModuleShare]:
+    """Yield the modules from the model down to a path; those that are not there are made."""
+    yield root
+    here, so_far = root, ""
+    for name in filter(None, path.split(".")):
+        so_far = f"{so_far}.{name}" if so_far else name
+        if name not in here.parts:
+            here.parts[name] = ModuleShare(name, classes.get(so_far, ""))
+        here = here.parts[name]
+        yield here

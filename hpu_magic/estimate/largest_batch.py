@@ -1,0 +1,54 @@
+"""The largest batch that fits, found with few traces: memory grows nearly evenly with the batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+MOST = 1 << 20
+"""No larger batch is looked for."""
+
+
+def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> int:
+    """Return the largest batch whose memory is at most `limit` bytes; 0 if not even 1 fits.
+
+    Parameters
+    ----------
+    memory_of : callable
+        Peak bytes of a batch; does not fall as the batch grows. Each call is a trace.
+    limit : int
+        Bytes.
+    start : int
+        A batch to begin with.
+    """
+    known: dict[int, int] = {}
+    fits, fails = 0, MOST + 1
+    guess = max(1, min(start, MOST))
+    while fails - fits > 1:
+        before = fails - fits
+        known[guess] = memory_of(guess)
+        if known[guess] <= limit:
+            fits = guess
+        else:
+            fails = guess
+        # Where a straight line leads nowhere, halving does.
+        halved = (fails - fits) * 2 <= before
+        guess = _on_line(known, limit) if halved or len(known) < 4 else _between(fits, fails)
+        guess = min(max(guess, fits + 1), fails - 1)
+    return fits
+
+
+def _on_line(known: dict[int, int], limit: int) -> int:
+    """Return the batch that reaches the limit on the line through the two nearest to it."""
+    if len(known) == 1:
+        ((batch, needed),) = known.items()
+        return 2 * batch if needed <= limit else batch // 2
+    one, other = sorted(known, key=lambda batch: abs(known[batch] - limit))[:2]
+    slope = (known[other] - known[one]) / (other - one)
+    if slope <= 0:
+        return 2 * max(known)
+    return math.floor(one + (limit - known[one]) / slope + 1e-9) + (known[one] <= limit)
+
+
+def _between(fits: int, fails: int) -> int:
+    return math.isqrt(fits * fails) if fits and fails > 4 * fits else (fits + fails) // 2
