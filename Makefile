@@ -90,7 +90,8 @@ front-end: labextension
 # processes of both modes have said it already.
 BOTH_MODES := $(addprefix tests/simulator/device/test_,fallback.py out_of_memory.py races.py)
 LAZY := tests/simulator/device tests/simulator/custom tests/lightning \
-	$(addprefix tests/huggingface/test_,transformers.py generate.py accelerate.py transformers_trainer.py) \
+	$(addprefix tests/huggingface/test_,transformers.py generate.py accelerate.py transformers_trainer.py \
+		diffusers.py sentence_transformers.py) \
 	$(addprefix tests/simulator/face/test_transformer_engine,.py _attention.py _checkpoints.py _graphs.py _state.py) \
 	$(addprefix --ignore=,$(BOTH_MODES))
 

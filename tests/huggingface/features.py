@@ -32,6 +32,7 @@ class Feature:
 
 
 TRANSFORMERS, ACCELERATE, PEFT = "transformers", "accelerate", "peft"
+DIFFUSERS, SENTENCE_TRANSFORMERS = "diffusers", "sentence-transformers"
 OPTIMUM_HABANA = "optimum-habana"
 
 FEATURES = [
@@ -124,6 +125,36 @@ FEATURES = [
         "It asks the hub for the model, and takes it for gated where there is no network.",
     ),
     Feature(PEFT, "LoRA: training step, saving, loading, merging, `%hpu_to`"),
+    Feature(DIFFUSERS, "`StableDiffusionPipeline`: text to picture, float32 and bf16"),
+    Feature(DIFFUSERS, "`DDPMPipeline`: a training step of its UNet, and pictures"),
+    Feature(
+        DIFFUSERS,
+        '`.to("hpu")` in a program that names nothing else of the card',
+        note="The library asks for GPU migration there, too late: `import torch` loads the bridge.",
+    ),
+    Feature(DIFFUSERS, "`%hpu_to` and `hpu_magic.to` of a pipeline"),
+    Feature(DIFFUSERS, '`device_map="hpu"`, `"balanced"`'),
+    Feature(
+        DIFFUSERS,
+        "`%hpu_to` of a pipeline that a device map has placed",
+        Status.REFUSED,
+        "Hooks of the library bring its inputs to where they were; `reset_device_map()` first.",
+    ),
+    Feature(DIFFUSERS, "`enable_model_cpu_offload`, `enable_sequential_cpu_offload`"),
+    Feature(
+        SENTENCE_TRANSFORMERS,
+        "`SentenceTransformer.encode`",
+        Status.REFUSED,
+        "On hpu the library always captures HPU graphs. Eager mode has none, and in lazy mode "
+        "transformers reads the mask on the host meanwhile, which no graph can hold.",
+    ),
+    Feature(
+        SENTENCE_TRANSFORMERS,
+        "`SentenceTransformer.encode` after `model.is_hpu_graph_enabled = True`",
+        note="The library takes the model for captured already, and lets it run as it is.",
+    ),
+    Feature(SENTENCE_TRANSFORMERS, "`CrossEncoder`: `predict`, `rank`"),
+    Feature(SENTENCE_TRANSFORMERS, "`%hpu_to` of a model"),
     Feature(OPTIMUM_HABANA, "`GaudiTrainer`: fused AdamW and clip norm"),
     Feature(
         OPTIMUM_HABANA,

@@ -14,7 +14,8 @@ pytest.importorskip("transformers")
 
 import torch  # noqa: E402
 from features import TRANSFORMERS, proves  # noqa: E402
-from tiny_models import VOCABULARY, bert, llama, tokens  # noqa: E402
+from tiny_models import bert, llama, tokens  # noqa: E402
+from tiny_tokenizer import tokenizer  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -31,17 +32,6 @@ def saved(tmp_path_factory) -> tuple[Path, Any]:
     model.save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return folder, model
-
-
-def tokenizer() -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    words = [*special.values(), *(f"w{i}" for i in range(VOCABULARY - len(special)))]
-    split = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, "<unk>"))
-    split.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=split, **special)
 
 
 def loaded(folder: Path, **options: Any) -> Any:

@@ -16,7 +16,7 @@ from hpu_magic import units
 from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.device import device as devices
 from hpu_magic.runtime.device.move_plan import Plan, allocated_size
-from hpu_magic.runtime.device.pipelines import is_pipeline
+from hpu_magic.runtime.device.pipelines import is_pipeline, models_of, take_inputs_on
 from hpu_magic.runtime.device.tensors import tensors_in
 from hpu_magic.runtime.present.report import Report, Row
 
@@ -167,7 +167,8 @@ def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> N
                 plan.add(f"{path}.{name}.grad", tensor.grad)
         return
     if is_pipeline(value):
-        _collect(plan, f"{path}.model", value.model, torch, depth + 1)
+        for name, model in models_of(value).items():
+            _collect(plan, f"{path}.{name}", model, torch, depth + 1)
         return
     if not isinstance(value, Mapping | list | tuple):
         raise RefusedError(
@@ -231,8 +232,9 @@ def _commit(plan: Plan, value: Any, torch: Any) -> Any:
         # A no-op for torch; a LightningModule takes note of its device here.
         return value.to(plan.device)
     if is_pipeline(value):
-        value.model = _commit(plan, value.model, torch)
-        value.device = plan.device  # where it sends its inputs
+        for model in models_of(value).values():
+            _commit(plan, model, torch)
+        take_inputs_on(value, plan.device)
         return value
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         return value.to(plan.device)

@@ -1,12 +1,56 @@
-"""Pipelines of transformers: a model, and the device that its inputs go to."""
+"""Pipelines of transformers and diffusers: objects over models, none of them a module itself."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+from hpu_magic.errors import RefusedError
+
+__all__ = ["is_pipeline", "models_of", "take_inputs_on"]
+
+_OVER_ONE_MODEL = (("transformers.pipelines.base", "Pipeline"),)
+_OVER_COMPONENTS = (
+    ("diffusers.pipelines.pipeline_utils", "DiffusionPipeline"),
+    ("diffusers.modular_pipelines.modular_pipeline", "ModularPipeline"),
+)
+
 
 def is_pipeline(value: Any) -> bool:
-    """Tell whether `value` is a pipeline over a model, without importing the library."""
-    library = sys.modules.get("transformers.pipelines.base")
-    return library is not None and isinstance(value, library.Pipeline)
+    """Tell whether `value` is a pipeline over models, without importing a library."""
+    return _is_one_of(value, _OVER_ONE_MODEL + _OVER_COMPONENTS)
+
+
+def models_of(pipeline: Any) -> dict[str, Any]:
+    """Return the pipeline's modules by the names that they have in it.
+
+    Raises
+    ------
+    RefusedError
+        A device map has spread them, and hooks of the library bring the inputs to each.
+    """
+    if _is_one_of(pipeline, _OVER_ONE_MODEL):
+        return {"model": pipeline.model}
+    places = getattr(pipeline, "hf_device_map", None)
+    if places is not None:
+        raise RefusedError(
+            f"The modules of this {type(pipeline).__name__} were placed by the device map "
+            f"{places}: call its reset_device_map() first."
+        )
+    torch = sys.modules["torch"]
+    components = pipeline.components.items()
+    return {name: one for name, one in components if isinstance(one, torch.nn.Module)}
+
+
+def take_inputs_on(pipeline: Any, device: Any) -> None:
+    """Have the pipeline send its inputs to the device that its models are on now."""
+    if _is_one_of(pipeline, _OVER_ONE_MODEL):
+        pipeline.device = device  # those of diffusers ask their modules
+
+
+def _is_one_of(value: Any, classes: tuple[tuple[str, str], ...]) -> bool:
+    return any(
+        (known := getattr(sys.modules.get(module), name, None)) is not None
+        and isinstance(value, known)
+        for module, name in classes
+    )
