@@ -95,7 +95,7 @@ class GraphMagics(CommandMagics):
     @magic_arguments()
     @argument("--drop", metavar="NAME", help="forget this graph and free its memory")
     def hpu_graphs(self, line: str) -> GraphList:
-        """List the captured cells with their operations and memory.
+        """List the captured cells, and wrapped modules by the shapes that they were called with.
 
         Examples::
 
@@ -126,7 +126,8 @@ class GraphMagics(CommandMagics):
     def hpu_wrap(self, line: str) -> WrapReport:
         """Let a module replay HPU Graphs, by the vendor's own wrappers.
 
-        Without --train or --infer the module's own mode decides. Needs lazy mode. Examples::
+        Without --train or --infer the module's own mode decides. A model of transformers keeps
+        its generate, which then takes a static cache. Needs lazy mode. Examples::
 
             %hpu_wrap model --infer
             %hpu_wrap model --train --max-graphs 4

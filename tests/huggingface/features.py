@@ -60,6 +60,16 @@ FEATURES = [
     Feature(TRANSFORMERS, "`generate`: dynamic, static and no cache"),
     Feature(
         TRANSFORMERS,
+        "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`",
+        note="Lazy mode, in a static cache; dynamic ones and sliding windows run without graphs.",
+    ),
+    Feature(
+        TRANSFORMERS,
+        "models in HPU graphs, called without generating",
+        note="Lazy mode; prompts with pictures run without graphs.",
+    ),
+    Feature(
+        TRANSFORMERS,
         "`generate`: cache offloaded to the host",
         Status.REFUSED,
         "The library asks for streams of CUDA by name, on the CPU too.",

@@ -15,6 +15,8 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.graphs.shapes import Use, described
+from hpu_magic.runtime.graphs.wrapping import Wrapped, wrapped_modules
 from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.runtime.present.table import Table
 
@@ -185,25 +187,31 @@ class GraphList(Table):
     ----------
     graphs : list of CapturedGraph
         In the order of their capture.
+    wrapped : list of Wrapped
+        The modules that capture by themselves, with a graph for each shape of their inputs.
     """
 
     graphs: list[CapturedGraph]
+    wrapped: list[Wrapped] = field(default_factory=list)
 
     def title(self) -> str:
         """Return the headline."""
-        count = len(self.graphs)
+        of_modules = [use for one in self.wrapped for use in one.watch.uses.values()]
+        count = len(self.graphs) + sum(use.graphed for use in of_modules)
         if not count:
             return f"No graphs are captured on {device.label()}: %%hpu_graph NAME captures a cell."
-        memory = units.size(sum(one.memory for one in self.graphs))
-        return f"{count} graph{'s' if count > 1 else ''} on {device.label()}, {memory}"
+        memory = sum(one.memory for one in self.graphs)
+        memory += sum(use.memory for use in of_modules)
+        graphs = f"{count} graph{'s' if count > 1 else ''}"
+        return f"{graphs} on {device.label()}, {units.size(memory)}"
 
     def columns(self) -> Sequence[str]:
         """Return the columns of the table."""
         return ("graph", "operations", "memory", "replays", "inputs", "outputs")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each graph."""
-        return [
+        """Return a line for each graph; of a wrapped module, for each shape of its inputs."""
+        captured = [
             (
                 one.name,
                 str(one.operations.total()),
@@ -214,6 +222,12 @@ class GraphList(Table):
             )
             for one in self.graphs
         ]
+        of_modules = [
+            (one.watch.name, "", units.size(use.memory), _replays(use), described(kind), "")
+            for one in self.wrapped
+            for kind, use in one.watch.uses.items()
+        ]
+        return captured + of_modules
 
 
 def register(graph: CapturedGraph) -> None:
@@ -243,8 +257,8 @@ def replay(name: str, n: int = 1, **inputs: Any) -> ReplayReport:
 
 
 def graphs() -> GraphList:
-    """Return the captured graphs."""
-    return GraphList(list(_graphs.values()))
+    """Return the captured graphs, and the modules that are wrapped in graphs."""
+    return GraphList(list(_graphs.values()), wrapped_modules())
 
 
 def drop(name: str) -> None:
@@ -257,6 +271,10 @@ def drop(name: str) -> None:
     """
     find(name).graph.reset()
     del _graphs[name]
+
+
+def _replays(use: Use) -> str:
+    return str(use.calls - 1) if use.graphed else f"{use.calls} calls without"
 
 
 def _described(values: Mapping[str, Any]) -> str:

@@ -12,10 +12,27 @@ from hpu_magic import units
 from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution.mode import require_lazy
+from hpu_magic.runtime.graphs.shapes import ShapeWatch
+from hpu_magic.runtime.graphs.transformers_models import (
+    GraphedModel,
+    is_transformers_model,
+    make_capturable,
+)
 from hpu_magic.runtime.present.report import Report, Row
 
 _MOST_GRAPHS = 10
-_wrapped: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_GROWING_TEXT = ", and let generate have a static cache, which does not grow with the text"
+
+
+@dataclass
+class Wrapped:
+    """What is remembered of a wrapped module: what for, and the shapes that it was called with."""
+
+    purpose: str
+    watch: ShapeWatch
+
+
+_wrapped: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
 
 
 @dataclass(repr=False)
@@ -99,10 +116,13 @@ def wrap(
     torch = device.torch_with_hpu()
     samples = _samples(torch, sample)
     train = model.training if train is None else train
-    report = _wrap_for_training if train else _wrap_for_inference
-    wrapped = report(torch.hpu, model, samples, max_graphs)
-    _wrapped[model] = wrapped.purpose
-    return wrapped
+    wrap_for = _wrap_for_training if train else _wrap_for_inference
+    return wrap_for(torch.hpu, model, samples, max_graphs)
+
+
+def wrapped_modules() -> list[Wrapped]:
+    """Return what is known of the wrapped modules that are still there."""
+    return list(_wrapped.values())
 
 
 def _wrap_for_training(
@@ -114,6 +134,7 @@ def _wrap_for_training(
     if samples is None:
         limit = max_graphs or _MOST_GRAPHS
         hpu.ModuleCacher(max_graphs=limit)(model=model, inplace=True)
+        _watch(model, "training", limit)
         return WrapReport(model, "training", "ModuleCacher", limit, remarks=remarks)
     if max_graphs is not None:
         raise RefusedError(
@@ -122,6 +143,7 @@ def _wrap_for_training(
         )
     start = time.perf_counter()
     hpu.make_graphed_callables(model, samples)
+    _wrapped[model] = Wrapped("training", ShapeWatch(type(model).__name__, 1))
     device.synchronize()
     seconds = time.perf_counter() - start
     return WrapReport(model, "training", "make_graphed_callables", 1, seconds, remarks)
@@ -132,8 +154,20 @@ def _wrap_for_inference(
 ) -> WrapReport:
     import torch
 
+    of_transformers = is_transformers_model(model)
+    generates = of_transformers and model.can_generate()
+    if of_transformers:
+        make_capturable(model)
     hpu.wrap_in_hpu_graph(model, max_graphs=max_graphs)
+    watch = _watch(model, "inference", max_graphs, _GROWING_TEXT if generates else "")
     report = WrapReport(model, "inference", "wrap_in_hpu_graph", max_graphs)
+    if of_transformers:
+        GraphedModel(model, cleared=watch.forget)
+    if generates:
+        report.remarks.append(
+            "generate takes a static cache. Each length of prompt or cache is captured once: pad "
+            "prompts to a few lengths, and give generate one max_cache_len."
+        )
     if model.training:
         report.remarks.append("The module is in training mode: call model.eval() before using it.")
     if samples is not None:
@@ -143,6 +177,18 @@ def _wrap_for_inference(
         device.synchronize()
         report.first_seconds = time.perf_counter() - start
     return report
+
+
+def _watch(model: Any, purpose: str, limit: int | None, hint: str = "") -> ShapeWatch:
+    import torch
+
+    def served() -> bool:
+        return purpose == "inference" or (model.training and torch.is_grad_enabled())
+
+    watch = ShapeWatch(type(model).__name__, limit, hint)
+    model.forward = watch.around(model.forward, served)
+    _wrapped[model] = Wrapped(purpose, watch)
+    return watch
 
 
 def _check(model: Any, max_graphs: int | None) -> None:
@@ -163,8 +209,8 @@ def _check(model: Any, max_graphs: int | None) -> None:
         )
     if model in _wrapped:
         raise RefusedError(
-            f"The module is wrapped already, for {_wrapped[model]}: make a new one to wrap it "
-            f"otherwise."
+            f"The module is wrapped already, for {_wrapped[model].purpose}: make a new one to wrap "
+            f"it otherwise."
         )
     if max_graphs is not None and max_graphs < 1:
         raise RefusedError(f"--max-graphs is {max_graphs}: give 1 or more.")

@@ -1,0 +1,301 @@
+"""Models of transformers in HPU Graphs: masks that no host reads, and static caches that stay."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hpu_magic.runtime.graphs.shapes import users_level
+
+# Attention by PyTorch's function, whose mask is always made: to leave it out where nothing is
+# padded, the library reads values on the host, which a capture refuses.
+_ATTENTION = "sdpa_in_hpu_graphs"
+# What generate keeps of each step, where a replay would overwrite it.
+_KEPT = (
+    "hidden_states",
+    "attentions",
+    "decoder_hidden_states",
+    "decoder_attentions",
+    "cross_attentions",
+)
+
+
+def is_transformers_model(value: Any) -> bool:
+    """Tell whether `value` is a model of transformers, without importing the library."""
+    library = sys.modules.get("transformers.modeling_utils")
+    return library is not None and isinstance(value, library.PreTrainedModel)
+
+
+def make_capturable(model: Any) -> None:
+    """Choose ways of computing that read no value on the host and need no fallback to it."""
+    # The default counts each expert's tokens with an operator that devices lack.
+    if getattr(model.config, "_experts_implementation", None) == "grouped_mm":
+        model.set_experts_implementation("batched_mm")
+    if model.config._attn_implementation == "sdpa":
+        _register_attention()
+        model.set_attn_implementation(_ATTENTION)
+
+
+def _register_attention() -> None:
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    attention, masks = AttentionInterface(), AttentionMaskInterface()
+    if _ATTENTION in attention.valid_keys():
+        return
+    sdpa_mask = masks["sdpa"]
+
+    def always_made(*args: Any, **kwargs: Any) -> Any:
+        skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+        return sdpa_mask(*args, **{**kwargs, **skips})
+
+    attention.register(_ATTENTION, attention["sdpa"])
+    masks.register(_ATTENTION, always_made)
+
+
+class GraphedModel:
+    """Decides which calls of a wrapped model replay graphs, and keeps the caches they write.
+
+    A graph reads and writes the tensors it was captured with. A cache that grows is therefore
+    none for a graph, and each call of ``generate`` would make another static one. So
+    ``generate`` takes a static cache unless it is told otherwise, and one that has the size of
+    an earlier one is that one, emptied.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        A model whose forward pass the vendor has wrapped; its ``forward`` and ``generate`` are
+        replaced.
+    cleared : callable
+        Called once graphs were freed because a cache of another length takes their caches' place.
+    """
+
+    def __init__(self, model: Any, cleared: Callable[[], None]) -> None:
+        self._model, self._cleared = model, cleared
+        self._forward = model.forward
+        self._pool: dict[Any, Any] = {}
+        self._held: dict[int, _HeldCache] = {}
+        self._generating = 0
+        self._told: set[str] = set()
+        names = inspect.signature(model.forward).parameters
+        self._reads_text = "input_ids" in names and "attention_mask" in names
+        model.forward = functools.wraps(self._forward)(
+            lambda *args, **kwargs: self._call(*args, **kwargs)
+        )
+        if hasattr(model, "generate"):
+            generate = model.generate
+            model.generate = functools.wraps(generate)(
+                lambda *args, **kwargs: self._generate(generate, *args, **kwargs)
+            )
+
+    def _generate(self, generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._takes_static_cache(kwargs):
+            kwargs["cache_implementation"] = "static"
+        self._generating += 1
+        try:
+            result = generate(*args, **kwargs)
+        finally:
+            self._generating -= 1
+        handed_out = getattr(result, "past_key_values", None)
+        if any(one is handed_out for one in self._pool.values()):
+            result.past_key_values = copy.deepcopy(handed_out)  # the next call empties its own
+        return result
+
+    def _takes_static_cache(self, options: dict[str, Any]) -> bool:
+        others = ("past_key_values", "assistant_model", "prompt_lookup_num_tokens")
+        if any(options.get(one) is not None for one in others):
+            return False
+        if not getattr(self._model, "_can_compile_fullgraph", True):
+            return False
+        configuration = options.get("generation_config") or self._model.generation_config
+        chosen = {
+            name: options[name] if name in options else getattr(configuration, name, None)
+            for name in ("cache_implementation", "use_cache")
+        }
+        return chosen["cache_implementation"] is None and chosen["use_cache"] is not False
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("bypass_hpu_graphs") or (self._reads_text and _has_pictures(kwargs)):
+            return self._plainly(*args, **kwargs)
+        cache = _cache_in((*args, *kwargs.values()))
+        if cache is None:
+            if self._reads_text:
+                kwargs = self._with_mask(args, kwargs)
+            return self._graphed(cache, args, kwargs)
+        layers = _layers(cache)
+        refused = _refused(cache, layers)
+        if refused:
+            self._tell(refused)
+            return self._plainly(*args, **kwargs)
+        if not _initialized(layers):
+            if self._is_generates_own(cache) and kwargs.get("past_key_values") is cache:
+                cache = kwargs["past_key_values"] = self._pooled(cache, kwargs)
+            if not _initialized(_layers(cache)):
+                # The cache gets its tensors here: made in a capture, each replay would make them.
+                result = self._plainly(*args, **kwargs)
+                if not _initialized(_layers(cache)) or _is_of_two(cache):
+                    return result
+                cache.reset()
+        if _is_of_two(cache) and not all(cache.is_updated.values()):
+            return self._plainly(*args, **kwargs)  # what the encoder found goes into the cache
+        held = self._held.get(id(cache))
+        if held is None:
+            held = self._held[id(cache)] = _HeldCache(cache)
+        held.bring_back()
+        return self._graphed(cache, args, kwargs)
+
+    def _graphed(self, cache: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        # Views, and names in another order, would be inputs of another kind.
+        args = [_own_memory(one) for one in args]
+        kwargs = {name: _own_memory(kwargs[name]) for name in sorted(kwargs)}
+        return self._kept(self._forward(*args, **kwargs), cache)
+
+    def _with_mask(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Add the mask of text without padding: where none is given, the library reads the text.
+
+        Positions without a mask may be those of several texts in a row, and stay as they are.
+        """
+        text = args[0] if args else kwargs.get("input_ids")
+        positions = kwargs.get("position_ids") is not None and not self._generating
+        if len(args) > 1 or text is None or kwargs.get("attention_mask") is not None or positions:
+            return kwargs
+        return {**kwargs, "attention_mask": text.new_ones(text.shape[:2])}
+
+    def _plainly(self, *args: Any, **kwargs: Any) -> Any:
+        return self._forward(*args, **{**kwargs, "bypass_hpu_graphs": True})
+
+    def _is_generates_own(self, cache: Any) -> bool:
+        return bool(self._generating) and not getattr(cache, "_is_user_defined", False)
+
+    def _pooled(self, cache: Any, inputs: dict[str, Any]) -> Any:
+        """Return the cache of this size that graphs know, emptied; `cache` where there is none."""
+        import torch
+
+        lengths = tuple(layer.max_cache_len for layer in _layers(cache))
+        rows = next(one.shape[0] for one in inputs.values() if isinstance(one, torch.Tensor))
+        autocast = torch.is_autocast_enabled("hpu") and torch.get_autocast_dtype("hpu")
+        size = (lengths, rows, self._model.dtype, autocast)
+        known = self._pool.get(size)
+        if known is None:
+            if any(other[0] != lengths for other in self._pool):
+                self._clear()
+            self._pool[size] = cache
+            return cache
+        known.reset()
+        return known
+
+    def _clear(self) -> None:
+        self._pool.clear()
+        self._held.clear()
+        self._model.clear_cache()
+        self._cleared()
+
+    def _kept(self, outputs: Any, given: Any) -> Any:
+        """Return a graph's outputs, with copies of what the caller goes on using after a replay."""
+
+        def own(name: Any, value: Any) -> Any:
+            of_a_step = self._generating and name in _KEPT and value is not None
+            changing = _is_cache(value) and value is not given
+            return copy.deepcopy(value) if of_a_step or changing else value
+
+        if isinstance(outputs, dict):
+            kept = {name: own(name, value) for name, value in outputs.items()}
+            return type(outputs)(**kept)
+        if isinstance(outputs, tuple):
+            return tuple(own(None, value) for value in outputs)
+        return outputs
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            name = type(self._model).__name__
+            warnings.warn(f"{name} ran without HPU Graphs: {sentence}", stacklevel=users_level())
+
+
+class _HeldCache:
+    """A static cache with the tensors that graphs read and write."""
+
+    def __init__(self, cache: Any) -> None:
+        self.cache = cache  # kept alive: graphs are found by it
+        self._tensors = [
+            (layer, name, getattr(layer, name))
+            for layer in _layers(cache)
+            for name in ("keys", "values", "cumulative_length")
+        ]
+
+    def bring_back(self) -> None:
+        """Copy what has replaced a tensor, as beam search does, into that tensor."""
+        for layer, name, own in self._tensors:
+            now = getattr(layer, name)
+            if now is not own:
+                own.copy_(now)
+                setattr(layer, name, own)
+
+
+def _own_memory(value: Any) -> Any:
+    import torch
+
+    if not isinstance(value, torch.Tensor) or (value.is_contiguous() and not value._is_view()):
+        return value
+    return value.clone(memory_format=torch.contiguous_format)
+
+
+def _has_pictures(inputs: dict[str, Any]) -> bool:
+    """Tell whether there are pictures beside the text, whose places models look up on the host."""
+    return any(name.startswith("pixel_values") and inputs[name] is not None for name in inputs)
+
+
+def _is_cache(value: Any) -> bool:
+    from transformers import Cache
+
+    return isinstance(value, Cache)
+
+
+def _cache_in(values: Any) -> Any:
+    return next((value for value in values if _is_cache(value)), None)
+
+
+def _is_of_two(cache: Any) -> bool:
+    from transformers import EncoderDecoderCache
+
+    return isinstance(cache, EncoderDecoderCache)
+
+
+def _parts(cache: Any) -> Iterator[Any]:
+    if _is_of_two(cache):
+        yield cache.self_attention_cache
+        yield cache.cross_attention_cache
+    else:
+        yield cache
+
+
+def _layers(cache: Any) -> list[Any]:
+    return [layer for part in _parts(cache) for layer in part.layers]
+
+
+def _initialized(layers: list[Any]) -> bool:
+    return all(layer.is_initialized for layer in layers)
+
+
+def _refused(cache: Any, layers: list[Any]) -> str | None:
+    """Say why a cache is none for a graph."""
+    from transformers.cache_utils import StaticLayer
+
+    kinds = {type(layer) for layer in layers}
+    offloaded = any(getattr(part, "offloading", False) for part in _parts(cache))
+    if kinds == {StaticLayer} and not offloaded:
+        return None
+    strange = sorted(one.__name__ for one in kinds - {StaticLayer})
+    if any(one.startswith("Static") for one in strange):
+        return (
+            f"the cache's layers {', '.join(strange)} count tokens in Python, which a replay does "
+            f"not run."
+        )
+    return (
+        f"its {type(cache).__name__} takes other memory with each token, a graph always the same: "
+        f'generate with cache_implementation="static", or call the model with a StaticCache.'
+    )

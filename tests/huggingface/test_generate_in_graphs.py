@@ -1,0 +1,281 @@
+"""Models of transformers that `wrap` lets replay HPU Graphs: what the CPU computes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from features import TRANSFORMERS, proves
+
+PAIR = f"""
+import json, sys, warnings
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import tiny_models
+from tiny_models import tokens
+import hpu_magic
+from hpu_magic.runtime.graphs.replays import counter
+
+def pair(name, **options):
+    torch.manual_seed(0)
+    cpu = getattr(tiny_models, name)(**options).eval()
+    wrapped = getattr(tiny_models, name)(**options).eval()
+    wrapped.load_state_dict(cpu.state_dict())
+    hpu_magic.wrap(wrapped.to("hpu"), train=False)
+    return cpu, wrapped
+
+def captures():
+    return [use.calls for one in hpu_magic.graphs().wrapped[-1:] for use in one.watch.uses.values()]
+
+def prompt(length, padding=0, seed=0):
+    text = tokens(2, length, seed=seed)
+    mask = torch.ones_like(text)
+    mask[0, :padding] = 0
+    return {{"input_ids": text, "attention_mask": mask}}
+
+def both(models, inputs, **options):
+    found = []
+    for model in models:
+        torch.manual_seed(5)
+        there = {{name: value.to(model.device) for name, value in inputs.items()}}
+        found.append(model.generate(**there, max_length=20, **options))
+    return found
+
+def told(function):
+    with warnings.catch_warnings(record=True) as records:
+        warnings.simplefilter("always")
+        result = function()
+    return result, [str(one.message) for one in records]
+"""
+
+
+@pytest.fixture
+def answer(lazy_process: Any) -> Callable[[str], Any]:
+    """Run code after `PAIR` in lazy mode; return what its last line printed, from JSON."""
+    return lambda code: json.loads(lazy_process(PAIR + code)[-1])
+
+
+STRATEGIES = {
+    "greedy": {"do_sample": False},
+    "sampling": {"do_sample": True, "top_k": 5},
+    "beams": {"do_sample": False, "num_beams": 3},
+}
+
+
+@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "mixtral"])
+def test_generates_the_cpus_tokens_and_captures_once(answer, name, strategy):
+    equal, replays, captured = answer(
+        f"""
+models = pair({name!r})
+equal, replays = [], []
+counter.open()
+for length, padding, seed in [(6, 0, 1), (8, 3, 2), (6, 2, 3), (8, 0, 4)]:
+    before = counter.total
+    cpu, hpu = both(models, prompt(length, padding, seed), **{STRATEGIES[strategy]!r})
+    equal.append(torch.equal(cpu, hpu.cpu()))
+    replays.append(counter.total - before)
+counter.close()
+print(json.dumps([equal, replays, len(captures())]))
+"""
+    )
+    assert equal == [True] * 4
+    # Two lengths of prompts and one step; an encoder's model starts without a graph.
+    assert captured == (1 if name == "t5" else 3)
+    assert min(replays) > 3
+
+
+@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+def test_a_second_generate_captures_nothing_and_keeps_no_memory(answer):
+    calls, grown = answer(
+        """
+models = pair("llama")
+both(models, prompt(6), do_sample=False)
+both(models, prompt(6, seed=1), do_sample=False)
+before, first = torch.hpu.memory_stats()["InUse"], captures()
+both(models, prompt(6, seed=2), do_sample=False, return_dict_in_generate=True)
+torch.hpu.synchronize()
+grown = torch.hpu.memory_stats()["InUse"] - before
+print(json.dumps([[first, captures()], grown]))
+"""
+    )
+    first, second = calls
+    assert len(first) == len(second) == 2
+    assert second[0] == first[0] + 1
+    assert grown == 0
+
+
+@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+def test_longer_texts_take_the_place_of_the_graphs_of_shorter_ones(answer):
+    kinds, equal = answer(
+        """
+models = pair("llama")
+both(models, prompt(6), do_sample=False)
+cpu, hpu = (
+    model.generate(**{name: one.to(model.device) for name, one in prompt(6).items()},
+                   max_new_tokens=30, do_sample=False)
+    for model in models
+)
+both(models, prompt(6), do_sample=False)
+watch = hpu_magic.graphs().wrapped[-1].watch
+masks = [dict(kind)["attention_mask"][-1] for kind in watch.uses]
+print(json.dumps([masks, torch.equal(cpu, hpu.cpu())]))
+"""
+    )
+    assert kinds == [35, 35]
+    assert equal
+
+
+@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+def test_what_generate_hands_out_is_not_overwritten(answer):
+    differences, length = answer(
+        """
+models = pair("llama")
+options = dict(do_sample=False, return_dict_in_generate=True, output_hidden_states=True,
+               output_scores=True)
+cpu, hpu = both(models, prompt(6, 2), **options)
+both(models, prompt(6, seed=3), **options)
+def flat(one):
+    hidden = [layer for step in one.hidden_states for layer in step]
+    layers = one.past_key_values.layers
+    cached = [tensor[:, :, :19] for layer in layers for tensor in (layer.keys, layer.values)]
+    return [*hidden, *one.scores, *cached]
+apart = [
+    (ours.cpu() - theirs)[theirs.isfinite()].abs().max().item()
+    for ours, theirs in zip(flat(hpu), flat(cpu), strict=True)
+]
+print(json.dumps([max(apart), hpu.past_key_values.get_seq_length().item()]))
+"""
+    )
+    assert differences < 1e-5
+    assert length == 19
+
+
+@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+def test_a_dynamic_cache_runs_without_graphs_and_says_so(answer):
+    equal, sentences, captured = answer(
+        """
+models = pair("llama")
+def generate():
+    return [both(models, prompt(6, seed=seed), do_sample=False, cache_implementation="dynamic")
+            for seed in range(2)]
+results, sentences = told(generate)
+print(json.dumps([[torch.equal(cpu, hpu.cpu()) for cpu, hpu in results], sentences, captures()]))
+"""
+    )
+    assert equal == [True, True]
+    assert sentences == [
+        "LlamaForCausalLM ran without HPU Graphs: its DynamicCache takes other memory with each "
+        'token, a graph always the same: generate with cache_implementation="static", or call the '
+        "model with a StaticCache."
+    ]
+    assert captured == []
+
+
+@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+def test_layers_that_count_tokens_in_python_run_without_graphs(answer):
+    equal, sentences = answer(
+        """
+torch.manual_seed(0)
+from transformers import MistralConfig, MistralForCausalLM
+config = MistralConfig(**{**tiny_models._LLAMA, "sliding_window": 8})
+models = [MistralForCausalLM(config).eval() for _ in range(2)]
+models[1].load_state_dict(models[0].state_dict())
+hpu_magic.wrap(models[1].to("hpu"), train=False)
+(cpu, hpu), sentences = told(lambda: both(models, prompt(6), do_sample=False))
+print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
+"""
+    )
+    assert equal
+    assert sentences == [
+        "MistralForCausalLM ran without HPU Graphs: the cache's layers StaticSlidingWindowLayer "
+        "count tokens in Python, which a replay does not run."
+    ]
+
+
+@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+def test_text_that_grows_without_a_cache_is_told_to_be_captured_anew(answer):
+    equal, sentences = answer(
+        """
+models = pair("llama")
+(cpu, hpu), sentences = told(lambda: both(models, prompt(15), do_sample=False, use_cache=False))
+print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
+"""
+    )
+    assert equal
+    (sentence,) = sentences
+    assert sentence.startswith(
+        "LlamaForCausalLM came with inputs of 5 shapes (input_ids (2, 15), (2, 16), (2, 17), "
+        "(2, 18), (2, 19)), and each is captured anew into a graph that keeps its memory, "
+    )
+    assert sentence.endswith(
+        ": bucket them by padding dimension 1 to multiples of 16, which leaves 2 of 5 sizes, and "
+        "let generate have a static cache, which does not grow with the text."
+    )
+
+
+@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+def test_a_cache_of_the_callers_is_written_by_the_graphs(answer):
+    apart, replayed = answer(
+        """
+from transformers import StaticCache
+counter.open()
+results, before = [], counter.total
+for model in pair("llama"):
+    cache = StaticCache(config=model.config, max_cache_len=16)
+    logits = []
+    with torch.no_grad():
+        for text in (tokens(2, 5), *tokens(2, 4, seed=1).split(1, 1)):
+            logits.append(model(text.to(model.device), past_key_values=cache).logits[:, -1].cpu())
+    results.append(torch.stack([*logits, cache.layers[0].keys.cpu().sum().expand_as(logits[0])]))
+replayed = counter.total - before
+counter.close()
+print(json.dumps([(results[0] - results[1]).abs().max().item(), replayed]))
+"""
+    )
+    assert apart < 1e-5
+    assert replayed == 3
+
+
+@proves(TRANSFORMERS, "models in HPU graphs, called without generating")
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        ("llama", "text"),
+        ("gpt2", "text"),
+        ("bert", "classified_text"),
+        ("t5", "text"),
+        ("vit", "classified_pictures"),
+        ("whisper", "transcribed_sound"),
+        ("llava", "text_with_pictures"),
+    ],
+)
+def test_a_wrapped_model_computes_what_the_cpu_does_with_and_without_padding(answer, name, batch):
+    apart, replays = answer(
+        f"""
+models = pair({name!r})
+apart = []
+for padding in (0, 2, None):
+    inputs = tiny_models.{batch}()
+    if "attention_mask" in inputs:
+        inputs["attention_mask"][0, :padding] = 0
+        if padding is None:
+            del inputs["attention_mask"]
+    with torch.no_grad():
+        cpu, hpu = (
+            model(**{{key: value.to(model.device) for key, value in inputs.items()}})
+            for model in models
+        )
+    apart += [(cpu[name] - hpu[name].cpu()).abs().max().item() for name in ("logits", "loss")]
+print(json.dumps([max(apart), sum(calls - 1 for calls in captures())]))
+"""
+    )
+    assert apart < 1e-5
+    # Where pictures go into text, the model looks its places up on the host.
+    assert replays == (0 if name == "llava" else 2)

@@ -1,0 +1,97 @@
+"""Modules wrapped in HPU Graphs that are called with many shapes: what that costs is told."""
+
+from __future__ import annotations
+
+WRAPPED = """
+import warnings
+import hpu_magic
+
+def called(module, sizes, **options):
+    module = module.to("hpu")
+    hpu_magic.wrap(module, **options)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for size in sizes:
+            module(torch.ones(size, 4, device="hpu"))
+    return [str(one.message) for one in told]
+
+def listed():
+    return [(line[0], *line[3:5]) for line in hpu_magic.graphs().lines()]
+"""
+
+
+def test_many_shapes_are_told_once_with_their_memory_and_buckets(lazy_process):
+    *sentences, listed = lazy_process(
+        WRAPPED
+        + """
+model = torch.nn.Linear(4, 256)
+with torch.no_grad():
+    for sentence in called(model, [3, 17, 30, 3, 41, 60, 61, 90], train=False):
+        print(sentence)
+print(listed())
+"""
+    )
+    assert sentences == [
+        "Linear came with inputs of 5 shapes (input 0 (3, 4), (17, 4), (30, 4), (41, 4), "
+        "(60, 4)), and each is captured anew into a graph that keeps its memory, 153 KiB so far: "
+        "bucket them by padding dimension 0 to multiples of 32, which leaves 2 of 5 sizes."
+    ]
+    sizes = {3: 1, 17: 0, 30: 0, 41: 0, 60: 0, 61: 0, 90: 0}
+    assert eval(listed) == [
+        ("Linear", str(replays), f"input 0 ({size}, 4)") for size, replays in sizes.items()
+    ]
+
+
+def test_shapes_beyond_the_most_graphs_are_told_to_run_without(lazy_process):
+    sentence, listed, title = lazy_process(
+        WRAPPED
+        + """
+model = torch.nn.Linear(4, 2)
+with torch.no_grad():
+    print(*called(model, range(1, 6), train=False, max_graphs=2))
+    model(torch.ones(5, 4, device="hpu"))
+print(listed())
+print(hpu_magic.graphs().title())
+"""
+    )
+    assert "and 2 of them have a graph, with" in sentence
+    assert "and the others run without: bucket them by padding dimension 0" in sentence
+    assert [line[1] for line in eval(listed)] == [
+        "0",
+        "0",
+        "1 calls without",
+        "1 calls without",
+        "2 calls without",
+    ]
+    assert title.startswith("2 graphs on hpu:0")
+
+
+def test_shapes_of_training_are_told_and_those_of_evaluation_are_not(lazy_process):
+    assert lazy_process(
+        WRAPPED
+        + """
+for mode in (True, False):
+    model = torch.nn.Linear(4, 2).train(mode)
+    print(["to multiples of 8" in one for one in called(model, range(1, 9), train=True)])
+"""
+    ) == ["[True]", "[]"]
+
+
+def test_tensors_that_change_in_rank_are_padded_to_a_few_sizes(lazy_process):
+    (sentence,) = lazy_process(
+        WRAPPED
+        + """
+class Sum(torch.nn.Module):
+    def forward(self, x, by=None):
+        return x.sum()
+module = Sum()
+hpu_magic.wrap(module, train=False)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    for rank in range(5):
+        module(x=torch.ones((2,) * rank, device="hpu"))
+print(*(one.message for one in told))
+"""
+    )
+    assert "5 shapes (x (), (2,), (2, 2), (2, 2, 2), (2, 2, 2, 2))" in sentence
+    assert sentence.endswith(": bucket them by padding to a few sizes.")
