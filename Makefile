@@ -166,7 +166,8 @@ fuzz: $(DEVELOPING) engine races
 			|| exit 1; \
 	done
 
-# The notebook does not wait for the sidebar.
+# The notebook does not wait for the sidebar. It is in the address that is printed, too, for who copies
+# that into a browser on another machine.
 lab: engine
 	@$(BIN)/python tools/labextension.py link
 	@$(MAKE) -q --no-print-directory $(EXTENSION) || { mkdir -p build; \
@@ -175,7 +176,7 @@ lab: engine
 			test -e $(EXTENSION) && echo "The sidebar is built: reload the page of JupyterLab." || \
 			echo "JupyterLab runs without the sidebar: build/sidebar.log says why."; } & }; \
 	exec $(BIN)/jupyter lab --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root) \
-		notebooks/quickstart.ipynb
+		--LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb
 
 demo: engine
 	@$(BIN)/python tools/demo.py
