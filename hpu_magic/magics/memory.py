@@ -27,12 +27,14 @@ class MemoryMagics(CommandMagics):
     @magic_arguments()
     @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
     def hpu_memory(self, line: str, cell: str | None = None) -> MemoryReport | None:
-        """Show the memory statistics; for a cell, what it used and what it left behind.
+        """Show the memory statistics and who holds it; for a cell, what it used and left behind.
 
-        As a cell magic it shows the memory in use before and after the cell, the peak in
-        between, and the variables that hold new tensors. Examples::
+        Below the statistics stand the variables that hold memory; of models the largest modules,
+        where layers that are alike are told as one. As a cell magic it shows the memory in use
+        before and after the cell, the peak in between, and the variables that hold new tensors.
+        Examples::
 
-            %hpu_memory
+        %hpu_memory
             stats = %hpu_memory
 
             %%hpu_memory
@@ -44,7 +46,7 @@ class MemoryMagics(CommandMagics):
         from hpu_magic.runtime.measure.memory import memory
 
         options = self.parse(self.hpu_memory, line)
-        report = self.call(memory)
+        report = self.call(memory, self.namespace, self.shell.user_ns_hidden)
         return self.keep(options.output, report)
 
     def _watch(self, line: str) -> MemoryWatch:

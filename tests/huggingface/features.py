@@ -82,6 +82,7 @@ FEATURES = [
     ),
     Feature(TRANSFORMERS, "`pipeline`: text generation and classification"),
     Feature(TRANSFORMERS, "`%hpu_to` and `hpu_magic.to` of a pipeline"),
+    Feature(TRANSFORMERS, "`%hpu_memory`: modules of a model, and its cache of keys and values"),
     Feature(TRANSFORMERS, '`device_map="hpu"`, `"auto"`'),
     Feature(TRANSFORMERS, '`device_map="auto"` with offload to the host and to disk'),
     Feature(

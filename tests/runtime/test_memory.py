@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import hpu_magic
@@ -132,3 +134,102 @@ def test_without_a_card_none_is_taken(script):
     assert out.splitlines()[0] == "{}"
     assert "taken no card yet" in out
     assert out.splitlines()[-1] == "False"
+
+
+LAYERED = """
+class Layer(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.attention = torch.nn.Linear(256, 256, bias=False)
+        self.feed = torch.nn.Linear(256, width, bias=False)
+class Model(torch.nn.Module):
+    def __init__(self, widths=[1024] * 12, layer=Layer):
+        super().__init__()
+        self.embed = torch.nn.Embedding(512, 256)
+        self.stack = torch.nn.Module()
+        self.stack.layers = torch.nn.ModuleList(map(layer, widths))
+        self.head = torch.nn.Linear(256, 512, bias=False)
+        self.head.weight = self.embed.weight
+"""
+
+
+def held_by(report):
+    """The rows of the table below the statistics, without what makes them a table."""
+    text = repr(report).replace("\N{NO-BREAK SPACE}", " ").partition("Held by variables\n")[2]
+    return [tuple(re.split("  +", line.strip())) for line in text.splitlines()[1:]]
+
+
+def test_layers_that_are_alike_are_told_as_one(run, ns):
+    run(LAYERED)
+    report = run("model = Model().to('hpu')\n%hpu_memory").result
+    assert held_by(report)[:5] == [
+        ("model", "15.5 MiB", "Model"),
+        ("model.stack.layers.*", "15.0 MiB", "12 Layer, 1.25 MiB each"),
+        ("model.stack.layers.*.feed", "12.0 MiB", "12 Linear, 1.00 MiB each"),
+        ("model.stack.layers.*.attention", "3.00 MiB", "12 Linear, 256 KiB each"),
+        ("model.embed", "512 KiB", "Embedding"),  # and the head, whose weights are the same
+    ]
+    assert "<td" in report._repr_html_()
+    assert "model.stack.layers.*.feed" in report._repr_html_()
+
+
+def test_layers_of_several_sizes_and_kinds_are_told_apart(run, ns):
+    run(LAYERED)
+    run(
+        "class Wide(Layer): pass\n"
+        "def layer(width): return (Wide if width > 2000 else Layer)(width)\n"
+        "model = Model([1024, 1024, 2048, 3072], layer)\n"
+        "model = model.to('hpu')"
+    )
+    assert held_by(run("%hpu_memory").result)[1:5] == [
+        ("model.stack.layers.Wide*", "5.50 MiB", "2 Wide, 2.25 MiB to 3.25 MiB"),
+        ("model.stack.layers.Wide*.feed", "5.00 MiB", "2 Linear, 2.00 MiB to 3.00 MiB"),
+        ("model.stack.layers.Wide*.attention", "512 KiB", "2 Linear, 256 KiB each"),
+        ("model.stack.layers.Layer*", "2.50 MiB", "2 Layer, 1.25 MiB each"),
+    ]
+
+
+def test_gradients_and_what_has_a_model_are_told(run, ns):
+    run(
+        "optimizer = None\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), "
+        "torch.nn.Linear(256, 256)).to('hpu')\n"
+        "optimizer = torch.optim.AdamW(model.parameters())\n"
+        "model(torch.ones(1, 256, device='hpu')).sum().backward(); optimizer.step()\n"
+        "class Trainer: pass\n"
+        "trainer = Trainer(); trainer.model = torch.nn.Linear(512, 512, bias=False).to('hpu')\n"
+        "batch = torch.ones(3, 1024, device='hpu')"
+    )
+    assert held_by(run("%hpu_memory").result)[:8] == [
+        ("model", "1.00 MiB", "Sequential, 514 KiB of it gradients"),
+        ("model.0", "514 KiB", "Linear"),
+        ("model.2", "514 KiB", "Linear"),
+        ("optimizer", "1.00 MiB", "AdamW"),
+        ("trainer", "1.00 MiB", "Trainer"),
+        ("trainer.model", "1.00 MiB", "Linear"),
+        ("batch", "12.0 KiB", "3 x 1024, float32"),
+    ]
+
+
+def test_cell_tells_the_modules_that_it_left_behind(run, ns):
+    run(LAYERED)
+    out = run("%%hpu_memory\nmodel = Model().to('hpu')").out.replace("\N{NO-BREAK SPACE}", " ")
+    rows = [tuple(re.split("  +", line.strip())) for line in out.splitlines()]
+    start = rows.index(("left in model", "15.5 MiB"))
+    assert rows[start + 1 :] == [
+        ("model.stack.layers.*", "15.0 MiB (12 Layer, 1.25 MiB each)"),
+        ("model.stack.layers.*.feed", "12.0 MiB (12 Linear, 1.00 MiB each)"),
+        ("model.stack.layers.*.attention", "3.00 MiB (12 Linear, 256 KiB each)"),
+        ("model.embed", "512 KiB (Embedding)"),
+    ]
+
+
+def test_what_a_backward_pass_would_need_is_left_elsewhere(run, ns):
+    ns["model"] = run("torch.nn.Sequential(*(torch.nn.Tanh() for _ in range(4)))").result
+    ns["x"] = run("torch.zeros(1 << 18, device='hpu', requires_grad=True)").result
+    out = run("%%hpu_memory\ny = model(x).sum()").out
+    assert "left elsewhere  4.00 MiB" in out
+    assert "kept for a backward pass that may still come" in out
+    run("%%hpu_memory\ndel y")
+    out = run("%%hpu_memory\nwith torch.no_grad():\n    y = model(x).sum()").out
+    assert "elsewhere" not in out

@@ -10,7 +10,7 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.tensors import tensors_in
-from hpu_magic.runtime.device.widths import width
+from hpu_magic.runtime.measure.holders import Holder, HolderTable, holders, lines, storage_of
 from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.runtime.present.table import Table
@@ -28,8 +28,15 @@ _WORDS = {
     "TotalSystemFrees": "frees since the start",
     "TotalActiveAllocs": "not freed since the start",
 }
-_FEWEST_NAMES = 12
+_MOST_NAMES = 12
+_MOST_OPENED = 3  # variables that are shown with their modules
+_MOST_PARTS = 5
 TRACEBACK = "the last traceback"
+_FEW = 64 << 10
+_ELSEWHERE = (
+    "What no variable holds is kept for a backward pass that may still come, which "
+    "torch.no_grad() does not keep, or by objects that are not looked into."
+)
 _NO_CARD = (
     "This process has taken no card yet, so there is nothing to measure; the first hpu tensor "
     "takes one."
@@ -45,9 +52,12 @@ class MemoryReport(Table):
     stats : dict of str to int
         As ``torch.hpu.memory_stats()`` gives them, in its order: bytes and counts. Empty as
         long as the process has no card.
+    holders : list of Holder
+        The variables that hold memory, with their modules; empty where none were named.
     """
 
     stats: dict[str, int]
+    holders: list[Holder] = field(default_factory=list)
 
     def title(self) -> str:
         """Return the headline."""
@@ -68,6 +78,15 @@ class MemoryReport(Table):
         """Say why there are no statistics."""
         return () if self.stats else (_NO_CARD,)
 
+    def __repr__(self) -> str:
+        held = f"\n{HolderTable(self.holders)!r}" if self.holders else ""
+        return super().__repr__() + held
+
+    def html_body(self) -> str:
+        """Return the statistics as HTML, and who holds the memory below them."""
+        held = HolderTable(self.holders)._repr_html_() if self.holders else ""
+        return super().html_body() + held
+
 
 @dataclass(repr=False)
 class MemoryUse(Report):
@@ -81,6 +100,8 @@ class MemoryUse(Report):
         What it left behind: bytes of new tensors by the variable that holds them.
     limit : int
         The size of the card's memory; 0 when no card was taken.
+    holders : list of Holder
+        The same variables with their modules.
     """
 
     before: int = 0
@@ -88,6 +109,7 @@ class MemoryUse(Report):
     peak: int = 0
     limit: int = 0
     left: dict[str, int] = field(default_factory=dict)
+    holders: list[Holder] = field(default_factory=list)
 
     def title(self) -> str:
         """Return the headline."""
@@ -107,24 +129,50 @@ class MemoryUse(Report):
             ("peak", f"{units.size(self.peak)} of {units.size(self.limit)}"),
         ]
         largest = sorted(self.left.items(), key=lambda item: -item[1])
-        rows += [(f"left in {name}", units.size(size)) for name, size in largest[:_FEWEST_NAMES]]
-        rest = largest[_FEWEST_NAMES:]
+        inside = {one.name: one for one in self.holders[:_MOST_OPENED]}
+        for name, size in largest[:_MOST_NAMES]:
+            rows.append((f"left in {name}", units.size(size)))
+            parts = lines(inside[name], _MOST_PARTS) if name in inside else ()
+            rows += [(path, f"{units.size(part)} ({what})") for path, part, what in parts]
+        rest = largest[_MOST_NAMES:]
         if rest:
             names = f"left in {len(rest)} other variables"
             rows.append((names, units.size(sum(size for _, size in rest))))
+        if self._elsewhere:
+            rows.append(("left elsewhere", units.size(self._elsewhere)))
         return rows
 
     def notes(self) -> Sequence[str]:
         """Say when nothing was left, or when there is no card."""
         if not self.limit:
             return (_NO_CARD,)
+        if self._elsewhere:
+            return (_ELSEWHERE,)
         return () if self.left else ("It left no new tensors on the device.",)
 
+    @property
+    def _elsewhere(self) -> int:
+        """Bytes that no variable holds; 0 where they are few, as sizes are rounded up."""
+        unnamed = self.after - self.before - sum(self.left.values())
+        return unnamed if unnamed > max(_FEW, 0.05 * (self.after - self.before)) else 0
 
-def memory() -> MemoryReport:
-    """Return the memory statistics of this process's card; takes no card."""
-    stats = sys.modules["torch"].hpu.memory_stats() if device.taken() else {}
-    return MemoryReport(dict(stats))
+
+def memory(
+    namespace: Mapping[str, Any] | None = None, hidden: Mapping[str, Any] | None = None
+) -> MemoryReport:
+    """Return the memory statistics of this process's card; takes no card.
+
+    Parameters
+    ----------
+    namespace : mapping, optional
+        Variables among which those are looked for that hold the memory.
+    hidden : mapping, optional
+        Names in it that are not the user's.
+    """
+    if not device.taken():
+        return MemoryReport({})
+    stats = sys.modules["torch"].hpu.memory_stats()
+    return MemoryReport(dict(stats), holders(_variables(namespace or {}, hidden or {})))
 
 
 class MemoryWatch:
@@ -159,7 +207,8 @@ class MemoryWatch:
         if device.taken():
             device.synchronize()
             self.use.before = sys.modules["torch"].hpu.memory_stats()["InUse"]
-            self._known = dict(_storages(list(_variables(self._namespace, self._hidden).values())))
+            variables = _variables(self._namespace, self._hidden)
+            self._known = _storages(list(variables.values()))
         self._peak.open()
         return self.use
 
@@ -173,12 +222,11 @@ class MemoryWatch:
             stats = sys.modules["torch"].hpu.memory_stats()
             self.use.after, self.use.limit = stats["InUse"], stats["Limit"]
             self.use.peak = self._peak.close()
-            self.use.left = self._left_behind()
+            variables = _variables(self._namespace, self._hidden)
+            self.use.holders = holders(variables, self._known)
+            self.use.left = {one.name: one.size for one in self.use.holders}
         self._keep(self.use)
         return self.use
-
-    def _left_behind(self) -> dict[str, int]:
-        return held(self._namespace, self._hidden, set(self._known))
 
 
 def held(
@@ -195,14 +243,7 @@ def held(
     known : iterable of int
         Identities of storages that do not count.
     """
-    found: dict[str, int] = {}
-    seen = set(known)
-    for name, value in _variables(namespace, hidden).items():
-        for key, storage in _storages([value]):
-            if key not in seen:
-                seen.add(key)
-                found[name] = found.get(name, 0) + storage[0]
-    return found
+    return {one.name: one.size for one in holders(_variables(namespace, hidden), known)}
 
 
 def _variables(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,19 +264,11 @@ def _variables(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> dict[
     return variables
 
 
-def _storages(values: Sequence[Any]) -> list[tuple[int, tuple[int, Any]]]:
-    """Return (identity, (bytes, weak reference)) of the device storages that `values` hold.
-
-    The weak reference keeps the identity from being used again for another storage.
-    """
-    torch = sys.modules["torch"]
-    from torch.multiprocessing.reductions import StorageWeakRef
-
-    found = []
+def _storages(values: Sequence[Any]) -> dict[int, Any]:
+    """Return weak references of the device storages that `values` hold, by identity."""
+    found = {}
     for tensor in tensors_in(values, into_objects=True):
-        if tensor.device.type == "hpu" and tensor.layout == torch.strided:
-            storage = tensor.untyped_storage()
-            reference = StorageWeakRef(storage)
-            taken = storage.nbytes() * width(tensor.dtype) // tensor.dtype.itemsize
-            found.append((reference.cdata, (taken, reference)))
+        storage = storage_of(tensor)
+        if storage is not None:
+            found[storage[0]] = storage[2]
     return found
