@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +11,11 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.huggingface.names import is_trainer
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.command_line import understood
 from hpu_magic.magics.settings import Configured, HPUMagics
 
 if TYPE_CHECKING:
@@ -37,6 +41,15 @@ class FitMagics(CommandMagics):
         if position == 1:
             return kinds.lightning(value, "LightningModule")
         return kinds.trainer(value)
+
+    def follows(self, argument: str, words: Sequence[str]) -> bool:
+        """Tell whether a model or data may be named: not for a Trainer that has its own."""
+        named = understood(self.hpu_fit.parser, words).values  # type: ignore[attr-defined]
+        trainer = None
+        if named:
+            with suppress(Exception):  # an attribute of the user's may raise anything
+                trainer = self.find(named[0])
+        return not is_trainer(trainer)
 
     @line_cell_magic
     @magic_arguments()

@@ -408,3 +408,30 @@ def test_a_trainer_is_offered_where_one_is_wanted(trains: Callable[[str], Any], 
         assert "trainer" in offered, (line, text, offered)
         assert "rows" not in offered
         assert "make_trainer" not in offered
+
+
+def test_nothing_is_offered_behind_a_trainer_that_has_its_model(
+    trains: Callable[[str], Any], shell: Any
+) -> None:
+    trains(
+        """
+        import lightning.pytorch
+        class Net(lightning.pytorch.LightningModule): pass
+        class Holder: pass
+        of_lightning, net, held = lightning.pytorch.Trainer(logger=False), Net(), Holder()
+        held.trainer, loader = trainer, torch.utils.data.DataLoader(rows)
+        """
+    )
+    cases = {
+        "trainer": [],
+        "trainer net": [],
+        "-o kept held.trainer": [],
+        "of_lightning": ["net"],
+        "of_lightning net": ["loader"],
+        "nobody": ["net"],
+    }
+    options = ["--interval", "--output"]
+    for words, expected in cases.items():
+        line = f"%hpu_fit {words} "
+        wanted = expected or [one for one in options if one != "--output" or "-o" not in words]
+        assert shell.complete("", line, len(line))[1] == wanted, words
