@@ -44,6 +44,7 @@ _FUNCTIONS = {
     "graphs": "hpu_magic.runtime.graphs.graphs",
     "wrap": "hpu_magic.runtime.graphs.wrapping",
     "port": "hpu_magic.runtime.porting.port",
+    "doctor": "hpu_magic.doctor",
 }
 
 __all__ = ["__version__", *_FUNCTIONS]
@@ -52,7 +53,9 @@ __all__ = ["__version__", *_FUNCTIONS]
 def __getattr__(name: str) -> Any:
     if name not in _FUNCTIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    function = getattr(import_module(_FUNCTIONS[name]), name)
+    module = import_module(_FUNCTIONS[name])
+    # A part that has a command's name is called itself: who imports it binds this name to it.
+    function = module if _FUNCTIONS[name] == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = function
     return function
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hpu_magic
 from hpu_magic import backend
+from hpu_magic.doctor import command as doctor
 from hpu_magic.monitor import hlsmi, top
 from hpu_magic.simulator.cards.hl_smi import command as hl_smi
 
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=hpu_magic.__version__)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     top.add_parser(commands)
+    doctor.add_parser(commands)
     _add_build(commands)
     _add_hl_smi(commands)
     options = parser.parse_args(arguments)

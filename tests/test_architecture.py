@@ -15,7 +15,16 @@ RUNTIME, NATIVE = PACKAGE / "runtime", PACKAGE / "simulator" / "native"
 
 # Part: the parts that it may import, besides itself and what lies below all of them.
 PARTS = {
-    "magics": {"runtime", "panels", "fits", "lightning", "huggingface", "parallel", "backend"},
+    "magics": {
+        "runtime",
+        "panels",
+        "fits",
+        "lightning",
+        "huggingface",
+        "parallel",
+        "doctor",
+        "backend",
+    },
     "fits": {"runtime", "panels", "lightning", "huggingface", "backend"},
     "panels": {"runtime", "backend"},
     "parallel": {"runtime", "monitor", "backend"},
@@ -23,6 +32,7 @@ PARTS = {
     "huggingface": {"runtime", "backend"},
     "runtime": {"monitor", "backend"},
     "server": {"monitor"},
+    "doctor": {"monitor", "backend"},
     "monitor": {"backend", "simulator.cards"},
     "backend": {"simulator"},
     "simulator": set(),

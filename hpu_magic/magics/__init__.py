@@ -32,6 +32,7 @@ _FAMILIES = (
     ("graphs", "GraphMagics"),
     ("porting", "PortMagics"),
     ("parallel", "ParallelMagics"),
+    ("doctor", "DoctorMagics"),
 )
 _loaded: list[CommandMagics] = []
 _watches: list[FoldedFramesNote | ExplainedErrors] = []

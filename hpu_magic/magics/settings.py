@@ -111,6 +111,9 @@ class HPUMagics(Configurable):
         min=0.0,
         help="%%hpu_parallel --grace: seconds that ranks may go on once another has failed.",
     ).tag(config=True)
+    doctor_all = Bool(False, help="%hpu_doctor --all: show what is green one by one too.").tag(
+        config=True
+    )
     restart = Bool(
         False,
         help="--restart of every command that may need one: restart the kernel without asking.",

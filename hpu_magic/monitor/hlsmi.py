@@ -59,6 +59,9 @@ _PARTS = {
     "temperature.aip": re.compile(r"\s([0-9]+\s*C)\s"),
     "power.draw": re.compile(r"\s([0-9]+\s*W)\s*/"),
 }
+_DRIVER = re.compile(r"(?<!Nic )Driver Version:\s*([0-9][\w.+-]*)")
+# A build of the firmware is named after its release: hl-gaudi2-1.21.0-fw-59.1.0.
+_FIRMWARE = re.compile(r"\bhl-(?:\w+-)?([0-9]+\.[0-9]+\.[0-9]+)-fw")
 _PROCESS = re.compile(r"\|\s*(?P<index>[0-9]+)\s+(?P<pid>[0-9]+)\s+\S.*\|")
 
 
@@ -73,6 +76,22 @@ class _Row:
     card: CardReading
     bus: str
     pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What the program tells of the software under the cards.
+
+    Attributes
+    ----------
+    driver : str or None
+        Version of the driver, such as ``"1.21.0-a3b9c1d"``.
+    firmware : tuple of str
+        Releases that the cards' firmware was built for, each once; none where none can be read.
+    """
+
+    driver: str | None
+    firmware: tuple[str, ...]
 
 
 _knows_fields = True
@@ -106,6 +125,23 @@ def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
         holders = seen.by_minor.get(minors.get(row.bus.lower(), -1), ())
         cards.append(replace(row.card, holders=holders or tuple(map(describe, row.pids))))
     return tuple(cards), seen
+
+
+def versions() -> Versions:
+    """Ask for the versions of driver and firmware. Acquires no card.
+
+    Raises
+    ------
+    HlSmiUnavailable
+        The program is missing, fails or takes too long.
+    """
+    deadline = time.monotonic() + _TIMEOUT
+    driver = _DRIVER.search(_run(deadline))
+    try:
+        firmware = _FIRMWARE.findall(_run(deadline, "--fw-versions"))
+    except HlSmiUnavailable:  # not known to every release
+        firmware = []
+    return Versions(driver[1] if driver else None, tuple(dict.fromkeys(firmware)))
 
 
 def _rows(deadline: float) -> list[_Row]:

@@ -26,6 +26,7 @@ def test_what_commands_show_is_legible_in_both_themes(page: Any, lab: Any, tmp_p
         "torch.ones(3, device='hpu').sum().item()",
         "%hpu_memory",
         "%hpu_flags",
+        "import os\nos.environ['PT_HPU_SYNC_LAUNCH'] = '1'\n%hpu_doctor",
         "%hpu_ledger",
         "%hpu_ledger last",
         "%%hpu_profile --no-trace\ntorch.ones(3, device='hpu') + 1",

@@ -37,7 +37,7 @@ def options(shell, name):
     [
         *("hpu", "hpu_to", "hpu_mode", "hpu_autocast", "hpu_memory", "hpu_time", "hpu_fit"),
         *("hpu_panel", "hpu_graph", "hpu_replay", "hpu_graphs", "hpu_wrap", "hpu_profile"),
-        *("hpu_flags", "hpu_release", "hpu_ledger", "hpu_fp8", "hpu_port"),
+        *("hpu_flags", "hpu_release", "hpu_ledger", "hpu_fp8", "hpu_port", "hpu_doctor"),
     ],
 )
 def test_help_has_usage_options_and_examples(run, shell, name):
@@ -72,7 +72,7 @@ def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
 NAMES_OF_ONE_CALL = {
     *("--help", "-h", "--off", "--stop", "--output", "--drop", "--sample", "--inputs"),
     *("--train", "--infer", "--data", "--allow", "--block"),
-    *("--ranks", "--push", "--pull", "--profile"),
+    *("--ranks", "--push", "--pull", "--profile", "--json"),
 }
 
 

@@ -1,0 +1,60 @@
+"""The checks, in the groups in which they are shown. Each knows the machine and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from ..finding import Finding
+from ..machine import Machine
+from . import cards, flags, host, installed, jupyter, storage, versions
+
+Check = Callable[[Machine], Iterator[Finding]]
+
+CHECKS: Mapping[str, tuple[Check, ...]] = {
+    "installed": (
+        installed.python,
+        installed.itself,
+        installed.torch,
+        installed.one_torch,
+        installed.bridge,
+        installed.packages,
+    ),
+    "versions": (
+        versions.torch_for_hpu_magic,
+        versions.torch_for_plugin,
+        versions.plugin_and_driver,
+        versions.firmware_and_driver,
+        versions.lightning_habana,
+        versions.optimum_habana,
+        versions.gpu,
+    ),
+    "cards": (
+        cards.driver,
+        cards.seen,
+        cards.held,
+        cards.orphaned_memory,
+        cards.device_files,
+    ),
+    "host": (host.memory, host.shared_memory, host.huge_pages, host.own_folder),
+    "flags": (
+        flags.lazy_mode,
+        flags.hurtful,
+        flags.strict,
+        flags.integers,
+        flags.fallbacks,
+        flags.pool,
+        flags.files,
+        flags.metrics_file,
+        flags.visible_modules,
+        flags.chosen_module,
+        flags.visible_devices,
+    ),
+    "storage": (storage.recipe_cache, storage.logs),
+    "jupyter": (
+        jupyter.proxy_variables,
+        jupyter.servers,
+        jupyter.front_end,
+        jupyter.server_extension,
+        jupyter.widget_halves,
+    ),
+}

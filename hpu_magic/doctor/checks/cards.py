@@ -1,0 +1,178 @@
+"""The driver and the cards: seen, held, and in use by nobody known."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpu_magic import units
+from hpu_magic.monitor import CardReading
+
+from ..finding import Finding, State
+from ..machine import Machine
+
+_VENDOR = "0x1da3"
+# A free card has up to about a hundredth of its memory in use.
+_IDLE_SHARE = 0.02
+
+
+def driver(machine: Machine) -> Iterator[Finding]:
+    """Look for cards on the bus, and for the driver's module."""
+    on_bus = _on_bus(machine)
+    loaded = machine.path("/sys/module/habanalabs").is_dir()
+    values = {"cards_on_bus": on_bus, "loaded": loaded}
+    count = "1 Gaudi card" if on_bus == 1 else f"{on_bus} Gaudi cards"
+    if on_bus and not loaded:
+        text = f"The machine has {count} on its bus, and the driver habanalabs is not loaded."
+        mend = "Run `sudo modprobe habanalabs` on the host; `dmesg` tells why it fails."
+        yield Finding("driver", "red", text, mend, values)
+    elif on_bus and machine.simulated:
+        text = f"The machine has {count}, and yet cards are simulated: habana_frameworks is not in "
+        text += "this Python environment."
+        mend = (
+            "Use the environment that the vendor's software is in, or install habana-torch-plugin."
+        )
+        yield Finding("driver", "amber", text, mend, values)
+    elif on_bus or loaded:
+        text = f"The driver habanalabs is loaded, with {count} on the bus."
+        yield Finding("driver", "green", text, values=values)
+    elif machine.simulated:
+        text = "The machine has no Gaudi card on its bus, and no driver is needed to simulate."
+        yield Finding("driver", "green", text, values=values)
+    else:
+        text = (
+            "The vendor's software is installed, but neither a Gaudi card nor its driver is here."
+        )
+        mend = "Use a machine with cards, or an environment without that software to simulate them."
+        yield Finding("driver", "red", text, mend, values)
+
+
+def seen(machine: Machine) -> Iterator[Finding]:
+    """Say which cards are seen, and what hinders."""
+    shot = machine.cards
+    simulated = shot.source == "simulator"
+    values = {"count": len(shot.cards), "source": shot.source, "on_bus": _on_bus(machine)}
+    if not shot.cards:
+        mend = (
+            "Mend that variable or folder and start again."
+            if simulated
+            else "Give the container its cards (HABANA_VISIBLE_DEVICES=all with the vendor's "
+            "runtime), or look at `hl-smi` on the host."
+        )
+        why = f"No card is seen{': {reason}' if shot.reason else '.'}"
+        yield Finding("cards", "red", why, mend, values, {"reason": shot.reason or ""})
+        return
+    kinds = ", ".join(sorted({card.generation or card.name for card in shot.cards}))
+    kind = "simulated card" if simulated else "card"
+    text = f"{len(shot.cards)} {kind}{'s' if len(shot.cards) > 1 else ''} seen, {kinds}."
+    if not simulated and len(shot.cards) < _on_bus(machine):
+        text += f" The bus has {_on_bus(machine)}: others may be kept from this container, or lost."
+        mend = "Where more were given, `dmesg` and a reset (`hl-smi -r`, as root) tell more."
+        yield Finding("cards", "amber", text, mend, values)
+    else:
+        yield Finding("cards", "green", text, values=values)
+    for card in shot.cards:
+        if card.error:
+            yield Finding(
+                f"card {card.index}",
+                "red",
+                f"Card {card.index} cannot be read: {{error}}",
+                "Do without it (HABANA_VISIBLE_MODULES names the others); a reset may help.",
+                {"card": card.index},
+                {"error": card.error},
+            )
+
+
+def held(machine: Machine) -> Iterator[Finding]:
+    """Say who holds the cards, and whether one is free."""
+    cards = [card for card in machine.cards.cards if not card.error]
+    taken = [card for card in cards if card.holders]
+    if not cards:
+        return
+    free = len(cards) - len(taken) - len(_orphaned(cards))
+    values = {"free": free, "held": len(taken)}
+    private = {
+        f"holders_{card.index}": "; ".join(
+            f"{holder.described()} (process {holder.pid})" if holder.pid else holder.described()
+            for holder in card.holders
+        )
+        for card in taken
+    }
+    who = "".join(f" Card {card.index}: {{holders_{card.index}}}." for card in taken)
+    mine = any(holder.pid == os.getpid() for card in taken for holder in card.holders)
+    text = f"{free} of {len(cards)} free.{who}"
+    if free or mine:
+        yield Finding("holders", "green", text, values=values, private=private)
+        return
+    yield Finding(
+        "holders",
+        "amber",
+        f"No card is free: the next process gets none.{who}",
+        "Shut down the kernel or program that holds one longest without need; `hpu-magic top` "
+        "shows for how long each has been idle.",
+        values,
+        private,
+    )
+
+
+def orphaned_memory(machine: Machine) -> Iterator[Finding]:
+    """Look for memory of cards that is in use by nobody known."""
+    for card in _orphaned(list(machine.cards.cards)):
+        used, total = card.memory_used or 0, card.memory_total or 0
+        yield Finding(
+            f"card {card.index}",
+            "amber",
+            f"Card {card.index} has {units.usage(used, total)} in use by nobody who can be seen: a "
+            "process of another user or container may hold it, or one that died has left it.",
+            "Look as root on the host (`sudo hpu-magic top`); where nobody holds it, reset it "
+            "(`sudo hl-smi -r -i BUS_ID`).",
+            {"card": card.index, "used": used, "total": total},
+        )
+
+
+def device_files(machine: Machine) -> Iterator[Finding]:
+    """Look whether this user may open the cards' device files."""
+    nodes = [
+        *machine.path("/dev/accel").glob("accel[0-9]*"),
+        *machine.path("/dev").glob("hl[0-9]*"),
+    ]
+    shut = sorted(node.name for node in nodes if not os.access(node, os.R_OK | os.W_OK))
+    values = {"device_files": len(nodes), "closed": len(shut)}
+    if not nodes and _on_bus(machine) and machine.path("/sys/module/habanalabs").is_dir():
+        text = "The driver is loaded, but there are no device files in /dev/accel."
+        mend = "Start the container with the vendor's runtime or with `--device /dev/accel`."
+        yield Finding("device files", "red", text, mend, values)
+    elif shut:
+        state: State = "red" if len(shut) == len(nodes) else "amber"
+        yield Finding(
+            "device files",
+            state,
+            f"This user may not read and write {', '.join(shut)}.",
+            f"Look who may (`ls -l {_folder(nodes[0])}`) and join that group, or have a udev rule "
+            "open them.",
+            values,
+        )
+    elif nodes:
+        text = f"This user may open all device files of the cards, {len(nodes)}."
+        yield Finding("device files", "green", text, values=values)
+
+
+def _folder(node: Path) -> str:
+    return "/dev/accel" if node.parent.name == "accel" else "/dev"
+
+
+def _on_bus(machine: Machine) -> int:
+    vendors = machine.path("/sys/bus/pci/devices").glob("*/vendor")
+    return sum(_VENDOR in vendor.read_text() for vendor in vendors)
+
+
+def _orphaned(cards: list[CardReading]) -> list[CardReading]:
+    return [
+        card
+        for card in cards
+        if not card.holders
+        and card.memory_used
+        and card.memory_total
+        and card.memory_used > card.memory_total * _IDLE_SHARE
+    ]

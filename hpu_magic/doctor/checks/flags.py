@@ -1,0 +1,250 @@
+"""Environment variables that hurt, each with why. What their values do stands in ``flags.tsv``."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..finding import Finding
+from ..machine import Machine, numbers
+
+_ON, _OFF = {"1", "true", "on", "yes", "y", "t"}, {"0", "false", "off", "no", "n", "f"}
+_EAGER_BY_DEFAULT, _LAZY_KNOWN = (1, 21), (1, 23)
+# Whoever reads PT_HPU_LAZY_MODE takes lazy mode to be the default.
+_BELIEVE_IN_LAZY = ("optimum-habana", "accelerate")
+_MOST_CARDS = 8
+# Any other word than those of _ON and _OFF fails the import of the compile backend.
+_STRICT = (
+    *("PT_HPU_COMPILE_USE_RECIPES", "PT_HPU_KEEP_INPUT_MUTATIONS", "PT_HPU_USE_EAGER_FALLBACK"),
+    *("PT_HPU_COMPILE_REMOVE_UNNECESSARY_CLONES", "PT_HPU_USE_INPLACE_COLLECTIVE"),
+    *("PT_HPU_USE_INPLACE_INDEX_COPY", "PT_HPU_USE_INFERENCE_COMPILER"),
+    *("PT_HPU_USE_CPP_PARTITIONER", "PT_HPU_ENABLE_ALLREDUCE_GRAPH_SPLIT"),
+    "PT_HPU_FORCE_STATIC_COMPILE",
+)
+_FILES = {
+    "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "the default list of autocast holds",
+    "PT_HPU_AUTOCAST_FP32_OPS_LIST": "the default list of autocast holds",
+    "QUANT_CONFIG": "scripts that quantize by it fail",
+}
+
+
+def hurtful(machine: Machine) -> Iterator[Finding]:
+    """Look for flags whose values slow down, fill disks or change results."""
+    for row in _table():
+        value = machine.environment.get(row["name"])
+        if value is None or not _means(value.strip().lower(), row["values"]):
+            continue
+        if row["where"] == "vendor" and machine.simulated:
+            continue
+        ignored = row["where"] == "card" and machine.simulated
+        text = f"{row['name']}={_short(value)}: {row['why']}."
+        yield Finding(
+            row["name"],
+            "red" if row["state"] == "red" else "amber",
+            f"{text} On a card, that is: the simulator takes no notice." if ignored else text,
+            row["mend"],
+            {"value": _short(value)},
+        )
+    for name, value in sorted(machine.environment.items()):
+        if re.fullmatch(r"LOG_LEVEL_\w+", name) and name != "LOG_LEVEL_ALL" and value == "0":
+            text = f"{name}=0: that part logs all it does, which fills disks and slows it down."
+            yield Finding(name, "amber", text, "Leave it out, or set it to 2.", {"value": value})
+
+
+def lazy_mode(machine: Machine) -> Iterator[Finding]:
+    """Look at what the environment asks for as execution mode, and who will misread it."""
+    name = "PT_HPU_LAZY_MODE"
+    value = machine.environment.get(name)
+    release = _release(machine)
+    values = {"value": value}
+    if value is None:
+        believers = [each for each in _BELIEVE_IN_LAZY if machine.version(each)]
+        if believers and release and release >= _EAGER_BY_DEFAULT:
+            text = f"{name} is not set: the bridge takes eager mode, and {' and '.join(believers)} "
+            text += "may take it to be lazy."
+            mend = f"Set {name}=0 before Python starts (%hpu_mode eager in a notebook)."
+            yield Finding(name, "amber", text, mend, values)
+        else:
+            text = f"{name} is not set: the default of the release holds."
+            yield Finding(name, "green", text, values=values)
+    elif value not in ("0", "1"):
+        text = f"{name}={_short(value)} is no documented value: all but 0 may be taken as lazy."
+        mend = f"Set {name} to 0 (eager) or 1 (lazy)."
+        yield Finding(name, "amber", text, mend, {"value": _short(value)})
+    elif value == "1" and not machine.simulated and _is_stock(machine):
+        text = f"{name}=1, and torch {machine.version('torch')} is not Intel's build: lazy mode "
+        text += "refuses it."
+        mend = f"Set {name}=0, or install the torch that comes with the vendor's release."
+        yield Finding(name, "red", text, mend, values)
+    elif value == "1" and release and release > _LAZY_KNOWN:
+        dotted = ".".join(map(str, release))
+        text = f"{name}=1, and release {dotted} may have lazy mode no more: it was announced to go."
+        yield Finding(name, "amber", text, f"Set {name}=0 and use torch.compile.", values)
+    else:
+        mode = "lazy" if value == "1" else "eager"
+        yield Finding(name, "green", f"{name}={value} asks for {mode} mode.", values=values)
+
+
+def integers(machine: Machine) -> Iterator[Finding]:
+    """Look at the flag that keeps 64 bits of integers in lazy mode."""
+    name = "PT_ENABLE_INT64_SUPPORT"
+    value = machine.environment.get(name, "")
+    if value.lower() in _ON and not machine.simulated:
+        text = f"{name}={value}: in lazy mode, some models are reported to hang with it."
+        mend = "Where a step never ends, leave it out."
+        yield Finding(name, "amber", text, mend, {"value": value})
+
+
+def fallbacks(machine: Machine) -> Iterator[Finding]:
+    """Look at which operators may run on the CPU."""
+    name = "PT_HPU_PLACE_ON_CPU"
+    value = machine.environment.get(name, "")
+    if value:
+        which = "no operator" if "none" in value else f"only {_short(value)}"
+        text = f"{name}={_short(value)}: {which} may fall back to the CPU; what the card lacks "
+        text += 'besides raises "is not yet supported on HPU".'
+        yield Finding(name, "amber", text, "Leave it out to let all.", {"value": _short(value)})
+
+
+def pool(machine: Machine) -> Iterator[Finding]:
+    """Look at how much of the card's memory the bridge takes."""
+    name = "PT_HPU_POOL_MEM_ACQUIRE_PERC"
+    value = machine.environment.get(name, "")
+    if value.isdecimal() and int(value) < 100:
+        text = f"{name}={value}: models have {value} % of a card's memory."
+        yield Finding(name, "amber", text, "Leave it out to have all.", {"value": value})
+
+
+def metrics_file(machine: Machine) -> Iterator[Finding]:
+    """Look whether the file of metrics can be written."""
+    name = "PT_HPU_METRICS_FILE"
+    value = machine.environment.get(name)
+    if value and not os.path.dirname(value):
+        text = f"{name} names no folder, which the bridge makes before it writes: that fails."
+        mend = f"Write a folder before it: {name}=./{{file}}."
+        yield Finding(name, "amber", text, mend, private={"file": value})
+
+
+def files(machine: Machine) -> Iterator[Finding]:
+    """Look for files that variables name and that are not there."""
+    for name, what in _FILES.items():
+        value = machine.environment.get(name)
+        if not value:
+            continue
+        if os.access(value, os.R_OK) and os.path.isfile(value):
+            yield Finding(name, "green", f"{name} names a file that can be read.")
+        else:
+            text = f"{name} names {{file}}, which cannot be read: {what}."
+            mend = "Name it from the root, since kernels start in the folder of their notebook."
+            yield Finding(name, "amber", text, mend, private={"file": value})
+
+
+def strict(machine: Machine) -> Iterator[Finding]:
+    """Look at switches of ``torch.compile`` that take no other word than yes and no."""
+    for name in _STRICT:
+        value = machine.environment.get(name)
+        if value is not None and value.strip().lower() not in _ON | _OFF:
+            text = f"{name}={_short(value)} is neither 1 nor 0: the compile backend fails to load."
+            yield Finding(name, "red", text, "Write 1 or 0.", {"value": _short(value)})
+
+
+def visible_modules(machine: Machine) -> Iterator[Finding]:
+    """Look at the cards that this process may take."""
+    name = "HABANA_VISIBLE_MODULES"
+    value = machine.environment.get(name)
+    if value is None:
+        return
+    words = [word.strip() for word in value.split(",")]
+    values = {"value": _short(value)}
+    if not all(word.isdecimal() for word in words):
+        text = (
+            f"{name}={_short(value)!r} is no list of numbers: the bridge fails with a ValueError."
+        )
+        mend = f"Write {name}=0,1 or leave it out; an empty text is not the same."
+        yield Finding(name, "red", text, mend, values)
+        return
+    known = {card.module_id for card in machine.cards.cards}
+    absent = [word for word in words if known and int(word) not in known]
+    if absent or len(words) > _MOST_CARDS:
+        which = ", ".join(absent) or value
+        text = f"{name}={_short(value)} names {which}, which this machine has not."
+        mend = f"Its cards are {', '.join(map(str, sorted(known)))}."
+        yield Finding(name, "red", text, mend, values)
+    elif len(words) not in (1, 2, 4, _MOST_CARDS):
+        text = f"{name}={_short(value)}: collectives among {len(words)} cards may fail, since only "
+        text += "groups of 2, 4 or 8 are supported."
+        yield Finding(name, "amber", text, "Choose 1, 2, 4 or 8 cards.", values)
+    else:
+        yield Finding(name, "green", f"{name}={_short(value)} names cards that are here.")
+
+
+def chosen_module(machine: Machine) -> Iterator[Finding]:
+    """Look at the one card that this process is to take."""
+    name = "HLS_MODULE_ID"
+    value = machine.environment.get(name)
+    known = {str(card.module_id) for card in machine.cards.cards}
+    if not value or not known:
+        return
+    visible = machine.environment.get("HABANA_VISIBLE_MODULES")
+    listed = [word.strip() for word in visible.split(",")] if visible else sorted(known)
+    values = {"value": _short(value)}
+    if value not in known or value not in listed:
+        text = f"{name}={_short(value)} is none of the cards that this process may take "
+        text += f"({_short(', '.join(listed))}): another one is taken, or none."
+        yield Finding(name, "amber", text, "Leave it out, or name one of them.", values)
+
+
+def visible_devices(machine: Machine) -> Iterator[Finding]:
+    """Look at the cards that the container was started with."""
+    name = "HABANA_VISIBLE_DEVICES"
+    value = machine.environment.get(name)
+    if value is None or value.strip().lower() == "all" or not machine.cards.cards:
+        return
+    words = [word.strip() for word in value.split(",") if word.strip()]
+    indices = {str(card.index) for card in machine.cards.cards}
+    absent = [word for word in words if word.isdecimal() and word not in indices]
+    values = {"value": _short(value)}
+    if not words or any(not word.isdecimal() for word in words):
+        text = f"{name}={_short(value)!r} may give the container no card: it takes numbers or all."
+        mend = f"Start the container with {name}=all."
+        yield Finding(name, "amber", text, mend, values)
+    elif absent:
+        text = f"{name}={_short(value)} names {', '.join(absent)}, and {len(indices)} cards are "
+        text += "seen here; they may be absent, or numbered anew in this container."
+        mend = f"Compare with `hl-smi -L` on the host; {name}=all gives every card."
+        yield Finding(name, "amber", text, mend, values)
+    else:
+        yield Finding(name, "green", f"{name}={_short(value)} names cards that are here.")
+
+
+def _table() -> list[dict[str, str]]:
+    path = Path(__file__).with_suffix(".tsv")
+    with path.open(encoding="utf-8", newline="") as rows:
+        return list(csv.DictReader(rows, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def _means(value: str, kind: str) -> bool:
+    """Tell whether a value is of a kind: ``on``, ``off``, ``set``, ``positive``, or is listed."""
+    if kind == "positive":
+        return value.isdecimal() and int(value) > 0
+    if kind == "set":
+        return bool(value)
+    return value in {"on": _ON, "off": _OFF}.get(kind, set(kind.split()))
+
+
+def _short(value: str) -> str:
+    """Return a value as others may read it: a short one that is neither a path nor an address."""
+    return value if re.fullmatch(r"[\w.,+ -]{0,40}", value) else f"(a text of {len(value)})"
+
+
+def _release(machine: Machine) -> tuple[int, ...]:
+    plugin = None if machine.simulated else machine.version("habana-torch-plugin")
+    return numbers(plugin)[:2] if plugin else ()
+
+
+def _is_stock(machine: Machine) -> bool:
+    version = machine.version("torch")
+    return bool(version) and not (version or "").partition("+")[2].startswith(("git", "hpu"))

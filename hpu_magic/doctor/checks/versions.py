@@ -1,0 +1,213 @@
+"""Versions against each other: what is known to fail together, and what nobody has tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..finding import Finding
+from ..machine import Machine, Version, numbers
+
+# Release of the vendor's software -> release of torch that its bridge asks for.
+_TORCH_OF_RELEASE: dict[Version, Version] = {
+    (1, 16): (2, 2),
+    (1, 17): (2, 3),
+    (1, 18): (2, 4),
+    (1, 19): (2, 5),
+    (1, 20): (2, 6),
+    (1, 21): (2, 6),
+    (1, 22): (2, 7),
+    (1, 23): (2, 9),
+}
+_UNSURE = (1, 20)
+# What docs/versions.md has rows of.
+_OLDEST_TORCH, _NEWEST_TORCH = (2, 6), (2, 15)
+_LIGHTNING_WITHOUT_HPU, _LIGHTNING_FAILS = (2, 5, 6), (2, 6)
+_OPTIMUM, _TRANSFORMERS = (1, 21), (4, 55)
+
+
+def torch_for_hpu_magic(machine: Machine) -> Iterator[Finding]:
+    """Hold torch against the releases that hpu_magic is tested with."""
+    version = machine.version("torch")
+    if not version:
+        return
+    release = numbers(version)[:2]
+    values = {"torch": version, "oldest": _dotted(_OLDEST_TORCH), "newest": _dotted(_NEWEST_TORCH)}
+    tested = f"hpu_magic is tested with {values['oldest']} to {values['newest']}"
+    if release < _OLDEST_TORCH:
+        text = f"torch {version} is too old: {tested}."
+        yield Finding("torch", "red", text, "Install a newer torch.", values)
+    elif release > _NEWEST_TORCH:
+        text = f"torch {version} is newer than any that was tried and may fail: {tested}."
+        mend = f"Where something fails, try torch {values['newest']}."
+        yield Finding("torch", "amber", text, mend, values)
+    else:
+        yield Finding("torch", "green", f"torch {version} is supported: {tested}.", values=values)
+
+
+def torch_for_plugin(machine: Machine) -> Iterator[Finding]:
+    """Hold torch against the release that the vendor's bridge asserts when it is imported."""
+    plugin, version = _vendors(machine), machine.version("torch")
+    if not plugin or not version:
+        return
+    release = numbers(plugin)[:2]
+    wanted = _TORCH_OF_RELEASE.get(release)
+    asked = _dotted(wanted) if wanted else None
+    values = {"plugin": plugin, "torch": version, "wanted": asked}
+    about = "torch and plug-in"
+    if wanted is None:
+        text = (
+            f"Which torch habana-torch-plugin {plugin} asks for is not known here; with another "
+            f"than its own it may refuse to load. Installed is {version}."
+        )
+        mend = "Compare with the support matrix of that release."
+        yield Finding(about, "amber", text, mend, values)
+    elif numbers(version)[:2] == wanted:
+        text = f"torch {version} is the one that habana-torch-plugin {plugin} asks for."
+        yield Finding(about, "green", text, values=values)
+    else:
+        refuses = "may refuse" if release == _UNSURE else "refuses"
+        yield Finding(
+            about,
+            "amber" if release == _UNSURE else "red",
+            f"habana-torch-plugin {plugin} {refuses} to load with torch {version}: its release "
+            f"comes with torch {_dotted(wanted)}.",
+            f"Install the torch {_dotted(wanted)} of that release, or the plug-in of another.",
+            values,
+        )
+
+
+def plugin_and_driver(machine: Machine) -> Iterator[Finding]:
+    """Hold the bridge's release against the driver's."""
+    plugin = _vendors(machine)
+    if not plugin:
+        return
+    driver = machine.driver.driver if machine.driver else None
+    # The module's own word, where the tool has none.
+    driver = driver or (machine.text("/sys/module/habanalabs/version") or "").strip() or None
+    values = {"plugin": plugin, "driver": driver}
+    about = "plug-in and driver"
+    if driver is None:
+        text = f"The driver's version is not told, so habana-torch-plugin {plugin} may not fit it."
+        mend = "Compare with `hl-smi` on the host: both should be of one release."
+        yield Finding(about, "amber", text, mend, values)
+    elif numbers(driver)[:2] == numbers(plugin)[:2]:
+        text = f"habana-torch-plugin {plugin} and the driver {driver} are of one release."
+        yield Finding(about, "green", text, values=values)
+    else:
+        release = _dotted(numbers(driver)[:2])
+        yield Finding(
+            about,
+            "red",
+            f"habana-torch-plugin {plugin} and the driver {driver} are of two releases: taking a "
+            'card or a first product then fails, as with "synStatus=26 [Generic failure]".',
+            f"Take the container or the packages of release {release}, or install the driver of "
+            f"{_dotted(numbers(plugin)[:2])} on the host.",
+            values,
+        )
+
+
+def firmware_and_driver(machine: Machine) -> Iterator[Finding]:
+    """Hold the cards' firmware against the driver."""
+    if machine.driver is None or not machine.driver.driver:
+        return
+    driver, firmware = machine.driver.driver, machine.driver.firmware
+    values = {"driver": driver, "firmware": ", ".join(firmware)}
+    about = "firmware and driver"
+    others = [each for each in firmware if numbers(each)[:2] != numbers(driver)[:2]]
+    if not firmware:
+        yield Finding(
+            about,
+            "amber",
+            f"hl-smi tells no release of the firmware, which may not fit the driver {driver}.",
+            "Compare `hl-smi --fw-versions` with the driver's release.",
+            values,
+        )
+    elif others:
+        yield Finding(
+            about,
+            "amber",
+            f"The firmware is of release {', '.join(others)} and the driver is {driver}: they may "
+            "not work together.",
+            "Bring the firmware to the driver's release, as its installation guide says.",
+            values,
+        )
+    else:
+        text = f"Firmware {', '.join(firmware)} and driver {driver} are of one release."
+        yield Finding(about, "green", text, values=values)
+
+
+def lightning_habana(machine: Machine) -> Iterator[Finding]:
+    """Hold lightning-habana against a Lightning that has dropped HPU."""
+    plugin, lightning = machine.version("lightning-habana"), machine.version("lightning")
+    if not plugin or not lightning:
+        return
+    values = {"lightning-habana": plugin, "lightning": lightning}
+    release = numbers(lightning)
+    mend = "Run `pip uninstall lightning-habana`: hpu_magic.lightning has its classes."
+    if release[:2] >= _LIGHTNING_FAILS:
+        text = f"lightning-habana {plugin} fails at import with Lightning {lightning}."
+        yield Finding("lightning-habana", "red", text, mend, values)
+    elif release >= _LIGHTNING_WITHOUT_HPU:
+        text = (
+            f"Lightning {lightning} has dropped HPU, which lightning-habana {plugin} builds on: it "
+            "may fail."
+        )
+        yield Finding("lightning-habana", "amber", text, mend, values)
+    else:
+        text = f"lightning-habana {plugin} and Lightning {lightning} are of one time."
+        yield Finding("lightning-habana", "green", text, values=values)
+
+
+def optimum_habana(machine: Machine) -> Iterator[Finding]:
+    """Hold optimum-habana against the transformers that it is written for."""
+    optimum, transformers = machine.version("optimum-habana"), machine.version("transformers")
+    if not optimum or not transformers:
+        return
+    values = {"optimum-habana": optimum, "transformers": transformers}
+    wanted = f"optimum-habana {optimum} is written for transformers {_dotted(_TRANSFORMERS)}"
+    if numbers(optimum)[:2] != _OPTIMUM:
+        text = f"Which transformers optimum-habana {optimum} asks for is not known here: "
+        text += f"{transformers} may not do."
+        mend = "Run `pip check`, which knows what it declares."
+        yield Finding("optimum-habana", "amber", text, mend, values)
+    elif numbers(transformers)[:2] == _TRANSFORMERS:
+        text = f"optimum-habana {optimum} and transformers {transformers} go together."
+        yield Finding("optimum-habana", "green", text, values=values)
+    else:
+        newer = numbers(transformers)[0] > _TRANSFORMERS[0]
+        yield Finding(
+            "optimum-habana",
+            "red" if newer else "amber",
+            f"{wanted} and {'fails' if newer else 'may fail'} with {transformers}.",
+            'Run `pip install "transformers>=4.55,<4.56"`, or do without optimum-habana.',
+            values,
+        )
+
+
+def gpu(machine: Machine) -> Iterator[Finding]:
+    """Look for a GPU that PyTorch would take in the simulator's place."""
+    version = machine.version("torch") or ""
+    build = version.partition("+")[2]
+    nodes = sorted(machine.path("/dev").glob("nvidia[0-9]*"))
+    if not machine.simulated or not nodes or build == "cpu" or not version:
+        return
+    if machine.environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        text = "This machine's GPU is hidden from PyTorch, so that the device can be simulated."
+        yield Finding("GPU", "green", text, values={"hidden": True})
+        return
+    yield Finding(
+        "GPU",
+        "amber",
+        f"This machine has a GPU (/dev/{nodes[0].name}), and torch {version} may be a build that "
+        "uses it: a process has one kind of accelerator, and no card is then simulated.",
+        "Start Python with CUDA_VISIBLE_DEVICES= (nothing behind the equals sign).",
+        {"hidden": False},
+    )
+
+
+def _vendors(machine: Machine) -> str | None:
+    return None if machine.simulated else machine.version("habana-torch-plugin")
+
+
+def _dotted(release: Version) -> str:
+    return ".".join(map(str, release))

@@ -1,0 +1,40 @@
+"""A diagnosis as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+
+from .finding import Finding
+
+_COLOURS = {"red": "\x1b[31m", "amber": "\x1b[33m", "green": "\x1b[32m"}
+_END = "\x1b[0m"
+
+
+def text(
+    headline: str,
+    shown: Sequence[tuple[str, Finding]],
+    folded: Sequence[tuple[str, Finding]],
+    colours: bool,
+) -> str:
+    """Return the findings in their groups with their mends, and one line for those folded away."""
+    lines = [headline]
+    for (state, group), members in groupby(shown, lambda each: (each[1].state, each[0])):
+        mark = f"{_COLOURS[state]}{state}{_END}" if colours else state
+        lines.append(f"{mark}, {group}")
+        for _, finding in members:
+            said, mend = finding.told()
+            lines.append(f"  {finding.about}: {said}")
+            if mend:
+                lines.append(f"    -> {mend}")
+    if folded:
+        lines.append(counted(folded))
+    return "\n".join(lines)
+
+
+def counted(folded: Sequence[tuple[str, Finding]]) -> str:
+    """Say how many green findings are folded away, by group."""
+    groups = Counter(group for group, _ in folded)
+    listed = ", ".join(f"{group} {count}" for group, count in groups.items())
+    return f"green: {listed} (--all shows them)"

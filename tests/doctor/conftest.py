@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_machine import MadeMachine
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeMachine:
+    """A machine that has nothing yet but a simulated card."""
+    return MadeMachine(tmp_path)

@@ -1,0 +1,96 @@
+"""A machine of files, environment, distributions and cards that a test makes as it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hpu_magic.doctor import Finding, Machine
+from hpu_magic.monitor import CardReading, Holder, Snapshot, hlsmi
+
+GIB = 1 << 30
+
+
+class MadeMachine:
+    """What it is made of; `machine` is what the checks see."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.home = folder / "root", folder / "home" / "ada"
+        self.prefix, self.site = folder / "prefix", folder / "site"
+        for place in (self.root, self.home, self.prefix, self.site):
+            place.mkdir(parents=True)
+        self.environment: dict[str, str] = {}
+        self.folders = [self.site]
+        self.simulated = True
+        self.cards = Snapshot((card(0, simulated=True),), "simulator")
+        self.driver: hlsmi.Versions | None = None
+        self.python = (3, 11, 7)
+
+    def file(self, path: str, text: str = "") -> Path:
+        """Write a file of the machine's, below its root."""
+        place = self.root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        return place
+
+    def install(self, *distributions: str, into: Path | None = None) -> None:
+        """Install distributions, each given as ``name==version``."""
+        for one in distributions:
+            name, _, version = one.partition("==")
+            folder = (into or self.site) / f"{name.replace('-', '_')}-{version}.dist-info"
+            folder.mkdir(parents=True)
+            (folder / "METADATA").write_text(
+                f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            )
+
+    def with_gaudi(self, plugin: str | None = "1.22.0.740", cards: int = 1) -> None:
+        """Have cards on the bus, the driver loaded and the vendor's software installed."""
+        self.simulated = False
+        self.file("/sys/module/habanalabs/version", "1.22.0-5b2c1a")
+        for index in range(cards):
+            self.file(f"/sys/bus/pci/devices/0000:0{index}:00.0/vendor", "0x1da3\n")
+        self.file("/sys/bus/pci/devices/0000:0f:00.0/vendor", "0x8086\n")
+        self.cards = Snapshot(tuple(map(card, range(cards))), "hlml")
+        if plugin:
+            self.install(f"habana-torch-plugin=={plugin}")
+
+    @property
+    def machine(self) -> Machine:
+        return Machine(
+            environment=self.environment,
+            root=self.root,
+            home=self.home,
+            prefix=self.prefix,
+            search_path=tuple(map(str, self.folders)),
+            python=self.python,
+            simulated=self.simulated,
+            cards=self.cards,
+            driver=self.driver,
+        )
+
+    def ask(self, check: Callable[[Machine], Iterator[Finding]]) -> list[tuple[str, str]]:
+        """Return state and text of what a check finds; each that is not green has a mend."""
+        findings = list(check(self.machine))
+        assert all(bool(finding.mend) == (finding.state != "green") for finding in findings)
+        return [(finding.state, finding.told()[0]) for finding in findings]
+
+
+def card(
+    index: int,
+    *,
+    used: int = GIB // 2,
+    holders: tuple[Holder, ...] = (),
+    simulated: bool = False,
+    error: str | None = None,
+) -> CardReading:
+    return CardReading(
+        index=index,
+        module_id=index,
+        name="HL-225",
+        generation="GAUDI2",
+        simulated=simulated,
+        memory_used=None if error else used,
+        memory_total=None if error else 96 * GIB,
+        holders=holders,
+        error=error,
+    )

@@ -1,0 +1,264 @@
+"""The doctor as a whole: text, JSON, magic, and a Python that has nothing."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_machine import GIB, card
+
+import hpu_magic
+from hpu_magic.doctor import SCHEMA, examine
+from hpu_magic.doctor.checks import CHECKS
+from hpu_magic.monitor import Holder, Snapshot
+
+PROJECT = Path(__file__).parents[2]
+GROUPS = ["installed", "versions", "cards", "host", "flags", "storage", "jupyter"]
+ASKED_ABOUT = (
+    *("torch", "habana_frameworks", "lightning", "transformers", "accelerate", "optimum"),
+    *("jupyterlab", "ipywidgets", "anywidget", "bokeh", "ipyparallel", "IPython"),
+)
+
+
+@pytest.fixture
+def sound(made):
+    """A machine on which all is well."""
+    made.install(
+        *("torch==2.13.0+cpu", "lightning==2.6.6", "ipywidgets==8.1.9", "anywidget==0.11.0"),
+        *("bokeh==3.9.2", "ipyparallel==9.2.0", "jupyterlab==4.6.6", "jupyterlab_widgets==3.0.17"),
+    )
+    (made.root / "dev").mkdir()
+    (made.root / "dev/shm").symlink_to("/dev/shm")
+    for name in ("hpu_magic", "anywidget", "@jupyter-widgets/jupyterlab-manager"):
+        folder = made.prefix / "share/jupyter/labextensions" / name
+        folder.mkdir(parents=True)
+        (folder / "package.json").write_text(json.dumps({"version": hpu_magic.__version__}))
+    return made
+
+
+@pytest.fixture
+def ailing(sound):
+    """The same with a hurtful flag and without PyTorch."""
+    (next(sound.site.glob("torch-*")) / "METADATA").unlink()
+    next(sound.site.glob("torch-*")).rmdir()
+    sound.environment["ENABLE_CONSOLE"] = "1"
+    return sound
+
+
+def test_all_is_well_in_two_lines(sound):
+    diagnosis = examine(sound.machine)
+    assert diagnosis.state == "green"
+    assert repr(diagnosis).splitlines() == [
+        "Doctor, simulated cards: 28 green",
+        "green: installed 13, versions 1, cards 3, host 2, flags 1, storage 2, jupyter 6 "
+        "(--all shows them)",
+    ]
+
+
+def test_what_is_wrong_comes_first_with_its_mend(ailing):
+    diagnosis = examine(ailing.machine)
+    assert diagnosis.state == "red"
+    assert repr(diagnosis).splitlines() == [
+        "Doctor, simulated cards: 1 red, 1 amber, 26 green",
+        "red, installed",
+        "  torch: torch is not installed, and there is no device without it.",
+        "    -> Run `pip install torch`.",
+        "amber, flags",
+        "  ENABLE_CONSOLE: ENABLE_CONSOLE=1: the logs of the driver's libraries are written into "
+        "the output of cells.",
+        "    -> Leave it out; the logs are in HABANA_LOGS.",
+        "green: installed 12, cards 3, host 2, flags 1, storage 2, jupyter 6 (--all shows them)",
+    ]
+    coloured = diagnosis.text(colours=True).splitlines()[1]
+    assert coloured == "\x1b[31mred\x1b[0m, installed"
+
+
+def test_everything_is_shown_on_request(ailing):
+    diagnosis = examine(ailing.machine, everything=True)
+    lines = repr(diagnosis).splitlines()
+    shown = [line for line in lines if line.startswith("  ") and "->" not in line]
+    assert len(shown) == len(list(diagnosis.findings())) == 28
+    headings = [line for line in lines if re.match("red|amber|green", line)]
+    assert headings == [
+        *("red, installed", "amber, flags"),
+        *(f"green, {group}" for group in GROUPS if group != "versions"),
+    ]
+
+
+def test_html_folds_what_is_green_and_escapes(ailing):
+    ailing.environment["HABANA_LOGS"] = "/<b>"
+    shown = examine(ailing.machine)._repr_html_()
+    above, _, folded = shown.partition("<details>")
+    assert above.count("<tr>") == 2
+    assert "&rarr; Run `pip install torch`." in above
+    assert folded.count("<tr>") == 26
+    assert "/&lt;b&gt;" in folded
+    assert "<b>" not in folded
+    assert "<details>" not in examine(ailing.machine, everything=True)._repr_html_()
+
+
+def test_json_is_whole_and_stable(ailing):
+    record = json.loads(json.dumps(examine(ailing.machine).as_record()))
+    findings = record.pop("findings")
+    assert {key: type(value) for key, value in record.items()} == {
+        "schema": int,
+        "hpu_magic": str,
+        "time": float,
+        "simulated": bool,
+        "state": str,
+        "left_out": str,
+    }
+    assert (record["schema"], record["state"]) == (SCHEMA, "red")
+    assert findings[2] == {
+        "group": "installed",
+        "check": "torch",
+        "about": "torch",
+        "state": "red",
+        "text": "torch is not installed, and there is no device without it.",
+        "mend": "Run `pip install torch`.",
+        "values": {"version": None},
+        "left_out": [],
+    }
+    assert len(findings) == 28
+    assert {frozenset(finding) for finding in findings} == {frozenset(findings[2])}
+    known = {(group, check.__name__) for group, checks in CHECKS.items() for check in checks}
+    assert {(finding["group"], finding["check"]) for finding in findings} <= known
+    for finding in findings:
+        places = set(re.findall(r"\{(\w+)\}", finding["text"] + finding["mend"]))
+        assert places <= set(finding["left_out"])
+
+
+def test_json_tells_no_names_folders_and_secrets(made, tmp_path):
+    made.with_gaudi(cards=2)
+    holder = Holder(41, "salary-forecast.ipynb", "ada")
+    reason = "Cards of ada."
+    cards = (card(0, holders=(holder,)), card(1, error="ada lost it"), card(2, used=50 * GIB))
+    made.cards = Snapshot(cards, "hlml", reason)
+    made.install("torch==2.9.0")
+    made.folders.append(tmp_path / "ada")
+    made.install("torch==2.10.0", into=tmp_path / "ada")
+    made.file("/proc/71/stat")
+    folder = made.home / ".local/share/jupyter/runtime"
+    folder.mkdir(parents=True)
+    told = {"pid": 71, "hostname": "ada.host", "port": 8888, "base_url": "/user/ada/"}
+    (folder / "jpserver-71.json").write_text(json.dumps(told | {"token": "s3cr3t"}))
+    (made.home / ".habana_logs").mkdir()
+    for name in (
+        *("PT_HPU_RECIPE_CACHE_CONFIG", "QUANT_CONFIG", "PT_HPU_METRICS_FILE", "LOWER_LIST"),
+        *("HABANA_VISIBLE_MODULES", "HABANA_VISIBLE_DEVICES", "PT_HPU_LAZY_MODE", "HLS_MODULE_ID"),
+        *("PT_HPU_PLACE_ON_CPU", "PT_HPU_GRAPH_DUMP_MODE", "PT_HPU_USE_CPP_PARTITIONER"),
+    ):
+        made.environment[name] = "/home/ada/s3cr3t"
+    made.environment["PT_HPU_METRICS_FILE"] = "ada"
+    made.environment["https_proxy"] = "http://ada:s3cr3t@proxy.ada:3128"
+    diagnosis = examine(made.machine)
+    text, record = repr(diagnosis), json.dumps(diagnosis.as_record(), indent=1)
+    for private in ("/home/ada", "ada.host", "salary-forecast", str(tmp_path)):
+        assert private in text or private in repr(examine(made.machine, everything=True))
+    names = "ada", "s3cr3t", "salary", str(tmp_path)
+    leaks = [found for name in names for found in re.findall(f".*{name}.*", record)]
+    assert leaks == []
+
+
+def test_a_check_that_may_not_look_says_so(made, monkeypatch):
+    made.file("/sys/bus/pci/devices/0000:01:00.0/vendor").unlink()
+    (made.root / "sys/bus/pci/devices/0000:01:00.0/vendor").mkdir()
+    texts = [finding.told()[0] for finding in examine(made.machine).of("amber")]
+    place = made.root / "sys/bus/pci/devices/0000:01:00.0/vendor"
+    assert f"This could not be looked at: Is a directory ({place})." in texts
+
+
+def command(*arguments, code="", isolated=(), **environment):
+    program = f"{code}\nimport sys\nfrom hpu_magic import command_line\n"
+    program += f"status = command_line.main(['doctor', *{arguments!r}])\n"
+    program += f"loaded = [name for name in {ASKED_ABOUT!r} if name in sys.modules]\n"
+    program += "print('loaded', loaded, file=sys.stderr)\nsys.exit(status)"
+    return subprocess.run(
+        [sys.executable, *isolated, "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_command_loads_nothing_that_it_asks_about():
+    done = command("--json")
+    assert done.stderr == "loaded []\n"
+    record = json.loads(done.stdout)
+    states = {finding["state"] for finding in record["findings"]}
+    assert record["state"] == next(each for each in ("red", "amber", "green") if each in states)
+    assert done.returncode == (record["state"] == "red")
+    assert {finding["group"] for finding in record["findings"]} == set(GROUPS)
+    for private in (getpass.getuser(), socket.gethostname(), str(PROJECT)):
+        assert not re.search(rf"\b{re.escape(private)}\b", done.stdout), private
+
+
+def test_a_python_without_torch_ipython_and_all_others(tmp_path):
+    import psutil
+
+    (tmp_path / "psutil").symlink_to(Path(psutil.__file__).parent)
+    alone = f"import sys; sys.path[:0] = [{str(PROJECT)!r}, {str(tmp_path)!r}]"
+    done = command(code=alone, isolated=("-S", "-I"))
+    assert done.stderr == "loaded []\n"
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"Doctor, simulated cards: 1 red, \d+ amber, \d+ green", lines[0])
+    assert lines[1:4] == [
+        "red, installed",
+        "  torch: torch is not installed, and there is no device without it.",
+        "    -> Run `pip install torch`.",
+    ]
+    done = command("--json", code=alone, isolated=("-S", "-I"))
+    absent = [
+        finding["about"]
+        for finding in json.loads(done.stdout)["findings"]
+        if finding["check"] == "packages" and finding["values"]["version"] is None
+    ]
+    assert absent == [
+        *("lightning", "ipywidgets", "anywidget", "bokeh", "jupyterlab", "ipyparallel"),
+        *("transformers", "accelerate", "optimum-habana"),
+    ]
+
+
+def test_a_package_that_is_called_as_its_command(script):
+    code = """
+        import {first}
+        import hpu_magic, hpu_magic.doctor
+        diagnosis = hpu_magic.doctor(everything=True)
+        print(type(diagnosis).__name__, diagnosis.everything, hpu_magic.doctor.SCHEMA)
+        """
+    for first in ("hpu_magic.doctor", "hpu_magic"):
+        assert script(code.format(first=first)) == f"Diagnosis True {SCHEMA}\n"
+
+
+def test_the_magic(run, monkeypatch):
+    monkeypatch.setenv("LOG_LEVEL_ALL", "0")
+    shown = run("%hpu_doctor")
+    assert shown.result.of("amber")[0].about in repr(shown.result)
+    assert "LOG_LEVEL_ALL=0: logs at this level" in repr(shown.result)
+    assert run("%hpu_doctor --all").result.everything
+    cell = run("%hpu_doctor --json")
+    assert cell.result is None
+    flags = [one for one in json.loads(cell.out)["findings"] if one["about"] == "LOG_LEVEL_ALL"]
+    assert [flag["values"] for flag in flags] == [{"value": "0"}]
+    assert (
+        "%hpu_doctor has no option '--jsn': did you mean '--json'?" in run("%hpu_doctor --jsn").err
+    )
+
+
+def test_the_page_names_all_groups_and_keys(made):
+    page = (PROJECT / "docs" / "doctor.md").read_text()
+    record = examine(made.machine).as_record()
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.M))))
+    assert named == set(record) | set(record["findings"][0])
+    groups = page.partition("| group | looks at |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| (\w+) \|", groups, re.M) == list(CHECKS)
+    assert f"| `schema` | {SCHEMA};" in page
