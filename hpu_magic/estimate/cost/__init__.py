@@ -1,0 +1,1 @@
+"""What operations cost on a card: hardware as published, constants as fitted, and the prices."""

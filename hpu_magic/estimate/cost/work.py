@@ -1,0 +1,256 @@
+"""What an operation asks of a card's engines: matrix products, vector instructions, bytes moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+
+import torch
+
+from hpu_magic.estimate.tracing.program import Operand, Operation
+
+
+class Kind(StrEnum):
+    """Which part of a card does an operation."""
+
+    NOTHING = "nothing"
+    MATRIX = "matrix"
+    ATTENTION = "attention"
+    VECTOR = "vector"
+    GATHER = "gather"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`batch` products of an m x k matrix with a k x n one."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions."""
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one run of an operation asks for."""
+
+    kind: Kind
+    products: tuple[Product, ...] = ()
+    instructions: float = 0.0
+    """Vector instructions, counted for each element of bf16."""
+    between: float = 0.0
+    """Bytes that pass between the engines within the operation, such as attention's scores."""
+
+
+# Instructions for an element. A function such as exp is a table and a polynomial.
+PLAIN, SPECIAL = 1.0, 10.0
+_SPECIAL = {
+    *("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sigmoid"),
+    *("erf", "erfc", "gelu", "silu", "mish", "softplus", "logit", "rsqrt", "sqrt", "reciprocal"),
+    *("div", "pow", "tanh_backward", "sigmoid_backward", "gelu_backward", "silu_backward"),
+    *("mish_backward", "softplus_backward", "hardswish", "elu", "selu", "logsumexp", "bernoulli"),
+    *("native_dropout", "_fused_dropout", "dropout", "rand", "randn", "uniform", "normal"),
+}
+_PASSES = {  # instructions for an element of normalizations: sums, differences, a special function
+    "_softmax": 3 + SPECIAL,
+    "_log_softmax": 3 + SPECIAL,
+    "_safe_softmax": 3 + SPECIAL,
+    "_softmax_backward_data": 4.0,
+    "_log_softmax_backward_data": 3 + SPECIAL,
+    "native_layer_norm": 6.0,
+    "native_layer_norm_backward": 12.0,
+    "native_group_norm": 6.0,
+    "native_group_norm_backward": 12.0,
+    "native_batch_norm": 6.0,
+    "_native_batch_norm_legit": 6.0,
+    "_batch_norm_with_update": 6.0,
+    "native_batch_norm_backward": 12.0,
+    "batch_norm_backward": 12.0,
+    "_fused_rms_norm": 5.0,
+    "_fused_rms_norm_backward": 10.0,
+    "rms_norm": 5.0,
+    "rms_norm_backward": 10.0,
+    "topk": 32.0,
+    "sort": 64.0,
+    "cumsum": 4.0,
+}
+_NOTHING = {"detach", "lift_fresh", "alias", "empty", "empty_like", "empty_strided", "new_empty"}
+_NOTHING |= {"_local_scalar_dense", "_assert_async", "_assert_scalar", "sym_size", "_reshape_alias"}
+_GATHER = {"embedding", "index", "index_select", "gather", "take", "embedding_dense_backward"}
+_GATHER |= {"index_put", "_unsafe_index", "_unsafe_index_put", "scatter", "scatter_add"}
+_GATHER |= {"index_add", "index_copy", "select_scatter", "slice_scatter", "nll_loss_forward"}
+
+
+def name_of(operator: torch._ops.OpOverload) -> str:
+    """Return an operator's name without its overload and without the mark of those in place."""
+    name: str = operator._schema.name.rpartition("::")[2]
+    return name if name.startswith("__") else name.rstrip("_")
+
+
+def work_of(operation: Operation) -> Work:
+    """Return what one run of an operation asks of the card."""
+    name = name_of(operation.operator)
+    if operation.is_view or name in _NOTHING:
+        return Work(Kind.NOTHING)
+    if (products := _PRODUCTS.get(name)) is not None:
+        return Work(Kind.MATRIX, products(operation))
+    if "scaled_dot_product" in name or "sdpa" in name:
+        return _attention(name, operation)
+    if name in _GATHER:
+        moved = max((one.elements for one in operation.writes), default=0)
+        return Work(Kind.GATHER, instructions=PLAIN * moved)
+    return Work(Kind.VECTOR, instructions=_instructions(name, operation))
+
+
+def _instructions(name: str, operation: Operation) -> float:
+    if "foreach" in name or "optimizer" in name or name.startswith("_fused_adam"):
+        # A multi-tensor step of Adam's kind: two moments, a root and a quotient for each weight.
+        return sum(_wide(one) for one in operation.writes) * (PLAIN + 0.5 * SPECIAL)
+    elements = max((_wide(one) for one in (*operation.reads, *operation.writes)), default=0.0)
+    plain = name.removesuffix("_backward") if name not in _SPECIAL else name
+    each = _PASSES.get(name) or (SPECIAL if plain in _SPECIAL else PLAIN)
+    if name == "pow" and operation.arguments[1:2] in ((1,), (1.0,), (2,), (2.0,), (3,), (3.0,)):
+        each = PLAIN
+    if name == "div" and not _wide_second(operation):
+        each = PLAIN  # by a number: a multiplication
+    return elements * each
+
+
+def _wide_second(operation: Operation) -> bool:
+    return len(operation.reads) > 1 and operation.reads[1].elements > 1
+
+
+def _wide(operand: Operand) -> float:
+    """Return its elements, those of four bytes twice: half as many fit a vector."""
+    return operand.elements * max(min(operand.dtype.itemsize, 4), 2) / 2
+
+
+def _shapes(operation: Operation) -> list[tuple[int, ...]]:
+    return [one.shape for one in operation.reads]
+
+
+def _mm(operation: Operation) -> tuple[Product, ...]:
+    left, right = _shapes(operation)[-2:]
+    return (Product(1, left[0], right[1], left[1]),)
+
+
+def _bmm(operation: Operation) -> tuple[Product, ...]:
+    left, right = _shapes(operation)[-2:]
+    return (Product(left[0], left[1], right[2], left[2]),)
+
+
+def _addmm(operation: Operation) -> tuple[Product, ...]:
+    _, left, right = _shapes(operation)[:3]
+    return (Product(1, left[0], right[1], left[1]),)
+
+
+def _vector_product(operation: Operation) -> tuple[Product, ...]:
+    shapes = _shapes(operation)[-2:]
+    rows, inner = (1, shapes[0][0]) if len(shapes[0]) == 1 else (shapes[0][0], shapes[0][1])
+    return (Product(1, rows, 1, inner),)
+
+
+def _linear(operation: Operation) -> tuple[Product, ...]:
+    given, weight = _shapes(operation)[:2]
+    return (Product(1, prod(given[:-1]), weight[0], weight[-1]),)
+
+
+def _gemm_fp8(operation: Operation) -> tuple[Product, ...]:
+    left, right = _shapes(operation)[:2]
+    made = operation.writes[0].shape
+    inner = prod(left) // max(prod(made[:-1]), 1)
+    batch = prod(made[:-2]) if len(right) > 2 else 1
+    return (Product(batch, prod(made[:-1]) // batch, made[-1], inner),)
+
+
+def _convolution(operation: Operation) -> tuple[Product, ...]:
+    given, weight = _shapes(operation)[:2]
+    return (_unfolded(given, operation.writes[0].shape, weight, operation.arguments[6:9]),)
+
+
+def _unfolded(
+    given: tuple[int, ...],
+    made: tuple[int, ...],
+    weight: tuple[int, ...],
+    options: Sequence[object],
+) -> Product:
+    """Return a convolution as the product of its unfolded input with its weights."""
+    transposed, groups = bool(options[0]), int(options[2])  # type: ignore[call-overload]
+    places = given if transposed else made
+    within = prod(weight[2:]) * weight[1]
+    outputs = weight[0] // groups
+    return Product(groups, places[0] * prod(places[2:]), outputs, within)
+
+
+def _convolution_backward(operation: Operation) -> tuple[Product, ...]:
+    gradient, given, weight = _shapes(operation)[:3]
+    transposed, _, groups, wanted = operation.arguments[-4:]
+    forward = _unfolded(given, gradient, weight, (transposed, None, groups))
+    to_input = Product(forward.batch, forward.m, forward.k, forward.n)
+    to_weight = Product(forward.batch, forward.n, forward.k, forward.m)
+    asked = wanted if isinstance(wanted, tuple) else (True, True)
+    return (to_input,) * bool(asked[0]) + (to_weight,) * bool(asked[1])
+
+
+_PRODUCTS: dict[str, Callable[[Operation], tuple[Product, ...]]] = {
+    "mm": _mm,
+    "bmm": _bmm,
+    "addmm": _addmm,
+    "baddbmm": _bmm,
+    "addbmm": _bmm,
+    "mv": _vector_product,
+    "dot": _vector_product,
+    "addmv": _vector_product,
+    "linear": _linear,
+    "_scaled_mm": _gemm_fp8,
+    "fp8_gemm": _gemm_fp8,
+    "fp8_gemm_v2": _gemm_fp8,
+    "convolution": _convolution,
+    "convolution_overrideable": _convolution,
+    "convolution_backward": _convolution_backward,
+    "convolution_backward_overrideable": _convolution_backward,
+}
+
+
+def _attention(name: str, operation: Operation) -> Work:
+    """Return attention as its products and its softmax, which runs over all of the scores.
+
+    PyTorch's own is taken as its parts, since a card has no other kernel for it; the vendor's fused
+    one keeps its scores on the die.
+    """
+    backward = "backward" in name or "bwd" in name
+    query, key, value = _shapes(operation)[1:4] if backward else _shapes(operation)[:3]
+    batch, rows, columns = prod(query[:-2]), query[-2], key[-2]
+    scores = Product(batch, rows, columns, query[-1])
+    weighted = Product(batch, rows, value[-1], columns)
+    elements = float(batch) * rows * columns
+    fused = "sdpa" in name
+    # What is written and read again of the scores, in passes over them.
+    passes = 7 if backward else 4
+    if not backward:
+        return Work(
+            Kind.ATTENTION,
+            (scores, weighted),
+            elements * (4 + SPECIAL),
+            0.0 if fused else 2.0 * passes * elements,
+        )
+    products = (
+        Product(batch, columns, value[-1], rows),  # to the values
+        Product(batch, rows, columns, value[-1]),  # to the probabilities
+        Product(batch, rows, query[-1], columns),  # to the queries
+        Product(batch, columns, query[-1], rows),  # to the keys
+    )
+    recomputed = (scores,) if "recomp" in name else ()
+    return Work(
+        Kind.ATTENTION,
+        recomputed + products,
+        elements * (5 + SPECIAL * len(recomputed)),
+        0.0 if fused else 2.0 * passes * elements,
+    )
