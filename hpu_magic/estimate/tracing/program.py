@@ -30,6 +30,8 @@ class Role(StrEnum):
     OPTIMIZER = "optimizer"
     ACTIVATIONS = "activations"
     TEMPORARY = "temporary"
+    CACHE = "cache"  # keys and values of earlier tokens
+    LOGITS = "logits"
 
 
 @dataclass(slots=True)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import linecache
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from hpu_magic.estimate.errors import EstimateError
@@ -26,6 +18,7 @@ from hpu_magic.estimate.tracing.modules import RunningModules
 from hpu_magic.estimate.tracing.program import Program, Role
 from hpu_magic.estimate.tracing.recomputation import recomputing
 from hpu_magic.estimate.tracing.recorder import Recorder
+from hpu_magic.estimate.tracing.refusals import explained
 
 Loss = Callable[[Any], torch.Tensor]
 
@@ -75,24 +68,14 @@ def trace_step(
     program = Program(classes={name: type(one).__name__ for name, one in model.named_modules()})
     modules = RunningModules(model)
     recorder = Recorder(program, modules)
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-            tensors = twins.fake_tensors(model, options.dtype, training=options.train)
-            step = _Step(model, stack.enter_context(tensors), program, recorder, options)
-            stack.enter_context(recomputing(model, options.checkpointing))
-            stack.enter_context(modules)
-            step.run((args, dict(kwargs)))
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        raise EstimateError(
-            f"What the model runs depends on numbers, which an estimate has not: {_line(error)}. "
-            "Make that choice outside of the model, or estimate the parts before and behind it."
-        ) from error
-    except UnsupportedOperatorException as error:
-        raise EstimateError(
-            f"{error.args[0]} tells no shapes without computing ({_line(error)}): register a fake "
-            "kernel for it with torch.library.register_fake."
-        ) from error
+    with ExitStack() as stack:
+        stack.enter_context(explained())
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        tensors = twins.fake_tensors(model, options.dtype, training=options.train)
+        step = _Step(model, stack.enter_context(tensors), program, recorder, options)
+        stack.enter_context(recomputing(model, options.checkpointing))
+        stack.enter_context(modules)
+        step.run((args, dict(kwargs)))
     return program
 
 
@@ -196,18 +179,3 @@ def _loss_of(output: Any, given: Loss | None) -> torch.Tensor:
             "give loss=, a function of the output, or train=False."
         )
     return torch.stack([one.float().sum() for one in parts]).sum()
-
-
-def _line(error: BaseException) -> str:
-    """Name the innermost line of the user's own, else of the library that is the model's."""
-    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-    frames = [
-        one
-        for one in traceback.extract_tb(error.__traceback__)
-        if not one.filename.startswith(ours)
-    ]
-    if not frames:
-        return "in PyTorch's own code"
-    last = frames[-1]
-    text = linecache.getline(last.filename, last.lineno or 0).strip()
-    return f"{Path(last.filename).name}, line {last.lineno}: {text}"
