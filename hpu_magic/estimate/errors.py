@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hpu_magic.errors import RefusedError
 
-class EstimateError(ValueError):
+
+class EstimateError(RefusedError):
     """No estimate for these arguments; the text says which, and what to do."""

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.tracing.place import device_type
 from hpu_magic.estimate.tracing.program import Phase, Role
 from hpu_magic.estimate.tracing.recorder import Recorder
 
@@ -45,11 +46,14 @@ def maker(optimizer: torch.optim.Optimizer | str | None) -> Make | None:
 
 
 def _by_name(name: str) -> Any:
-    from habana_frameworks.torch.hpex import optimizers as vendors
+    places = [torch.optim]
+    if device_type() == "hpu":
+        from habana_frameworks.torch.hpex import optimizers as vendors
 
+        places.insert(0, vendors)
     kinds = {
         _plain(each): getattr(place, each)
-        for place in (vendors, torch.optim)
+        for place in places
         for each in dir(place)
         if isinstance(getattr(place, each), type)
         and issubclass(getattr(place, each), torch.optim.Optimizer)
@@ -103,7 +107,7 @@ def _record_group(make: Make, recorder: Recorder, first: nn.Parameter, count: in
     for value in (stand_in, stand_in.grad):
         recorder.stand_for(value)
     for value in _tensors(list(optimizer.state.values())):
-        if value.device.type == "hpu":
+        if value.device.type == device_type():
             recorder.hold(value, Role.OPTIMIZER, count=count)
     recorder.phase, recorder.times = Phase.OPTIMIZER, count
     try:

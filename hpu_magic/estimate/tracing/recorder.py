@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpu_magic.estimate.tracing.modules import RunningModules
+from hpu_magic.estimate.tracing.place import device_type
 from hpu_magic.estimate.tracing.program import Operand, Operation, Phase, Program, Role, Storage
 
 # A card keeps these in half their size, or does not compute with them at all.
@@ -32,6 +33,7 @@ class Recorder(TorchDispatchMode):
         """What all operations belong to; told from autograd where it is None."""
         self.times = 1
         self._noting = True
+        self._card = device_type()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -70,8 +72,8 @@ class Recorder(TorchDispatchMode):
         return None if found is None else found[1]
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        read = [*_on_card(args), *_on_card(kwargs.values())]
-        made = list(_on_card((result,)))
+        read = [*_of(self._card, args), *_of(self._card, kwargs.values())]
+        made = list(_of(self._card, (result,)))
         if not made and not read:
             return
         operations = self.program.operations
@@ -79,7 +81,7 @@ class Recorder(TorchDispatchMode):
         reads = tuple(self._operand(tensor) for tensor in read)
         written = list(made)
         if func._schema.is_mutable:
-            written += _written(func, args, kwargs)
+            written += _written(self._card, func, args, kwargs)
         writes = tuple({id(one): self._operand(one) for one in written}.values())
         new = [operand for operand in writes if operand.storage >= known]
         is_view = bool(made) and not new and not func._schema.is_mutable
@@ -129,13 +131,13 @@ def card_bytes(dtype: torch.dtype, elements: int) -> int:
     return elements * dtype.itemsize // _NARROWED.get(dtype, 1)
 
 
-def _on_card(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+def _of(card: str, values: Iterable[Any]) -> Iterator[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
-            if value.device.type == "hpu":
+            if value.device.type == card:
                 yield value
         elif isinstance(value, list | tuple):
-            yield from _on_card(value)
+            yield from _of(card, value)
 
 
 def _plain(value: Any) -> Any:
@@ -145,12 +147,14 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, torch.Tensor) else value
 
 
-def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+def _written(
+    card: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[torch.Tensor]:
     """Return the arguments that the operator writes into, by its schema."""
     found: list[torch.Tensor] = []
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             by_name = kwargs.get(argument.name)
             value = args[position] if position < len(args) else by_name
-            found += _on_card((value,))
+            found += _of(card, (value,))
     return found

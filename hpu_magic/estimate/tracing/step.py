@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.tracing import optimizers, twins
 from hpu_magic.estimate.tracing.modules import RunningModules
+from hpu_magic.estimate.tracing.place import device_type
 from hpu_magic.estimate.tracing.program import Program, Role
 from hpu_magic.estimate.tracing.recomputation import recomputing
 from hpu_magic.estimate.tracing.recorder import Recorder
@@ -114,7 +115,7 @@ class _Step:
 
     def _forward(self, args: Any, kwargs: Any) -> Any:
         dtype = self._options.autocast
-        with torch.autocast("hpu", dtype=dtype, enabled=dtype is not None):
+        with torch.autocast(device_type(), dtype=dtype, enabled=dtype is not None):
             return self._model(*args, **kwargs)
 
     def _loss(self, args: Any, kwargs: Any) -> torch.Tensor:

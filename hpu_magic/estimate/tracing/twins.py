@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-CARD = "hpu"
+from hpu_magic.estimate.tracing.place import device_type
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def inputs(given: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
         resized = batch is not None and _has_samples(one) and one.shape[0] == first
         shape = (batch, *one.shape[1:]) if resized else one.shape
         kind = dtype if dtype is not None and one.is_floating_point() else one.dtype
-        return torch.empty(shape, dtype=kind, device=CARD)
+        return torch.empty(shape, dtype=kind, device=device_type())
 
     return pytree.tree_unflatten([twin(one) for one in leaves], form)
 
@@ -88,7 +88,7 @@ def _has_samples(one: Any) -> bool:
 
 def _fake(one: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     kind = dtype if dtype is not None and one.is_floating_point() else one.dtype
-    return torch.empty_strided(tuple(one.shape), one.stride(), dtype=kind, device=CARD)
+    return torch.empty_strided(tuple(one.shape), one.stride(), dtype=kind, device=device_type())
 
 
 @contextmanager
