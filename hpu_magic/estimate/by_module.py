@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,14 +17,14 @@ class ModuleShare:
     seconds: float = 0.0
     bytes: int = 0
     """What it makes of the memory in use at the peak: activations and temporary results."""
-    limits: Counter[str] = field(default_factory=Counter)
+    limits: dict[str, float] = field(default_factory=dict)
     """Seconds by what bounds its operations."""
     parts: dict[str, ModuleShare] = field(default_factory=dict)
 
     @property
     def limit(self) -> str:
         """What bounds most of its time; empty without any."""
-        return self.limits.most_common(1)[0][0] if self.limits else ""
+        return max(self.limits, key=self.limits.__getitem__) if self.limits else ""
 
     def walk(self, path: str = "") -> Iterator[tuple[str, ModuleShare]]:
         """Yield the module and all below it, each with its path."""
@@ -54,7 +53,7 @@ def shares(
     for path, seconds, limit in times:
         for module in _along(root, path, classes):
             module.seconds += seconds
-            module.limits[limit] += seconds
+            module.limits[limit] = module.limits.get(limit, 0.0) + seconds
     for path, count in memory.items():
         for module in _along(root, path, classes):
             module.bytes += count
@@ -71,3 +70,21 @@ def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator
             here.parts[name] = ModuleShare(name, classes.get(so_far, ""))
         here = here.parts[name]
         yield here
+
+
+def alike(model: ModuleShare) -> dict[str, ModuleShare]:
+    """Return the modules that are not made of others, those that differ only in a number together.
+
+    Their path has an asterisk for the number, as in ``layers.*.mlp.up_proj``; the slowest first.
+    """
+    found: dict[str, ModuleShare] = {}
+    for path, one in model.walk():
+        if not path or one.parts:
+            continue
+        pattern = ".".join("*" if name.isdecimal() else name for name in path.split("."))
+        together = found.setdefault(pattern, ModuleShare(pattern, one.kind))
+        together.seconds += one.seconds
+        together.bytes += one.bytes
+        for limit, seconds in one.limits.items():
+            together.limits[limit] = together.limits.get(limit, 0.0) + seconds
+    return dict(sorted(found.items(), key=lambda one: -one[1].seconds))

@@ -99,10 +99,10 @@ def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Paramete
 
 def _record_group(make: Make, recorder: Recorder, first: nn.Parameter, count: int) -> None:
     # A parameter of its own: the memory of the model's and of its gradient is counted already.
-    stand_in = nn.Parameter(torch.empty_like(first))
-    stand_in.grad = torch.empty_like(first)
-    optimizer = make([stand_in])
     with recorder.paused():
+        stand_in = nn.Parameter(torch.empty_like(first))
+        stand_in.grad = torch.empty_like(first)
+        optimizer = make([stand_in])
         optimizer.step()
     for value in (stand_in, stand_in.grad):
         recorder.stand_for(value)
