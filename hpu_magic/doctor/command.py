@@ -37,15 +37,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    diagnosis = examine(Machine.here(), everything=options.all)
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    status = 0
     try:
+        diagnosis = examine(Machine.here(), everything=options.all)
+        status = 1 if diagnosis.state == "red" else 0
         if options.json:
             print(json.dumps(diagnosis.as_record(), indent=2))
         else:
             print(diagnosis.text(colours=colours))
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:
         # Whoever read has seen enough; Python's own flush at the end must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1 if diagnosis.state == "red" else 0
+    return status

@@ -15,9 +15,6 @@ from hpu_magic import backend, monitor
 from hpu_magic.monitor import Snapshot, hlsmi
 
 _PATIENCE = 15.0  # seconds that a driver may take
-_SILENT = Snapshot(
-    (), "none", f"The driver has not answered for {_PATIENCE:g} s; a restart of the machine helps."
-)
 
 Version = tuple[int, ...]
 
@@ -87,6 +84,9 @@ class Machine:
         found = metadata.Distribution.discover(name=distribution, path=list(self.search_path))
         places: dict[str, metadata.Distribution] = {}
         for copy in found:
+            # What a broken removal leaves has no version.
+            if not (copy.read_text("METADATA") or copy.read_text("PKG-INFO")):
+                continue
             # A folder may be on the path twice, and by a link.
             place = os.path.realpath(str(copy.locate_file("")))
             places.setdefault(f"{copy.version} {place}", copy)
@@ -117,7 +117,9 @@ def _cards() -> Snapshot:
     thread = threading.Thread(target=lambda: read.append(monitor.snapshot()), daemon=True)
     thread.start()
     thread.join(_PATIENCE)
-    return read[0] if read else _SILENT
+    if read:
+        return read[0]
+    return Snapshot((), "none", f"The driver has not answered for {_PATIENCE:g} s.")
 
 
 def _driver() -> hlsmi.Versions | None:

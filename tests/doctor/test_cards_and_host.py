@@ -35,6 +35,8 @@ def test_the_driver_is_loaded_or_not(made):
     assert made.ask(cards.driver) == [("green", said)]
     (made.root / "sys/module/habanalabs/version").unlink()
     (made.root / "sys/module/habanalabs").rmdir()
+    assert made.ask(cards.driver) == [("green", said)]  # it answers, as into a container
+    made.cards = Snapshot((), "none", "No driver.")
     said = "The machine has 2 Gaudi cards on its bus, and the driver habanalabs is not loaded."
     assert made.ask(cards.driver) == [("red", said)]
 
@@ -185,7 +187,13 @@ def test_memory_of_a_container(made):
     made.file("/sys/fs/cgroup/memory.max", "max\n")
     assert made.ask(host.memory) == [("green", "The host has 4.00 / 64 GiB of memory in use.")]
     made.file("/sys/fs/cgroup/memory.max", str(8 * GIB))
-    assert made.ask(host.memory) == [("green", "The container has 1.00 / 8 GiB of memory in use.")]
+    said = "The container or job has 1.00 / 8 GiB of memory in use."
+    assert made.ask(host.memory) == [("green", said)]
+    made.file("/proc/self/cgroup", "0::/slurm/job_7\n")
+    made.file("/sys/fs/cgroup/slurm/job_7/memory.current", str(GIB))
+    made.file("/sys/fs/cgroup/slurm/job_7/memory.max", str(4 * GIB))
+    said = "The container or job has 1.00 / 4 GiB of memory in use."
+    assert made.ask(host.memory) == [("green", said)]
 
 
 def test_shared_memory(made):
@@ -245,6 +253,18 @@ def test_no_place_for_a_private_folder(made, tmp_path, monkeypatch):
     [(state, text)] = made.ask(host.own_folder)
     assert state == "red"
     assert text.startswith("There is no folder that only you may enter:")
+
+
+def test_a_driver_that_hangs_is_not_waited_for(tmp_path, script):
+    (tmp_path / "pyhlml.py").write_text("import time; time.sleep(100)")
+    code = """
+        from hpu_magic.doctor import machine
+        machine._PATIENCE = 0.1
+        print(machine.Machine.here().cards)
+        """
+    shot = Snapshot((), "none", "The driver has not answered for 0.1 s.")
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    assert script(code, PYTHONPATH=path) == f"{shot}\n"
 
 
 def hl_smi(folder, script):

@@ -197,7 +197,8 @@ def test_the_command_loads_nothing_that_it_asks_about():
     assert record["state"] == next(each for each in ("red", "amber", "green") if each in states)
     assert done.returncode == (record["state"] == "red")
     assert {finding["group"] for finding in record["findings"]} == set(GROUPS)
-    for private in (getpass.getuser(), socket.gethostname(), str(PROJECT)):
+    # Mends speak of root and localhost, whoever is called so.
+    for private in {getpass.getuser(), socket.gethostname(), str(PROJECT)} - {"root", "localhost"}:
         assert not re.search(rf"\b{re.escape(private)}\b", done.stdout), private
 
 

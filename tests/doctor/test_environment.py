@@ -37,11 +37,17 @@ def test_a_flag_that_hurts(made, row):
 
 def test_flags_of_which_the_simulator_takes_no_notice(made):
     made.environment |= {"PT_HPU_SYNC_LAUNCH": "1", "LOWER_LIST": "/x", "PT_HPU_AUTOLOAD": "0"}
+    made.environment["PT_COMPILE_ONLY_MODE"] = "1"
     assert made.ask(flags.hurtful) == [
         (
             "amber",
             "PT_HPU_SYNC_LAUNCH=1: the host waits for the card after every launch, which is for "
             "finding errors. On a card, that is: the simulator takes no notice.",
+        ),
+        (
+            "amber",
+            "PT_COMPILE_ONLY_MODE=1: graphs are compiled and never run: results are whatever was "
+            "in memory. On a card, that is: the simulator takes no notice.",
         ),
         ("amber", "PT_HPU_AUTOLOAD=0: `import torch` does not bring the hpu device."),
     ]
@@ -303,8 +309,9 @@ def test_what_stands_before_a_server(made):
     made.environment |= {"JUPYTERHUB_SERVICE_PREFIX": "/user/ada/", "JPY_PARENT_PID": "71"}
     [_, (state, text)] = server(made, base_url="/team/ada/")
     assert (state, "pages may not find it" in text) == ("amber", True)
-    [_, found] = server(made, base_url="/user/ada/")
-    assert found == ("green", "The server is reached below /user/ada/.")
+    entry = ("green", "The server at 0.0.0.0:8888 leaves it to the hub who may enter.")
+    way = ("green", "The server is reached below /user/ada/.")
+    assert server(made, base_url="/user/ada/", token="", hostname="0.0.0.0") == [entry, way]
 
 
 def extension(made, name, version, place="prefix/share/jupyter"):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 import hpu_magic
 from hpu_magic.doctor.checks import installed, versions
+from hpu_magic.doctor.machine import numbers
 from hpu_magic.monitor import hlsmi
+
+VERSIONS = Path(__file__).parents[2] / "docs" / "versions.md"
 
 
 @pytest.mark.parametrize(
@@ -76,6 +82,19 @@ def test_two_torches_in_one_folder(made):
     [(state, text)] = made.ask(installed.one_torch)
     assert state == "red"
     assert text.endswith("; files of both are mixed.")
+
+
+def test_what_a_broken_removal_leaves_is_no_torch(made):
+    made.install("torch==2.13.0")
+    (made.site / "torch-2.9.0.dist-info").mkdir()
+    assert made.ask(installed.one_torch) == []
+    assert made.ask(installed.torch) == [("green", "torch is 2.13.0.")]
+
+
+def test_the_releases_of_torch_are_those_of_the_page():
+    table = VERSIONS.read_text().partition("| combination | torch |")[2].partition("\n\n")[0]
+    tried = sorted(map(numbers, re.findall(r"^\| \S+ \| (\d+\.\d+)\.", table, re.MULTILINE)))
+    assert (tried[0], tried[-1]) == (versions._OLDEST_TORCH, versions._NEWEST_TORCH)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def hurtful(machine: Machine) -> Iterator[Finding]:
         text = f"{row['name']}={_short(value)}: {row['why']}."
         yield Finding(
             row["name"],
-            "red" if row["state"] == "red" else "amber",
+            "red" if row["state"] == "red" and not ignored else "amber",
             f"{text} On a card, that is: the simulator takes no notice." if ignored else text,
             row["mend"],
             {"value": _short(value)},

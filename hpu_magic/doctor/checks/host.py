@@ -14,13 +14,11 @@ from ..machine import Machine
 _LITTLE_MEMORY = 1 << 30
 _LITTLE_SHARED = 1 << 30
 _FULL_SHARED = 64 << 20
-# Where control groups, of version 2 and 1, tell what a container may have.
+# What control groups, of version 2 and 1, call the most that they may have, and what they have.
 _LIMITS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-    ),
+    ("/sys/fs/cgroup{own}", "memory.max", "memory.current"),
+    ("/sys/fs/cgroup", "memory.max", "memory.current"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
 
 
@@ -31,10 +29,17 @@ def memory(machine: Machine) -> Iterator[Finding]:
     if total is None or available is None:
         return
     where = "The host"
-    for limit, usage in _LIMITS:
-        most, used = _bytes(machine.text(limit)), _bytes(machine.text(usage))
+    own = re.search(r"^0::(/.+)$", machine.text("/proc/self/cgroup") or "", re.MULTILINE)
+    for place, limit, usage in _LIMITS:
+        group = place.format(own=own[1] if own else "")
+        most = _bytes(machine.text(f"{group}/{limit}"))
+        used = _bytes(machine.text(f"{group}/{usage}"))
         if most is not None and used is not None and most < total:
-            where, total, available = "The container", most, min(available, max(0, most - used))
+            where, total, available = (
+                "The container or job",
+                most,
+                min(available, max(0, most - used)),
+            )
             break
     values = {"total": total, "available": available}
     text = f"{where} has {units.usage(total - available, total)} of memory in use."

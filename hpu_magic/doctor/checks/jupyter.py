@@ -15,6 +15,7 @@ from ..machine import Machine, numbers
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _OWN = ("localhost", "127.0.0.1")
+_HUB = "JUPYTERHUB_SERVICE_PREFIX"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Front end -> why it is wanted.
 _EXTENSIONS = {
@@ -63,7 +64,7 @@ def servers(machine: Machine) -> Iterator[Finding]:
         text = "No Jupyter server of this user is running here."
         yield Finding("Jupyter server", "green", text, values={"servers": 0})
     for server in running:
-        yield _entry(server)
+        yield _entry(machine, server)
         yield _way(machine, server)
 
 
@@ -149,7 +150,7 @@ def widget_halves(machine: Machine) -> Iterator[Finding]:
             yield Finding(about, "green", f"{python} {ours} and {page} {theirs} go together.")
 
 
-def _entry(server: dict[str, Any]) -> Finding:
+def _entry(machine: Machine, server: dict[str, Any]) -> Finding:
     """Judge who may enter a server; its address and token are told to nobody else."""
     about = "Jupyter server"
     private = {"server": _address(server)}
@@ -159,7 +160,9 @@ def _entry(server: dict[str, Any]) -> Finding:
     if values["token"] or values["password"]:
         text = "The server at {server} asks for a token or a password."
         return Finding(about, "green", text, values=values, private=private)
-    # A hub's and a provider's server may ask for its visitors' names in another way.
+    if _HUB in machine.environment:
+        text = "The server at {server} leaves it to the hub who may enter."
+        return Finding(about, "green", text, values=values, private=private)
     text = "The server at {server} tells of no token or password: who reaches it "
     text += f"{'from this machine' if local else 'over the network'} may run code as you, unless "
     text += "something before it asks."
@@ -170,7 +173,7 @@ def _entry(server: dict[str, Any]) -> Finding:
 def _way(machine: Machine, server: dict[str, Any]) -> Finding:
     """Judge what stands between the page and a server, as far as its address tells."""
     base = str(server.get("base_url") or "/")
-    hub = machine.environment.get("JUPYTERHUB_SERVICE_PREFIX")
+    hub = machine.environment.get(_HUB)
     about = "way to the server"
     values = {"below_root": base != "/", "hub": hub is not None}
     private = {"base_url": base, "prefix": hub or ""}
