@@ -44,7 +44,7 @@ class FitMagics(CommandMagics):
 
     def follows(self, argument: str, words: Sequence[str]) -> bool:
         """Tell whether a model or data may be named: not for a Trainer that has its own."""
-        named = understood(self.hpu_fit.parser, words).values  # type: ignore[attr-defined]
+        named = understood(self.hpu_fit.parser, words).values  # type: ignore[attr-defined,union-attr]
         trainer = None
         if named:
             with suppress(Exception):  # an attribute of the user's may raise anything

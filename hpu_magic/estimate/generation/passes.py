@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hpu_magic.estimate.generation.protocol import Protocol, call, tensors_of
 from hpu_magic.estimate.tracing import twins
 from hpu_magic.estimate.tracing.modules import RunningModules
+from hpu_magic.estimate.tracing.place import device_type
 from hpu_magic.estimate.tracing.program import NEVER, Operand, Operation, Program, Role
 from hpu_magic.estimate.tracing.recorder import Recorder
 from hpu_magic.estimate.tracing.refusals import explained
@@ -87,8 +88,8 @@ class Passes:
     def _hold(self, recorder: Recorder, given: torch.Tensor) -> None:
         for name, one in self._tensors.parameters.items():
             recorder.hold(one, Role.WEIGHTS, name.rpartition(".")[0])
-        for name, one in self._tensors.buffers.items():
-            recorder.hold(one, Role.BUFFERS, name.rpartition(".")[0])
+        for name, buffer in self._tensors.buffers.items():
+            recorder.hold(buffer, Role.BUFFERS, name.rpartition(".")[0])
         recorder.hold(given, Role.INPUTS)
 
 
@@ -170,7 +171,7 @@ def _item_sizes(program: Program, kept: frozenset[int]) -> dict[int, int]:
 
 
 def _tokens(batch: int, positions: int) -> torch.Tensor:
-    return torch.empty(batch, positions, dtype=torch.int64, device=twins.CARD)
+    return torch.empty(batch, positions, dtype=torch.int64, device=device_type())
 
 
 def _known(recorder: Recorder, tensor: torch.Tensor) -> int:
