@@ -264,7 +264,15 @@ def test_logs_of_a_container_and_by_their_variable(made, tmp_path):
         ({}, "green", "No proxy variables are set."),
         (
             {"HTTPS_PROXY": "http://ada:pw@proxy:1", "NO_PROXY": "127.0.0.1, localhost,.intra"},
-            *("green", "HTTPS_PROXY leave this machine's own servers out."),
+            *("green", "With HTTPS_PROXY set, NO_PROXY spares this machine's own servers."),
+        ),
+        (
+            {"ALL_PROXY": "socks5://proxy:1", "no_proxy": "localhost,127.0.0.0/8"},
+            *("green", "With ALL_PROXY set, NO_PROXY spares this machine's own servers."),
+        ),
+        (
+            {"ALL_PROXY": "socks5://proxy:1", "no_proxy": "*"},
+            *("green", "With ALL_PROXY set, NO_PROXY spares this machine's own servers."),
         ),
         (
             {"http_proxy": "http://ada:pw@proxy:1", "no_proxy": "localhost"},
@@ -343,11 +351,25 @@ def test_the_front_ends_extensions(made):
         assert (state, "hpu_magic is turned off" in text) == ("red", True)
         assert others == [("green", manager), widgets]
     page_config(made, {"hpu_magic": False})
-    extension(made, "hpu_magic", "0.0.9", "home/ada/.local/share/jupyter")
     assert made.ask(jupyter.front_end)[0] == ("green", said)
-    made.environment["JUPYTER_PATH"] = str(made.home / ".local/share/jupyter")
-    [(state, text), *_] = made.ask(jupyter.front_end)
-    assert (state, text.startswith("The extension in JupyterLab is 0.0.9")) == ("amber", True)
+
+
+def test_which_of_two_front_ends_counts(made):
+    made.install("jupyterlab==4.6.6")
+    extension(made, "hpu_magic", hpu_magic.__version__)
+    extension(made, "hpu_magic", "0.0.9", "home/ada/.local/share/jupyter")
+    old = f"The extension in JupyterLab is 0.0.9, and hpu_magic {hpu_magic.__version__}: they may "
+    old = ("amber", f"{old}not understand each other.")
+    new = f"JupyterLab has the extension hpu_magic {hpu_magic.__version__}, turned on."
+    assert made.ask(jupyter.front_end)[0] == old  # the user's comes first
+    (made.prefix / "pyvenv.cfg").touch()
+    assert made.ask(jupyter.front_end)[0] == ("green", new)  # but not in a virtual environment
+    made.environment["JUPYTER_PREFER_ENV_PATH"] = "0"
+    assert made.ask(jupyter.front_end)[0] == old
+    made.environment |= {"JUPYTER_PREFER_ENV_PATH": "1", "JUPYTER_PATH": f"{made.home}/x"}
+    assert made.ask(jupyter.front_end)[0] == ("green", new)
+    extension(made, "hpu_magic", "0.0.9", "home/ada/x")
+    assert made.ask(jupyter.front_end)[0] == old
 
 
 def test_the_servers_extension(made):
@@ -363,6 +385,10 @@ def test_the_servers_extension(made):
         told = {"ServerApp": {"jpserver_extensions": {"hpu_magic": enabled}}}
         (folder / "hpu_magic.json").write_text(json.dumps(told))
         assert [found for found, _ in made.ask(jupyter.server_extension)] == [state]
+    # What `jupyter server extension enable` writes comes before what an installation brings.
+    told = {"ServerApp": {"jpserver_extensions": {"hpu_magic": True}}}
+    (made.home / ".jupyter/jupyter_server_config.json").write_text(json.dumps(told))
+    assert [found for found, _ in made.ask(jupyter.server_extension)] == ["green"]
 
 
 @pytest.mark.parametrize(
@@ -390,6 +416,18 @@ def test_broken_files_of_jupyter_are_as_none(made):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text(text)
         assert made.ask(jupyter.front_end)[0][0] == "amber"
+
+
+@pytest.mark.parametrize("told", [None, 3, "hpu_magic", [3, None], {"ServerApp": 3}])
+def test_files_of_another_form_are_as_none(made, told):
+    made.install("jupyterlab==4.6.6", "jupyter_server==2.21.1")
+    extension(made, "hpu_magic", hpu_magic.__version__)
+    page_config(made, told)
+    assert made.ask(jupyter.front_end)[0][0] == "green"
+    folder = made.prefix / "etc/jupyter/jupyter_server_config.d"
+    folder.mkdir(parents=True)
+    (folder / "hpu_magic.json").write_text(json.dumps(told))
+    assert [state for state, _ in made.ask(jupyter.server_extension)] == ["amber"]
 
 
 def test_checks_have_names_of_their_own():

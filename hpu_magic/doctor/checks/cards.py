@@ -30,8 +30,10 @@ def driver(machine: Machine) -> Iterator[Finding]:
         mend = "Run `sudo modprobe habanalabs` on the host; `dmesg` tells why it fails."
         yield Finding("driver", "red", text, mend, values)
     elif on_bus and machine.simulated:
-        text = f"The machine has {count}, and yet cards are simulated: habana_frameworks is not in "
-        text += "this Python environment."
+        text = (
+            f"The machine has {count}, and yet cards are simulated: habana_frameworks is not in "
+            "this Python environment."
+        )
         mend = (
             "Use the environment that the vendor's software is in, or install habana-torch-plugin."
         )

@@ -63,8 +63,10 @@ def lazy_mode(machine: Machine) -> Iterator[Finding]:
     if value is None:
         believers = [each for each in _BELIEVE_IN_LAZY if machine.version(each)]
         if believers and release and release >= _EAGER_BY_DEFAULT:
-            text = f"{name} is not set: the bridge takes eager mode, and {' and '.join(believers)} "
-            text += "may take it to be lazy."
+            text = (
+                f"{name} is not set: the bridge takes eager mode, and {' and '.join(believers)} "
+                "may take it to be lazy."
+            )
             mend = f"Set {name}=0 before Python starts (%hpu_mode eager in a notebook)."
             yield Finding(name, "amber", text, mend, values)
         else:
@@ -75,8 +77,10 @@ def lazy_mode(machine: Machine) -> Iterator[Finding]:
         mend = f"Set {name} to 0 (eager) or 1 (lazy)."
         yield Finding(name, "amber", text, mend, {"value": _short(value)})
     elif value == "1" and not machine.simulated and _is_stock(machine):
-        text = f"{name}=1, and torch {machine.version('torch')} is not Intel's build: lazy mode "
-        text += "refuses it."
+        text = (
+            f"{name}=1, and torch {machine.version('torch')} is not Intel's build: lazy mode "
+            "refuses it."
+        )
         mend = f"Set {name}=0, or install the torch that comes with the vendor's release."
         yield Finding(name, "red", text, mend, values)
     elif value == "1" and release and release > _LAZY_KNOWN:
@@ -104,8 +108,10 @@ def fallbacks(machine: Machine) -> Iterator[Finding]:
     value = machine.environment.get(name, "")
     if value:
         which = "no operator" if "none" in value else f"only {_short(value)}"
-        text = f"{name}={_short(value)}: {which} may fall back to the CPU; what the card lacks "
-        text += 'besides raises "is not yet supported on HPU".'
+        text = (
+            f"{name}={_short(value)}: {which} may fall back to the CPU; what the card lacks "
+            'besides raises "is not yet supported on HPU".'
+        )
         yield Finding(name, "amber", text, "Leave it out to let all.", {"value": _short(value)})
 
 
@@ -174,8 +180,10 @@ def visible_modules(machine: Machine) -> Iterator[Finding]:
         mend = f"Its cards are {', '.join(map(str, sorted(known)))}."
         yield Finding(name, "red", text, mend, values)
     elif len(words) not in (1, 2, 4, _MOST_CARDS):
-        text = f"{name}={_short(value)}: collectives among {len(words)} cards may fail, since only "
-        text += "groups of 2, 4 or 8 are supported."
+        text = (
+            f"{name}={_short(value)}: collectives among {len(words)} cards may fail, since only "
+            "groups of 2, 4 or 8 are supported."
+        )
         yield Finding(name, "amber", text, "Choose 1, 2, 4 or 8 cards.", values)
     else:
         yield Finding(name, "green", f"{name}={_short(value)} names cards that are here.")
@@ -192,8 +200,10 @@ def chosen_module(machine: Machine) -> Iterator[Finding]:
     listed = [word.strip() for word in visible.split(",")] if visible else sorted(known)
     values = {"value": _short(value)}
     if value not in known or value not in listed:
-        text = f"{name}={_short(value)} is none of the cards that this process may take "
-        text += f"({_short(', '.join(listed))}): another one is taken, or none."
+        text = (
+            f"{name}={_short(value)} is none of the cards that this process may take "
+            f"({_short(', '.join(listed))}): another one is taken, or none."
+        )
         yield Finding(name, "amber", text, "Leave it out, or name one of them.", values)
 
 
@@ -212,8 +222,10 @@ def visible_devices(machine: Machine) -> Iterator[Finding]:
         mend = f"Start the container with {name}=all."
         yield Finding(name, "amber", text, mend, values)
     elif absent:
-        text = f"{name}={_short(value)} names {', '.join(absent)}, and {len(indices)} cards are "
-        text += "seen here; they may be absent, or numbered anew in this container."
+        text = (
+            f"{name}={_short(value)} names {', '.join(absent)}, and {len(indices)} cards are "
+            "seen here; they may be absent, or numbered anew in this container."
+        )
         mend = f"Compare with `hl-smi -L` on the host; {name}=all gives every card."
         yield Finding(name, "amber", text, mend, values)
     else:

@@ -81,11 +81,15 @@ def judged_shared_memory(total: int, free: int) -> Finding:
     """
     values = {"total": total, "free": free}
     if free < _FULL_SHARED:
-        text = f"/dev/shm has {units.size(free)} of {units.capacity(total)} left: loaders with "
-        text += 'workers die of a "bus error" where their batches do not fit.'
+        text = (
+            f"/dev/shm has {units.size(free)} of {units.capacity(total)} left: loaders with "
+            'workers die of a "bus error" where their batches do not fit.'
+        )
     elif total < _LITTLE_SHARED:
-        text = f"/dev/shm has {units.capacity(total)}: loaders with workers may die of a "
-        text += '"bus error" where their batches do not fit.'
+        text = (
+            f"/dev/shm has {units.capacity(total)}: loaders with workers may die of a "
+            '"bus error" where their batches do not fit.'
+        )
     else:
         text = f"/dev/shm has {units.size(free)} of {units.capacity(total)} free."
         return Finding("/dev/shm", "green", text, values=values)
@@ -103,8 +107,8 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
     reserved = int(count[1]) * size
     asked = machine.environment.get("PT_HPU_HUGE_PAGES_LIMIT_MB", "")
     values: dict[str, Value] = {"pages": int(count[1]), "page_size": size, "reserved": reserved}
-    text = f"{count[1]} huge pages of {units.capacity(size)} are set aside"
-    text += f", {units.capacity(reserved)}." if reserved else "."
+    together = f", {units.capacity(reserved)}" if reserved else ""
+    text = f"{count[1]} huge pages of {units.capacity(size)} are set aside{together}."
     if machine.simulated:
         text += " The simulator takes none."
         yield Finding("huge pages", "green", text, values=values)
@@ -113,8 +117,10 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
         yield Finding("huge pages", "amber", text, _reserve(int(asked) << 20, size), values)
     elif not reserved:
         text += " The bridge may take host buffers from them, and then fail or be slow without any."
-        mend = "Set aside what your release's installation guide asks for: "
-        mend += "`sudo sysctl -w vm.nr_hugepages=N`."
+        mend = (
+            "Set aside what your release's installation guide asks for: "
+            "`sudo sysctl -w vm.nr_hugepages=N`."
+        )
         yield Finding("huge pages", "amber", text, mend, values)
     else:
         yield Finding("huge pages", "green", text, values=values)
@@ -124,8 +130,10 @@ def own_folder(machine: Machine) -> Iterator[Finding]:
     """Look for the folder in which processes of this user tell each other of cards and fits."""
     first, there = next(private_folder.places()), private_folder.found()
     if there is None and private_folder.made() is None:
-        text = "There is no folder that only you may enter: kernels, the sidebar and `hpu-magic "
-        text += "top` cannot tell each other of notebooks and fits."
+        text = (
+            "There is no folder that only you may enter: kernels, the sidebar and `hpu-magic "
+            "top` cannot tell each other of notebooks and fits."
+        )
         mend = "Have /dev/shm or /tmp writable, or remove what has taken {folder}."
         yield Finding("private folder", "red", text, mend, private={"folder": str(first)})
         return

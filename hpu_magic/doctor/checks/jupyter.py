@@ -41,10 +41,12 @@ def proxy_variables(machine: Machine) -> Iterator[Finding]:
         return
     names = ", ".join(name.upper() for name in through)
     spared = [one.strip().lower() for one in given.get("no_proxy", "").split(",")]
-    missing = [] if "*" in spared else [own for own in _OWN if own not in spared]
+    missing = [own for own in _OWN if own not in spared and "*" not in spared]
+    if any(one.startswith("127.") for one in spared):  # a network, as 127.0.0.0/8
+        missing = [own for own in missing if own != "127.0.0.1"]
     values = {"set": names, "not_spared": ", ".join(missing)}
     if not missing:
-        text = f"{names} leave this machine's own servers out."
+        text = f"With {names} set, NO_PROXY spares this machine's own servers."
         yield Finding("proxy variables", "green", text, values=values)
         return
     yield Finding(
@@ -89,8 +91,8 @@ def front_end(machine: Machine) -> Iterator[Finding]:
         elif name == "hpu_magic" and version != hpu_magic.__version__:
             text = (
                 f"The extension in JupyterLab is {version}, and hpu_magic {hpu_magic.__version__}:"
+                " they may not understand each other."
             )
-            text += " they may not understand each other."
             mend = (
                 "Install hpu_magic anew where `jupyter lab` is started from, and reload the page."
             )
@@ -104,18 +106,19 @@ def server_extension(machine: Machine) -> Iterator[Finding]:
     """Look whether the server is told to load what answers the sidebar."""
     if machine.version("jupyter_server") is None:
         return
-    name = "jupyter_server_config.d/hpu_magic.json"
+    names = ("jupyter_server_config.json", "jupyter_server_config.d/hpu_magic.json")
     states = [
-        (_json(folder / name).get("ServerApp", {}).get("jpserver_extensions", {})).get("hpu_magic")
+        _within(_within(_json(folder / name), "ServerApp"), "jpserver_extensions").get("hpu_magic")
         for folder in _config_folders(machine)
+        for name in names
     ]
     told = [state for state in states if state is not None]
     values = {"enabled": bool(told) and bool(told[0])}
     if not told:
         text = (
             "This environment does not have Jupyter's server load hpu_magic: the sidebar may stay "
+            "empty."
         )
-        text += "empty."
         mend = "Run `jupyter server extension enable hpu_magic` and restart the server."
         yield Finding("server extension", "amber", text, mend, values)
     elif not told[0]:
@@ -142,8 +145,8 @@ def widget_halves(machine: Machine) -> Iterator[Finding]:
         elif numbers(theirs)[0] != wanted:
             text = (
                 f"{python} {ours} needs {page} {wanted}, and {theirs} is installed: widgets stay "
+                "empty, or show as text."
             )
-            text += "empty, or show as text."
             mend = f'Run `pip install "{page}=={wanted}.*"` and reload the page.'
             yield Finding(about, "red", text, mend, values)
         else:
@@ -163,9 +166,11 @@ def _entry(machine: Machine, server: dict[str, Any]) -> Finding:
     if _HUB in machine.environment:
         text = "The server at {server} leaves it to the hub who may enter."
         return Finding(about, "green", text, values=values, private=private)
-    text = "The server at {server} tells of no token or password: who reaches it "
-    text += f"{'from this machine' if local else 'over the network'} may run code as you, unless "
-    text += "something before it asks."
+    text = (
+        "The server at {server} tells of no token or password: who reaches it "
+        f"{'from this machine' if local else 'over the network'} may run code as you, unless "
+        "something before it asks."
+    )
     mend = "Start it with a token: leave out IdentityProvider.token='' and ServerApp.token=''."
     return Finding(about, "amber" if local else "red", text, mend, values, private)
 
@@ -181,15 +186,15 @@ def _way(machine: Machine, server: dict[str, Any]) -> Finding:
     if ours and hub and hub.strip("/") != base.strip("/"):
         text = (
             "The hub serves this notebook below {prefix} and its server answers below {base_url}: "
+            "pages may not find it."
         )
-        text += "pages may not find it."
         mend = "Leave ServerApp.base_url to the hub."
         return Finding(about, "amber", text, mend, values, private)
     if base != "/" and hub is None:
         text = (
             "The server answers below {base_url}, as behind a proxy, which may hold up WebSockets "
+            "or cut the path: kernels then do not connect, and the sidebar says so."
         )
-        text += "or cut the path: kernels then do not connect, and the sidebar says so."
         mend = "Let the proxy pass the headers Upgrade and Connection, and the whole path."
         return Finding(about, "amber", text, mend, values, private)
     text = "The server is reached below {base_url}."
@@ -226,10 +231,11 @@ def _disabled(machine: Machine) -> dict[str, bool]:
     places.append(machine.prefix / "share" / "jupyter" / "lab" / "settings")
     states: dict[str, bool] = {}
     for place in places:
-        told = _json(place / "page_config.json").get("disabledExtensions", {})
+        config = _json(place / "page_config.json")
+        told = config.get("disabledExtensions")
         # Older releases wrote a list.
-        told = told if isinstance(told, dict) else dict.fromkeys(told, True)
-        for name, state in told.items():
+        listed = dict.fromkeys(map(str, told), True) if isinstance(told, list) else {}
+        for name, state in (_within(config, "disabledExtensions") or listed).items():
             states.setdefault(name.partition(":")[0], bool(state))
     return states
 
@@ -241,7 +247,7 @@ def _user_data(machine: Machine) -> Path:
 
 def _data_folders(machine: Machine) -> list[Path]:
     more = machine.environment.get("JUPYTER_PATH", "").split(os.pathsep)
-    ours = [machine.prefix / "share" / "jupyter", _user_data(machine)]
+    ours = _in_order(machine, _user_data(machine), machine.prefix / "share" / "jupyter")
     system = [machine.path(f"{folder}/share/jupyter") for folder in _SYSTEM]
     return [Path(each) for each in more if each] + ours + system
 
@@ -250,8 +256,23 @@ def _config_folders(machine: Machine) -> list[Path]:
     more = machine.environment.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep)
     given = machine.environment.get("JUPYTER_CONFIG_DIR")
     own = Path(given) if given else machine.home / ".jupyter"
+    ours = _in_order(machine, own, machine.prefix / "etc" / "jupyter")
     system = [machine.path(folder) for folder in ("/usr/local/etc/jupyter", "/etc/jupyter")]
-    return [*(Path(each) for each in more if each), own, machine.prefix / "etc/jupyter", *system]
+    return [Path(each) for each in more if each] + ours + system
+
+
+def _in_order(machine: Machine, user: Path, environment: Path) -> list[Path]:
+    """Return the user's folder and the environment's in the order in which Jupyter takes them."""
+    virtual = (machine.prefix / "pyvenv.cfg").exists()
+    given = machine.environment.get("JUPYTER_PREFER_ENV_PATH")
+    first = virtual if given is None else machine.switched_on("JUPYTER_PREFER_ENV_PATH")
+    return [environment, user] if first else [user, environment]
+
+
+def _within(told: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the object under a key; an empty one where something else stands there."""
+    found = told.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _json(path: Path) -> dict[str, Any]:

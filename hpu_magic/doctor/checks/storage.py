@@ -72,14 +72,16 @@ def recipe_cache(machine: Machine) -> Iterator[Finding]:
     if settings.delete.lower() in _YES:
         text = (
             f"{settings.variable} has {{folder}} emptied at the start of each process: nothing is "
+            "kept, and ranks or notebooks that start later take it from others."
         )
-        text += "kept, and ranks or notebooks that start later take it from others."
         mend = "Write false in its second field."
         yield Finding(about, "amber", text, mend, {"delete_at_start": True}, private)
     kind = _file_system(machine, folder)
     if _SHARED.fullmatch(kind) and settings.shared.lower() not in _YES:
-        text = f"The folder {{folder}} is on a shared file system ({kind}): processes of several "
-        text += "machines may damage the cache there."
+        text = (
+            f"The folder {{folder}} is on a shared file system ({kind}): processes of several "
+            "machines may damage the cache there."
+        )
         mend = "Use a local disk, or write true in the fourth field."
         yield Finding(about, "amber", text, mend, {"file_system": kind}, private)
 
@@ -110,10 +112,14 @@ def logs(machine: Machine) -> Iterator[Finding]:
         "written_within_a_day": content.recent,
         "free": free,
     }
-    text = f"{{folder}} has {content.described()}, {units.size(content.recent)} of it in files "
-    text += f"written within a day; the disk has {units.size(free)} free."
-    mend = "Remove old logs (`rm -r {folder}/*` while nothing runs), raise LOG_LEVEL_ALL, or have "
-    mend += "HABANA_LOGS name another disk."
+    text = (
+        f"{{folder}} has {content.described()}, {units.size(content.recent)} of it in files "
+        f"written within a day; the disk has {units.size(free)} free."
+    )
+    mend = (
+        "Remove old logs (`rm -r {folder}/*` while nothing runs), raise LOG_LEVEL_ALL, or have "
+        "HABANA_LOGS name another disk."
+    )
     if not os.access(folder, os.W_OK | os.X_OK):
         text = "{folder}, where the logs are to be written, cannot be written by this user."
         yield Finding(

@@ -166,8 +166,10 @@ def optimum_habana(machine: Machine) -> Iterator[Finding]:
     values = {"optimum-habana": optimum, "transformers": transformers}
     wanted = f"optimum-habana {optimum} is written for transformers {_dotted(_TRANSFORMERS)}"
     if numbers(optimum)[:2] != _OPTIMUM:
-        text = f"Which transformers optimum-habana {optimum} asks for is not known here: "
-        text += f"{transformers} may not do."
+        text = (
+            f"Which transformers optimum-habana {optimum} asks for is not known here: "
+            f"{transformers} may not do."
+        )
         mend = "Run `pip check`, which knows what it declares."
         yield Finding("optimum-habana", "amber", text, mend, values)
     elif numbers(transformers)[:2] == _TRANSFORMERS:
