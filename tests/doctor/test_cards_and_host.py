@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
+from pathlib import Path
 
 import pytest
 from made_machine import GIB, card
@@ -109,30 +111,36 @@ def test_device_files(made):
     assert made.ask(cards.device_files) == [("green", said)]
 
 
+@pytest.fixture
+def place():
+    """A folder that others may enter, as they may not those of tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_device_files_that_are_closed(tmp_path):
+def test_device_files_that_are_closed(place):
     code = f"""
         import os, pathlib, sys
         sys.path.insert(0, {os.path.dirname(__file__)!r})
         from made_machine import MadeMachine
         from hpu_magic.doctor.checks import cards, storage
         os.setgid({STRANGER}); os.setuid({STRANGER})
-        made = MadeMachine(pathlib.Path({str(tmp_path / "open")!r}))
+        made = MadeMachine(pathlib.Path({str(place / "open")!r}))
         made.with_gaudi()
         one = made.file("/dev/accel/accel0"); two = made.file("/dev/accel/accel1")
         two.chmod(0)
         print(made.ask(cards.device_files))
         one.chmod(0o400)
         print(made.ask(cards.device_files))
-        made.environment["PT_HPU_RECIPE_CACHE_CONFIG"] = {str(tmp_path / "shut")!r}
-        made.environment["HABANA_LOGS"] = {str(tmp_path / "shut")!r}
+        made.environment["PT_HPU_RECIPE_CACHE_CONFIG"] = {str(place / "shut")!r}
+        made.environment["HABANA_LOGS"] = {str(place / "shut")!r}
         print(made.ask(storage.recipe_cache), made.ask(storage.logs))
         """
-    for place in (tmp_path, *tmp_path.parents[:2]):
-        place.chmod(0o755)
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    (tmp_path / "shut").mkdir()
+    (place / "open").mkdir()
+    (place / "open").chmod(0o777)
+    (place / "shut").mkdir()
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
     )
@@ -144,7 +152,7 @@ def test_device_files_that_are_closed(tmp_path):
             [
                 (
                     "red",
-                    f"The folder {tmp_path / 'shut'} of PT_HPU_RECIPE_CACHE_CONFIG cannot be "
+                    f"The folder {place / 'shut'} of PT_HPU_RECIPE_CACHE_CONFIG cannot be "
                     "written by this user.",
                 )
             ]
@@ -154,7 +162,7 @@ def test_device_files_that_are_closed(tmp_path):
             [
                 (
                     "amber",
-                    f"{tmp_path / 'shut'}, where the logs are to be written, cannot be written by "
+                    f"{place / 'shut'}, where the logs are to be written, cannot be written by "
                     "this user.",
                 )
             ]

@@ -13,10 +13,20 @@ import pytest
 import hpu_magic
 from hpu_magic.doctor import checks
 from hpu_magic.doctor.checks import flags, jupyter, storage
+from hpu_magic.runtime.execution.flags import documented
 
 TABLE = Path(flags.__file__).with_suffix(".tsv")
 GOOD = {"on": "0", "off": "1", "set": "", "positive": "0", "0 1": "4"}
 BAD = {"on": "true", "off": "0", "set": "x", "positive": "2", "0 1": "1"}
+
+
+# PyTorch's own, and one of older releases.
+UNDOCUMENTED = ["TORCH_DEVICE_BACKEND_AUTOLOAD", "PT_HPU_COMPILE_GRAPH_FREEZE"]
+
+
+def default(name):
+    flag = documented().get(name)
+    return flag.default.lower() if flag else ""
 
 
 def rows():
@@ -33,6 +43,14 @@ def test_a_flag_that_hurts(made, row):
     assert made.ask(flags.hurtful) == []
     bad = made.environment[name] = BAD.get(kind, kind.split()[0])
     assert made.ask(flags.hurtful) == [(row["state"], f"{name}={bad}: {row['why']}.")]
+
+
+def test_no_default_hurts():
+    known = documented()
+    unknown = [row["name"] for row in rows() if row["name"] not in known]
+    assert unknown == UNDOCUMENTED
+    hurting = [row["name"] for row in rows() if flags._means(default(row["name"]), row["values"])]
+    assert hurting == []
 
 
 def test_flags_of_which_the_simulator_takes_no_notice(made):
