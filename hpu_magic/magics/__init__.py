@@ -33,6 +33,7 @@ _FAMILIES = (
     ("porting", "PortMagics"),
     ("parallel", "ParallelMagics"),
     ("doctor", "DoctorMagics"),
+    ("estimate", "EstimateMagics"),
 )
 _loaded: list[CommandMagics] = []
 _watches: list[FoldedFramesNote | ExplainedErrors] = []

@@ -22,6 +22,12 @@ def tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def optimizer(value: Any) -> bool:
+    """Tell whether `value` is a ``torch.optim.Optimizer``."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.optim.Optimizer)
+
+
 def movable(value: Any, depth: int = 0) -> bool:
     """Tell whether `value` is a module, tensor, optimizer, pipeline, or a container of them."""
     from hpu_magic.runtime.device import pipelines

@@ -1,0 +1,107 @@
+"""What a step is estimated for: checked before anything is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from hpu_magic.errors import suggestion
+from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.tracing import optimizers, recomputation
+from hpu_magic.estimate.tracing.step import StepOptions
+
+MODES = ("eager", "lazy", "graphs", "compile")
+PRECISIONS = ("fp32", "bf16", "bf16-mixed", "fp8")
+
+_TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
+    "fp32": (torch.float32, None),
+    "bf16": (torch.bfloat16, None),
+    "bf16-mixed": (torch.float32, torch.bfloat16),
+    "fp8": (torch.bfloat16, None),
+}
+"""For each precision, the type of the weights, and that which autocast computes in."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The checked arguments of an estimate, but for the layout."""
+
+    train: bool
+    mode: str
+    precision: str
+    step: StepOptions
+    accumulate: int
+    optimizer: str
+    """Its name, for who reads the estimate."""
+
+    def with_batch(self, batch: int | None) -> StepOptions:
+        """Return how the step is traced with a batch of another size."""
+        return replace(self.step, batch=batch)
+
+
+def checked(
+    model: nn.Module,
+    *,
+    train: bool,
+    mode: str,
+    precision: str | None,
+    optimizer: torch.optim.Optimizer | str | None,
+    checkpointing: str,
+    accumulate: int,
+    batch: int | Literal["largest"] | None,
+    loss: Callable[[Any], torch.Tensor] | None,
+) -> Options:
+    """Return the arguments of an estimate, checked.
+
+    Raises
+    ------
+    EstimateError
+        One of them is none that there is; the text names it and what there is.
+    """
+    if not isinstance(model, nn.Module):
+        raise EstimateError(
+            f"{type(model).__name__} is no torch.nn.Module, and only of those is there an estimate."
+        )
+    chosen = _precision_of(model) if precision is None else precision
+    one_of("mode", mode, MODES)
+    one_of("precision", chosen, PRECISIONS)
+    one_of("checkpointing", checkpointing, recomputation.KINDS)
+    positive("accumulate", accumulate)
+    if batch is not None and batch != "largest":
+        positive("batch", batch)
+    dtype, autocast = _TYPES[chosen]
+    make = optimizers.maker(optimizer) if train else None
+    step = StepOptions(
+        train=train,
+        dtype=dtype,
+        autocast=autocast,
+        optimizer=make,
+        loss=loss,
+        batch=None if batch == "largest" else batch,
+        checkpointing=checkpointing if train else "none",
+        accumulating=train and accumulate > 1,
+    )
+    name = optimizer if isinstance(optimizer, str | None) else type(optimizer).__name__
+    return Options(train, mode, chosen, step, accumulate, name or "no optimizer")
+
+
+def one_of(argument: str, value: object, known: tuple[str, ...]) -> None:
+    """Refuse a value that is not among those there are."""
+    if value not in known:
+        mend = suggestion(str(value), known) or f"give one of {', '.join(map(repr, known))}."
+        raise EstimateError(f"{argument}={value!r} is none that there is: {mend}")
+
+
+def positive(argument: str, value: object) -> None:
+    """Refuse what is not a whole number above 0."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise EstimateError(f"{argument}={value!r} must be a whole number of at least 1.")
+
+
+def _precision_of(model: nn.Module) -> str:
+    kinds = {one.dtype for one in model.parameters() if one.is_floating_point()}
+    return "bf16" if kinds and torch.float32 not in kinds else "fp32"

@@ -1,0 +1,188 @@
+"""An estimate as the user sees it: figures with their band, and what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hpu_magic import units
+from hpu_magic.estimate.by_module import ModuleShare, alike
+from hpu_magic.estimate.cost.hardware import Generation
+from hpu_magic.estimate.cost.pricing import Prices
+from hpu_magic.estimate.layout import Layout
+from hpu_magic.estimate.memory import Moment
+from hpu_magic.estimate.options import Options
+from hpu_magic.estimate.pictures import memory_picture, modules_picture
+from hpu_magic.estimate.tracing.program import Program, Role
+from hpu_magic.estimate.tree import tree_html
+from hpu_magic.runtime.present.report import Report, Row
+
+_SLOWEST = 5
+_NAMES = {
+    Role.WEIGHTS: "weights",
+    Role.BUFFERS: "buffers",
+    Role.GRADIENTS: "gradients",
+    Role.OPTIMIZER: "optimizer",
+    Role.ACTIVATIONS: "activations",
+    Role.TEMPORARY: "temporary results",
+    Role.INPUTS: "inputs",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Estimate(Report):
+    """What a step takes on a card; `print` shows it as a table, a notebook with pictures."""
+
+    program: Program
+    """The operations that were priced."""
+    model: str
+    options: Options
+    card: Generation
+    layout: Layout
+    prices: Prices
+    """What each of the operations costs, in their order."""
+    memory_curve: Sequence[int]
+    """Bytes in use on one card while each operation runs."""
+    moment: Moment
+    modules: ModuleShare
+    """Time and memory by module, as a tree."""
+    find_largest: Callable[[], int]
+    largest: int | None = field(default=None)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that a step takes, with all the batches that it accumulates."""
+        return self.prices.seconds
+
+    @property
+    def batch(self) -> int:
+        """Samples of one card in one pass."""
+        return self.program.samples
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples a second, over all cards."""
+        passes = self.options.accumulate * self.layout.data
+        return self.batch * passes / self.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens a second over all cards; 0 where the inputs are none."""
+        if not self.program.samples:
+            return 0.0
+        return self.samples_per_second * self.program.tokens / self.program.samples
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes of one card in use at the moment of most."""
+        return self.moment.bytes
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of `peak_memory` by what they hold."""
+        return {
+            name: self.moment.by_role[role]
+            for role, name in _NAMES.items()
+            if self.moment.by_role.get(role)
+        }
+
+    @property
+    def fits(self) -> bool:
+        """Whether a card has that much memory."""
+        return self.peak_memory <= self.card.memory
+
+    @property
+    def largest_batch(self) -> int:
+        """Largest size of the inputs' first dimension that fits a card; 0 if not even 1 does."""
+        if self.largest is None:
+            object.__setattr__(self, "largest", self.find_largest())
+        assert self.largest is not None
+        return self.largest
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Low and high factor between which a measurement of `seconds` is expected."""
+        return getattr(self.prices, "band", (0.5, 2.0))
+
+    @property
+    def memory_text(self) -> str:
+        """Peak memory next to what a card has."""
+        return f"{units.usage(self.peak_memory, self.card.memory)} (estimate)"
+
+    def title(self) -> str:
+        """Return the headline."""
+        options = self.options
+        what = "training step" if options.train else "forward pass"
+        cards = "" if self.layout.cards == 1 else f"{self.layout.cards} x "
+        how = [options.mode, options.precision, f"batch {self.batch}"]
+        if options.train:
+            how.append(options.optimizer)
+        if self.layout.cards > 1:
+            how.append(str(self.layout))
+        if options.accumulate > 1:
+            how.append(f"{options.accumulate} accumulated")
+        if options.step.checkpointing != "none":
+            how.append(f"{options.step.checkpointing} checkpointing")
+        return f"Estimate: a {what} of {self.model} on {cards}{self.card.name} ({', '.join(how)})"
+
+    def rows(self) -> Sequence[Row]:
+        """Return the figures, each with its band, and what they are made of."""
+        low, high = self.band
+        shown = [
+            ("step", self._with_band(units.duration, self.seconds * low, self.seconds * high)),
+            ("throughput", self._throughput("samples", self.samples_per_second)),
+        ]
+        if self.program.tokens:
+            shown.append(("", self._throughput("tokens", self.tokens_per_second)))
+        shown.append(("memory of a card", f"{self.memory_text}, {self._verdict()}"))
+        shown += [(f"  {name}", units.size(count)) for name, count in self.memory.items()]
+        shown += [
+            (f"time: {kind}", f"{_percent(seconds / total)}")
+            for total in [sum(self.prices.by_kind.values())]
+            for kind, seconds in sorted(self.prices.by_kind.items(), key=lambda one: -one[1])
+            if total and seconds / total >= 0.005
+        ]
+        shown += [
+            (path, f"{_percent(one.seconds / self.modules.seconds)} of the time, by {one.limit}")
+            for path, one in list(alike(self.modules).items())[:_SLOWEST]
+            if one.seconds
+        ]
+        return shown
+
+    def notes(self) -> Sequence[str]:
+        """Return what an estimate is."""
+        return (
+            "No card has run this: an estimate from the operations that would run, with the band "
+            "that its constants have against published measurements.",
+        )
+
+    def warnings(self) -> Sequence[str]:
+        """Return what must be changed for it to run at all."""
+        if self.fits:
+            return ()
+        over = units.size(self.peak_memory - self.card.memory)
+        return (
+            f'{over} more than a card has: a smaller batch, checkpointing="full", or more cards '
+            'with parallel="zero3" make it fit.',
+        )
+
+    def _repr_html_(self) -> str:
+        pictures = memory_picture(self), modules_picture(self)
+        return f"{super()._repr_html_()}{''.join(pictures)}{tree_html(self.modules)}"
+
+    def _verdict(self) -> str:
+        return "fits" if self.fits else "does not fit"
+
+    def _throughput(self, what: str, rate: float) -> str:
+        low, high = self.band
+        return self._with_band(lambda value: units.rate(value, what), rate / high, rate / low, rate)
+
+    def _with_band(
+        self, write: Callable[[float], str], low: float, high: float, middle: float | None = None
+    ) -> str:
+        value = self.seconds if middle is None else middle
+        return f"{write(value)} (estimate; {write(low)} to {write(high)})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,101 @@
+"""A step traced, shared among cards and priced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import nn
+
+from hpu_magic.estimate.by_module import shares
+from hpu_magic.estimate.calls import Call
+from hpu_magic.estimate.cost.hardware import Generation
+from hpu_magic.estimate.cost.pricing import price
+from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.largest_batch import largest_batch
+from hpu_magic.estimate.layout import Layout
+from hpu_magic.estimate.memory import Moment, curve, peak
+from hpu_magic.estimate.options import Options
+from hpu_magic.estimate.result import Estimate
+from hpu_magic.estimate.shared_memory import sizes_on_one_card
+from hpu_magic.estimate.tracing.program import Program
+from hpu_magic.estimate.tracing.step import trace_step
+
+
+class StepEstimator:
+    """Estimates of one model's step, for batches of any size."""
+
+    def __init__(
+        self, model: nn.Module, call: Call, options: Options, card: Generation, layout: Layout
+    ) -> None:
+        self._model, self._call = model, call
+        self._options, self._card, self._layout = options, card, layout
+
+    def as_given(self) -> Estimate:
+        """Return the estimate of the batch that is asked for."""
+        return self._estimate(self._traced(self._options.step.batch))
+
+    def largest(self) -> Estimate:
+        """Return the estimate of the largest batch that fits.
+
+        Raises
+        ------
+        EstimateError
+            Not even one sample fits.
+        """
+        batch = self.largest_batch()
+        if not batch:
+            one = self._estimate(self._traced(1))
+            raise EstimateError(
+                f"A batch of 1 needs {one.memory_text}, more than a card has: spread the model "
+                'over cards (parallel="zero3"), keep less (checkpointing="full"), or train less of '
+                "it."
+            )
+        return replace(self._estimate(self._traced(batch)), largest=batch)
+
+    def largest_batch(self) -> int:
+        """Return the largest batch that fits a card; 0 if not even 1 does."""
+
+        def memory_of(batch: int) -> int:
+            return self._peak(self._traced(batch)).bytes
+
+        return largest_batch(memory_of, self._card.memory, self._traced(None).samples or 1)
+
+    def _traced(self, batch: int | None) -> Program:
+        return trace_step(self._model, *self._call, self._options.with_batch(batch))
+
+    @property
+    def _recorded(self) -> bool:
+        return self._options.mode != "eager"
+
+    def _peak(self, program: Program) -> Moment:
+        sizes = sizes_on_one_card(program, self._layout)
+        return peak(program, recorded=self._recorded, sizes=sizes)
+
+    def _estimate(self, program: Program) -> Estimate:
+        options, layout = self._options, self._layout
+        prices = price(
+            program,
+            self._card,
+            mode=options.mode,
+            precision=options.precision,
+            layout=layout,
+            accumulate=options.accumulate,
+        )
+        sizes = sizes_on_one_card(program, layout)
+        moment = peak(program, recorded=self._recorded, sizes=sizes)
+        times = [
+            (operation.module, cost.seconds, cost.limit)
+            for operation, cost in zip(program.operations, prices.operations, strict=True)
+        ]
+        return Estimate(
+            program=program,
+            model=type(self._model).__name__,
+            options=options,
+            card=self._card,
+            layout=layout,
+            prices=prices,
+            memory_curve=curve(program, recorded=self._recorded, sizes=sizes),
+            moment=moment,
+            modules=shares(program.classes, times, moment.by_module),
+            find_largest=self.largest_batch,
+        )

@@ -1,0 +1,182 @@
+"""`hpu_magic.estimate` and `%hpu_estimate`, as a user has them."""
+
+import re
+
+import pytest
+import torch
+
+from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.estimate import estimate
+
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def _device(shell):
+    """The device that fake tensors are on."""
+
+
+def layers(width=256, count=3, device="cpu"):
+    return nn.Sequential(
+        *(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(count))
+    ).to(device)
+
+
+X = torch.empty(32, 256, device="meta")
+
+
+def test_figures_belong_together():
+    found = estimate(layers(), X, accumulate=2)
+    weights = 4 * sum(one.numel() for one in layers().parameters())
+    assert found.samples_per_second == pytest.approx(2 * 32 / found.seconds)
+    assert found.tokens_per_second == 0.0
+    assert found.peak_memory == max(found.memory_curve) == sum(found.memory.values())
+    assert (found.memory["weights"], found.memory["optimizer"]) == (weights, 2 * weights)
+    assert len(found.prices.operations) == len(found.program.operations)
+    assert found.seconds == pytest.approx(sum(found.prices.by_kind.values()))
+    low, high = found.band
+    assert 0 < low < 1 < high
+
+
+def test_several_cards_have_their_shares():
+    one = estimate(layers(), X)
+    eight = {how: estimate(layers(), X, cards=8, parallel=how) for how in ("ddp", "zero3")}
+    for how, found in eight.items():
+        assert found.samples_per_second == pytest.approx(8 * 32 / found.seconds), how
+        assert found.seconds > one.seconds
+    weights = {
+        how: (found.memory["weights"], found.memory["optimizer"]) for how, found in eight.items()
+    }
+    assert weights["ddp"] == (one.memory["weights"], one.memory["optimizer"])
+    assert weights["zero3"] == tuple(count / 8 for count in weights["ddp"])
+
+
+def test_tensor_parallel_cards_have_parts_of_what_lies_between():
+    wide = nn.Sequential(
+        nn.Linear(256, 4096, bias=False), nn.ReLU(), nn.Linear(4096, 256, bias=False)
+    )
+    one, four = (
+        estimate(wide, X, train=False, cards=cards, parallel=how, mode="eager")
+        for cards, how in ((1, None), (4, "tp=4"))
+    )
+    assert four.memory["weights"] == one.memory["weights"] / 4
+    assert four.memory["temporary results"] == one.memory["temporary results"] / 4
+
+
+def test_modules_add_up_to_the_model_and_to_its_operations():
+    found = estimate(layers(), X)
+    operations = sum(one.seconds for one in found.prices.operations)
+    inner = sum(part.seconds for part in found.modules.parts.values())
+    own = sum(
+        cost.seconds
+        for operation, cost in zip(found.program.operations, found.prices.operations, strict=True)
+        if not operation.module
+    )
+    assert found.modules.seconds == pytest.approx(operations)
+    assert found.modules.seconds == pytest.approx(inner + own)
+
+
+def test_largest_batch_fits_and_the_next_does_not():
+    # Weights that leave little of a card, so that samples count.
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(65536, 65536, bias=False), nn.ReLU())
+        x = torch.empty(1, 65536)
+    options = {"optimizer": "sgd", "generation": "gaudi3"}
+    found = estimate(model, x, batch="largest", **options)
+    assert found.fits
+    assert found.batch == found.largest_batch > 1000
+    assert not estimate(model, x, batch=found.batch + 1, **options).fits
+    assert estimate(model, x, **options).largest_batch == found.batch
+
+
+def test_what_does_not_fit_is_told_with_what_would():
+    with torch.device("meta"):
+        model = nn.Linear(2**18, 2**17)
+        x = torch.empty(1, 2**18)
+    found = estimate(model, x)
+    assert not found.fits
+    (warning,) = found.warnings()
+    assert re.fullmatch(
+        r"6\d\d GiB more than a card has: a smaller batch, .* make it fit\.", warning
+    )
+    assert found.largest_batch == 0
+    with pytest.raises(EstimateError, match=r"A batch of 1 needs 7\d\d / 94\.6 GiB \(estimate\)"):
+        estimate(model, x, batch="largest")
+
+
+def test_recomputing_layers_trades_memory_for_time():
+    x = torch.empty(4096, 256, device="meta")
+    kept, again = (estimate(layers(count=8), x, checkpointing=how) for how in ("none", "full"))
+    assert again.peak_memory < kept.peak_memory
+    assert again.seconds > kept.seconds
+    assert again.memory["weights"] == kept.memory["weights"]
+
+
+def test_text_says_estimate_and_band_wherever_a_time_stands():
+    found = estimate(layers(), X)
+    lines = str(found).splitlines()
+    assert lines[0] == (
+        "Estimate: a training step of Sequential on gaudi2 (lazy, fp32, batch 32, adamw)"
+    )
+    for line in lines:
+        if re.search(r"\d (s|ms|µs|ns)\b|/s\b", line):
+            assert re.search(r"\(estimate; .* to .*\)$", line), line
+    page = found._repr_html_()
+    assert page.count("<svg") == 2
+    assert page.count("<details") == page.count("</details>") > 1
+    assert "By module (estimate)" in page
+    assert "<script" not in page
+
+
+def test_generation_is_refused_by_name():
+    with pytest.raises(EstimateError, match="generation='gaudi9' is unknown: give one of gaudi, "):
+        estimate(layers(), X, generation="gaudi9")
+
+
+def test_magic_shows_and_keeps_an_estimate(run, shell):
+    shell.push({"model": layers(), "x": X})
+    cell = run("%hpu_estimate model --inputs x --generation gaudi3 --infer -o found")
+    assert cell.error is None
+    assert cell.result is shell.user_ns["found"]
+    assert cell.result.title() == (
+        "Estimate: a forward pass of Sequential on gaudi3 (lazy, fp32, batch 32)"
+    )
+    assert run("%hpu_estimate model --inputs x --batch 64").result.batch == 64
+
+
+def test_magic_takes_an_optimizer_and_a_loss_by_name(run, shell):
+    model = layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    shell.push({"model": model, "x": X, "o": optimizer, "f": lambda out: out.pow(2).mean()})
+    cell = run("%hpu_estimate model --inputs x --optimizer o --loss f")
+    assert cell.result.memory["optimizer"] == cell.result.memory["weights"]
+    operators = {str(one.operator) for one in cell.result.program.operations}
+    assert "aten.mean.default" in operators
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("model", "%hpu_estimate needs what the model is called with: --inputs x."),
+        ("model --inputs x --batch many", "--batch 'many' is no size: give a number, or largest."),
+        ("model --inputs x --optimizer adamq", "optimizer='adamq' is none that torch.optim or"),
+        ("model --inputs x --cards 8 --parallel tp=3", "8 cards cannot be divided by tp=3"),
+        ("x --inputs x", "Tensor is no torch.nn.Module, and only of those is there an estimate."),
+    ],
+)
+def test_magic_refuses_with_a_sentence(run, shell, line, sentence):
+    shell.push({"model": layers(), "x": X})
+    cell = run(f"%hpu_estimate {line}")
+    assert sentence in str(cell.error)
+
+
+def test_estimate_is_there_where_torch_has_settled_without_a_card(script):
+    code = """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+        model(torch.ones(2, 8)).sum().backward()
+        import hpu_magic
+        found = hpu_magic.estimate(model, torch.ones(2, 8))
+        print(found.memory["weights"], found.seconds > 0, hasattr(torch, "hpu"))
+    """
+    assert script(code, TORCH_DEVICE_BACKEND_AUTOLOAD="1") == "288 True False\n"
