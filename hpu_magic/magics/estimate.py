@@ -11,6 +11,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.settings import Configured
 
 if TYPE_CHECKING:
     from hpu_magic.estimate.estimate import Estimate
@@ -34,7 +35,7 @@ class EstimateMagics(CommandMagics):
     @argument("--infer", action="store_true", help="the forward pass alone, without gradients")
     @argument(
         "--generation",
-        default="gaudi2",
+        default=Configured("estimate_generation"),
         choices=["gaudi", "gaudi2", "gaudi3"],
         help="the card (gaudi2 by default)",
     )
@@ -46,12 +47,13 @@ class EstimateMagics(CommandMagics):
     )
     @argument(
         "--mode",
-        default="lazy",
+        default=Configured("estimate_mode"),
         choices=["eager", "lazy", "graphs", "compile"],
         help="how operations reach the card (lazy by default)",
     )
     @argument(
         "--precision",
+        default=Configured("estimate_precision"),
         choices=["fp32", "bf16", "bf16-mixed", "fp8"],
         help="what it computes in (the type of the model's parameters by default)",
     )

@@ -70,6 +70,22 @@ class HPUMagics(Configurable):
         config=True
     )
     graph_replays = Int(1, min=1, help="%hpu_replay -n: number of replays.").tag(config=True)
+    estimate_generation = Enum(
+        ["gaudi", "gaudi2", "gaudi3"],
+        default_value="gaudi2",
+        help="%hpu_estimate --generation: the card.",
+    ).tag(config=True)
+    estimate_mode = Enum(
+        ["eager", "lazy", "graphs", "compile"],
+        default_value="lazy",
+        help="%hpu_estimate --mode: how operations reach the card.",
+    ).tag(config=True)
+    estimate_precision = Enum(
+        ["fp32", "bf16", "bf16-mixed", "fp8"],
+        default_value=None,
+        allow_none=True,
+        help="%hpu_estimate --precision; None takes the type of the model's parameters.",
+    ).tag(config=True)
     wrap_max_graphs = Int(
         None,
         min=1,

@@ -73,6 +73,15 @@ NAMES_OF_ONE_CALL = {
     *("--help", "-h", "--off", "--stop", "--output", "--drop", "--sample", "--inputs"),
     *("--train", "--infer", "--data", "--allow", "--block"),
     *("--ranks", "--push", "--pull", "--profile", "--json"),
+    *(
+        "--cards",
+        "--parallel",
+        "--optimizer",
+        "--checkpointing",
+        "--accumulate",
+        "--batch",
+        "--loss",
+    ),
 }
 
 
