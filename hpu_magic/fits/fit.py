@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hpu_magic.errors import RefusedError
@@ -15,10 +16,13 @@ from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.session import observed_fit
 from hpu_magic.runtime.measure.source import FitSource
 
-__all__ = ["FIT_INTERVAL", "check_panel", "fit", "fit_and_tell"]
+__all__ = ["FIT_INTERVAL", "check_panel", "fit", "fit_and_tell", "results_heard"]
 
 FIT_INTERVAL = 0.1
 """Seconds between two samples of a fit's panel, which is drawn twice a second at most."""
+
+
+_listeners: list[Callable[[FitResult], None]] = []
 
 
 def fit(
@@ -91,7 +95,23 @@ def fit_and_tell(
     source, run = _prepared(trainer, model, data, arguments)
     checked_interval(interval)
     check_panel(panel)
-    observed_fit(source, run, interval, panel, ended)
+
+    def told(result: FitResult) -> None:
+        ended(result)
+        for listener in _listeners:
+            listener(result)
+
+    observed_fit(source, run, interval, panel, told)
+
+
+@contextmanager
+def results_heard(listener: Callable[[FitResult], None]) -> Iterator[None]:
+    """Hand the results of all calls of `fit` inside the block to a listener too."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def check_panel(panel: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from hpu_magic.fits.fit import FIT_INTERVAL, check_panel
+from hpu_magic.fits.fit import FIT_INTERVAL, check_panel, results_heard
 from hpu_magic.fits.folded_frames import FoldedFrames
 from hpu_magic.huggingface.names import TRAINER_MODULE
 from hpu_magic.lightning.names import NAMESPACES
@@ -66,6 +66,8 @@ def observed_fits(interval: float = FIT_INTERVAL, panel: str = "auto") -> Iterat
                 observe(module)
         finder = AfterImport([name for name in _METHODS if name not in sys.modules], observe)
         sys.meta_path.insert(0, finder)
+        # Calls of hpu_magic.fit have their own panel, and are fits of the block as well.
+        patches.enter_context(results_heard(results.append))
         patches.callback(sys.meta_path.remove, finder)
         yield results
 

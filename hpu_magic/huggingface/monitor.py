@@ -11,7 +11,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from numbers import Real
+from numbers import Complex, Real
 from typing import Any
 
 from hpu_magic.runtime.measure.curves import LOSS, Curve
@@ -49,6 +49,8 @@ class FitMonitorBase:
         self._accumulated = 1
         self._first_epoch: int | None = None
         self._logs = 0
+        self._in_hand = False  # the batch that was counted last: its step and hooks are to come
+        self._validation_batches: int | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -65,9 +67,11 @@ class FitMonitorBase:
 
         @functools.wraps(original)
         def training_step(*args: Any, **kwargs: Any) -> Any:
+            self._in_hand = False
             loss = original(*args, **kwargs)
             self._losses.append(loss)
             self._steps.batch_ended()
+            self._in_hand = True
             return loss
 
         trainer.training_step = training_step
@@ -77,7 +81,7 @@ class FitMonitorBase:
             if own:
                 trainer.training_step = original
             else:
-                del trainer.training_step
+                vars(trainer).pop("training_step", None)  # unless somebody took it out
 
     # The Trainer's hooks
 
@@ -86,6 +90,7 @@ class FitMonitorBase:
         progress = self._progress
         self._steps.begin(state.global_step)
         self._losses.clear()
+        self._in_hand = False
         self._accumulated = args.gradient_accumulation_steps
         self._first_epoch = None
         progress.batches = known_length(kwargs.get("train_dataloader"))
@@ -119,10 +124,12 @@ class FitMonitorBase:
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Have clicks heard in steps of many batches."""
+        self._in_hand = False
         self._steps.answer()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report if it is due, and stop if that was asked for."""
+        self._in_hand = _has_more_to_do(control)
         if self._steps.step_ended():
             self._hear()
         if control.should_evaluate:
@@ -131,6 +138,7 @@ class FitMonitorBase:
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Count the epoch if it was run to its end."""
+        self._in_hand = _has_more_to_do(control)
         progress = self._progress
         length = progress.batches
         whole = progress.batch == length if length else not control.should_training_stop
@@ -141,6 +149,7 @@ class FitMonitorBase:
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Leave evaluations out of the pace, and keep answering."""
+        self._validation_batches = known_length(kwargs.get("eval_dataloader"))
         self._steps.validate((self._progress.validation_batch or 0) + 1)
 
     def on_log(
@@ -152,10 +161,11 @@ class FitMonitorBase:
         **kwargs: Any,
     ) -> None:
         """Follow what is logged."""
+        self._in_hand = self._in_hand and _has_more_to_do(control)
         numbers = {
-            str(name): float(value)
+            str(name): number
             for name, value in (logs or {}).items()
-            if isinstance(value, Real) or getattr(value, "size", None) == 1
+            if (number := _number(value)) is not None
         }
         self._logged |= numbers
         if _SUMMARY in numbers:
@@ -171,8 +181,13 @@ class FitMonitorBase:
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the evaluation."""
+        self._in_hand = self._in_hand and _has_more_to_do(control)
         self._steps.train()
         self._end_if_asked(control)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note that the step has done all that there was to do."""
+        self._in_hand = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report the last steps."""
@@ -192,8 +207,13 @@ class FitMonitorBase:
         """Name the batch in which the fit failed."""
         progress = self._progress
         if progress.phase == "validating":
-            progress.validation_batch = (progress.validation_batch or 0) + 1
-        elif progress.training_began is not None and progress.batch != progress.batches:
+            if (progress.validation_batch or 0) != self._validation_batches:
+                progress.validation_batch = (progress.validation_batch or 0) + 1
+        elif (
+            progress.training_began is not None
+            and progress.batch != progress.batches
+            and not self._in_hand
+        ):
             progress.batch += 1
 
     def release(self) -> None:
@@ -218,6 +238,23 @@ class FitMonitorBase:
                 name, belongs, stage, every, on_bar=name not in _ASKED_FOR
             )
         return self._curves[name, stage]
+
+
+def _has_more_to_do(control: Any) -> bool:
+    """Tell whether a step that has ended is to be logged, judged or saved."""
+    return bool(control.should_log or control.should_evaluate or control.should_save)
+
+
+def _number(value: Any) -> float | None:
+    """Return a value that was logged as a number, None for what is none, such as a word."""
+    if not isinstance(value, Real) and (
+        isinstance(value, Complex) or getattr(value, "size", None) != 1
+    ):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):  # an array of one word; too large
+        return None
 
 
 @functools.lru_cache(maxsize=1)

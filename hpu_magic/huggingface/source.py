@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from hpu_magic.errors import RefusedError
@@ -12,6 +12,7 @@ from hpu_magic.runtime.measure.source import Report
 
 __all__ = ["TrainerSource", "prepared", "source_of"]
 
+_LIBRARIES = ("transformers", "optimum", "trl")
 _SHOWS_PROGRESS = ("ProgressCallback", "NotebookProgressCallback", "PrinterCallback")
 
 
@@ -35,10 +36,13 @@ def prepared(
             "A Trainer of transformers takes its data as train_dataset when it is made, not a "
             f"{type(data).__name__} here: write hpu_magic.fit(trainer)."
         )
-    loads_itself = type(trainer).get_train_dataloader.__module__.partition(".")[0] not in (
-        *("transformers", "optimum", "trl"),
-    )
-    if trainer.train_dataset is None and not loads_itself:
+    if any(isinstance(one, FitMonitorBase) for one in trainer.callback_handler.callbacks):
+        raise RefusedError(
+            "This Trainer's fit runs already, with its panel: let it end, or make another Trainer "
+            "for a fit within it."
+        )
+    loads = getattr(trainer.get_train_dataloader, "__module__", "")
+    if trainer.train_dataset is None and loads.partition(".")[0] in _LIBRARIES:
         raise RefusedError(
             "The Trainer has no data: give it a train_dataset when it is made, "
             "Trainer(model, args, train_dataset=...)."
@@ -89,8 +93,10 @@ class TrainerSource:
     def model_name(self) -> str:
         """The class of the model; of one with adapters, that of the model below them."""
         model = self._trainer.model
-        inner = getattr(model, "get_base_model", None)
-        return type(model if inner is None else inner()).__name__
+        model = getattr(model, "_orig_mod", model)  # of one that was compiled
+        with suppress(Exception):  # whatever else has a method of this name
+            model = model.get_base_model()
+        return type(model).__name__
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -435,3 +435,113 @@ def test_nothing_is_offered_behind_a_trainer_that_has_its_model(
         line = f"%hpu_fit {words} "
         wanted = expected or [one for one in options if one != "--output" or "-o" not in words]
         assert shell.complete("", line, len(line))[1] == wanted, words
+
+
+FAILS = """
+class Fails(TrainerCallback):
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == 3:
+            raise ValueError("no more")
+class Log(Fails):
+    def on_step_end(self, *_, **__):
+        pass
+    def on_log(self, *_, **__):
+        raise ValueError("no more")
+class Optimizer(torch.optim.SGD):
+    def step(self, *_, **__):
+        raise ValueError("no more")
+def judge(predicted):
+    raise ValueError("no more")
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ("long.add_callback(Fails)", "epoch 1 of 2, batch 3 of 4"),
+        ("long.add_callback(Log)", "epoch 1 of 2, batch 2 of 4"),
+        ("long.optimizer = Optimizer(long.model.parameters(), 0.1)", "epoch 1 of 2, batch 1 of 4"),
+        ("long.compute_metrics = judge", "epoch 1 of 2, validation batch 2"),
+    ],
+    ids=["step", "log", "optimizer", "metrics"],
+)
+def test_what_fails_after_a_batch_is_told_of_that_batch(
+    trains: Callable[[str], Any], change: str, where: str
+) -> None:
+    trains(f"{FAILS}\nlong = make_trainer(eval_strategy='epoch')\n{change}")
+    assert isinstance(trains("%hpu_fit -o result long").error, ValueError)
+    assert trains("result").result.where == where
+
+
+def test_words_that_are_logged_are_no_metrics(trains: Callable[[str], Any]) -> None:
+    trains(
+        """
+        import numpy
+        class Wordy(Trainer):
+            def log(self, logs, *more):
+                odd = {"stage": numpy.str_("warm"), "names": numpy.array(["a"]), "big": 10**400,
+                    "wave": numpy.complex64(1), "nothing": None, "gain": numpy.float32(2)}
+                super().log({**logs, **odd}, *more)
+        wordy = make_trainer(trainer_class=Wordy)
+        """
+    )
+    cell = trains("result = %hpu_fit wordy")
+    assert cell.error is None
+    assert "Warning" not in cell.out + cell.err
+    logged = trains("result").result.metrics
+    assert logged["gain"] == 2
+    assert not {"stage", "names", "big", "wave", "nothing"} & logged.keys()
+
+
+def test_epochs_that_end_early_are_counted_in_batches(trains: Callable[[str], Any]) -> None:
+    trains(
+        """
+        class Half(TrainerCallback):
+            def on_step_end(self, args, state, control, **_):
+                control.should_epoch_stop = state.global_step % 2 == 0
+        halves = make_trainer([Half()], num_train_epochs=3)
+        result = %hpu_fit halves
+        """
+    )
+    result = trains("result").result
+    assert (result.batches, result.trained) == (6, "6 batches")
+
+
+def test_a_fit_that_was_over_already_trains_nothing(trains: Callable[[str], Any]) -> None:
+    trains("make_trainer(save_strategy='steps', save_steps=8).train()")
+    trains("import hpu_magic; again = make_trainer()")
+    trains("result = hpu_magic.fit(again, resume_from_checkpoint=folder + '/checkpoint-8')")
+    result = trains("result").result
+    assert (result.outcome, result.steps, result.where) == (
+        *("finished", 0),
+        "before the first batch",
+    )
+
+
+def test_a_fit_by_function_is_one_of_the_cell(trains: Callable[[str], Any]) -> None:
+    cell = trains("%%hpu_fit -o kept\nimport hpu_magic\ngiven = hpu_magic.fit(make_trainer())")
+    assert cell.error is None
+    assert cell.out.count("Fit finished") == 1
+    assert "saw no trainer" not in cell.out
+    assert trains("kept is given").result
+    trains("del kept\nhpu_magic.fit(make_trainer())")
+    assert "kept" not in trains("dir()").result
+
+
+def test_a_loader_of_ones_own_is_data(trains: Callable[[str], Any]) -> None:
+    trains("import hpu_magic; own = make_trainer(data=None)")
+    trains("own.get_train_dataloader = lambda: torch.utils.data.DataLoader(rows, batch_size=8)")
+    assert trains("hpu_magic.fit(own).steps").result == 8
+
+
+def test_a_fit_within_itself_is_refused(trains: Callable[[str], Any]) -> None:
+    trains("import hpu_magic; long = make_trainer([At(2, lambda: hpu_magic.fit(long))])")
+    cell = trains("long_result = hpu_magic.fit(long)")
+    assert str(cell.error).startswith("This Trainer's fit runs already, with its panel: let it end")
+
+
+def test_what_is_taken_out_within_a_fit_stays_out(trains: Callable[[str], Any]) -> None:
+    trains("long = make_trainer([At(2, lambda: vars(long).pop('training_step'))])")
+    cell = trains("result = %hpu_fit long")
+    assert cell.error is None
+    assert trains("result.steps, 'training_step' in vars(long)").result == (8, False)

@@ -48,7 +48,7 @@ class FitProgress:
     """Epochs of this fit that were run to their end."""
 
     batches_over: int = 0
-    """Batches of an epoch after them that was not."""
+    """Batches of epochs that were not."""
 
     curves: Curves = field(default_factory=Curves)
     """The metrics that are logged, the returned loss among them."""
@@ -131,7 +131,8 @@ class FitProgress:
         validating = ""
         if self.validation_batch and (short_validations or self.long_validation):
             validating = f"validation batch {self.validation_batch}"
-        if self.training_began is None:
+        nothing_done = self.over and not self.trained and not self.batch
+        if self.training_began is None or (nothing_done and not validating):
             return validating or "before the first batch"
         epoch = f"epoch {self.epoch + 1}" + (f" of {self.epochs}" if self.epochs else "")
         if validating:

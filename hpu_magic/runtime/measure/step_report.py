@@ -83,7 +83,7 @@ class StepReport:
         if whole:
             self.progress.epochs_done += 1
         else:
-            self.progress.batches_over = self.progress.batch
+            self.progress.batches_over += self.progress.batch
 
     def batch_ended(self) -> None:
         """Count a batch."""
