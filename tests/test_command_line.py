@@ -49,6 +49,7 @@ def test_without_a_command_the_commands_are_named(capsys):
     said = capsys.readouterr().out
     assert "top " in said
     assert "build " in said
+    assert "doctor " in said
 
 
 def test_top_imports_no_torch():

@@ -245,6 +245,10 @@ def test_the_private_folder(made, tmp_path, monkeypatch):
     monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (first, second))
     monkeypatch.setattr(private_folder, "_RUNTIME", tmp_path / "none")
     name = f"hpu_magic-{os.geteuid()}"
+    said = f"The folder {first / name} will be yours alone; the first session makes it."
+    assert made.ask(host.own_folder) == [("green", said)]
+    assert not (first / name).exists()
+    assert private_folder.made() == first / name
     said = f"The folder {first / name} is yours alone."
     assert made.ask(host.own_folder) == [("green", said)]
     (first / name).chmod(0o755)

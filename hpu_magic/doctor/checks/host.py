@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from hpu_magic import private_folder, units
 
@@ -128,8 +129,12 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
 
 def own_folder(machine: Machine) -> Iterator[Finding]:
     """Look for the folder in which processes of this user tell each other of cards and fits."""
-    first, there = next(private_folder.places()), private_folder.found()
-    if there is None and private_folder.made() is None:
+    first, *others = private_folder.places()
+    there = private_folder.found()
+    # It is not made here: who looks changes nothing.
+    free = (place for place in (first, *others) if _can_be_made(place))
+    folder = there or next(free, None)
+    if folder is None:
         text = (
             "There is no folder that only you may enter: kernels, the sidebar and `hpu-magic "
             "top` cannot tell each other of notebooks and fits."
@@ -138,10 +143,12 @@ def own_folder(machine: Machine) -> Iterator[Finding]:
         yield Finding("private folder", "red", text, mend, private={"folder": str(first)})
         return
     taken = first.exists() and not private_folder.is_private(first)
-    folder = {"folder": str(there or private_folder.found())}
-    text = "The folder {folder} is yours alone."
+    private = {"folder": str(folder)}
     if not taken:
-        yield Finding("private folder", "green", text, values={"taken": False}, private=folder)
+        text = "The folder {folder} is yours alone."
+        if there is None:
+            text = "The folder {folder} will be yours alone; the first session makes it."
+        yield Finding("private folder", "green", text, values={"taken": False}, private=private)
         return
     yield Finding(
         "private folder",
@@ -150,8 +157,12 @@ def own_folder(machine: Machine) -> Iterator[Finding]:
         "may look for the other.",
         "Remove {first}, or have its owner do so, and restart the kernels.",
         {"taken": True},
-        folder | {"first": str(first)},
+        private | {"first": str(first)},
     )
+
+
+def _can_be_made(folder: Path) -> bool:
+    return not os.path.lexists(folder) and os.access(folder.parent, os.W_OK | os.X_OK)
 
 
 def _reserve(wanted: int, size: int) -> str:
