@@ -55,7 +55,11 @@ class FitMonitorBase:
     @property
     def metrics(self) -> dict[str, float]:
         """What was logged last under each name, the figures of bookkeeping at the end."""
-        logged = {name: value for name, value in self._logged.items() if name not in _COUNTERS}
+        logged = {
+            name: value
+            for name, value in self._logged.items()
+            if name.removeprefix("eval_") not in _COUNTERS
+        }
         if not logged and self._loss is not None and self._loss.last is not None:
             logged[LOSS] = self._loss.last.value
         return dict(sorted(logged.items(), key=lambda one: one[0].endswith(_BOOKKEEPING)))
@@ -227,7 +231,7 @@ class FitMonitorBase:
             control.should_training_stop = True
 
     def _curve(self, name: str, stage: str) -> Curve | None:
-        if name in _COUNTERS or name.endswith(_BOOKKEEPING):
+        if name.removeprefix("eval_") in _COUNTERS or name.endswith(_BOOKKEEPING):
             return None
         if (name, stage) == (LOSS, "training"):
             return None  # an average of what the steps returned

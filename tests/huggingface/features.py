@@ -43,6 +43,14 @@ FEATURES = [
     Feature(TRANSFORMERS, "`Trainer`: checkpoints, and going on from one"),
     Feature(TRANSFORMERS, "`Trainer`: memory metrics"),
     Feature(TRANSFORMERS, "`Trainer`: the live panel, by `%%hpu_fit` and `hpu_magic.fit`"),
+    Feature(TRANSFORMERS, "`Trainer` on two cards, by `torchrun` and `accelerate launch`"),
+    Feature(
+        TRANSFORMERS,
+        "`Trainer` on two cards: classifiers",
+        note="With `average_tokens_across_devices=False`: otherwise the library, on any device, "
+        "multiplies a classifier's loss by the number of cards.",
+    ),
+    Feature(TRANSFORMERS, "`Trainer` on two cards: `fsdp`"),
     Feature(
         TRANSFORMERS, "`Trainer`: `torch_compile=True`", note="Lazy mode has no compile backend."
     ),

@@ -18,6 +18,7 @@ from features import ACCELERATE, proves
 from two_cards import fit
 
 PROGRAM = Path(__file__).with_name("two_cards.py")
+MODE = "lazy" if "HPU_MAGIC_TEST_LAZY" in os.environ else "eager"
 LONG = pytest.mark.skipif(
     "HPU_MAGIC_TEST_ALL_MODELS" not in os.environ, reason="make huggingface runs it"
 )
@@ -49,6 +50,7 @@ def assert_fitted_as_on_the_cpu(found: dict[str, Any], kind: str) -> None:
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
     assert (found["device"], found["kind"], found["ranks"]) == ("hpu:0", kind, [0, 1])
+    assert found["mode"] == MODE
     assert found["weights"].keys() == expected["weights"].keys()
     for name, weight in expected["weights"].items():
         for ours, theirs in zip(found["weights"][name], weight, strict=True):

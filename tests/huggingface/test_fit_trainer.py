@@ -107,7 +107,7 @@ def test_figures_of_bookkeeping_have_no_chart_and_come_last(trains: Callable[[st
         class Telling(Trainer):
             def log(self, logs, *more):
                 if "eval_loss" in logs:
-                    logs["eval_end_time"] = time.time()
+                    logs |= {"eval_end_time": time.time(), "eval_num_tokens": 288.0}
                 super().log({"memory_allocated (GB)": 0.1, "gain": 2.0, **logs}, *more)
         import time
         telling = make_trainer(trainer_class=Telling, eval_strategy="epoch")
@@ -118,9 +118,12 @@ def test_figures_of_bookkeeping_have_no_chart_and_come_last(trains: Callable[[st
     names = list(result.metrics)
     assert {"gain", "eval_loss"} < set(names[:6])
     assert {"memory_allocated (GB)", "eval_end_time", "train_runtime"} < set(names[6:])
+    assert "eval_num_tokens" not in names
     titles = re.findall(r'font-size="11"[^>]*>([^<,]+)', result.picture)
     assert {"loss", "learning_rate", "gain"} <= set(titles)
-    assert not {"memory_allocated (GB)", "end_time", "runtime", "grad_norm"} & set(titles)
+    assert not (
+        set(titles) & {"memory_allocated (GB)", "end_time", "runtime", "num_tokens", "grad_norm"}
+    )
 
 
 def test_cell_form_returns_what_train_returns(trains: Callable[[str], Any]) -> None:

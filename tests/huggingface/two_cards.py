@@ -33,6 +33,7 @@ def fit(cpu: bool = False) -> dict[str, Any]:
     rank = torch.tensor([accelerator.process_index], device=accelerator.device)
     found = {
         "device": str(accelerator.device),
+        "mode": "lazy" if os.environ.get("PT_HPU_LAZY_MODE") == "1" else "eager",
         "kind": accelerator.distributed_type.value,
         "ranks": accelerator.gather(rank).tolist(),
         "weights": {name: each.tolist() for name, each in weights.items()},
