@@ -136,7 +136,12 @@ huggingface: $(DEVELOPING) engine
 		env $$lazy OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_MODELS=1 $(BIN)/pytest $(SPREAD) \
 			tests/huggingface || exit 1; \
 	done
-	optimum=$$($(BIN)/python tools/optimum_habana.py $(if $(KEEP),--keep $(KEEP))) && \
+	HPU_MAGIC_TEST_ALL_MODELS=1 $(BIN)/pytest tests/test_environments.py
+	trl=$$($(BIN)/python tools/environments.py trl $(if $(KEEP),--keep $(KEEP))) && \
+		for lazy in "" HPU_MAGIC_TEST_LAZY=1; do \
+			env $$lazy OMP_NUM_THREADS=1 $$trl -m pytest tests/huggingface/test_trl.py || exit 1; \
+		done
+	optimum=$$($(BIN)/python tools/environments.py optimum_habana $(if $(KEEP),--keep $(KEEP))) && \
 		OMP_NUM_THREADS=1 HPU_MAGIC_TEST_OPTIMUM_HABANA=$$optimum $(BIN)/pytest \
 			tests/huggingface/test_optimum_habana*.py
 

@@ -33,7 +33,7 @@ class Feature:
 
 TRANSFORMERS, ACCELERATE, PEFT = "transformers", "accelerate", "peft"
 DIFFUSERS, SENTENCE_TRANSFORMERS = "diffusers", "sentence-transformers"
-OPTIMUM_HABANA = "optimum-habana"
+TRL, OPTIMUM_HABANA = "trl", "optimum-habana"
 
 FEATURES = [
     Feature(TRANSFORMERS, "`Trainer`: train, evaluate, predict"),
@@ -130,7 +130,13 @@ FEATURES = [
     Feature(ACCELERATE, "`accelerate launch` on several cards"),
     Feature(ACCELERATE, "`notebook_launcher` on several cards"),
     Feature(ACCELERATE, "FSDP plug-in, versions 1 and 2"),
-    Feature(ACCELERATE, "`accelerate test`"),
+    Feature(
+        ACCELERATE,
+        "`accelerate test`",
+        note="Lazy mode wants `PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK=0`, as does "
+        "`dispatch_batches=True` on several cards: the library moves memory to the card that "
+        "nobody has written, whose numbers may not fit int32.",
+    ),
     Feature(
         ACCELERATE,
         "`accelerate env`",
@@ -174,6 +180,10 @@ FEATURES = [
     ),
     Feature(SENTENCE_TRANSFORMERS, "`CrossEncoder`: `predict`, `rank`"),
     Feature(SENTENCE_TRANSFORMERS, "`%hpu_to` of a model"),
+    Feature(SENTENCE_TRANSFORMERS, "`SentenceTransformerTrainer`: a fit with its live panel"),
+    Feature(TRL, "`SFTTrainer`: a fit with its live panel, by `%%hpu_fit` and `hpu_magic.fit`"),
+    Feature(TRL, "`SFTTrainer`: LoRA of peft"),
+    Feature(TRL, "`DPOTrainer`: a fit with its live panel"),
     Feature(OPTIMUM_HABANA, "`GaudiTrainer`: fused AdamW and clip norm"),
     Feature(
         OPTIMUM_HABANA,

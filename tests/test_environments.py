@@ -1,0 +1,126 @@
+"""Environments of libraries that are not among the project's own: made once, and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+sys.path.insert(0, str(PROJECT / "tools"))
+import environments  # noqa: E402  (needs the path above)
+from environments import ENVIRONMENTS, Environment  # noqa: E402
+
+BY_NAME = pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda each: each.name)
+
+
+def wheel(folder: Path, name: str) -> Path:
+    """Write a package of one module, of release 0.1."""
+    path = folder / f"{name}-0.1-py3-none-any.whl"
+    about = f"{name}-0.1.dist-info"
+    files = {
+        f"{name}.py": "NAME = 'of the environment'",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(path, "w") as packed:
+        for file, text in files.items():
+            packed.writestr(file, text)
+        packed.writestr(f"{about}/RECORD", "".join(f"{file},,\n" for file in files))
+    return path
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch) -> Environment:
+    """An environment of one package, which the project has in another release."""
+    (tmp_path / "tools" / "environments").mkdir(parents=True)
+    monkeypatch.setattr(environments, "PROJECT", tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    stand_in = tmp_path / "stand_in"
+    stand_in.mkdir()
+    (stand_in / "torchvision.py").write_text("NAME = 'a stand-in'")
+    package = str(wheel(tmp_path, "tqdm"))
+    made = Environment("small", (package,), own_releases=True, path=(stand_in,))
+    monkeypatch.setattr(environments, "ENVIRONMENTS", (made,))
+    return made
+
+
+def test_what_was_made_of_the_same_is_kept(small, tmp_path, capfd):
+    small.releases.write_text("tqdm==0.1\n")
+    folder = tmp_path / "kept" / "small"
+    folder.mkdir(parents=True)
+    (folder / "made_of.txt").write_text(small.made_of())
+    assert environments.main(["small", "--keep", str(tmp_path / "kept")]) == 0
+    told = capfd.readouterr()
+    assert (told.out, told.err) == (f"{folder / 'bin' / 'python'}\n", "")
+    assert [each.name for each in folder.iterdir()] == ["made_of.txt"]
+
+
+@pytest.mark.skipif(
+    "HPU_MAGIC_TEST_ALL_MODELS" not in os.environ, reason="make huggingface runs it"
+)
+def test_an_environment_is_made_once_and_again_after_a_failure(small, tmp_path, capfd):
+    called = ["small", "--keep", str(tmp_path / "kept")]
+    small.releases.write_text("tqdm==0.2\n")  # there is no such release
+    with pytest.raises(subprocess.CalledProcessError):
+        environments.main(called)
+    small.releases.write_text("tqdm==0.1\n")
+    capfd.readouterr()
+    assert environments.main(called) == 0
+    made = capfd.readouterr()
+    assert "Setting up" in made.err
+    assert environments.main(called) == 0
+    again = capfd.readouterr()
+    assert (again.out, again.err) == (made.out, "")
+    program = (
+        "import json, tqdm, torchvision, torch, sys;"
+        "print(json.dumps([tqdm.NAME, torchvision.NAME, torch.__version__]))"
+    )
+    python = made.out.strip()
+    found = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
+    import torch
+
+    assert found.stdout.strip() == f'["of the environment", "a stand-in", "{torch.__version__}"]'
+
+
+def test_other_releases_make_another_environment(small):
+    small.releases.write_text("tqdm==0.1\n")
+    made_of = small.made_of()
+    assert made_of == small.made_of()
+    assert dataclasses.replace(small, path=()).made_of() != made_of
+    small.releases.write_text("tqdm==0.2\n")
+    assert small.made_of() != made_of
+
+
+@BY_NAME
+def test_all_packages_have_exact_releases(environment):
+    lines = environment.releases.read_text().splitlines()[1:]
+    releases = [
+        re.fullmatch(r"([\w-]+)==[\w.]+(; python_version >= \"3\.11\")?", line) for line in lines
+    ]
+    assert None not in releases
+    names = [release[1].replace("_", "-") for release in releases]
+    assert names == sorted(set(names), key=str.lower)
+    assert set(environment.packages) <= set(names)
+
+
+def test_an_environment_beside_the_projects_releases_contradicts_none():
+    [trl] = [each for each in ENVIRONMENTS if not each.own_releases]
+    project = (PROJECT / "constraints.txt").read_text().splitlines()
+    theirs = {line.partition("==")[0] for line in project}
+    own = {line.partition("==")[0] for line in trl.releases.read_text().splitlines()}
+    assert own & theirs == set()
+    assert trl.constraints() == ["-c", str(trl.releases), "-c", str(PROJECT / "constraints.txt")]
+
+
+def test_a_name_that_there_is_not_is_told_with_those_that_there_are(capsys):
+    with pytest.raises(SystemExit):
+        environments.main(["optimum"])
+    assert "choose from" in (told := capsys.readouterr().err)
+    assert all(each.name in told for each in ENVIRONMENTS)

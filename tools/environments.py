@@ -1,0 +1,112 @@
+"""Make the environment of a library that is not among the project's own, and keep it.
+
+``python tools/environments.py NAME [--keep FOLDER]`` prints its interpreter. It lies in FOLDER, by
+default below the user's cache, and is made again only when its releases in
+``tools/environments/NAME.txt`` or the project's own environment are others. What it lacks, torch
+and Jupyter among it, is that of the interpreter that runs this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+# The wheel of torchvision does not import beside each build of torch.
+STAND_INS = PROJECT / "tests" / "huggingface" / "torchvision_stand_in"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is installed, and what is found before the project's own packages."""
+
+    name: str
+    packages: tuple[str, ...]
+    own_releases: bool  # its releases are chosen without a look at the project's
+    path: tuple[Path, ...] = ()
+
+    @property
+    def releases(self) -> Path:
+        """The file with the exact version of each package."""
+        return PROJECT / "tools" / "environments" / f"{self.name}.txt"
+
+    def constraints(self) -> list[str]:
+        """Return pip's options for the versions."""
+        files = [self.releases, *(() if self.own_releases else (PROJECT / "constraints.txt",))]
+        return [word for file in files for word in ("-c", str(file))]
+
+    def shared(self) -> str:
+        """Say what comes after the environment's own packages, as a ``.pth`` file does."""
+        libraries = sysconfig.get_paths()["purelib"]
+        return "\n".join((*map(str, self.path), f"import site; site.addsitedir({libraries!r})", ""))
+
+    def made_of(self) -> str:
+        """Return a text that is another one when the environment has to be made again."""
+        return f"{sys.version}\n{self.shared()}\n{self.releases.read_text()}"
+
+
+ENVIRONMENTS = (
+    Environment(
+        "optimum_habana",
+        (
+            "accelerate",
+            "datasets",
+            "diffusers",
+            "neural-compressor-pt",
+            "optimum-habana",
+            "peft",
+            "sentence-transformers",
+            "torchao",
+            "transformers",
+        ),
+        own_releases=True,
+        path=(STAND_INS,),
+    ),
+    Environment("trl", ("datasets", "trl"), own_releases=False),
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Make the environment unless it is there, and print the path of its interpreter."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("name", choices=[each.name for each in ENVIRONMENTS])
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", default=_cache())
+    chosen = parser.parse_args(arguments)
+    [environment] = [each for each in ENVIRONMENTS if each.name == chosen.name]
+    folder = chosen.keep.resolve() / environment.name
+    python = folder / "bin" / "python"
+    stamp = folder / "made_of.txt"
+    if not stamp.exists() or stamp.read_text() != environment.made_of():
+        print(f"Setting up {folder} (some minutes the first time) ...", file=sys.stderr)
+        _make(environment, folder, python)
+        stamp.write_text(environment.made_of())
+    print(python)
+    return 0
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpu_magic"
+
+
+def _make(environment: Environment, folder: Path, python: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    own = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})["purelib"]
+    (Path(own) / "shared.pth").write_text(environment.shared())
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    # The command line's own output is the path alone.
+    subprocess.run(
+        [*pip, "install", "-q", *environment.constraints(), *environment.packages],
+        check=True,
+        stdout=sys.stderr,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
