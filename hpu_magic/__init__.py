@@ -43,7 +43,7 @@ _FUNCTIONS = {
     "replay": "hpu_magic.runtime.graphs.graphs",
     "graphs": "hpu_magic.runtime.graphs.graphs",
     "wrap": "hpu_magic.runtime.graphs.wrapping",
-    "estimate": "hpu_magic.estimate.estimate",
+    "estimate": "hpu_magic.estimate",
     "port": "hpu_magic.runtime.porting.port",
     "doctor": "hpu_magic.doctor",
 }

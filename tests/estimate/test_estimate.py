@@ -133,6 +133,18 @@ def test_generation_is_refused_by_name():
         estimate(layers(), X, generation="gaudi9")
 
 
+def test_package_is_called_whatever_was_imported_first(forked_script):
+    code = """
+        import torch
+        import hpu_magic
+        {}
+        found = hpu_magic.estimate(torch.nn.Linear(8, 8), torch.ones(2, 8))
+        print(found.memory["weights"])
+    """
+    for first in ("pass", "import hpu_magic.estimate", "from hpu_magic.estimate import errors"):
+        assert forked_script(code.format(first)) == "288\n", first
+
+
 def test_magic_shows_and_keeps_an_estimate(run, shell):
     shell.push({"model": layers(), "x": X})
     cell = run("%hpu_estimate model --inputs x --generation gaudi3 --infer -o found")
