@@ -13,6 +13,7 @@ from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.device import device as devices
 from hpu_magic.runtime.measure.curves import LOSS, Curve
 from hpu_magic.runtime.measure.metric_names import metric_of
+from hpu_magic.runtime.measure.observation import FitSettings, LoaderSettings, loader_settings
 from hpu_magic.runtime.measure.source import Report
 from hpu_magic.runtime.measure.step_report import StepReport, in_steps
 
@@ -46,6 +47,7 @@ class LoopSource:
         self._told: dict[Curve, Any] = {}
         self._in_batch = False
         self._epochs_begun = 0
+        self._loader: LoaderSettings | None = None
         self.rank, self.ranks = _rank_and_ranks()
 
     @property
@@ -79,6 +81,11 @@ class LoopSource:
             for name, curve in self._curves.items()
             if curve is not None and curve.last is not None
         }
+
+    @property
+    def settings(self) -> FitSettings:
+        """What the loop's loader tells; the rest is the user's own code."""
+        return FitSettings(loader=self._loader)
 
     @contextmanager
     def attached(self, report: Report) -> Iterator[None]:
@@ -124,6 +131,15 @@ class LoopSource:
             reshuffle(self._epochs_begun)
         steps.epoch_began(self._epochs_begun, in_steps(progress.batches, 1))
         self._epochs_begun += 1
+
+    def batches(self, loader: Any) -> Iterator[Any]:
+        """Return a loader's batches, and measure how long the loop waits for them."""
+        waiting = self._running().progress.observer.waiting
+        self._loader = loader_settings(loader)
+        waiting.asked()
+        batches = iter(loader)  # starts worker processes
+        waiting.began()
+        return waiting.over(batches)
 
     def batch_began(self) -> None:
         """Note that a batch is on its way."""

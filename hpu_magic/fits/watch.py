@@ -253,7 +253,7 @@ class Watch:
             return
         source.epoch_began(self._loader)
         try:
-            for batch in self._loader:
+            for batch in source.batches(self._loader):
                 source.batch_began()
                 yield batch
                 source.batch_ended()

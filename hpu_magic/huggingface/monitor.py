@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from numbers import Complex, Real
 from typing import Any
 
@@ -66,11 +66,10 @@ class FitMonitorBase:
 
     @contextmanager
     def hearing(self, trainer: Any) -> Iterator[None]:
-        """Take the losses that the Trainer's steps return inside the block."""
-        original, own = trainer.training_step, "training_step" in vars(trainer)
+        """Take the losses that the Trainer's steps return inside the block, and time its loader."""
+        waiting = self._progress.observer.waiting
 
-        @functools.wraps(original)
-        def training_step(*args: Any, **kwargs: Any) -> Any:
+        def training_step(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             self._in_hand = False
             loss = original(*args, **kwargs)
             self._losses.append(loss)
@@ -78,14 +77,15 @@ class FitMonitorBase:
             self._in_hand = True
             return loss
 
-        trainer.training_step = training_step
-        try:
+        def get_batch_samples(
+            original: Callable[..., Any], batches: Iterator[Any], *args: Any, **kwargs: Any
+        ) -> Any:
+            return original(waiting.over(batches), *args, **kwargs)
+
+        with ExitStack() as stack:
+            for method in (training_step, get_batch_samples):
+                stack.enter_context(_in_place_of(trainer, method))
             yield
-        finally:
-            if own:
-                trainer.training_step = original
-            else:
-                vars(trainer).pop("training_step", None)  # unless somebody took it out
 
     # The Trainer's hooks
 
@@ -259,6 +259,24 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError, OverflowError):  # an array of one word; too large
         return None
+
+
+@contextmanager
+def _in_place_of(trainer: Any, method: Callable[..., Any]) -> Iterator[None]:
+    """Have a Trainer's method of the same name go through another, which gets it first."""
+    name = method.__name__
+    original, own = getattr(trainer, name, None), name in vars(trainer)
+    if original is None:  # of another release
+        yield
+        return
+    setattr(trainer, name, functools.wraps(original)(functools.partial(method, original)))
+    try:
+        yield
+    finally:
+        if own:
+            setattr(trainer, name, original)
+        else:
+            vars(trainer).pop(name, None)  # unless somebody took it out
 
 
 @functools.lru_cache(maxsize=1)

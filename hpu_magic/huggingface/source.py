@@ -8,6 +8,7 @@ from typing import Any
 
 from hpu_magic.errors import RefusedError
 from hpu_magic.huggingface.monitor import FitMonitorBase, monitor_class
+from hpu_magic.runtime.measure.observation import FitSettings, loader_settings, optimizer_name
 from hpu_magic.runtime.measure.source import Report
 
 __all__ = ["TrainerSource", "prepared", "source_of"]
@@ -102,6 +103,18 @@ class TrainerSource:
     def metrics(self) -> dict[str, float]:
         """What was logged."""
         return {} if self._monitor is None else self._monitor.metrics
+
+    @property
+    def settings(self) -> FitSettings:
+        """What the Trainer's arguments say."""
+        args = self._trainer.args
+        halves = [name for name in ("bf16", "fp16") if getattr(args, name, False)]
+        return FitSettings(
+            precision=f"{halves[0]}-mixed" if halves else "32-true",
+            accumulate=args.gradient_accumulation_steps,
+            optimizer=optimizer_name(self._trainer.optimizer),
+            loader=loader_settings(self._trainer.callback_handler.train_dataloader),
+        )
 
     @contextmanager
     def attached(self, report: Report) -> Iterator[None]:

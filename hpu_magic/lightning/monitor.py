@@ -15,12 +15,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
+from hpu_magic.lightning.fetching import timed_fetches
 from hpu_magic.lightning.logged import Logged, goals_of, loss_of
 from hpu_magic.runtime.measure.curves import Curve
 from hpu_magic.runtime.measure.heard import Heard, HeardValues
+from hpu_magic.runtime.measure.observation import SETTLED
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler, Subscription
 
@@ -77,6 +79,8 @@ class FitMonitorBase:
     ) -> None:
         super().__init__()
         self.progress = progress
+        self._observer = progress.observer
+        self._fetches = ExitStack()
         self._sampler = sampler
         self._stop = stop
         self._interval = interval
@@ -117,6 +121,8 @@ class FitMonitorBase:
         progress.batches = _bounded(trainer.num_training_batches)
         if progress.epochs and progress.batches:
             progress.planned_batches = (progress.epochs - trainer.current_epoch) * progress.batches
+        self._observer.began()
+        self._fetches = timed_fetches(trainer, self._observer.waiting)
         self._trainer, self._steps_before = trainer, trainer.global_step
         if (most := _bounded(trainer.max_steps)) is not None:
             progress.planned_steps = most - self._steps_before
@@ -129,6 +135,7 @@ class FitMonitorBase:
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Mark the epoch on the time axis, and take what was logged for the one before."""
         self._hear_epoch(trainer)
+        self._observer.epoch_began()
         progress, step = self.progress, trainer.global_step
         progress.epoch = trainer.current_epoch
         self._ready_before_epoch = self._batches.total.ready
@@ -225,6 +232,8 @@ class FitMonitorBase:
 
     def release(self, trainer: Any) -> None:
         """Drop references to the device's tensors and give the Trainer its limits back."""
+        self._observer.ended()
+        self._fetches.close()
         self._heard.clear()
         self._logged.forget()
         self._trainer = None
@@ -248,6 +257,8 @@ class FitMonitorBase:
     ) -> None:
         """Keep what the batch left behind, and report those before it once a report is due."""
         number, now = self._batches.total.processed, time.monotonic()
+        if number >= SETTLED * trainer.accumulate_grad_batches:
+            self._observer.settled()
         if self._heard_last == number - 1:
             if now >= self._due:
                 self._report(now)

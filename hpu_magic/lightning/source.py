@@ -13,6 +13,7 @@ from hpu_magic.errors import RefusedError
 from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.lightning.names import trainer_namespace
 from hpu_magic.lightning.namespaces import default_namespace, plugins
+from hpu_magic.runtime.measure.observation import FitSettings, loader_settings, optimizer_name
 from hpu_magic.runtime.measure.source import Report
 
 __all__ = ["LightningSource", "prepared", "source_of"]
@@ -78,6 +79,17 @@ class LightningSource:
         """What the callbacks are given, as far as it is one number each."""
         logged = self._trainer.callback_metrics
         return {str(name): float(value) for name, value in logged.items() if _is_one_number(value)}
+
+    @property
+    def settings(self) -> FitSettings:
+        """What the Trainer says."""
+        trainer = self._trainer
+        return FitSettings(
+            precision=str(trainer.precision),
+            accumulate=trainer.accumulate_grad_batches,
+            optimizer=optimizer_name(trainer.optimizers),
+            loader=loader_settings(trainer.train_dataloader),
+        )
 
     @contextmanager
     def attached(self, report: Report) -> Iterator[None]:

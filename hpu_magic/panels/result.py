@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 from hpu_magic import units
 from hpu_magic.runtime.measure.not_finite import NotFinite
+from hpu_magic.runtime.measure.observation import Observation
 from hpu_magic.runtime.present.drawing import spoken
 from hpu_magic.runtime.present.report import Report, Row
 
 __all__ = ["FitResult", "running_cell"]
 
 _METRICS_SHOWN = 12
+_SHARE_SHOWN = 0.1  # of the training's time, above which waiting for batches is worth a line
 
 
 @dataclass(repr=False)
@@ -50,6 +52,9 @@ class FitResult(Report):
         The curves as SVG.
     kind : str
         What a headline calls it: ``Fit`` or ``Loop``.
+    observed : Observation or None
+        What it showed besides its curves: how long it waited for batches, what was compiled, what
+        ran on the CPU, and how it was set up.
     """
 
     outcome: str
@@ -68,6 +73,7 @@ class FitResult(Report):
     batches_per_second: float | None = None
     not_finite: list[NotFinite] = field(default_factory=list)
     kind: str = "Fit"
+    observed: Observation | None = None
     _shown_by_cell: int | None = None
 
     @property
@@ -104,6 +110,10 @@ class FitResult(Report):
                 pace += f" ({units.rate(self.batches_per_second, 'batches')})"
             rows.append(("pace", pace))
         rows += [(one.curve, one.full) for one in self.not_finite[:_METRICS_SHOWN]]
+        seen = self.observed
+        if seen is not None and seen.waited_share and seen.waited_share >= _SHARE_SHOWN:
+            share = f"{seen.waited_share:.0%} of the training's time"
+            rows.append(("waiting for batches", share))
         if self.peak_memory is not None:
             limit = f" of {units.size(self.memory_limit)}" if self.memory_limit else ""
             rows.append(("peak memory", units.size(self.peak_memory) + limit))

@@ -171,6 +171,16 @@ class Session:
         progress = self.progress
         peak = None if self._peak is None else self._peak.close()
         stats = None if self._peak is None else device_memory()
+        peak = peak if stats is not None else None
+        limit = stats["Limit"] if stats is not None else None
+        observed = progress.observer.observation(
+            str(self._source.device),
+            progress.training_seconds,
+            settings=self._source.settings,
+            ranks=self._source.ranks,
+            peak_memory=peak,
+            memory_limit=limit,
+        )
         return FitResult(
             kind=self._source.kind,
             outcome=progress.phase,
@@ -182,8 +192,9 @@ class Session:
             seconds=progress.seconds,
             steps_per_second=progress.steps_per_second,
             batches_per_second=progress.batches_per_second,
-            peak_memory=peak if stats is not None else None,
-            memory_limit=stats["Limit"] if stats is not None else None,
+            peak_memory=peak,
+            memory_limit=limit,
+            observed=observed,
             metrics=dict(progress.metrics),
             not_finite=list(progress.not_finite),
             error=progress.error,

@@ -548,3 +548,24 @@ def test_what_is_taken_out_within_a_fit_stays_out(trains: Callable[[str], Any]) 
     cell = trains("result = %hpu_fit long")
     assert cell.error is None
     assert trains("result.steps, 'training_step' in vars(long)").result == (8, False)
+
+
+def test_the_result_tells_how_long_the_trainer_waited(trains: Callable[[str], Any]) -> None:
+    cell = trains(
+        """
+        import time, hpu_magic
+        class Slow(list):
+            def __getitem__(self, index):
+                time.sleep(0.02)
+                return super().__getitem__(index)
+        slow = make_trainer(data=Slow(rows), gradient_accumulation_steps=2)
+        hpu_magic.fit(slow)
+        """
+    )
+    assert cell.error is None
+    seen = cell.result.observed
+    assert seen.waited_seconds >= 2 * 32 * 0.02
+    assert seen.waited_share > 0.5
+    assert (seen.epochs, seen.settings.accumulate, seen.settings.optimizer) == (2, 2, "AdamW")
+    assert (seen.settings.precision, seen.settings.loader.workers) == ("32-true", 0)
+    assert not {"training_step", "get_batch_samples"} & set(trains("vars(slow)").result)

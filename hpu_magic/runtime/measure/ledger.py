@@ -8,14 +8,13 @@ Graph breaks and operations in place are PyTorch's to tell, and replays are coun
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.graphs import replays
 from hpu_magic.runtime.measure import graph_breaks, versions
+from hpu_magic.runtime.measure.device_counts import DeviceCounts
 from hpu_magic.runtime.measure.ledger_report import (
     COMPILATION,
     FALLBACK,
@@ -37,8 +36,15 @@ _EVENTS = {
 _MOST_ENTRIES = 500
 # A graph that runs again allocates nothing where it only works in place; this event tells of it.
 _RUN_AGAIN = "CACHE_HIT"
-# Frees are left out: Python's garbage collector frees during any cell.
-_ACTIVITY = ("NumAllocs", "TotalSystemAllocs")
+
+
+# Those whose block runs, the innermost last.
+_open: list[ledger] = []
+
+
+def innermost() -> LedgerReport | None:
+    """Return the report of the innermost ledger whose block runs; it is filled as that ends."""
+    return _open[-1]._report if _open else None
 
 
 def _file_and_line(file: str, line: int) -> str:
@@ -75,7 +81,7 @@ class ledger:
     def _start_anew(self) -> None:
         self._report = LedgerReport()
         self._entries: dict[tuple[str, str, str, int, str], Entry] = {}
-        self._before: _Totals = _Totals()
+        self._before = DeviceCounts()
         self._versions: dict[int, int] = {}
         self._replays = 0
         self._peak = Peak()
@@ -86,18 +92,21 @@ class ledger:
     def __enter__(self) -> LedgerReport:
         self._start_anew()
         self._peak.open()
-        self._before = _Totals.now()
+        self._before = DeviceCounts.now()
         self._versions = versions.versions(self.namespace)
         self._breaks = graph_breaks.Record.now()
         self._subscribe()
         replays.counter.open()
         self._replays = replays.counter.total
+        _open.append(self)
         return self._report
 
     def __exit__(self, *error: object) -> None:
+        if self in _open:
+            _open.remove(self)
         replays.counter.close()
         self._unsubscribe()
-        after = _Totals.now()
+        after = DeviceCounts.now()
         before, report = self._before, self._report
         report.replays = replays.counter.total - self._replays
         # Before the graph breaks, which are no work of the device's.
@@ -115,16 +124,12 @@ class ledger:
         for (_, _, file, line, _), entry in self._entries.items():
             entry.where = self.place(file, line) if file else ""
         report.entries = list(self._entries.values())
-        report.compilations = int(_since(before.compilations, after.compilations))
-        report.compile_seconds = _since(before.microseconds, after.microseconds) / 1e6
-        fallbacks = {
-            name: int(_since(before.fallbacks.get(name, 0), count))
-            for name, count in after.fallbacks.items()
-        }
-        report.fallbacks = {name: count for name, count in fallbacks.items() if count}
+        counted = after.since(before)
+        report.compilations, report.compile_seconds = counted.compilations, counted.compile_seconds
+        report.fallbacks = counted.fallbacks
         waits = [one.count for one in report.causes(WAIT)]
-        counted = bool(self._subscriptions) and ledger._waits_are_reported
-        report.synchronizations = sum(waits) if counted else None
+        told = bool(self._subscriptions) and ledger._waits_are_reported
+        report.synchronizations = sum(waits) if told else None
         report.peak = self._peak.close()
         self._subscriptions.clear()
 
@@ -177,43 +182,6 @@ class ledger:
         entry = self._entries.setdefault(key, Entry(kind, name, shapes=shapes))
         entry.count += 1
         return entry
-
-
-@dataclass
-class _Totals:
-    """What the device has counted since the process began; compared before and after."""
-
-    compilations: int = 0
-    microseconds: float = 0.0
-    fallbacks: dict[str, int] = field(default_factory=dict)
-    activity: tuple[int, ...] = ()
-
-    @classmethod
-    def now(cls) -> _Totals:
-        if not device.taken():
-            return cls()
-        compiled, fallen = _statistics("graph_compilation"), _statistics("cpu_fallback")
-        stats = sys.modules["torch"].hpu.memory_stats()
-        return cls(
-            int(compiled.get("TotalNumber", 0)),
-            float(compiled.get("TotalTime", 0.0)),
-            dict(fallen.get("FallbackOps", {})),
-            tuple(stats.get(name, 0) for name in _ACTIVITY),
-        )
-
-
-def _since(before: float, after: float) -> float:
-    """Return the growth of a count, which somebody may have reset to zero in between."""
-    return after - before if after >= before else after
-
-
-def _statistics(name: str) -> dict[str, Any]:
-    try:
-        from habana_frameworks.torch.hpu.metrics import metric_global
-    except ImportError:
-        return {}
-    metric = metric_global(name)
-    return dict(metric.stats()) if metric is not None else {}
 
 
 def _dispatcher() -> tuple[Any, Any] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hpu_magic.runtime.measure.curves import Curves
 from hpu_magic.runtime.measure.not_finite import NotFinite, Watch
+from hpu_magic.runtime.measure.observation import Observer
 
 __all__ = ["FitProgress"]
 
@@ -54,6 +55,7 @@ class FitProgress:
     """The metrics that are logged, the returned loss among them."""
 
     watch: Watch = field(default_factory=Watch)
+    observer: Observer = field(default_factory=Observer)
     stopping: bool = False
     training_began: float | None = None
     training_seconds: float = 0.0

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hpu_magic.runtime.measure.observation import FitSettings
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler
 
@@ -66,6 +67,10 @@ class FitSource(Protocol):
     @property
     def metrics(self) -> dict[str, float]:
         """What was logged, as it is now."""
+
+    @property
+    def settings(self) -> FitSettings:
+        """How it is set up, as it is now."""
 
     def attached(self, report: Report) -> AbstractContextManager[None]:
         """Report the fit that runs inside the block, and leave nothing behind after it."""

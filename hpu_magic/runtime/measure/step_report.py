@@ -10,6 +10,7 @@ from typing import Any
 
 from hpu_magic.runtime.measure.curves import Curve
 from hpu_magic.runtime.measure.heard import Heard, HeardValues
+from hpu_magic.runtime.measure.observation import SETTLED
 from hpu_magic.runtime.measure.source import Report
 
 __all__ = ["StepReport", "in_steps", "known_length"]
@@ -33,6 +34,7 @@ class StepReport:
     def __init__(self, report: Report) -> None:
         self._to = report
         self.progress = report.progress
+        self._observer = report.progress.observer
         self.batches = 0
         self.steps = 0
         self._steps_before = 0
@@ -57,6 +59,7 @@ class StepReport:
         steps_before
             What was done before this fit, which goes on after it.
         """
+        self._observer.began()
         progress, now = self.progress, time.monotonic()
         progress.training_began = self._counted_at = now
         progress.steps = progress.trained = progress.epochs_done = progress.batches_over = 0
@@ -73,6 +76,7 @@ class StepReport:
 
     def epoch_began(self, epoch: int, length: float) -> None:
         """Mark the epoch on the time axis; ``length`` in steps, NaN where it is not known."""
+        self._observer.epoch_began()
         self.progress.epoch = epoch
         self.progress.batch = 0
         number, step = float(epoch + 1), float(self.step)
@@ -99,6 +103,8 @@ class StepReport:
             Whether the values of this one are to be given to `hear`.
         """
         self.steps += 1
+        if self.steps == SETTLED:
+            self._observer.settled()
         now = time.monotonic()
         if now >= self._due and self._heard_last == self.steps - 1:
             self._report(now)
@@ -157,6 +163,7 @@ class StepReport:
         """Report the last steps, and let go of the device's tensors."""
         if self.progress.phase == "training":
             self._count(time.monotonic())
+        self._observer.ended()
         with suppress(RuntimeError):  # the device may be what failed
             self._heard.read()
         self._heard.clear()
