@@ -16,7 +16,7 @@ from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.session import observed_fit
 from hpu_magic.runtime.measure.source import FitSource
 
-__all__ = ["FIT_INTERVAL", "check_panel", "fit", "fit_and_tell", "results_heard"]
+__all__ = ["FIT_INTERVAL", "check_panel", "fit", "fit_and_tell", "results_heard", "tell"]
 
 FIT_INTERVAL = 0.1
 """Seconds between two samples of a fit's panel, which is drawn twice a second at most."""
@@ -98,15 +98,20 @@ def fit_and_tell(
 
     def told(result: FitResult) -> None:
         ended(result)
-        for listener in _listeners:
-            listener(result)
+        tell(result)
 
     observed_fit(source, run, interval, panel, told)
 
 
+def tell(result: FitResult) -> None:
+    """Hand a result to whoever hears of all."""
+    for listener in _listeners:
+        listener(result)
+
+
 @contextmanager
 def results_heard(listener: Callable[[FitResult], None]) -> Iterator[None]:
-    """Hand the results of all calls of `fit` inside the block to a listener too."""
+    """Hand the results of all fits of ours and loops inside the block to a listener too."""
     _listeners.append(listener)
     try:
         yield

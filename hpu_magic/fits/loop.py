@@ -14,6 +14,7 @@ from hpu_magic.runtime.device import device as devices
 from hpu_magic.runtime.measure.curves import LOSS, Curve
 from hpu_magic.runtime.measure.metric_names import metric_of
 from hpu_magic.runtime.measure.observation import FitSettings, LoaderSettings, loader_settings
+from hpu_magic.runtime.measure.read_values import number_of
 from hpu_magic.runtime.measure.source import Report
 from hpu_magic.runtime.measure.step_report import StepReport, in_steps
 
@@ -177,13 +178,14 @@ class LoopSource:
     def log(self, values: Mapping[str, Any]) -> None:
         """Keep values until they are shown."""
         for name, value in values.items():
-            if not _is_one_number(value):
+            number = _number(value)
+            if number is None:
                 raise RefusedError(
                     f"log takes numbers and tensors of one element, and {name} is {_told(value)}."
                 )
             curve = self._curve(name)
             if curve is not None:
-                self._told[curve] = value.detach() if hasattr(value, "detach") else value
+                self._told[curve] = number
 
     # The work
 
@@ -227,11 +229,16 @@ def _rank_and_ranks() -> tuple[int, int]:
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def _is_one_number(value: Any) -> bool:
-    elements = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)
-    return isinstance(value, Real) or elements == 1
+def _number(value: Any) -> Any:
+    """Return a tensor as it is, to be read later, or what else is one number; None for others."""
+    if not hasattr(value, "detach"):
+        return number_of(value)
+    is_complex = getattr(getattr(value, "dtype", None), "is_complex", False)
+    return value.detach() if value.numel() == 1 and not is_complex else None
 
 
 def _told(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return f"a {type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else "")
+    kind, shape = f"a {type(value).__name__}", getattr(value, "shape", ())
+    if shape:
+        return f"{kind} of shape {tuple(shape)}"
+    return f"{kind} that no float can hold" if isinstance(value, Real) else kind

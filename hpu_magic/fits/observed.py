@@ -66,7 +66,7 @@ def observed_fits(interval: float = FIT_INTERVAL, panel: str = "auto") -> Iterat
                 observe(module)
         finder = AfterImport([name for name in _METHODS if name not in sys.modules], observe)
         sys.meta_path.insert(0, finder)
-        # Calls of hpu_magic.fit have their own panel, and are fits of the block as well.
+        # Calls of hpu_magic.fit, and loops, have panels of their own and are the block's as well.
         patches.enter_context(results_heard(results.append))
         patches.callback(sys.meta_path.remove, finder)
         yield results

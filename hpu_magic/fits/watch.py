@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from numbers import Integral
 from types import TracebackType
 from typing import Any
 
 from hpu_magic.errors import RefusedError
-from hpu_magic.fits.fit import FIT_INTERVAL, check_panel
+from hpu_magic.fits.fit import FIT_INTERVAL, check_panel, tell
 from hpu_magic.fits.loop import LoopSource
 from hpu_magic.panels.panel import checked_interval
 from hpu_magic.panels.result import FitResult, running_cell
@@ -82,8 +83,10 @@ def watch(
             f"watch goes through a loader, such as a DataLoader, and a {type(loader).__name__} "
             "cannot be gone through: write for batch in hpu_magic.watch(loader)."
         )
-    if not isinstance(epochs, int) or epochs < 1:
+    if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
         raise RefusedError(f"epochs is a number from 1, not {epochs!r}.")
+    if total is not None and (not isinstance(total, Integral) or total < 0):
+        raise RefusedError(f"total is how many batches there are, not {total!r}.")
     if epochs > 1 and iter(loader) is loader:
         raise RefusedError(
             f"A {type(loader).__name__} can be gone through once, not {epochs} times: give watch "
@@ -223,6 +226,7 @@ class Watch:
         self._block = False
         empty = self._source.empty and outcome is None
         self.result = session.close(outcome, error)
+        tell(self.result)
         if empty:
             warnings.warn("watch saw no batch: the loader is empty.", stacklevel=3)
 

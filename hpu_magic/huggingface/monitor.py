@@ -11,11 +11,11 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from numbers import Complex, Real
 from typing import Any
 
 from hpu_magic.runtime.measure.curves import LOSS, Curve
 from hpu_magic.runtime.measure.metric_names import metric_of
+from hpu_magic.runtime.measure.read_values import number_of
 from hpu_magic.runtime.measure.source import Report
 from hpu_magic.runtime.measure.step_report import StepReport, in_steps, known_length
 
@@ -169,7 +169,7 @@ class FitMonitorBase:
         numbers = {
             str(name): number
             for name, value in (logs or {}).items()
-            if (number := _number(value)) is not None
+            if (number := number_of(value)) is not None
         }
         self._logged |= numbers
         if _SUMMARY in numbers:
@@ -247,18 +247,6 @@ class FitMonitorBase:
 def _has_more_to_do(control: Any) -> bool:
     """Tell whether a step that has ended is to be logged, judged or saved."""
     return bool(control.should_log or control.should_evaluate or control.should_save)
-
-
-def _number(value: Any) -> float | None:
-    """Return a value that was logged as a number, None for what is none, such as a word."""
-    if not isinstance(value, Real) and (
-        isinstance(value, Complex) or getattr(value, "size", None) != 1
-    ):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):  # an array of one word; too large
-        return None
 
 
 @contextmanager

@@ -483,7 +483,8 @@ def test_words_that_are_logged_are_no_metrics(trains: Callable[[str], Any]) -> N
         class Wordy(Trainer):
             def log(self, logs, *more):
                 odd = {"stage": numpy.str_("warm"), "names": numpy.array(["a"]), "big": 10**400,
-                    "wave": numpy.complex64(1), "nothing": None, "gain": numpy.float32(2)}
+                    "wave": numpy.complex64(1), "nothing": None, "gain": numpy.float32(2),
+                    "shift": numpy.array([3.0])}
                 super().log({**logs, **odd}, *more)
         wordy = make_trainer(trainer_class=Wordy)
         """
@@ -492,7 +493,7 @@ def test_words_that_are_logged_are_no_metrics(trains: Callable[[str], Any]) -> N
     assert cell.error is None
     assert "Warning" not in cell.out + cell.err
     logged = trains("result").result.metrics
-    assert logged["gain"] == 2
+    assert (logged["gain"], logged["shift"]) == (2, 3)
     assert not {"stage", "names", "big", "wave", "nothing"} & logged.keys()
 
 

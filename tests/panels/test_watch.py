@@ -240,6 +240,9 @@ def test_an_empty_loader_is_named(loops: Callable[[str], Any]) -> None:
     [
         ("watch(model)", "a Linear cannot be gone through"),
         ("watch(loader, epochs=0)", "epochs is a number from 1, not 0"),
+        ("watch(loader, epochs=True)", "epochs is a number from 1, not True"),
+        ("watch(loader, total=-1)", "total is how many batches there are, not -1"),
+        ("watch(loader, total='8')", "total is how many batches there are, not '8'"),
         ("watch(iter([1]), epochs=2)", "can be gone through once, not 2 times"),
         ("watch(loader, loss=torch.ones(1))", "loss is a function that returns the loss"),
         ("watch(loader, interval=0)", "every 0.02 to 60 seconds, not every 0"),
@@ -256,11 +259,46 @@ def test_wrong_input_gets_one_sentence(
     assert sentence in str(cell.error)
 
 
-def test_what_is_no_number_is_refused_where_it_is_told(loops: Callable[[str], Any]) -> None:
-    cell = loops("with hpu_magic.watch(loader) as watched:\n    watched.log(loss=rows)")
-    said = "log takes numbers and tensors of one element, and loss is a Tensor of shape (64, 8)."
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("rows", "a Tensor of shape (64, 8)"),
+        ("torch.ones(1, dtype=torch.complex64)", "a Tensor of shape (1,)"),
+        ("numpy.str_('low')", "a str_"),
+        ("numpy.complex64(1)", "a complex64"),
+        ("numpy.array(['low'])", "a ndarray of shape (1,)"),
+        ("10**400", "a int that no float can hold"),
+        ("None", "a NoneType"),
+    ],
+)
+def test_what_is_no_number_is_refused_where_it_is_told(
+    loops: Callable[[str], Any], value: str, kind: str
+) -> None:
+    loops("import numpy")
+    cell = loops(f"with hpu_magic.watch(loader) as watched:\n    watched.log(loss={value})")
+    said = f"log takes numbers and tensors of one element, and loss is {kind}."
     assert str(cell.error) == said
     assert loops("watched.result.outcome").result == "failed"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["numpy.mean([1, 3])", "numpy.float32(2)", "numpy.array([2])", "numpy.int64(2)", "2"],
+)
+def test_numbers_of_numpy_are_numbers(loops: Callable[[str], Any], value: str) -> None:
+    loops("import numpy")
+    cell = loops(
+        f"for batch in (watched := hpu_magic.watch(loader)): watched.log(loss={value}, top={value})"
+    )
+    assert cell.error is None
+    assert loops("watched.result.metrics").result == {"loss": 2.0, "top": 2.0}
+
+
+def test_a_loop_is_one_of_the_fits_of_its_cell(loops: Callable[[str], Any]) -> None:
+    cell = loops("%%hpu_fit -o kept\nfor batch in (watched := hpu_magic.watch(loader)): pass")
+    assert cell.error is None
+    assert "saw no trainer" not in cell.out
+    assert loops("kept is watched.result").result
 
 
 def test_the_signature_names_what_can_be_given() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
-__all__ = ["numbers"]
+__all__ = ["number_of", "numbers"]
 
 
 def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
@@ -42,3 +43,15 @@ def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
         else float(torch.tensor(number, dtype=getattr(one, "dtype", None)) * factor)
         for number, factor, one in zip(read, factors, values, strict=True)
     ]
+
+
+def number_of(value: Any) -> float | None:
+    """Return a real number, or the one of an array of NumPy, as a float; None for what is none."""
+    if getattr(value, "size", None) == 1:
+        value = value.item()
+    if not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
