@@ -44,6 +44,8 @@ class Estimate(Report):
     memory_curve: Sequence[int]
     """Bytes in use on one card while each operation runs."""
     moment: Moment
+    exchanged: int
+    """Bytes that a card keeps for the exchange of gradients and weights with others."""
     modules: ModuleShare
     """Time and memory by module, as a tree."""
     find_largest: Callable[[], int]
@@ -75,16 +77,14 @@ class Estimate(Report):
     @property
     def peak_memory(self) -> int:
         """Bytes of one card in use at the moment of most."""
-        return self.moment.bytes
+        return self.moment.bytes + self.exchanged
 
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of `peak_memory` by what they hold."""
-        return {
-            name: self.moment.by_role[role]
-            for role, name in _NAMES.items()
-            if self.moment.by_role.get(role)
-        }
+        held = {name: self.moment.by_role.get(role, 0) for role, name in _NAMES.items()}
+        held["buffers of collectives"] = self.exchanged
+        return {name: count for name, count in held.items() if count}
 
     @property
     def fits(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hpu_magic.estimate.cost.sharding import Sharding
 from hpu_magic.estimate.cost.work import work_of
 from hpu_magic.estimate.layout import Layout
@@ -9,6 +11,10 @@ from hpu_magic.estimate.tracing.program import Program, Role
 
 # The stage of ZeRO from which on the cards share it.
 _SHARED_FROM = {Role.OPTIMIZER: 1, Role.GRADIENTS: 2, Role.WEIGHTS: 3}
+
+
+BUCKET = 10**9
+"""Bytes of a bucket in which ZeRO's first two stages reduce: DeepSpeed's 5e8 elements of bf16."""
 
 
 def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
@@ -30,6 +36,39 @@ def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
             share /= layout.tensor
         sizes.append(round(storage.bytes * share))
     return sizes
+
+
+def collective_buffers(program: Program, layout: Layout) -> int:
+    """Return the bytes that a card keeps for the exchange with those that have other data.
+
+    DDP reduces gradients in buckets that are together as large as the gradients; ZeRO's first two
+    stages in two buckets; its third gathers the weights of a layer while the one before it runs,
+    and has the gradients of one.
+    """
+    if layout.data == 1 or not program.of_role(Role.GRADIENTS):
+        return 0
+    parts = layout.tensor * layout.pipeline
+    gradients = program.of_role(Role.GRADIENTS) // parts
+    if layout.zero == 0:
+        return gradients
+    if layout.zero < 3:
+        return 2 * min(gradients, BUCKET)
+    return (
+        2 * _largest_layer(program, Role.WEIGHTS) + _largest_layer(program, Role.GRADIENTS)
+    ) // parts
+
+
+def _largest_layer(program: Program, role: Role) -> int:
+    """Return the bytes of a role in the layer that has most; the rest of the model is one more."""
+    layers: Counter[str] = Counter()
+    for storage in program.storages:
+        if storage.role is role:
+            names = storage.module.split(".")
+            last = next((at for at, name in enumerate(names) if name.isdecimal()), None)
+            layers[".".join(names[: last + 1]) if last is not None else storage.module] += (
+                storage.bytes
+            )
+    return max(layers.values(), default=0)
 
 
 def _divided(program: Program, cards: int) -> set[int]:

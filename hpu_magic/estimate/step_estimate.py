@@ -16,7 +16,7 @@ from hpu_magic.estimate.layout import Layout
 from hpu_magic.estimate.memory import Moment, curve, peak
 from hpu_magic.estimate.options import Options
 from hpu_magic.estimate.result import Estimate
-from hpu_magic.estimate.shared_memory import sizes_on_one_card
+from hpu_magic.estimate.shared_memory import collective_buffers, sizes_on_one_card
 from hpu_magic.estimate.tracing.program import Program
 from hpu_magic.estimate.tracing.step import trace_step
 
@@ -56,7 +56,8 @@ class StepEstimator:
         """Return the largest batch that fits a card; 0 if not even 1 does."""
 
         def memory_of(batch: int) -> int:
-            return self._peak(self._traced(batch)).bytes
+            program = self._traced(batch)
+            return self._peak(program).bytes + collective_buffers(program, self._layout)
 
         return largest_batch(memory_of, self._card.memory, self._traced(None).samples or 1)
 
@@ -96,6 +97,7 @@ class StepEstimator:
             prices=prices,
             memory_curve=curve(program, recorded=self._recorded, sizes=sizes),
             moment=moment,
+            exchanged=collective_buffers(program, layout),
             modules=shares(program.classes, times, moment.by_module),
             find_largest=self.largest_batch,
         )

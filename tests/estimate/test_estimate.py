@@ -49,6 +49,9 @@ def test_several_cards_have_their_shares():
     }
     assert weights["ddp"] == (one.memory["weights"], one.memory["optimizer"])
     assert weights["zero3"] == tuple(count / 8 for count in weights["ddp"])
+    layer = weights["ddp"][0] // 3  # gathered twice, and once for its gradients
+    held = {how: found.memory["buffers of collectives"] for how, found in eight.items()}
+    assert held == {"ddp": weights["ddp"][0], "zero3": 3 * layer}
 
 
 def test_tensor_parallel_cards_have_parts_of_what_lies_between():
