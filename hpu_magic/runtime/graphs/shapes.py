@@ -52,17 +52,18 @@ class ShapeWatch:
         What the module is called.
     limit : int or None
         Most graphs that are kept.
-    hint : str
-        What else helps against many shapes, to end the warning's sentence with.
 
     Attributes
     ----------
+    hint : callable
+        Returns what else helps against many shapes, to end the warning's sentence with.
     uses : dict of Kind to Use
         By names and shapes of the tensors, in the order in which they first came.
     """
 
-    def __init__(self, name: str, limit: int | None, hint: str = "") -> None:
-        self.name, self.limit, self._hint = name, limit, hint
+    def __init__(self, name: str, limit: int | None) -> None:
+        self.name, self.limit = name, limit
+        self.hint: Callable[[], str] = str
         self.uses: dict[Kind, Use] = {}
         self._told = False
 
@@ -118,7 +119,7 @@ class ShapeWatch:
         bucket = _bucket(shapes)
         return (
             f"{self.name} came with inputs of {len(self.uses)} shapes ({name} {shown}), and "
-            f"{cost}: bucket them by padding {bucket}{self._hint}."
+            f"{cost}: bucket them by padding {bucket}{self.hint()}."
         )
 
     def _most_varied(self) -> tuple[str, list[Shape]]:

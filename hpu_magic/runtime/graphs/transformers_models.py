@@ -75,12 +75,16 @@ class GraphedModel:
     """
 
     def __init__(self, model: Any, cleared: Callable[[], None]) -> None:
+        import torch
+        from transformers import Cache
+
         self._model, self._cleared = model, cleared
         self._forward = model.forward
         self._pool: dict[Any, Any] = {}
         self._held: dict[int, _HeldCache] = {}
         self._generating = 0
         self._told: set[str] = set()
+        self._cache_type, self._tensor_type = Cache, torch.Tensor
         names = inspect.signature(model.forward).parameters
         self._reads_text = "input_ids" in names and "attention_mask" in names
         model.forward = functools.wraps(self._forward)(
@@ -91,6 +95,12 @@ class GraphedModel:
             model.generate = functools.wraps(generate)(
                 lambda *args, **kwargs: self._generate(generate, *args, **kwargs)
             )
+
+    def hint(self) -> str:
+        """Say what helps where text grows in the model's inputs, for the end of a sentence."""
+        if self._held or not self._model.can_generate():
+            return ""
+        return ", and let generate have a static cache, which does not grow with the text"
 
     def _generate(self, generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._takes_static_cache(kwargs):
@@ -121,11 +131,19 @@ class GraphedModel:
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("bypass_hpu_graphs") or (self._reads_text and _has_pictures(kwargs)):
             return self._plainly(*args, **kwargs)
-        cache = _cache_in((*args, *kwargs.values()))
+        cache = self._cache_in((*args, *kwargs.values()))
+        held = self._held.get(id(cache))
         if cache is None:
             if self._reads_text:
                 kwargs = self._with_mask(args, kwargs)
             return self._graphed(cache, args, kwargs)
+        if held is not None and held.is_ready():
+            held.bring_back()
+            return self._graphed(cache, args, kwargs)
+        return self._with_new_cache(cache, args, kwargs)
+
+    def _with_new_cache(self, cache: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run with a cache that no graph knows, or one whose encoder's part is still missing."""
         layers = _layers(cache)
         refused = _refused(cache, layers)
         if refused:
@@ -140,19 +158,26 @@ class GraphedModel:
                 if not _initialized(_layers(cache)) or _is_of_two(cache):
                     return result
                 cache.reset()
-        if _is_of_two(cache) and not all(cache.is_updated.values()):
+        held = self._held.setdefault(id(cache), _HeldCache(cache))
+        if not held.is_ready():
             return self._plainly(*args, **kwargs)  # what the encoder found goes into the cache
-        held = self._held.get(id(cache))
-        if held is None:
-            held = self._held[id(cache)] = _HeldCache(cache)
         held.bring_back()
         return self._graphed(cache, args, kwargs)
 
     def _graphed(self, cache: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         # Views, and names in another order, would be inputs of another kind.
-        args = [_own_memory(one) for one in args]
-        kwargs = {name: _own_memory(kwargs[name]) for name in sorted(kwargs)}
+        args = [self._own_memory(one) for one in args]
+        kwargs = {name: self._own_memory(kwargs[name]) for name in sorted(kwargs)}
         return self._kept(self._forward(*args, **kwargs), cache)
+
+    def _own_memory(self, value: Any) -> Any:
+        if not isinstance(value, self._tensor_type):
+            return value
+        if value.is_contiguous() and not value._is_view():
+            return value
+        import torch
+
+        return value.clone(memory_format=torch.contiguous_format)
 
     def _with_mask(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Add the mask of text without padding: where none is given, the library reads the text.
@@ -167,6 +192,9 @@ class GraphedModel:
 
     def _plainly(self, *args: Any, **kwargs: Any) -> Any:
         return self._forward(*args, **{**kwargs, "bypass_hpu_graphs": True})
+
+    def _cache_in(self, values: Any) -> Any:
+        return next((value for value in values if isinstance(value, self._cache_type)), None)
 
     def _is_generates_own(self, cache: Any) -> bool:
         return bool(self._generating) and not getattr(cache, "_is_user_defined", False)
@@ -196,18 +224,21 @@ class GraphedModel:
 
     def _kept(self, outputs: Any, given: Any) -> Any:
         """Return a graph's outputs, with copies of what the caller goes on using after a replay."""
-
-        def own(name: Any, value: Any) -> Any:
-            of_a_step = self._generating and name in _KEPT and value is not None
-            changing = _is_cache(value) and value is not given
-            return copy.deepcopy(value) if of_a_step or changing else value
-
-        if isinstance(outputs, dict):
-            kept = {name: own(name, value) for name, value in outputs.items()}
-            return type(outputs)(**kept)
-        if isinstance(outputs, tuple):
-            return tuple(own(None, value) for value in outputs)
-        return outputs
+        of_dict = isinstance(outputs, dict)
+        if not of_dict and not isinstance(outputs, tuple):
+            return outputs
+        named = outputs.items() if of_dict else enumerate(outputs)
+        copies = {
+            name: copy.deepcopy(value)
+            for name, value in named
+            if (isinstance(value, self._cache_type) and value is not given)
+            or (self._generating and name in _KEPT and value is not None)
+        }
+        if not copies:
+            return outputs
+        if of_dict:
+            return type(outputs)(**{**outputs, **copies})
+        return tuple(copies.get(place, value) for place, value in enumerate(outputs))
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self._told:
@@ -221,11 +252,16 @@ class _HeldCache:
 
     def __init__(self, cache: Any) -> None:
         self.cache = cache  # kept alive: graphs are found by it
+        self._is_of_two = _is_of_two(cache)
         self._tensors = [
             (layer, name, getattr(layer, name))
             for layer in _layers(cache)
             for name in ("keys", "values", "cumulative_length")
         ]
+
+    def is_ready(self) -> bool:
+        """Tell whether an encoder's output, if there is one, is in the cache."""
+        return not self._is_of_two or all(self.cache.is_updated.values())
 
     def bring_back(self) -> None:
         """Copy what has replaced a tensor, as beam search does, into that tensor."""
@@ -236,27 +272,9 @@ class _HeldCache:
                 setattr(layer, name, own)
 
 
-def _own_memory(value: Any) -> Any:
-    import torch
-
-    if not isinstance(value, torch.Tensor) or (value.is_contiguous() and not value._is_view()):
-        return value
-    return value.clone(memory_format=torch.contiguous_format)
-
-
 def _has_pictures(inputs: dict[str, Any]) -> bool:
     """Tell whether there are pictures beside the text, whose places models look up on the host."""
     return any(name.startswith("pixel_values") and inputs[name] is not None for name in inputs)
-
-
-def _is_cache(value: Any) -> bool:
-    from transformers import Cache
-
-    return isinstance(value, Cache)
-
-
-def _cache_in(values: Any) -> Any:
-    return next((value for value in values if _is_cache(value)), None)
 
 
 def _is_of_two(cache: Any) -> bool:

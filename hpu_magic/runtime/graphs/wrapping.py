@@ -21,7 +21,6 @@ from hpu_magic.runtime.graphs.transformers_models import (
 from hpu_magic.runtime.present.report import Report, Row
 
 _MOST_GRAPHS = 10
-_GROWING_TEXT = ", and let generate have a static cache, which does not grow with the text"
 
 
 @dataclass
@@ -159,10 +158,10 @@ def _wrap_for_inference(
     if of_transformers:
         make_capturable(model)
     hpu.wrap_in_hpu_graph(model, max_graphs=max_graphs)
-    watch = _watch(model, "inference", max_graphs, _GROWING_TEXT if generates else "")
+    watch = _watch(model, "inference", max_graphs)
     report = WrapReport(model, "inference", "wrap_in_hpu_graph", max_graphs)
     if of_transformers:
-        GraphedModel(model, cleared=watch.forget)
+        watch.hint = GraphedModel(model, cleared=watch.forget).hint
     if generates:
         report.remarks.append(
             "generate takes a static cache. Each length of prompt or cache is captured once: pad "
@@ -179,13 +178,13 @@ def _wrap_for_inference(
     return report
 
 
-def _watch(model: Any, purpose: str, limit: int | None, hint: str = "") -> ShapeWatch:
+def _watch(model: Any, purpose: str, limit: int | None) -> ShapeWatch:
     import torch
 
     def served() -> bool:
         return purpose == "inference" or (model.training and torch.is_grad_enabled())
 
-    watch = ShapeWatch(type(model).__name__, limit, hint)
+    watch = ShapeWatch(type(model).__name__, limit)
     model.forward = watch.around(model.forward, served)
     _wrapped[model] = Wrapped(purpose, watch)
     return watch
