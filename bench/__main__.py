@@ -19,6 +19,7 @@ from .harness import Figure
 FAMILIES = (
     "training",
     "fit",
+    "huggingface",
     "execution",
     "compile",
     "dispatch",

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 
 def input_hash(obj: Any) -> int:
@@ -20,14 +20,17 @@ def input_key(obj: Any) -> Hashable:
     A tensor counts by its shape, its layout as a view and autocast's state, not by its dtype or
     values; anything else by its value. Lists, tuples and dicts may be nested.
     """
-    if isinstance(obj, Mapping):
-        return ("dict", tuple((name, input_key(value)) for name, value in obj.items()))
-    if isinstance(obj, (list, tuple)):
-        return ("list", tuple(input_key(value) for value in obj))
-    autocast = torch.is_autocast_enabled("hpu") and torch.get_autocast_dtype("hpu")
+    return _key(obj, torch.is_autocast_enabled("hpu") and torch.get_autocast_dtype("hpu"))
+
+
+def _key(obj: Any, autocast: Any) -> Hashable:
     if isinstance(obj, torch.Tensor):
         view = (obj._is_view(), obj.stride(), obj.storage_offset())
         return ("tensor", tuple(obj.shape), view, autocast)
+    if isinstance(obj, Mapping):
+        return ("dict", tuple([(name, _key(value, autocast)) for name, value in obj.items()]))
+    if isinstance(obj, (list, tuple)):
+        return ("list", tuple([_key(value, autocast) for value in obj]))
     try:
         hash(obj)
     except TypeError:
@@ -63,13 +66,30 @@ def _fixed(leaf: Any) -> Any:
 
 def tensors_of(obj: Any) -> list[torch.Tensor]:
     """Return every tensor of a structure, in order."""
-    return [leaf for leaf in tree_flatten(obj)[0] if isinstance(leaf, torch.Tensor)]
+    found: list[torch.Tensor] = []
+    _collect(obj, found)
+    return found
+
+
+def _collect(obj: Any, found: list[torch.Tensor]) -> None:
+    """Add the tensors of `obj`; what calls are mostly made of is taken apart without a pytree."""
+    kind = type(obj)
+    if isinstance(obj, torch.Tensor):
+        found.append(obj)
+    elif kind is dict:
+        for value in obj.values():
+            _collect(value, found)
+    elif kind is tuple or kind is list:
+        for value in obj:
+            _collect(value, found)
+    elif obj is not None and kind not in (bool, int, float, str):
+        found += [leaf for leaf in tree_leaves(obj) if isinstance(leaf, torch.Tensor)]
 
 
 def tensors_within(obj: Any) -> list[torch.Tensor]:
     """Return every tensor of a structure, also those that its objects have as attributes."""
     found = []
-    for leaf in tree_flatten(obj)[0]:
+    for leaf in tree_leaves(obj):
         if isinstance(leaf, torch.Tensor):
             found.append(leaf)
         elif hasattr(leaf, "__dict__") and not isinstance(leaf, type):
