@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,20 @@ DISTRIBUTIONS = {
 }
 
 
+def install(place: Path, name: str, requires: Sequence[str] = ()) -> None:
+    folder = place / f"{name}.dist-info"
+    folder.mkdir()
+    distribution, _, version = name.partition("-")
+    lines = [f"Name: {distribution.replace('_', '-')}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {one}" for one in requires]
+    (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]))
+
+
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A folder of distributions, of which one finds another transformers than it needs."""
     for name, requires in DISTRIBUTIONS.items():
-        folder = tmp_path / f"{name}.dist-info"
-        folder.mkdir()
-        distribution, _, version = name.partition("-")
-        lines = [f"Name: {distribution.replace('_', '-')}", f"Version: {version}"]
-        lines += [f"Requires-Dist: {one}" for one in requires]
-        (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]))
+        install(tmp_path, name, requires)
     package = tmp_path / "optimum" / "habana"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("from transformers import of_the_past\n")
@@ -65,6 +70,7 @@ def test_what_a_library_needs_is_compared_with_what_is_there(
 
 
 def test_the_error_of_an_import_and_the_status_say_so(forked_script: Any, installed: Path) -> None:
+    install(installed, "diffusers-0.35.1")  # whatever this environment has
     out = forked_script(
         f"""
         import sys
