@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import packaging.requirements  # noqa: F401 - a test leaves nothing else to be found
 import pytest
 
 from hpu_magic.requirements import Conflict, conflicts
