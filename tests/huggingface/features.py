@@ -233,6 +233,22 @@ FEATURES = [
         "`generate`: HPU graphs, with buckets, `limit_hpu_graphs`",
         note="Lazy mode; eager mode refuses HPU graphs.",
     ),
+    Feature(
+        OPTIMUM_HABANA,
+        "`adapt_transformers_to_gaudi`: training step and inference of Llama, GPT-2, BERT, T5, "
+        "ViT, Whisper",
+    ),
+    Feature(OPTIMUM_HABANA, "`GaudiStableDiffusionPipeline`, float32 and autocast to bf16"),
+    Feature(
+        OPTIMUM_HABANA,
+        "`GaudiStableDiffusionPipeline`: HPU graphs",
+        note="Lazy mode; eager mode refuses HPU graphs.",
+    ),
+    Feature(
+        OPTIMUM_HABANA,
+        "`SentenceTransformer.encode` of sentence-transformers 3.3",
+        note="Lazy mode, in HPU graphs; eager mode refuses them.",
+    ),
     Feature(OPTIMUM_HABANA, "fp8 by a configuration of Intel Neural Compressor"),
 ]
 

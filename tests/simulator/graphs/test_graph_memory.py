@@ -153,6 +153,25 @@ print(close(answer.scores, values(2) * 2), close(answer.states[0], values(2) + 1
     ) == ["True True"]
 
 
+def test_an_input_that_is_returned_is_kept_and_filled_again(lazy_process):
+    assert (
+        lazy_process(
+            LONG
+            + """
+def add_to(features):
+    features["doubled"] = features["x"] * 2
+    return features
+graphed = torch.hpu.wrap_in_hpu_graph_func(add_to, disable_tensor_cache=True)
+for seed in range(4):
+    answer = graphed({"x": values(seed)})
+    other = values(5)
+    print(close(answer["x"], values(seed)), close(answer["doubled"], values(seed) * 2))
+"""
+        )
+        == ["True True"] * 4
+    )
+
+
 @pytest.mark.parametrize("wrap", ["make_graphed_callables", "ModuleCacher"])
 def test_training_frees_what_only_backward_reads(lazy_process, wrap):
     same, cached, cacheless = lazy_process(

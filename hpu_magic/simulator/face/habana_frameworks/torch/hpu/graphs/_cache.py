@@ -45,7 +45,8 @@ class CachedParams:
         """Give the inputs memory again."""
         for tensor in self.graph_inputs if self.cleared else ():
             storage = tensor.untyped_storage()
-            storage.resize_(_bytes_spanned(tensor))
+            if storage.nbytes() == 0:  # and not kept, as an output
+                storage.resize_(_bytes_spanned(tensor))
         self.cleared = False
 
 

@@ -1,0 +1,75 @@
+"""Models that `adapt_transformers_to_gaudi` has changed; on the CPU, transformers' own."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from typing import Any
+
+import torch
+from reports import ON_CPU, count_replays, report
+from tiny_models import MODELS, bert
+from tiny_tokenizer import tokenizer
+
+NAMES = ("Llama", "GPT-2", "BERT", "T5", "ViT", "Whisper")
+
+
+def adapt() -> None:
+    """Have transformers make the models of optimum-habana from now on."""
+    from optimum.habana.transformers.modeling_utils import adapt_transformers_to_gaudi
+
+    adapt_transformers_to_gaudi()
+
+
+def train(name: str) -> dict[str, Any]:
+    """Train for three steps, and tell the losses, and the logits afterwards."""
+    make, batch = MODELS[name]
+    device = "cpu" if ON_CPU else "hpu"
+    torch.manual_seed(0)
+    model = make().to(device).train()
+    inputs = {key: value.to(device) for key, value in batch().items()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for _ in range(3):
+        loss = model(**inputs).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    with torch.no_grad():
+        logits = model.eval()(**inputs).logits.float().cpu()
+    return {
+        "class": type(model).__name__,
+        "device": model.device.type,
+        "losses": losses,
+        "logits": logits[0].flatten().tolist(),
+    }
+
+
+def embed() -> dict[str, Any]:
+    """Embed sentences by sentence-transformers, in HPU graphs where there are any."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    replays = (lambda: 0) if ON_CPU else count_replays()
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        bert().bert.save_pretrained(folder)
+        tokenizer().save_pretrained(folder)
+        transformer = Transformer(folder)
+    pooling = Pooling(transformer.get_word_embedding_dimension())
+    model = SentenceTransformer(modules=[transformer, pooling], device="cpu" if ON_CPU else None)
+    sentences = ["w1 w2", "w3 w4 w5 w6 w7", "w9", "w8 w1 w2"]
+    first, again = (model.encode(sentences).tolist() for _ in range(2))
+    return {
+        "device": model.device.type,
+        "embeddings": first,
+        "again": first == again,
+        "replays": replays(),
+    }
+
+
+if __name__ == "__main__":
+    if not ON_CPU:
+        adapt()
+    report({**{name: partial(train, name) for name in NAMES}, "sentences": embed})

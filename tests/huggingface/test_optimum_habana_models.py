@@ -1,0 +1,76 @@
+"""Models that optimum-habana changes, and pipelines over them: the CPU's results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from features import OPTIMUM_HABANA, proves
+from optimum_habana_runs import PYTHON, in_both_modes, results
+
+if not PYTHON:
+    pytest.skip("`make huggingface` runs optimum-habana", allow_module_level=True)
+
+CLASSES = {
+    "Llama": "GaudiLlamaForCausalLM",
+    "GPT-2": "GaudiGPT2LMHeadModel",
+    "BERT": "BertForSequenceClassification",  # of which it changes methods
+    "T5": "GaudiT5ForConditionalGeneration",
+    "ViT": "ViTForImageClassification",
+    "Whisper": "GaudiWhisperForConditionalGeneration",
+}
+
+
+@proves(
+    OPTIMUM_HABANA,
+    "`adapt_transformers_to_gaudi`: training step and inference of Llama, GPT-2, BERT, T5, "
+    "ViT, Whisper",
+)
+@in_both_modes
+@pytest.mark.parametrize("name", CLASSES)
+def test_adapted_models_learn_what_those_of_transformers_do(mode, name):
+    found, expected = (results("adapted", where)[name] for where in (mode, "cpu"))
+    assert (found["device"], expected["device"]) == ("hpu", "cpu")
+    assert (found["class"], expected["class"]) == (
+        CLASSES[name],
+        CLASSES[name].removeprefix("Gaudi"),
+    )
+    assert abs(expected["losses"][0] - expected["losses"][2]) > 1e-2, "nothing was learned"
+    assert found["losses"] == pytest.approx(expected["losses"], abs=1e-4)
+    assert found["logits"] == pytest.approx(expected["logits"], abs=1e-4)
+
+
+def assert_drawn(mode: str, case: str, within: float = 1e-4) -> dict[str, Any]:
+    found, expected = results("draw", mode)[case], results("draw", "cpu")["plain"]
+    assert (found["device"], expected["device"]) == ("hpu", "cpu")
+    assert found["again"]
+    assert len(set(expected["pixels"])) > 700
+    assert found["pixels"] == pytest.approx(expected["pixels"], abs=within)
+    return found
+
+
+@proves(OPTIMUM_HABANA, "`GaudiStableDiffusionPipeline`, float32 and autocast to bf16")
+@in_both_modes
+def test_a_prompt_is_drawn(mode):
+    plain = assert_drawn(mode, "plain")
+    reduced = assert_drawn(mode, "bf16", within=3e-2)
+    assert reduced["pixels"] != pytest.approx(plain["pixels"], abs=1e-4), "nothing was rounded"
+
+
+@proves(OPTIMUM_HABANA, "`GaudiStableDiffusionPipeline`: HPU graphs")
+def test_graphs_draw_the_same_in_lazy_mode_alone():
+    assert assert_drawn("lazy", "graphs")["replays"] > 0
+    assert "HPU Graphs are for lazy mode only" in results("draw", "eager")["graphs"]["refused"]
+
+
+@proves(OPTIMUM_HABANA, "`SentenceTransformer.encode` of sentence-transformers 3.3")
+def test_sentences_are_embedded_in_graphs_in_lazy_mode_alone():
+    found, expected = (results("adapted", where)["sentences"] for where in ("lazy", "cpu"))
+    assert (found["device"], expected["device"]) == ("hpu", "cpu")
+    assert found["replays"] > 0
+    assert found["again"]
+    for ours, theirs in zip(found["embeddings"], expected["embeddings"], strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    assert (
+        "HPU Graphs are for lazy mode only" in results("adapted", "eager")["sentences"]["refused"]
+    )
