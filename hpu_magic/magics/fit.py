@@ -11,7 +11,6 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from hpu_magic.huggingface.names import is_trainer
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
@@ -44,6 +43,8 @@ class FitMagics(CommandMagics):
 
     def follows(self, argument: str, words: Sequence[str]) -> bool:
         """Tell whether a model or data may be named: not for a Trainer that has its own."""
+        from hpu_magic.huggingface.names import is_trainer
+
         named = understood(self.hpu_fit.parser, words).values  # type: ignore[attr-defined,union-attr]
         trainer = None
         if named:
