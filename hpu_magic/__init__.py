@@ -44,6 +44,7 @@ _FUNCTIONS = {
     "graphs": "hpu_magic.runtime.graphs.graphs",
     "wrap": "hpu_magic.runtime.graphs.wrapping",
     "estimate": "hpu_magic.estimate",
+    "estimate_generation": "hpu_magic.estimate.generation.estimate",
     "port": "hpu_magic.runtime.porting.port",
     "doctor": "hpu_magic.doctor",
 }

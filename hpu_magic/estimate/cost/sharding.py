@@ -69,7 +69,8 @@ class Sharding:
         """Whether an operation reads keys or values of earlier tokens, which are kept by heads."""
         storages = self._program.storages
         return any(
-            len(one.shape) == 4 and storages[one.storage].role is Role.INPUTS for one in reads
+            len(one.shape) == 4 and storages[one.storage].role in (Role.INPUTS, Role.CACHE)
+            for one in reads
         )
 
     def _product_with_weight(self, operation: Operation, work: Work, divided: bool) -> Share:

@@ -38,6 +38,20 @@ class Pass:
         """Bytes of the cache that it leaves."""
         return sum(self.program.storages[one].bytes for one in self.after)
 
+    def heads(self) -> dict[int, int]:
+        """Return of the storages of the cache how many heads each is kept by.
+
+        Keys and values are batch x heads x positions x width; other states are divided by their
+        second dimension as well.
+        """
+        kept = self.before | self.after
+        return {
+            operand.storage: operand.shape[1]
+            for each in self.program.operations
+            for operand in each.reads
+            if operand.storage in kept and len(operand.shape) > 2
+        }
+
 
 class Passes:
     """Traces passes of one model; each has its own program."""

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.tracing.place import device_type
 
 # Of the logits of a prompt, only the last token's choose the next one.
 _LAST_LOGITS = ("logits_to_keep", "num_logits_to_keep")
@@ -42,7 +43,8 @@ def protocol_of(model: nn.Module) -> Protocol:
         raise EstimateError(
             f"{type(model).__name__} is no torch.nn.Module, and only of those is there an estimate."
         )
-    name, config = type(model).__name__, getattr(model, "config", None)
+    name = type(model).__name__
+    config: Any = getattr(model, "config", None)
     parameters = inspect.signature(model.forward).parameters
     if getattr(config, "is_encoder_decoder", False):
         raise EstimateError(
@@ -104,7 +106,7 @@ def tensors_of(cache: Any) -> Iterator[torch.Tensor]:
             continue
         seen.add(id(one))
         if isinstance(one, torch.Tensor):
-            if one.device.type == "hpu" and one.is_floating_point():
+            if one.device.type == device_type() and one.is_floating_point():
                 yield one
         elif isinstance(one, Mapping):
             waiting += reversed(list(one.values()))

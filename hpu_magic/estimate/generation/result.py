@@ -1,0 +1,174 @@
+"""An estimate of generation as the user sees it: figures with their band, and their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hpu_magic import units
+from hpu_magic.estimate.by_module import ModuleShare, shares
+from hpu_magic.estimate.generation.bands import Band
+from hpu_magic.estimate.generation.memory import Memory
+from hpu_magic.estimate.generation.settings import Settings
+from hpu_magic.estimate.generation.times import Times
+from hpu_magic.runtime.present.report import Report, Row
+
+_SLOWEST = 5
+_LEAST = 0.005
+"""Shares of the time below this are not shown."""
+
+
+@dataclass(frozen=True, repr=False)
+class GenerationEstimate(Report):
+    """How fast text is generated, and what memory it takes; `print` shows it as a table."""
+
+    model: str
+    settings: Settings
+    batch: int
+    """Sequences generated at once, over all cards."""
+    times: Times
+    memory: Memory
+    find_largest: Callable[[], int]
+    limits: Band
+    largest: int | None = None
+    modules: ModuleShare = field(init=False)
+    """Time by module, as a tree, for the prompt and all new tokens."""
+
+    def __post_init__(self) -> None:
+        """Add up the time of each module."""
+        classes = self.times.prompt.program.classes
+        object.__setattr__(self, "modules", shares(classes, self.times.by_operation(), {}))
+
+    @property
+    def first_token_seconds(self) -> float:
+        """Seconds from the prompts to the first new token of each sequence."""
+        return self.times.first_token
+
+    @property
+    def token_seconds(self) -> float:
+        """Seconds of a step that adds a token to each sequence, on average."""
+        return self.times.token
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the whole generation."""
+        return self.times.total
+
+    @property
+    def tokens_per_second(self) -> float:
+        """New tokens a second over all cards, the prompt's time included."""
+        return self.batch * self.settings.new_tokens / self.seconds
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes of one card in use at the moment of most."""
+        return self.memory.total
+
+    @property
+    def largest_batch(self) -> int:
+        """Largest number of sequences that fits, over all cards; 0 if not even one does."""
+        if self.largest is None:
+            object.__setattr__(self, "largest", self.find_largest())
+        assert self.largest is not None
+        return self.largest
+
+    @property
+    def fits(self) -> bool:
+        """Whether a card has that much memory."""
+        return self.peak_memory <= self.settings.card.memory
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Low and high factor between which a measurement of `seconds` is expected."""
+        return self.limits.low, self.limits.high
+
+    @property
+    def by_kind(self) -> dict[str, float]:
+        """`seconds` by what they are spent on."""
+        return self.times.by_kind
+
+    def title(self) -> str:
+        """Return the headline."""
+        one = self.settings
+        cards = "" if one.layout.cards == 1 else f"{one.layout.cards} x "
+        how = [one.mode, one.precision, f"cache {one.cache}, {one.kv_dtype}", f"batch {self.batch}"]
+        if one.layout.cards > 1:
+            how.append(str(one.layout))
+        return (
+            f"Estimate: {self.model} makes {one.new_tokens} tokens behind {one.prompt} on {cards}"
+            f"{one.card.name} ({', '.join(how)})"
+        )
+
+    def rows(self) -> Sequence[Row]:
+        """Return the figures, each with its band, and what they are made of."""
+        kinds = sorted(self.by_kind.items(), key=lambda one: -one[1])
+        return [
+            ("first token", self._duration(self.first_token_seconds)),
+            ("each token", self._duration(self.token_seconds)),
+            ("throughput", self._throughput()),
+            ("memory of a card", f"{self._usage()}, {'fits' if self.fits else 'does not fit'}"),
+            *((f"  {name}", units.size(count)) for name, count in self.memory.parts().items()),
+            ("largest batch", f"{self.largest_batch} (estimate)"),
+            *(
+                (f"time: {kind}", _percent(seconds / self.seconds))
+                for kind, seconds in kinds
+                if seconds >= _LEAST * self.seconds
+            ),
+            *(
+                (f"slowest: {path}", f"{_percent(one.seconds / self.modules.seconds)}, {one.limit}")
+                for path, one in self._slowest()
+            ),
+        ]
+
+    def notes(self) -> Sequence[str]:
+        """Return what an estimate is."""
+        return (f"No card has run this: {self.limits.source}",)
+
+    def warnings(self) -> Sequence[str]:
+        """Return what must be changed for it to run at all."""
+        if self.fits:
+            return ()
+        return (over_memory(self.memory, self.settings),)
+
+    def _slowest(self) -> list[tuple[str, ModuleShare]]:
+        leaves = [(path, one) for path, one in self.modules.walk() if path and not one.parts]
+        return sorted(leaves, key=lambda one: -one[1].seconds)[:_SLOWEST]
+
+    def _usage(self) -> str:
+        return f"{units.usage(self.peak_memory, self.settings.card.memory)} (estimate)"
+
+    def _duration(self, seconds: float) -> str:
+        low, high = self.band
+        return _with_band(units.duration, seconds, seconds * low, seconds * high)
+
+    def _throughput(self) -> str:
+        low, high = self.band
+        rate = self.tokens_per_second
+        return _with_band(lambda one: units.rate(one, "tokens"), rate, rate / high, rate / low)
+
+
+def over_memory(memory: Memory, settings: Settings) -> str:
+    """Say by how much a card is too small, and what would help."""
+    over = units.size(memory.total - settings.card.memory)
+    mends = ["a smaller batch"] if settings.batch not in (1, "largest") else []
+    if memory.weights > memory.cache:
+        if settings.precision != "fp8" and settings.card.has_fp8:
+            mends.append('precision="fp8"')
+    elif settings.kv_dtype != "fp8" and settings.card.has_fp8:
+        mends.append('kv_dtype="fp8"')
+    needed = settings.layout.tensor
+    while needed * settings.card.memory < settings.layout.tensor * memory.total:
+        needed *= 2
+    mends.append(f'parallel="tp={needed}" with {needed} cards')
+    return (
+        f"{units.size(memory.total)} are needed on a card, {over} more than a {settings.card.name} "
+        f"has: {' or '.join(mends)} would make it fit."
+    )
+
+
+def _with_band(write: Callable[[float], str], value: float, low: float, high: float) -> str:
+    return f"{write(value)} (estimate; {write(low)} to {write(high)})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
