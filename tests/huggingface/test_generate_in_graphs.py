@@ -279,3 +279,18 @@ print(json.dumps([max(apart), sum(calls - 1 for calls in captures())]))
     assert apart < 1e-5
     # Where pictures go into text, the model looks its places up on the host.
     assert replays == (0 if name == "llava" else 2)
+
+
+def test_a_generate_that_has_graphs_of_its_own_is_left_as_it_is(answer):
+    assert answer(
+        """
+from transformers import LlamaConfig, LlamaForCausalLM
+class Adapted(LlamaForCausalLM):
+    def generate(self, inputs, hpu_graphs=False):
+        return self(inputs).logits.shape
+model = Adapted(LlamaConfig(**tiny_models._LLAMA)).eval()
+hpu_magic.wrap(model.to("hpu"), train=False)
+print(json.dumps(["generate" in vars(model), "forward" in vars(model),
+                  model.config._attn_implementation]))
+"""
+    ) == [False, True, "sdpa"]

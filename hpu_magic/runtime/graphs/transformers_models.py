@@ -25,10 +25,17 @@ _KEPT = (
 )
 
 
-def is_transformers_model(value: Any) -> bool:
-    """Tell whether `value` is a model of transformers, without importing the library."""
+def is_plain_model(value: Any) -> bool:
+    """Tell whether `value` is a model of transformers, without importing the library.
+
+    One whose generate has been adapted to HPU Graphs, as optimum-habana does, is none: it brings
+    masks and caches of its own.
+    """
     library = sys.modules.get("transformers.modeling_utils")
-    return library is not None and isinstance(value, library.PreTrainedModel)
+    if library is None or not isinstance(value, library.PreTrainedModel):
+        return False
+    generate = getattr(value, "generate", None)
+    return generate is None or "hpu_graphs" not in inspect.signature(generate).parameters
 
 
 def make_capturable(model: Any) -> None:
@@ -257,6 +264,7 @@ class _HeldCache:
             (layer, name, getattr(layer, name))
             for layer in _layers(cache)
             for name in ("keys", "values", "cumulative_length")
+            if hasattr(layer, name)  # earlier releases count tokens elsewhere
         ]
 
     def is_ready(self) -> bool:
@@ -296,7 +304,7 @@ def _layers(cache: Any) -> list[Any]:
 
 
 def _initialized(layers: list[Any]) -> bool:
-    return all(layer.is_initialized for layer in layers)
+    return all(getattr(layer, "is_initialized", True) for layer in layers)
 
 
 def _refused(cache: Any, layers: list[Any]) -> str | None:

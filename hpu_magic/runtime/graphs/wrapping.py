@@ -15,7 +15,7 @@ from hpu_magic.runtime.execution.mode import require_lazy
 from hpu_magic.runtime.graphs.shapes import ShapeWatch
 from hpu_magic.runtime.graphs.transformers_models import (
     GraphedModel,
-    is_transformers_model,
+    is_plain_model,
     make_capturable,
 )
 from hpu_magic.runtime.present.report import Report, Row
@@ -153,14 +153,14 @@ def _wrap_for_inference(
 ) -> WrapReport:
     import torch
 
-    of_transformers = is_transformers_model(model)
-    generates = of_transformers and model.can_generate()
-    if of_transformers:
+    plain = is_plain_model(model)
+    generates = plain and model.can_generate()
+    if plain:
         make_capturable(model)
     hpu.wrap_in_hpu_graph(model, max_graphs=max_graphs)
     watch = _watch(model, "inference", max_graphs)
     report = WrapReport(model, "inference", "wrap_in_hpu_graph", max_graphs)
-    if of_transformers:
+    if plain:
         watch.hint = GraphedModel(model, cleared=watch.forget).hint
     if generates:
         report.remarks.append(
