@@ -19,6 +19,7 @@ FIXTURES = {
     "multi_card": "cards",
     "fine_tune": "tuning",
     "generate": "generating",
+    "before_the_card": "before",
 }
 NAMES = list(FIXTURES)
 ALL = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
@@ -76,6 +77,13 @@ def generating(tmp_path_factory: pytest.TempPathFactory) -> Executed:
     return execute("generate", tmp_path_factory.mktemp("generating"))
 
 
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed")
+    return execute("before_the_card", tmp_path_factory.mktemp("before"))
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_source_carries_no_outputs(name: str) -> None:
     notebook = source(name)
@@ -97,6 +105,7 @@ def test_every_step_is_explained_in_two_sentences(name: str) -> None:
 OTHERS = r"torchao|register_constant|auto_accelerator"
 EXPECTED = {
     "fine_tune": re.compile(OTHERS),
+    "before_the_card": re.compile(OTHERS),
     # What the notebook shows, and the line that the warning is about.
     "generate": re.compile(OTHERS + r"|came with inputs of 5 shapes|^  written = model"),
 }
@@ -371,3 +380,35 @@ def test_graphs_write_the_same_text_and_buckets_leave_nothing_to_compile(
     assert compilations[0] > 4
     assert compilations[1] == 0
     assert "the same texts: True" in generating.text("any")
+
+
+def test_choices_are_compared_before_there_is_a_card(before: Executed) -> None:
+    assert before.text("model").endswith("6.74 thousand million parameters\n")
+    full = before.text("full")
+    assert full.startswith("Estimate: a training step of LlamaForCausalLM on gaudi2 (lazy, bf16, ")
+    assert "weights                        12.6 GiB" in full
+    table = {
+        name: (float(memory), int(tokens.replace(",", "")), fits)
+        for name, memory, tokens, fits in re.findall(
+            r"^(\S.*?) +([\d.]+) GiB +([\d,]+) .* to [\d,]+(.*)$",
+            before.text("choices"),
+            re.MULTILINE,
+        )
+    }
+    plain, again = table["as above"], table["recomputed layers"]
+    assert again[0] < plain[0]
+    assert again[1] < plain[1] < table["on Gaudi3"][1]
+    assert table["operation by operation"][1] < plain[1]
+    assert [fits for _, _, fits in table.values()] == [""] * 5
+    texts, used = re.match(
+        r"(\d+) texts a step: ([\d.]+) / 94.6 GiB", before.text("batch")
+    ).groups()
+    assert int(texts) > 4
+    assert 90 < float(used) <= 94.6
+
+
+def test_adapters_and_eight_cards_take_less_of_each(before: Executed) -> None:
+    assert before.text("lora").startswith("4.2 million of the parameters are trained\n")
+    memory = dict(re.findall(r"^(\S+) +([\d.]+) / 94.6 GiB", before.text("cards"), re.MULTILINE))
+    assert list(memory) == ["ddp", "zero3", "tp=8"]
+    assert float(memory["zero3"]) < float(memory["ddp"])

@@ -83,8 +83,46 @@ def alike(model: ModuleShare) -> dict[str, ModuleShare]:
             continue
         pattern = ".".join("*" if name.isdecimal() else name for name in path.split("."))
         together = found.setdefault(pattern, ModuleShare(pattern, one.kind))
-        together.seconds += one.seconds
-        together.bytes += one.bytes
-        for limit, seconds in one.limits.items():
-            together.limits[limit] = together.limits.get(limit, 0.0) + seconds
+        _add(together, one)
     return dict(sorted(found.items(), key=lambda one: -one[1].seconds))
+
+
+def merged(module: ModuleShare) -> ModuleShare:
+    """Return the tree with parts of one class that have numbers for names as one, added up.
+
+    Their name says which they are, such as ``0 to 31``.
+    """
+    found = ModuleShare(module.name, module.kind, module.seconds, module.bytes, dict(module.limits))
+    runs: list[list[ModuleShare]] = []
+    for part in module.parts.values():
+        follows = runs and part.name.isdecimal() and runs[-1][-1].name.isdecimal()
+        if follows and runs[-1][-1].kind == part.kind:
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    for run in runs:
+        one = merged(_sum(run))
+        found.parts[one.name] = one
+    return found
+
+
+def _sum(modules: Sequence[ModuleShare]) -> ModuleShare:
+    if len(modules) == 1:
+        return modules[0]
+    first, last = modules[0], modules[-1]
+    name = first.name if first.name == last.name else f"{first.name} to {last.name}"
+    total = ModuleShare(name, first.kind)
+    parts: dict[str, list[ModuleShare]] = {}
+    for one in modules:
+        _add(total, one)
+        for part in one.parts.values():
+            parts.setdefault(part.name, []).append(part)
+    total.parts = {name: _sum(several) for name, several in parts.items()}
+    return total
+
+
+def _add(total: ModuleShare, one: ModuleShare) -> None:
+    total.seconds += one.seconds
+    total.bytes += one.bytes
+    for limit, seconds in one.limits.items():
+        total.limits[limit] = total.limits.get(limit, 0.0) + seconds

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from hpu_magic import units
-from hpu_magic.estimate.by_module import ModuleShare
+from hpu_magic.estimate.by_module import ModuleShare, merged
 
 _MARK = "1.2em"
 """Width of the triangle that opens a module."""
@@ -17,7 +17,8 @@ _SMALLEST = 0.002
 
 
 def tree_html(model: ModuleShare) -> str:
-    """Return the tree; a module's parts are shown once it is opened."""
+    """Return the tree; a module's parts are shown once it is opened, equal layers added up."""
+    model = merged(model)
     head = _line("module", ("time", "", "memory", "limit"))
     return (
         '<details style="margin-top:6px"><summary style="cursor:pointer">By module (estimate)'

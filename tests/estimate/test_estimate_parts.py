@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hpu_magic.estimate.by_module import shares
+from hpu_magic.estimate.by_module import merged, shares
 from hpu_magic.estimate.calls import call_of
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.largest_batch import MOST, largest_batch
@@ -56,6 +56,21 @@ def test_modules_have_what_is_below_them():
         "layers": ("ModuleList", 5.0, 5, "vector", {"matrix": 2.0, "vector": 3.0}),
         "layers.0": ("Layer", 2.0, 5, "matrix", {"matrix": 2.0}),
         "layers.1": ("Layer", 3.0, 0, "vector", {"vector": 3.0}),
+    }
+
+
+def test_layers_of_one_class_are_shown_as_one():
+    classes = {"": "Model", "layers": "ModuleList"}
+    for number in range(3):
+        classes |= {f"layers.{number}": "Layer", f"layers.{number}.up": "Linear"}
+    times = [(f"layers.{number}.up", 1.0 + number, "matrix") for number in range(3)]
+    model = merged(shares(classes, times, {"layers.1.up": 5}))
+    told = {path: (one.kind, one.seconds, one.bytes) for path, one in model.walk()}
+    assert told == {
+        "": ("Model", 6.0, 5),
+        "layers": ("ModuleList", 6.0, 5),
+        "layers.0 to 2": ("Layer", 6.0, 5),
+        "layers.0 to 2.up": ("Linear", 6.0, 5),
     }
 
 
