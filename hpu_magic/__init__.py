@@ -45,6 +45,7 @@ _FUNCTIONS = {
     "wrap": "hpu_magic.runtime.graphs.wrapping",
     "estimate": "hpu_magic.estimate",
     "estimate_generation": "hpu_magic.estimate.generation.estimate",
+    "advise": "hpu_magic.advice.advise",
     "port": "hpu_magic.runtime.porting.port",
     "doctor": "hpu_magic.doctor",
 }

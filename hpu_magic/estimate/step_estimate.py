@@ -32,7 +32,7 @@ class StepEstimator:
 
     def as_given(self) -> Estimate:
         """Return the estimate of the batch that is asked for."""
-        return self._estimate(self._traced(self._options.step.batch))
+        return self.of(self._traced(self._options.step.batch))
 
     def largest(self) -> Estimate:
         """Return the estimate of the largest batch that fits.
@@ -44,13 +44,13 @@ class StepEstimator:
         """
         batch = self.largest_batch()
         if not batch:
-            one = self._estimate(self._traced(1))
+            one = self.of(self._traced(1))
             raise EstimateError(
                 f"A batch of 1 needs {one.memory_text}, more than a card has: spread the model "
                 'over cards (parallel="zero3"), keep less (checkpointing="full"), or train less of '
                 "it."
             )
-        return replace(self._estimate(self._traced(batch)), largest=batch)
+        return replace(self.of(self._traced(batch)), largest=batch)
 
     def largest_batch(self) -> int:
         """Return the largest batch that fits a card; 0 if not even 1 does."""
@@ -72,7 +72,8 @@ class StepEstimator:
         sizes = sizes_on_one_card(program, self._layout)
         return peak(program, recorded=self._recorded, sizes=sizes)
 
-    def _estimate(self, program: Program) -> Estimate:
+    def of(self, program: Program) -> Estimate:
+        """Return the estimate of a step that is traced already."""
         options, layout = self._options, self._layout
         prices = price(
             program,

@@ -114,6 +114,7 @@ class TrainerSource:
             accumulate=args.gradient_accumulation_steps,
             optimizer=optimizer_name(self._trainer.optimizer),
             loader=loader_settings(self._trainer.callback_handler.train_dataloader),
+            framework="transformers",
         )
 
     @contextmanager

@@ -89,6 +89,7 @@ class LightningSource:
             accumulate=trainer.accumulate_grad_batches,
             optimizer=optimizer_name(trainer.optimizers),
             loader=loader_settings(trainer.train_dataloader),
+            framework="lightning",
         )
 
     @contextmanager

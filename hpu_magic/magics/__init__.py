@@ -34,6 +34,7 @@ _FAMILIES = (
     ("parallel", "ParallelMagics"),
     ("doctor", "DoctorMagics"),
     ("estimate", "EstimateMagics"),
+    ("advise", "AdviseMagics"),
 )
 _loaded: list[CommandMagics] = []
 _watches: list[FoldedFramesNote | ExplainedErrors] = []

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from hpu_magic import units
 from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.measure.observation import Observation
 from hpu_magic.runtime.present.drawing import spoken
 from hpu_magic.runtime.present.report import Report, Row
+
+if TYPE_CHECKING:
+    from hpu_magic.advice.report import Advice
 
 __all__ = ["FitResult", "running_cell"]
 
@@ -80,6 +84,30 @@ class FitResult(Report):
     def stopped_early(self) -> bool:
         """Whether Stop ended the fit."""
         return self.outcome == "stopped"
+
+    def advice(self, model: Any = None, *inputs: Any, **arguments: Any) -> Advice:
+        """List what the fit showed that costs time, what costs most first.
+
+        Parameters
+        ----------
+        model : torch.nn.Module, optional
+            With it, and what it is called with, estimates say as well what precision, batch, mode
+            and fused operators would gain; see `hpu_magic.advise`.
+        *inputs, **arguments
+            Those of `hpu_magic.advise`.
+
+        Raises
+        ------
+        RefusedError
+            An argument is none that there is.
+        """
+        from hpu_magic.advice.advise import advise_on_fit
+
+        return advise_on_fit(self.observed, self._subject, model, *inputs, **arguments)
+
+    @property
+    def _subject(self) -> str:
+        return f"a {self.kind.lower()} on {self.device}"
 
     def title(self) -> str:
         """Return the headline."""

@@ -42,7 +42,9 @@ def test_lightnings_fit_tells_how_long_it_waited(fits: Callable[[str], Any]) -> 
     assert replace(seen, **of_time, **of_memory) == Observation(
         "hpu:0",
         "eager",
-        FitSettings("32-true", 2, "SGD", LoaderSettings(0, pinned=False, persistent=False)),
+        FitSettings(
+            "32-true", 2, "SGD", LoaderSettings(0, pinned=False, persistent=False), "lightning"
+        ),
         epochs=3,
         **of_memory,
     )

@@ -42,6 +42,8 @@ class FitSettings:
     optimizer: str | None = None
     """Name of its class."""
     loader: LoaderSettings | None = None
+    framework: str | None = None
+    """``lightning`` or ``transformers``; None for a plain loop."""
 
 
 @dataclass(frozen=True)

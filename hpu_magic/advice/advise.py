@@ -1,0 +1,158 @@
+"""`hpu_magic.advise`: what would make a step faster, what gains most first."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from hpu_magic.advice.observed import of_fit, of_ledger
+from hpu_magic.advice.report import Advice, ordered
+from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.execution.mode import loaded_mode
+from hpu_magic.runtime.measure.ledger_report import LedgerReport
+from hpu_magic.runtime.measure.observation import Observation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["advise", "advise_on_fit"]
+
+# In the words of frameworks: an estimate's.
+_PRECISIONS = {
+    **dict.fromkeys(("32-true", "32", "fp32"), "fp32"),
+    **dict.fromkeys(("bf16-mixed", "16-mixed", "fp16-mixed", "hmp"), "bf16-mixed"),
+    **dict.fromkeys(("bf16-true", "16-true", "bf16"), "bf16"),
+}
+_OPTIMIZERS = ("adamw", "adam", "sgd", "adagrad", "fusedadamw", "fusedsgd", "fusedlamb")
+
+
+def advise(
+    model: nn.Module, *inputs: Any, observed: Any = None, name: str = "model", **arguments: Any
+) -> Advice:
+    """List what would make a model's step faster, or fit a card, what gains most first.
+
+    Each change is estimated: batch, precision, mode, optimizer, recomputation, how cards share the
+    work, and the vendor's fused operators. With them stands what a fit or a ledger measured:
+    waiting for batches, changing shapes, reads on the host, operators that ran on the CPU. No gain
+    is told that was neither estimated nor measured.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        On any device. It is left as it was, and nothing is computed.
+    *inputs : tensor or dict
+        What the model is called with, as `hpu_magic.estimate` takes it.
+    observed : FitResult, LedgerReport or None
+        What was measured. Arguments that are left out are those that the fit had.
+    name : str
+        What the model is called in the code that is shown.
+    **arguments
+        Those of `hpu_magic.estimate`: the step as it is now. ``mode`` is this process's if left
+        out.
+
+    Returns
+    -------
+    Advice
+        A list of `Suggestion` with ``title``, ``why``, ``change`` and ``gain``.
+
+    Raises
+    ------
+    RefusedError
+        An argument is none that there is, or the step as it is cannot be estimated.
+    """
+    device.torch_with_hpu()
+    from hpu_magic.advice.weighing import Scale
+    from hpu_magic.estimate.estimate import estimate
+
+    known = list(inspect.signature(estimate).parameters)[2:]
+    for argument in arguments:
+        if argument not in known:
+            mend = suggestion(argument, known) or f"there are {', '.join(known)}."
+            raise RefusedError(f"advise takes no argument {argument!r}: {mend}")
+    seen = _measured(observed)
+    given: dict[str, Any] = {"mode": loaded_mode() or "lazy"}
+    if isinstance(seen, Observation):
+        given |= _as_seen(seen)
+    scale = Scale(model, inputs, given | arguments)
+    framework = seen.settings.framework if isinstance(seen, Observation) else None
+    found = [*scale.suggestions(name, framework), *_of(seen)]
+    base = scale.base
+    how = [base.options.mode, base.options.precision, f"batch {base.batch}"]
+    how += [base.options.optimizer] * base.options.train
+    how += [str(base.layout)] * (base.layout.cards > 1)
+    cards = f"{base.layout.cards} x " * (base.layout.cards > 1)
+    subject = f"{type(model).__name__} on {cards}{base.card.name} ({', '.join(how)})"
+    return Advice(subject, ordered(found), _BOTH if seen is not None else _ESTIMATED)
+
+
+_ESTIMATED = (
+    "Gains are estimates, each by itself and with its band: together they do not multiply. "
+    "observed=, the result of a fit, adds what was measured.",
+)
+_BOTH = (
+    "Estimates have their band, and each change is weighed by itself: together they do not "
+    "multiply.",
+)
+
+
+def advise_on_fit(
+    seen: Observation | None, subject: str, model: Any = None, *inputs: Any, **arguments: Any
+) -> Advice:
+    """List what a fit showed, and with a model and its inputs what estimates say as well.
+
+    Raises
+    ------
+    RefusedError
+        As `advise`.
+    """
+    if model is not None:
+        return advise(model, *inputs, observed=seen, **arguments)
+    if inputs or arguments:
+        raise RefusedError(
+            "advice estimates a model's step: give the model first, result.advice(model, batch)."
+        )
+    remarks = [_MEASURED]
+    if seen is not None and seen.peak_memory is not None and seen.memory_limit:
+        used = seen.peak_memory / seen.memory_limit
+        remarks.insert(0, f"The fit used {used:.0%} of the card's memory at most.")
+    return Advice(subject, ordered(_of(seen)), tuple(remarks))
+
+
+_MEASURED = (
+    "These were measured. result.advice(model, batch) estimates as well what precision, batch, "
+    "mode and fused operators would gain."
+)
+
+
+def _measured(observed: Any) -> Observation | LedgerReport | None:
+    seen = getattr(observed, "observed", observed)
+    if seen is None or isinstance(seen, Observation | LedgerReport):
+        return seen
+    raise RefusedError(
+        f"observed is the result of a fit or the report of a ledger, not a {type(seen).__name__}: "
+        "give what hpu_magic.fit returns, or %hpu_ledger last."
+    )
+
+
+def _of(seen: Observation | LedgerReport | None) -> list[Any]:
+    if seen is None:
+        return []
+    return list(of_fit(seen) if isinstance(seen, Observation) else of_ledger(seen))
+
+
+def _as_seen(seen: Observation) -> dict[str, Any]:
+    """Return how a fit ran, as arguments of an estimate."""
+    settings = seen.settings
+    given: dict[str, Any] = {}
+    if seen.mode is not None:
+        given["mode"] = seen.mode
+    if settings.precision in _PRECISIONS:
+        given["precision"] = _PRECISIONS[settings.precision]
+    if settings.optimizer is not None and settings.optimizer.lower() in _OPTIMIZERS:
+        given["optimizer"] = settings.optimizer.lower()
+    if settings.accumulate is not None:
+        given["accumulate"] = settings.accumulate
+    if seen.ranks > 1:
+        given["cards"] = seen.ranks
+    return given

@@ -1,0 +1,258 @@
+"""What of a step could be chosen otherwise: as arguments of an estimate, and as code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from hpu_magic.advice import fused
+from hpu_magic.estimate.result import Estimate
+from hpu_magic.estimate.tracing.recomputation import layers
+
+__all__ = ["Choice", "choices"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One other way to run a step.
+
+    Attributes
+    ----------
+    group : str
+        Of several choices of a group the one that gains most is shown.
+    title, change, command, by_hand : str
+        As a `Suggestion` has them.
+    arguments : mapping
+        Those of the estimate that differ.
+    during : callable or None
+        Makes the context in which the other way is traced, where it runs other operators.
+    remark : str
+        What the figures do not say, a sentence.
+    """
+
+    group: str
+    title: str
+    change: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+    by_hand: str = ""
+    during: Callable[[], AbstractContextManager[None]] | None = None
+    remark: str = ""
+
+
+def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
+    """Yield the other ways to run a step, but for its batch.
+
+    Parameters
+    ----------
+    model : nn.Module
+        What is advised on.
+    base : Estimate
+        The step as it is.
+    name : str
+        What the user calls the model.
+    framework : str or None
+        What trains it, ``lightning`` or ``transformers``.
+    """
+    yield from _precisions(base, name, framework)
+    yield from _modes(base, name)
+    yield from _optimizers(base, name)
+    yield from _recomputations(model, base, name)
+    yield from _layouts(base, name)
+    yield from _operators(model, base, name)
+
+
+def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
+    if base.options.precision == "fp32":
+        change, command, by_hand = _AUTOCAST, "%hpu_autocast on", ""
+        if framework is not None:
+            change, command = _BF16[framework], ""
+            by_hand = "a Trainer takes its precision when it is made"
+        yield Choice(
+            "precision",
+            "Compute in bfloat16 where that is safe",
+            change,
+            {"precision": "bf16-mixed"},
+            command,
+            by_hand,
+        )
+    elif base.options.precision != "fp8" and base.card.has_fp8:
+        yield Choice(
+            "precision",
+            "Compute linear layers in 8 bits",
+            _FP8_TRAINING if base.options.train else _FP8_INFERENCE.format(name=name),
+            {"precision": "fp8"},
+            by_hand="scales of 8 bits are measured on your data first",
+            remark="Check the model's quality.",
+        )
+
+
+_AUTOCAST = """with torch.autocast("hpu", dtype=torch.bfloat16):
+    loss = step(batch)"""
+_BF16 = {
+    "lightning": 'trainer = Trainer(precision="bf16-mixed", ...)',
+    "transformers": "args = TrainingArguments(bf16=True, ...)",
+}
+_FP8_TRAINING = """import habana_frameworks.torch.hpex.experimental.transformer_engine as te
+# te.Linear in the place of nn.Linear
+with te.fp8_autocast(enabled=True):
+    output = model(batch)"""
+_FP8_INFERENCE = """%hpu_fp8 measure {name} batches
+# in a new process, as Neural Compressor does one step in each
+%hpu_fp8 quantize {name}"""
+
+
+def _modes(base: Estimate, name: str) -> Iterator[Choice]:
+    """Yield what spares launches; where several spare the same, the first is shown."""
+    if base.options.mode != "eager":
+        return
+    yield Choice(
+        "mode",
+        "Compile the model",
+        f'{name} = torch.compile({name}, backend="hpu_backend")',
+        {"mode": "compile"},
+        by_hand="the name would mean another object than your optimizer or Trainer has",
+    )
+    yield Choice(
+        "mode",
+        "Replay HPU Graphs",
+        f"%hpu_mode lazy --restart\n%hpu_wrap {name}",
+        {"mode": "graphs"},
+        by_hand="it takes two steps, with a restart between them",
+    )
+    yield Choice(
+        "mode",
+        "Run in lazy mode",
+        "%hpu_mode lazy --restart\n"
+        "htcore.mark_step()  # after backward(), and after optimizer.step()",
+        {"mode": "lazy"},
+        "%hpu_mode lazy --restart",
+    )
+
+
+_FUSED_OPTIMIZERS = {"adamw": "FusedAdamW", "sgd": "FusedSGD", "adagrad": "FusedAdagrad"}
+
+
+def _optimizers(base: Estimate, name: str) -> Iterator[Choice]:
+    fused_one = _FUSED_OPTIMIZERS.get(base.options.optimizer.lower().replace("_", ""))
+    if not base.options.train or fused_one is None:
+        return
+    yield Choice(
+        "optimizer",
+        f"Step all weights at once, with {fused_one}",
+        f"from habana_frameworks.torch.hpex.optimizers import {fused_one}\n"
+        f"optimizer = {fused_one}({name}.parameters(), lr=...)",
+        {"optimizer": fused_one},
+        by_hand="an optimizer's state belongs to the one that you have",
+    )
+
+
+def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Choice]:
+    now = base.options.step.checkpointing
+    if not base.options.train or not layers(model):
+        return
+    by_method = hasattr(model, "gradient_checkpointing_enable")
+    titles = {
+        "none": "Keep activations instead of computing them again",
+        "selective": "Compute again what is cheap, and keep products",
+        "full": "Compute activations again in the backward pass",
+    }
+    order = list(titles)
+    for kind, title in titles.items():
+        # To compute more again is slower: advice only where memory lacks.
+        if kind == now or (base.fits and order.index(kind) > order.index(now)):
+            continue
+        command = ""
+        if kind == "none":
+            change = "output = layer(hidden)  # without torch.utils.checkpoint.checkpoint"
+            if by_method:
+                change = command = f"{name}.gradient_checkpointing_disable()"
+        elif kind == "full" and by_method:
+            change = command = f"{name}.gradient_checkpointing_enable()"
+        else:
+            change = _CHECKPOINT + (_SELECTIVE if kind == "selective" else ")")
+        yield Choice(
+            "checkpointing",
+            title,
+            change,
+            {"checkpointing": kind},
+            command,
+            "" if command else "it is a line within the model",
+        )
+
+
+_CHECKPOINT = """from torch.utils.checkpoint import checkpoint
+output = checkpoint(layer, hidden, use_reentrant=False"""
+_SELECTIVE = """, context_fn=partial(
+    create_selective_checkpoint_contexts,
+    [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]))"""
+
+_STAGES = {
+    "ddp": ("Keep the whole model on each card", "model = DistributedDataParallel({name})"),
+    "zero1": (
+        "Share the optimizer's state among the cards (ZeRO 1)",
+        "optimizer = ZeroRedundancyOptimizer({name}.parameters(), torch.optim.AdamW, lr=...)",
+    ),
+    "zero2": (
+        "Share gradients too among the cards (ZeRO 2)",
+        "fully_shard({name}, reshard_after_forward=False)",
+    ),
+    "zero3": ("Share weights too among the cards (ZeRO 3)", "fully_shard({name})"),
+}
+
+
+def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
+    layout = base.layout
+    if not base.options.train or layout.tensor * layout.pipeline > 1:
+        return
+    if layout.cards == 1 and base.fits:
+        return
+    now = None if layout.cards == 1 else list(_STAGES)[layout.zero]
+    cards = 8 if layout.cards == 1 else layout.cards
+    for parallel, (title, change) in _STAGES.items():
+        if parallel != now:
+            more = "" if layout.cards > 1 else f" over {cards} cards"
+            yield Choice(
+                "layout",
+                title + more,
+                change.format(name=name),
+                {"cards": cards, "parallel": parallel},
+                by_hand="it is a part of the script that all cards run",
+            )
+
+
+def _operators(model: nn.Module, base: Estimate, name: str) -> Iterator[Choice]:
+    norms = fused.plain_norms(model)
+    if norms:
+        kind = type(norms[0]).__name__
+        yield Choice(
+            "norms",
+            f"Run the {len(norms)} {kind} as FusedRMSNorm",
+            _NORMS.format(name=name, kind=kind, epsilon=_epsilon_name(norms[0])),
+            during=lambda: fused.fused_norms(model),
+            by_hand="a norm of your own may do more than the fused one",
+        )
+    if fused.attends_in_parts(base.program):
+        yield Choice(
+            "attention",
+            "Attend with FusedSDPA",
+            "from habana_frameworks.torch.hpex.kernels import FusedSDPA\n"
+            "output = FusedSDPA.apply(query, key, value, mask, dropout, is_causal)",
+            during=fused.fused_attention,
+            by_hand="it is a line within the model",
+        )
+
+
+_NORMS = """from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
+for norm in {name}.modules():
+    if type(norm).__name__ == "{kind}":
+        norm.forward = lambda x, norm=norm: FusedRMSNorm.apply(x, norm.weight, {epsilon})"""
+
+
+def _epsilon_name(norm: nn.Module) -> str:
+    found = (one for one in ("eps", "variance_epsilon", "epsilon") if getattr(norm, one, None))
+    return next((f"norm.{one}" for one in found), "1.2e-7")

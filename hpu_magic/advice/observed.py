@@ -1,0 +1,201 @@
+"""What a fit and the ledger saw that costs time, and how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpu_magic import units
+from hpu_magic.advice.suggestion import Gain, Suggestion, measured
+from hpu_magic.runtime.measure.ledger_report import COMPILATION, FALLBACK, WAIT, Entry, LedgerReport
+from hpu_magic.runtime.measure.observation import SETTLED, FitSettings, Observation
+
+__all__ = ["of_fit", "of_ledger"]
+
+_LEAST_SHARE = 0.02  # of the training's time
+_LINES_SHOWN = 3
+
+
+def of_fit(seen: Observation) -> Iterator[Suggestion]:
+    """Yield what a fit showed."""
+    yield from _waiting(seen)
+    yield from _shapes(seen)
+    yield from _fallbacks(seen.counts.fallbacks, seen.ledger, seen)
+    if seen.ledger is not None:
+        yield from _host_reads(seen.ledger, seen.training_seconds)
+
+
+def of_ledger(report: LedgerReport) -> Iterator[Suggestion]:
+    """Yield what a ledger alone showed, which knows no length of time."""
+    causes = report.causes(COMPILATION)
+    if report.compilations > 1:
+        yield Suggestion(
+            "Keep shapes the same",
+            f"{report.compilations} graphs were compiled in "
+            f"{units.duration(report.compile_seconds)}{_lines(causes)}.",
+            _PAD,
+            by_hand="it is your data's shapes that differ",
+        )
+    yield from _fallbacks(report.fallbacks, report, None)
+    yield from _host_reads(report, None)
+
+
+def _waiting(seen: Observation) -> Iterator[Suggestion]:
+    share, loader = seen.waited_share, seen.settings.loader
+    if share is None or seen.waited_seconds is None or share < _LEAST_SHARE:
+        return
+    if loader is None:
+        yield Suggestion(
+            "Load batches beside the training",
+            _waited(seen.waited_seconds, share),
+            "loader = DataLoader(dataset, num_workers=4, pin_memory=True, persistent_workers=True)",
+            measured(share),
+            by_hand=_YOUR_LOADER,
+        )
+        return
+    first = seen.first_batches_seconds / seen.training_seconds
+    starts = loader.workers and not loader.persistent and seen.epochs > 1
+    if starts and first >= _LEAST_SHARE:
+        again = first * (seen.epochs - 1) / seen.epochs
+        yield Suggestion(
+            "Keep the loader's worker processes from epoch to epoch",
+            f"{_waited(seen.first_batches_seconds, first)} They were the first of "
+            f"{seen.epochs} epochs, each of which starts {_workers(loader.workers)}.",
+            _loader_code(seen.settings, persistent=True),
+            measured(again),
+            by_hand=_YOUR_LOADER,
+        )
+        share = max(0.0, share - first)
+    if share >= _LEAST_SHARE:
+        more = max(4, 2 * loader.workers)
+        title = (
+            "Load batches in worker processes" if not loader.workers else "Load with more workers"
+        )
+        pinned = "" if loader.pinned or not seen.device.startswith("hpu") else ", in pinned memory"
+        how = _workers(loader.workers) if loader.workers else "the process that trains"
+        yield Suggestion(
+            title + pinned,
+            f"{_waited(share * seen.training_seconds, share)} They came from {how}.",
+            _loader_code(
+                seen.settings,
+                workers=more,
+                pinned=bool(pinned),
+                persistent=not loader.persistent and seen.epochs > 1 and not starts,
+            ),
+            measured(share),
+            by_hand=_YOUR_LOADER,
+        )
+
+
+_YOUR_LOADER = "your code makes the loader"
+
+
+def _waited(seconds: float, share: float) -> str:
+    return f"The training waited {units.duration(seconds)} for batches, {share:.0%} of its time."
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker process{'' if count == 1 else 'es'}"
+
+
+def _loader_code(
+    settings: FitSettings, workers: int = 0, *, pinned: bool = False, persistent: bool = False
+) -> str:
+    """Return the options that change, in the words of what makes the loader."""
+    options = [f"num_workers={workers}"] * bool(workers)
+    options += ["pin_memory=True"] * pinned + ["persistent_workers=True"] * persistent
+    if settings.framework == "transformers":
+        named = ", ".join(f"dataloader_{one}" for one in options)
+        return f"args = TrainingArguments({named}, ...)"
+    return f"loader = DataLoader(dataset, {', '.join(options)}, ...)"
+
+
+def _shapes(seen: Observation) -> Iterator[Suggestion]:
+    later, training = seen.later, seen.training_seconds
+    if not later.compilations:
+        return
+    share = later.compile_seconds / training if training else 0.0
+    causes = [] if seen.ledger is None else seen.ledger.causes(COMPILATION)
+    yield Suggestion(
+        "Keep shapes the same",
+        f"{_many(later.compilations, 'graph')} compiled after the first {SETTLED} steps, in "
+        f"{units.duration(later.compile_seconds)}, {share:.0%} of the training's time"
+        f"{_lines(causes)}.",
+        _PAD_TRANSFORMERS if seen.settings.framework == "transformers" else _PAD,
+        measured(share) if share >= _LEAST_SHARE else None,
+        by_hand="it is your data's shapes that differ",
+    )
+
+
+_PAD = """length = -(-batch.shape[1] // 128) * 128  # the next multiple of 128
+batch = torch.nn.functional.pad(batch, (0, length - batch.shape[1]))
+loader = DataLoader(dataset, drop_last=True, ...)"""
+_PAD_TRANSFORMERS = """collator = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=128)
+args = TrainingArguments(dataloader_drop_last=True, ...)"""
+
+
+def _fallbacks(
+    fallbacks: dict[str, int], report: LedgerReport | None, seen: Observation | None
+) -> Iterator[Suggestion]:
+    causes = [] if report is None else report.causes(FALLBACK)
+    for operator, count in sorted(fallbacks.items(), key=lambda one: -one[1]):
+        own = [one for one in causes if one.name.rpartition("::")[2] == _short(operator)]
+        told = _lines(own)
+        if not told:
+            told = "; %hpu_ledger on before a fit tells the lines" if report is None else ""
+        yield Suggestion(
+            f"Keep {operator} off the CPU",
+            f"{_many(count, 'call')} had no kernel on the card and ran on the CPU, with copies "
+            f"both ways{told}.",
+            f"# out of the step, or in terms of operators that the card has\n"
+            f"torch.ops.aten.{_short(operator)}",
+            _lost(own, None if seen is None else seen.training_seconds),
+            by_hand="it is a line of your code",
+        )
+
+
+def _short(operator: str) -> str:
+    return operator.rpartition("::")[2]
+
+
+def _host_reads(report: LedgerReport, training: float | None) -> Iterator[Suggestion]:
+    causes = report.causes(WAIT)
+    total = sum(one.count for one in causes)
+    if total <= 1:
+        return
+    yield Suggestion(
+        "Read values less often",
+        f"The host waited for a value {total} times{_lines(causes)}.",
+        "losses.append(loss.detach())  # in the loop\n"
+        "values = torch.stack(losses).tolist()  # one wait, behind it",
+        _lost(causes, training),
+        by_hand="it is a line of your code",
+    )
+
+
+def _lost(causes: Sequence[Entry], training: float | None) -> Gain | None:
+    seconds = sum(one.seconds for one in causes)
+    if not training or seconds < _LEAST_SHARE * training:
+        return None
+    return measured(seconds / training)
+
+
+def _lines(causes: Sequence[Entry]) -> str:
+    """Return where the commonest causes are, such as ``: 12 at cell 3, line 5``."""
+    placed = sorted((one for one in causes if one.where), key=lambda one: -one.count)
+    if not placed:
+        return ""
+    named = [f"{one.count} at {one.where}{_shape(one)}" for one in placed[:_LINES_SHOWN]]
+    more = len(placed) - _LINES_SHOWN
+    return f": {', '.join(named)}" + (f", and at {more} more" if more > 0 else "")
+
+
+def _shape(cause: Entry) -> str:
+    return f" ({cause.shapes[:48]})" if cause.shapes else ""
+
+
+def _many(count: int, what: str) -> str:
+    return (
+        f"{count} {what}{' was' if what == 'graph' and count == 1 else ''}"
+        if count == 1
+        else (f"{count} {what}s{' were' if what == 'graph' else ''}")
+    )

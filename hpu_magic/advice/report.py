@@ -1,0 +1,117 @@
+"""Suggestions in the order of what they gain, as people see them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from html import escape
+
+from hpu_magic.advice.suggestion import Suggestion
+from hpu_magic.errors import RefusedError
+from hpu_magic.runtime.present.report import Report
+
+__all__ = ["Advice", "ordered"]
+
+_CELL = "text-align:left;vertical-align:top;padding:4px 12px 4px 0"
+_CODE = "margin:0;font-size:smaller"
+
+
+@dataclass(frozen=True, repr=False)
+class Advice(Report):
+    """A list of `Suggestion`: what is needed to fit first, then what gains most.
+
+    Attributes
+    ----------
+    subject : str
+        What is advised on, such as ``GPT on gaudi2 (lazy, bf16, batch 8, adamw)``.
+    suggestions : tuple of Suggestion
+        In their order.
+    remarks : tuple of str
+        What else there is to say, in sentences.
+    """
+
+    subject: str
+    suggestions: tuple[Suggestion, ...]
+    remarks: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.suggestions)
+
+    def __iter__(self) -> Iterator[Suggestion]:
+        return iter(self.suggestions)
+
+    def __getitem__(self, index: int) -> Suggestion:
+        return self.suggestions[index]
+
+    def numbered(self, number: int) -> Suggestion:
+        """Return a suggestion by its number in the table, from 1.
+
+        Raises
+        ------
+        RefusedError
+            There is no such number.
+        """
+        if 1 <= number <= len(self):
+            return self.suggestions[number - 1]
+        if not self.suggestions:
+            raise RefusedError(f"There is no advice number {number}: there is none at all.")
+        raise RefusedError(f"There is no advice number {number}: give one from 1 to {len(self)}.")
+
+    def title(self) -> str:
+        """Return the headline."""
+        if not self.suggestions:
+            return f"Advice for {self.subject}: nothing that was looked at would gain"
+        count = f"{len(self)} change{'' if len(self) == 1 else 's'}"
+        return f"Advice for {self.subject}: {count}, what gains most first"
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the remarks."""
+        return self.remarks
+
+    def __repr__(self) -> str:
+        lines = [self.title()]
+        for number, one in enumerate(self.suggestions, 1):
+            code = one.change.splitlines()
+            lines += [
+                f"  {number}. {one.title}",
+                f"     gain    {one.gain_text}",
+                f"     why     {one.why}",
+                f"     change  {code[0]}",
+                *(f"             {line}".rstrip() for line in code[1:]),
+            ]
+            if one.command:
+                lines.append(f"     apply   --apply {number} runs {one.command}")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes())])
+
+    def _repr_html_(self) -> str:
+        parts = [f"<div><b>{escape(self.title())}</b></div>"]
+        if self.suggestions:
+            head = "".join(
+                f'<th style="{_CELL};font-weight:normal;opacity:.75">{name}</th>'
+                for name in ("", "what", "gain", "why", "change")
+            )
+            body = "".join(
+                f"<tr>{''.join(_cells(number, one))}</tr>"
+                for number, one in enumerate(self.suggestions, 1)
+            )
+            parts.append(f"<table><tr>{head}</tr>{body}</table>")
+        parts += [f"<div>{escape(note)}</div>" for note in self.notes()]
+        return "".join(parts)
+
+
+def _cells(number: int, one: Suggestion) -> Iterator[str]:
+    for text in (str(number), one.title, one.gain_text, one.why):
+        yield f'<td style="{_CELL}">{escape(text)}</td>'
+    applied = f"<div>--apply {number}: <code>{escape(one.command)}</code></div>"
+    code = f'<pre style="{_CODE}">{escape(one.change)}</pre>'
+    yield f'<td style="{_CELL}">{code}{applied if one.command else ""}</td>'
+
+
+def ordered(suggestions: Iterable[Suggestion]) -> tuple[Suggestion, ...]:
+    """Return suggestions in the order of what they gain, those of which nothing is known last."""
+
+    def rank(one: Suggestion) -> tuple[bool, float]:
+        return (not one.needed, -one.gain.factor if one.gain is not None else math.inf)
+
+    return tuple(sorted(suggestions, key=rank))

@@ -1,0 +1,190 @@
+"""What each choice would gain: the step estimated again with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from hpu_magic import units
+from hpu_magic.advice.choices import Choice, choices
+from hpu_magic.advice.suggestion import Suggestion, estimated
+from hpu_magic.estimate.calls import call_of
+from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.estimate import estimate
+from hpu_magic.estimate.layout import parse
+from hpu_magic.estimate.result import Estimate
+from hpu_magic.estimate.step_estimate import StepEstimator
+
+__all__ = ["Scale"]
+
+_LEAST = 1.02  # of a factor that is worth a line
+_WORTH_DOUBLING = 1.05
+_SAME_OPERATIONS = {"mode", "cards", "parallel"}
+
+
+@dataclass(frozen=True)
+class _Weighed:
+    choice: Choice
+    found: Estimate
+
+
+class Scale:
+    """Estimates of one model's step, as it is and as it could be.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model.
+    inputs : tuple
+        What it is called with.
+    arguments : mapping
+        Those of `estimate`.
+
+    Raises
+    ------
+    EstimateError
+        The step as it is cannot be estimated.
+    """
+
+    def __init__(
+        self, model: nn.Module, inputs: tuple[Any, ...], arguments: Mapping[str, Any]
+    ) -> None:
+        self._model, self._inputs, self._arguments = model, inputs, dict(arguments)
+        self.base = estimate(model, *inputs, **arguments)
+
+    def suggestions(self, name: str, framework: str | None) -> Iterator[Suggestion]:
+        """Yield what would gain, or is needed; see `choices` for the arguments."""
+        groups: dict[str, list[_Weighed]] = {}
+        for choice in choices(self._model, self.base, name, framework):
+            found = self._with(choice)
+            if found is not None and self._gains(found):
+                groups.setdefault(choice.group, []).append(_Weighed(choice, found))
+        batch = self._batch()
+        if batch is not None:
+            groups["batch"] = [batch]
+        for several in groups.values():
+            yield self._suggestion(several)
+        yield from self._buckets()
+
+    def _with(self, choice: Choice) -> Estimate | None:
+        try:
+            if choice.during is None and choice.arguments.keys() <= _SAME_OPERATIONS:
+                return self._of_the_same(**choice.arguments)
+            with (choice.during or nullcontext)():
+                return estimate(
+                    self._model, *self._inputs, **self._arguments | dict(choice.arguments)
+                )
+        except EstimateError:
+            return None  # a choice that this model or card has not
+
+    def _of_the_same(
+        self, mode: str | None = None, cards: int | None = None, parallel: str | None = None
+    ) -> Estimate:
+        """Return the estimate of the operations that were traced, launched or shared otherwise."""
+        base = self.base
+        options = base.options if mode is None else replace(base.options, mode=mode)
+        layout = base.layout if cards is None else parse(cards, parallel)
+        call = call_of(self._model, self._inputs, train=options.train)
+        return StepEstimator(self._model, call, options, base.card, layout).of(base.program)
+
+    def _gains(self, found: Estimate) -> bool:
+        if not self.base.fits:
+            return found.fits or found.peak_memory < self.base.peak_memory / _LEAST
+        return found.fits and self._factor(found) >= _LEAST
+
+    def _factor(self, found: Estimate) -> float:
+        return found.samples_per_second / self.base.samples_per_second
+
+    def _suggestion(self, several: list[_Weighed]) -> Suggestion:
+        """Return the best of a group, the others named in its reasons."""
+        base = self.base
+        if not base.fits:
+            several = [one for one in several if one.found.fits] or several
+        best = max(several, key=lambda one: round(self._factor(one.found), 4))
+        choice, found = best.choice, best.found
+        why = [_change_of_time(base, found)]
+        if not base.fits:
+            why = [f"Memory of a card goes from {base.memory_text} to {found.memory_text}."]
+        why += [
+            f"{other.choice.title}: {self._factor(other.found):.2f}x."
+            for other in several
+            if other is not best
+        ]
+        why += [choice.remark] * bool(choice.remark)
+        return Suggestion(
+            choice.title,
+            " ".join(why),
+            choice.change,
+            estimated(base.samples_per_second, found.samples_per_second, (base.band, found.band)),
+            base.peak_memory - found.peak_memory,
+            needed=not base.fits and found.fits,
+            command=choice.command,
+            by_hand=choice.by_hand,
+        )
+
+    def _batch(self) -> _Weighed | None:
+        """Return the batch from which on a larger one gains little; the largest if none fits."""
+        if self._arguments.get("batch") == "largest" or not self.base.batch:
+            return None
+        best = None
+        if not self.base.fits and self.base.batch > 1:
+            best = self._with(_of_batch("largest"))
+        times = 4
+        pace, size = self.base.samples_per_second, self.base.batch
+        while self.base.fits and times > 1:
+            found = self._with(_of_batch(size * times))
+            if found is None or not found.fits:
+                times //= 2
+                continue
+            if found.samples_per_second < _WORTH_DOUBLING ** (times // 2) * pace:
+                break
+            best, pace, size = found, found.samples_per_second, size * times
+        if best is None or not self._gains(best):
+            return None
+        return _Weighed(_of_batch(best.batch), best)
+
+    def _buckets(self) -> Iterator[Suggestion]:
+        """Yield what can be said of the exchange of gradients: no estimate knows its buckets."""
+        base = self.base
+        if base.layout.data == 1 or base.layout.zero or not base.options.train:
+            return
+        share = base.prices.exchange / base.seconds
+        if share < 1 - 1 / _LEAST:
+            return
+        yield Suggestion(
+            "Exchange gradients in larger buckets, in place",
+            f"The exchange of gradients takes {share:.0%} of a step ({_by_estimate(base)}); how "
+            "much of it other buckets hide is not estimated.",
+            "model = DistributedDataParallel(\n"
+            "    model, bucket_cap_mb=100, gradient_as_bucket_view=True)",
+            by_hand="it is a part of the script that all cards run",
+        )
+
+
+def _of_batch(size: int | str) -> Choice:
+    return Choice(
+        "batch",
+        f"Train with batches of {size}",
+        f"loader = DataLoader(data, batch_size={size})",
+        {"batch": size},
+        by_hand="it is your data's loader that makes batches",
+        remark="The learning rate may want to change with it.",
+    )
+
+
+def _change_of_time(base: Estimate, found: Estimate) -> str:
+    before, after = base.samples_per_second, found.samples_per_second
+    seconds = f"A step goes from {units.duration(base.seconds)} to {units.duration(found.seconds)}"
+    if found.batch != base.batch:
+        paces = f"{units.rate(before, 'samples')} to {units.rate(after, 'samples')}"
+        seconds = f"From {paces}, as batches go from {base.batch} to {found.batch}"
+    return f"{seconds} ({_by_estimate(found)})."
+
+
+def _by_estimate(found: Estimate) -> str:
+    low, high = found.band
+    return f"estimate, {low:.2f} to {high:.2f} of it"

@@ -1,0 +1,395 @@
+"""`hpu_magic.advise`, `%hpu_advise` and the advice of a fit, as a user has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hpu_magic.advice.advise import advise
+from hpu_magic.advice.fused import fused_norms
+from hpu_magic.errors import RefusedError
+from hpu_magic.estimate.estimate import estimate
+from hpu_magic.panels.result import FitResult
+from hpu_magic.runtime.measure.device_counts import DeviceCounts
+from hpu_magic.runtime.measure.ledger_report import Entry, LedgerReport
+from hpu_magic.runtime.measure.observation import FitSettings, LoaderSettings, Observation
+
+nn = torch.nn
+X = torch.empty(4, 64, device="meta")
+GIB = 2**30
+
+FIT = Observation(
+    device="hpu:0",
+    mode="eager",
+    settings=FitSettings(
+        "32-true", 1, "AdamW", LoaderSettings(2, pinned=False, persistent=False), "lightning"
+    ),
+    epochs=4,
+    training_seconds=100.0,
+    waited_seconds=60.0,
+    first_batches_seconds=20.0,
+    counts=DeviceCounts(12, 30.0, {"aten::histc": 40}),
+    later=DeviceCounts(7, 10.0, {"aten::histc": 37}),
+    peak_memory=12 * GIB,
+    memory_limit=96 * GIB,
+    ledger=LedgerReport(
+        entries=[
+            Entry("cpu fallback", "aten::histc", "cell 3, line 7", count=40, seconds=4.0),
+            Entry("host synchronisation", "aten::item", "cell 3, line 9", count=500),
+            Entry("compilation", "graph 1", "cell 3, line 5", "[8, 5]", count=4),
+        ]
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def _device(shell: Any) -> None:
+    """The device that fake tensors are on."""
+
+
+def layers() -> nn.Module:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(2)))
+
+
+def result_of(seen: Observation) -> FitResult:
+    return FitResult(
+        "finished", "epoch 1 of 1, batch 8 of 8", "hpu:0 (simulated GAUDI2)", 8, 100, observed=seen
+    )
+
+
+def test_what_a_fit_saw_is_a_table_of_changes() -> None:
+    assert repr(result_of(FIT).advice()) == (
+        """\
+Advice for a fit on hpu:0 (simulated GAUDI2): 5 changes, what gains most first
+  1. Load with more workers, in pinned memory
+     gain    up to 1.67x (measured)
+     why     The training waited 40.0 s for batches, 40% of its time. They came from 2 worker \
+processes.
+     change  loader = DataLoader(dataset, num_workers=4, pin_memory=True, ...)
+  2. Keep the loader's worker processes from epoch to epoch
+     gain    up to 1.18x (measured)
+     why     The training waited 20.0 s for batches, 20% of its time. They were the first of 4 \
+epochs, each of which starts 2 worker processes.
+     change  loader = DataLoader(dataset, persistent_workers=True, ...)
+  3. Keep shapes the same
+     gain    up to 1.11x (measured)
+     why     7 graphs were compiled after the first 3 steps, in 10.0 s, 10% of the training's \
+time: 4 at cell 3, line 5 ([8, 5]).
+     change  length = -(-batch.shape[1] // 128) * 128  # the next multiple of 128
+             batch = torch.nn.functional.pad(batch, (0, length - batch.shape[1]))
+             loader = DataLoader(dataset, drop_last=True, ...)
+  4. Keep aten::histc off the CPU
+     gain    up to 1.04x (measured)
+     why     40 calls had no kernel on the card and ran on the CPU, with copies both ways: 40 at \
+cell 3, line 7.
+     change  # out of the step, or in terms of operators that the card has
+             torch.ops.aten.histc
+  5. Read values less often
+     gain    not known
+     why     The host waited for a value 500 times: 500 at cell 3, line 9.
+     change  losses.append(loss.detach())  # in the loop
+             values = torch.stack(losses).tolist()  # one wait, behind it
+  The fit used 12% of the card's memory at most.
+  These were measured. result.advice(model, batch) estimates as well what precision, batch, mode \
+and fused operators would gain."""
+    )
+
+
+def test_a_fit_that_lost_no_time_gets_no_advice() -> None:
+    quick = replace(
+        FIT, waited_seconds=1.0, first_batches_seconds=0.5, ledger=None, later=DeviceCounts()
+    )
+    advice = result_of(replace(quick, counts=DeviceCounts(3, 5.0))).advice()
+    assert len(advice) == 0
+    assert advice.title() == (
+        "Advice for a fit on hpu:0 (simulated GAUDI2): nothing that was looked at would gain"
+    )
+
+
+@pytest.mark.parametrize(
+    ("loader", "framework", "change"),
+    [
+        (
+            LoaderSettings(0, pinned=False, persistent=False),
+            "transformers",
+            "args = TrainingArguments(dataloader_num_workers=4, dataloader_pin_memory=True, "
+            "dataloader_persistent_workers=True, ...)",
+        ),
+        (
+            LoaderSettings(0, pinned=True, persistent=False),
+            None,
+            "loader = DataLoader(dataset, num_workers=4, persistent_workers=True, ...)",
+        ),
+        (
+            LoaderSettings(8, pinned=True, persistent=True),
+            "lightning",
+            "loader = DataLoader(dataset, num_workers=16, ...)",
+        ),
+        (
+            None,
+            None,
+            "loader = DataLoader(dataset, num_workers=4, pin_memory=True, persistent_workers=True)",
+        ),
+    ],
+)
+def test_a_loader_is_changed_where_it_is_made(
+    loader: LoaderSettings | None, framework: str | None, change: str
+) -> None:
+    settings = FitSettings(loader=loader, framework=framework)
+    seen = Observation("hpu:0", "lazy", settings, 1, 2, 10.0, 6.0, 0.0)
+    [one] = result_of(seen).advice()
+    assert (one.change, str(one.gain)) == (change, "up to 2.50x (measured)")
+
+
+def test_estimated_gains_are_those_of_two_estimates() -> None:
+    model = layers()
+    advice = advise(model, X, mode="eager", precision="fp32")
+    before = estimate(model, X, mode="eager").samples_per_second
+    arguments = {
+        "Compile the model": {"mode": "compile"},
+        "Step all weights at once, with FusedAdamW": {"optimizer": "FusedAdamW"},
+        "Compute in bfloat16 where that is safe": {"precision": "bf16-mixed"},
+    }
+    seen = set()
+    for one in advice:
+        batch = re.match(r"Train with batches of (\d+)$", one.title)
+        changed = {"batch": int(batch[1])} if batch else arguments[one.title]
+        after = estimate(model, X, **{"mode": "eager"} | changed).samples_per_second
+        assert one.gain.factor == pytest.approx(after / before)
+        assert one.gain.factor >= 1.02
+        low, high = one.gain.band
+        assert low < one.gain.factor < high
+        assert str(one.gain) == f"{after / before:.2f}x (estimate; {low:.2f} to {high:.2f})"
+        seen.add(one.title.partition("batches")[0])
+    assert {"Train with ", "Compile the model"} <= seen
+    factors = [one.gain.factor for one in advice]
+    assert factors == sorted(factors, reverse=True)
+
+
+def test_a_table_of_estimates_reads_as_one() -> None:
+    text = repr(advise(layers(), X, mode="eager", optimizer=None, name="net"))
+    [compiled] = re.findall(r"  \d\. Compile the model\n(?:     .*\n)+", text)
+    assert re.sub(r"\d+(\.\d+)?( [µm]?s)?", "#", compiled) == (
+        "  #. Compile the model\n"
+        "     gain    #x (estimate; # to #)\n"
+        "     why     A step goes from # to # (estimate, # to # of it). "
+        "Replay HPU Graphs: #x. Run in lazy mode: #x.\n"
+        '     change  net = torch.compile(net, backend="hpu_backend")\n'
+    )
+    assert text.splitlines()[0].startswith(
+        "Advice for Sequential on gaudi2 (eager, fp32, batch 4, no optimizer): "
+    )
+
+
+def test_what_makes_a_model_fit_comes_first() -> None:
+    wide = nn.Sequential(
+        *(nn.Sequential(nn.Linear(65536, 65536, device="meta"), nn.ReLU()) for _ in range(2))
+    )
+    advice = advise(wide, torch.empty(8, 65536, device="meta"), mode="lazy")
+    first, *others = advice
+    assert first.needed
+    assert first.title.endswith("over 8 cards")
+    assert first.gain_text.startswith("fits, ")
+    assert first.saves > 0
+    assert not any(one.needed for one in others)
+    assert "fully_shard" in first.change or "ZeroRedundancyOptimizer" in first.change
+
+
+def test_cards_that_average_gradients_are_told_what_that_takes() -> None:
+    advice = advise(layers(), X, mode="lazy", precision="bf16", cards=8)
+    [one] = [each for each in advice if each.gain is None]
+    assert one.title == "Exchange gradients in larger buckets, in place"
+    assert "gradient_as_bucket_view=True" in one.change
+    assert one.gain_text == "not known"
+
+
+class Normed(nn.Module):
+    """A layer between two norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after = nn.RMSNorm(64, eps=1e-6), nn.RMSNorm(64)
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: Any) -> Any:
+        return self.after(self.layer(self.before(x)))
+
+
+def test_plain_norms_are_found_and_put_back() -> None:
+    model = Normed()
+    attributes = [dict(vars(one)) for one in model.modules()]
+    advice = advise(model, X, mode="eager", precision="fp32")
+    assert [dict(vars(one)) for one in model.modules()] == attributes
+    [one] = [each for each in advice if "FusedRMSNorm" in each.title]
+    assert one.title == "Run the 2 RMSNorm as FusedRMSNorm"
+    assert "FusedRMSNorm.apply(x, norm.weight, norm.eps)" in one.change
+    # What is estimated computes the same.
+    model.to("hpu")
+    x = torch.randn(4, 64, device="hpu")
+    expected = model(x)
+    with fused_norms(model):
+        torch.testing.assert_close(model(x), expected)
+
+
+def test_arguments_left_out_are_those_of_the_fit() -> None:
+    bf16 = replace(FIT, mode="lazy", settings=FitSettings("bf16-mixed", 4, "SGD"), ranks=8)
+    advice = advise(layers(), X, observed=result_of(bf16))
+    assert advice.subject == "Sequential on 8 x gaudi2 (lazy, bf16-mixed, batch 4, sgd, ddp)"
+    assert "Load batches beside the training" in {one.title for one in advice}
+    assert all(one.gain.source in ("estimate", "measured") for one in advice if one.gain)
+
+
+def test_a_ledger_alone_tells_what_it_saw() -> None:
+    report = replace(FIT.ledger, compilations=4, compile_seconds=2.0, fallbacks={"aten::histc": 40})
+    titles = [one.title for one in advise(layers(), X, observed=report) if one.gain is None]
+    assert titles == [
+        "Keep shapes the same",
+        "Keep aten::histc off the CPU",
+        "Read values less often",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            {"precison": "bf16"},
+            "advise takes no argument 'precison': did you mean 'precision'?",
+        ),
+        (
+            {"observed": 3},
+            "observed is the result of a fit or the report of a ledger, not a int: give what "
+            "hpu_magic.fit returns, or %hpu_ledger last.",
+        ),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        advise(layers(), X, **arguments)
+    assert str(refused.value) == sentence
+
+
+def test_advice_on_inputs_without_a_model_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"give the model first, result.advice\(model, batch\)"):
+        result_of(FIT).advice(None, X)
+
+
+SETUP = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))
+x = torch.empty(4096, 4096)
+"""
+
+
+@pytest.fixture
+def models(run: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Run a cell in a shell that has `model` and `x`."""
+    assert run(SETUP).error is None
+    return run
+
+
+def test_the_command_shows_the_list_and_keeps_it(models: Callable[[str], Any]) -> None:
+    cell = models("%hpu_advise model --inputs x --mode lazy -o advice")
+    assert cell.error is None
+    kept = models("advice").result
+    assert cell.out.count(kept.title()) == 1
+    assert repr(kept) in cell.out
+    html = models("advice._repr_html_()").result
+    assert all("<td" in html and one.title in html for one in kept)
+
+
+def test_a_safe_change_is_made(models: Callable[[str], Any]) -> None:
+    models("%hpu_advise model --inputs x --mode lazy -o advice")
+    commands = [one.command for one in models("advice").result]
+    number = commands.index("%hpu_autocast on") + 1
+    cell = models(f"%hpu_advise model --inputs x --mode lazy --apply {number}")
+    assert cell.error is None
+    assert models("torch.is_autocast_enabled('hpu')").result
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("model", "%hpu_advise needs what the model is called with: --inputs x."),
+        ("model --inputs x --apply 99", "There is no advice number 99: give one from 1 to "),
+        ("model --inputs y", "There is no variable 'y'"),
+        ("model --inputs x --mode lasy", "invalid choice: 'lasy'"),
+        ("x --inputs x", "Tensor is no torch.nn.Module"),
+    ],
+)
+def test_wrong_lines_get_one_sentence(
+    models: Callable[[str], Any], line: str, sentence: str
+) -> None:
+    cell = models(f"%hpu_advise {line}")
+    assert sentence in cell.err
+    assert "Traceback" not in cell.err
+
+
+def test_a_change_that_only_the_user_can_make_is_shown_instead(
+    models: Callable[[str], Any],
+) -> None:
+    models("small = torch.empty(2, 4096)")
+    models("%hpu_advise model --inputs small --mode lazy -o advice")
+    titles = [one.title.partition(" of ")[0] for one in models("advice").result]
+    number = titles.index("Train with batches") + 1
+    cell = models(f"%hpu_advise model --inputs small --mode lazy --apply {number}")
+    assert "cannot be applied for you, as it is your data's loader that makes batches" in cell.err
+    assert "loader = DataLoader(data, batch_size=" in cell.err
+
+
+def test_recomputation_is_switched_by_the_models_own_method(models: Callable[[str], Any]) -> None:
+    models(
+        """
+        class Deep(nn.Sequential):
+            recomputes = False
+            def gradient_checkpointing_enable(self):
+                self.recomputes = True
+        with torch.device("meta"):
+            half = lambda: [nn.Linear(64, 64), nn.GELU()]
+            deep = Deep(*(nn.Sequential(*half(), *half()) for _ in range(8)))
+            rows = torch.empty(2**24, 64)
+        """
+    )
+    models("%hpu_advise deep --inputs rows --mode lazy --precision fp32 -o advice")
+    advice = models("advice").result
+    commands = [one.command for one in advice]
+    number = commands.index("deep.gradient_checkpointing_enable()") + 1
+    assert advice.numbered(number).needed
+    assert models(f"%hpu_advise deep --inputs rows --mode lazy --apply {number}").error is None
+    assert models("deep.recomputes").result
+
+
+def test_results_of_fits_are_offered(models: Callable[[str], Any], shell: Any) -> None:
+    shell.user_ns["outcome"] = result_of(FIT)
+    _, offered = shell.complete("%hpu_advise model --inputs x --observed ou")
+    assert offered == ["outcome"]
+    _, offered = shell.complete("%hpu_advise mo")
+    assert "model" in offered
+
+
+def test_a_slow_loader_is_what_a_fit_advises_first(run: Callable[[str], Any]) -> None:
+    cell = run(
+        """
+        import time, torch, hpu_magic
+        class Slow(torch.utils.data.Dataset):
+            def __len__(self):
+                return 6
+            def __getitem__(self, index):
+                time.sleep(0.04)
+                return torch.randn(8)
+        for batch in (watched := hpu_magic.watch(torch.utils.data.DataLoader(Slow()))):
+            pass
+        watched.result.advice()
+        """
+    )
+    assert cell.error is None
+    first = cell.result[0]
+    assert first.title == "Load batches in worker processes"
+    assert first.gain.source == "measured"
+    assert first.gain.factor > 2
