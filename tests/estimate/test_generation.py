@@ -7,8 +7,11 @@ import torch
 
 import hpu_magic
 from hpu_magic.estimate.cost.hardware import GENERATIONS
+from hpu_magic.estimate.cost.work import Kind, Product, work_of
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.generation.estimator import NearlyStraight
+from hpu_magic.estimate.generation.passes import passes_of
+from hpu_magic.estimate.generation.protocol import protocol_of
 from hpu_magic.estimate.generation.times import weights_of
 
 transformers = pytest.importorskip("transformers")
@@ -196,3 +199,13 @@ def test_few_traces_foretell_a_straight_line():
     needed = NearlyStraight(trace, {})
     assert [needed(at) for at in (2, 4, 50, 51, 60)] == [114, 128, 450, 457, 520]
     assert asked == [2, 4, 50]
+
+
+def test_heads_that_share_keys_are_rows_of_one_product(model):
+    with passes_of(model, protocol_of(model), torch.bfloat16) as passes:
+        token = passes.token(3, 9)
+    works = [work_of(each) for each in token.program.operations]
+    found = [each.products for each in works if each.kind is Kind.ATTENTION]
+    group, width = HEADS // KV_HEADS, HIDDEN // HEADS
+    scores = Product(3 * KV_HEADS, group, 10, width)
+    assert found == [(scores, Product(3 * KV_HEADS, group, width, 10))] * LAYERS

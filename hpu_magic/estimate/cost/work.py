@@ -228,9 +228,12 @@ def _attention(name: str, operation: Operation) -> Work:
     backward = "backward" in name or "bwd" in name
     query, key, value = _shapes(operation)[1:4] if backward else _shapes(operation)[:3]
     batch, rows, columns = prod(query[:-2]), query[-2], key[-2]
+    elements = float(batch) * rows * columns
+    # Heads that share keys are rows of one product, so that keys are taken to the arrays once.
+    grouped = max(batch // max(prod(key[:-2]), 1), 1)
+    batch, rows = batch // grouped, rows * grouped
     scores = Product(batch, rows, columns, query[-1])
     weighted = Product(batch, rows, value[-1], columns)
-    elements = float(batch) * rows * columns
     fused = "sdpa" in name
     # What is written and read again of the scores, in passes over them.
     passes = 7 if backward else 4

@@ -160,6 +160,6 @@ def estimate_of(model: nn.Module, protocol: Protocol, settings: Settings) -> Gen
         times=estimator.times(traced),
         memory=memory,
         find_largest=find_largest,
-        limits=band_of(batch, settings),
+        limits=band_of(batch, settings.layout.cards, settings.card),
         largest=None if most is None else most * groups,
     )

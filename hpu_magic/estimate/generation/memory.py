@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from hpu_magic.estimate.cost.constants import FITTED
+from hpu_magic.estimate.cost.graph_memory import KEPT_BY_GRAPHS
 from hpu_magic.estimate.cost.work import Kind, work_of
 from hpu_magic.estimate.generation.passes import Pass
 from hpu_magic.estimate.generation.settings import Settings
@@ -103,7 +103,7 @@ def _kept_by_graphs(prompt: Pass, last: Pass, settings: Settings) -> int:
     if settings.mode != "graphs":
         return 0
     captured = (prompt, last) if settings.capture_prompt else (last,)
-    return round(sum(_made(one, settings) for one in captured) * FITTED.kept_by_graphs)
+    return round(sum(_made(one, settings) for one in captured) * KEPT_BY_GRAPHS)
 
 
 def _made(one: Pass, settings: Settings) -> int:

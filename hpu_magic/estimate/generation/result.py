@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -115,14 +116,17 @@ class GenerationEstimate(Report):
                 if seconds >= _LEAST * self.seconds
             ),
             *(
-                (f"slowest: {path}", f"{_percent(one.seconds / self.modules.seconds)}, {one.limit}")
-                for path, one in self._slowest()
+                (f"slowest: {path}", f"{_percent(share)}, {limit}")
+                for path, share, limit in self._slowest()
             ),
         ]
 
     def notes(self) -> Sequence[str]:
         """Return what an estimate is."""
-        return (f"No card has run this: {self.limits.source}",)
+        return (
+            "No card has run this: an estimate from the operations that would run, with the band "
+            f"of published measurements of {self.limits.rows}.",
+        )
 
     def warnings(self) -> Sequence[str]:
         """Return what must be changed for it to run at all."""
@@ -130,9 +134,19 @@ class GenerationEstimate(Report):
             return ()
         return (over_memory(self.memory, self.settings),)
 
-    def _slowest(self) -> list[tuple[str, ModuleShare]]:
-        leaves = [(path, one) for path, one in self.modules.walk() if path and not one.parts]
-        return sorted(leaves, key=lambda one: -one[1].seconds)[:_SLOWEST]
+    def _slowest(self) -> list[tuple[str, float, str]]:
+        """Return the modules whose own operations take most: path, share of the time, limit.
+
+        Layers that differ in their number are one, with an asterisk for it.
+        """
+        found: dict[str, Counter[str]] = defaultdict(Counter)
+        for path, seconds, limit in self.times.by_operation():
+            pattern = ".".join("*" if one.isdecimal() else one for one in path.split("."))
+            found[pattern or self.model][limit] += seconds  # type: ignore[assignment]
+        sums = {path: sum(limits.values()) for path, limits in found.items()}
+        slowest = sorted(sums, key=sums.__getitem__, reverse=True)[:_SLOWEST]
+        whole = sum(sums.values())
+        return [(path, sums[path] / whole, found[path].most_common(1)[0][0]) for path in slowest]
 
     def _usage(self) -> str:
         return f"{units.usage(self.peak_memory, self.settings.card.memory)} (estimate)"
