@@ -238,6 +238,18 @@ FEATURES = [
         "`adapt_transformers_to_gaudi`: training step and inference of Llama, GPT-2, BERT, T5, "
         "ViT, Whisper",
     ),
+    Feature(
+        OPTIMUM_HABANA,
+        "`adapt_transformers_to_gaudi`: inference of Mixtral, Qwen2-MoE",
+        note='Mixtral with `attn_implementation="eager"`: with SDPA, its default, that of the '
+        "library masks no later token.",
+    ),
+    Feature(
+        OPTIMUM_HABANA,
+        "`adapt_transformers_to_gaudi`: training of Mixtral, Qwen2-MoE",
+        Status.DIFFERS,
+        "Experts and routers get no gradients: `torch.ops.hpu.mixture_of_experts` has none here.",
+    ),
     Feature(OPTIMUM_HABANA, "`GaudiStableDiffusionPipeline`, float32 and autocast to bf16"),
     Feature(
         OPTIMUM_HABANA,

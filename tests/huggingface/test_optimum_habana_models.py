@@ -40,6 +40,23 @@ def test_adapted_models_learn_what_those_of_transformers_do(mode, name):
     assert found["logits"] == pytest.approx(expected["logits"], abs=1e-4)
 
 
+@proves(
+    OPTIMUM_HABANA,
+    "`adapt_transformers_to_gaudi`: inference of Mixtral, Qwen2-MoE",
+    "`adapt_transformers_to_gaudi`: training of Mixtral, Qwen2-MoE",
+)
+@in_both_modes
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen2-MoE"])
+def test_mixtures_of_experts_tell_the_same_and_learn_around_their_experts(mode, name):
+    found, expected = (results("adapted", where)[name] for where in (mode, "cpu"))
+    assert found["class"] == f"Gaudi{expected['class']}"
+    assert (found["device"], expected["device"]) == ("hpu", "cpu")
+    assert max(expected["logits"]) > 0.1
+    assert found["logits"] == pytest.approx(expected["logits"], abs=1e-5)
+    assert found["still"] == found["mixing"]
+    assert not set(expected["mixing"][:4]) & set(expected["still"])
+
+
 def assert_drawn(mode: str, case: str, within: float = 1e-4) -> dict[str, Any]:
     found, expected = results("draw", mode)[case], results("draw", "cpu")["plain"]
     assert (found["device"], expected["device"]) == ("hpu", "cpu")
