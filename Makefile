@@ -11,6 +11,7 @@
 # make races  run random programs of several threads, forks and interrupts
 # make docs  write docs/vendor_api.md and docs/huggingface.md from their tables
 # make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
+# make estimates  compare the estimated memory of all test models with the simulator's, in each mode
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
 #
 # PYTHON chooses the interpreter (3.10 to 3.13) and TORCH the torch that is
@@ -32,7 +33,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and the bench start hundreds of processes, and each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test wrong-arguments compiled-operators huggingface collectives races fuzz demo bench versions sanitize \
+.PHONY: lab test wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize \
 	lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -144,6 +145,9 @@ huggingface: $(DEVELOPING) engine
 	optimum=$$($(BIN)/python tools/environments.py optimum_habana $(if $(KEEP),--keep $(KEEP))) && \
 		OMP_NUM_THREADS=1 HPU_MAGIC_TEST_OPTIMUM_HABANA=$$optimum $(BIN)/pytest \
 			tests/huggingface/test_optimum_habana*.py
+
+estimates: $(DEVELOPING) engine
+	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimate
 
 collectives: COUNT = 2000
 collectives: $(DEVELOPING) engine

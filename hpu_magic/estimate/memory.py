@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
 
 from hpu_magic.estimate.tracing.program import NEVER, Phase, Program, Role, Storage
 
@@ -29,37 +33,26 @@ def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = Non
         The step.
     recorded : bool
         Whether operations run later than Python calls them, as in lazy mode: what Python has let go
-        of by the end of its part of the step is freed behind its last reader.
+        of by then is freed behind its last reader. There, int64 takes half its size.
     sizes : sequence of int, optional
         Bytes of each storage, where they are not the program's: several cards share what it holds.
     """
-    sizes = sizes or [storage.bytes for storage in program.storages]
-    length = len(program.operations)
-    changes = [0] * (length + 1)
-    ends = _ends_of_parts(program)
-    for storage, size in zip(program.storages, sizes, strict=True):
+    changes = [0] * (len(program.operations) + 1)
+    for storage, size, end in _in_use(program, recorded, sizes):
         begin = max(storage.born, 0)
         changes[begin] += size
-        end = _freed(storage, ends) if recorded else storage.freed
-        if end is not None and end <= length:
+        if end is not None and end < len(changes):
             changes[max(end, begin)] -= size
-    in_use, most = 0, []
-    for change in changes[:length]:
-        in_use += change
-        most.append(in_use)
-    return most
+    return list(accumulate(changes[:-1]))
 
 
 def peak(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> Moment:
     """Return the moment of most memory; arguments as those of `curve`."""
-    sizes = sizes or [storage.bytes for storage in program.storages]
     line = curve(program, recorded=recorded, sizes=sizes)
-    ends = _ends_of_parts(program)
     at = max(range(len(line)), key=line.__getitem__, default=NEVER)
     by_role: Counter[Role] = Counter()
     by_module: Counter[str] = Counter()
-    for storage, size in zip(program.storages, sizes, strict=True):
-        end = _freed(storage, ends) if recorded else storage.freed
+    for storage, size, end in _in_use(program, recorded, sizes):
         if storage.born <= at and (end is None or end > at):
             by_role[storage.role] += size
             if storage.role in (Role.ACTIVATIONS, Role.TEMPORARY):
@@ -67,18 +60,50 @@ def peak(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None
     return Moment(at, line[at] if line else 0, dict(by_role), dict(by_module))
 
 
-def _ends_of_parts(program: Program) -> tuple[int, ...]:
-    """Return where a lazy step is cut by `mark_step`: behind backward, and behind the optimizer."""
-    operations = program.operations
-    trained = next(
-        (n for n, one in enumerate(operations) if one.phase is Phase.OPTIMIZER), len(operations)
-    )
-    return (trained, len(operations))
+def _in_use(
+    program: Program, recorded: bool, sizes: Sequence[int] | None
+) -> Iterator[tuple[Storage, int, int | None]]:
+    """Yield each storage with its bytes and the operation before which it is freed."""
+    number_of_bytes = [one.bytes for one in program.storages] if sizes is None else sizes
+    run = _recorded_first if recorded else _run_at_once
+    yield from run(program, number_of_bytes)
 
 
-def _freed(storage: Storage, ends: tuple[int, ...]) -> int | None:
-    """Return behind which operation a storage is freed where operations are recorded first."""
-    if storage.freed is None or storage.born == NEVER:
-        return storage.freed
-    part = next(end for end in ends if storage.born < end)
-    return storage.last_used + 1 if storage.freed <= part else storage.freed
+def _run_at_once(
+    program: Program, sizes: Sequence[int]
+) -> Iterator[tuple[Storage, int, int | None]]:
+    ends = [one.freed for one in program.storages]
+    taken_over = [one.continues for one in program.storages]
+    for number, before in reversed(list(enumerate(taken_over))):
+        if before is not None:
+            ends[before] = ends[number]
+    for number, storage in enumerate(program.storages):
+        yield storage, sizes[number] if taken_over[number] is None else 0, ends[number]
+
+
+def _recorded_first(
+    program: Program, sizes: Sequence[int]
+) -> Iterator[tuple[Storage, int, int | None]]:
+    starts = _starts_of_parts(program)
+    for storage, given in zip(program.storages, sizes, strict=True):
+        size = given // 2 if storage.dtype is torch.int64 else given
+        if storage.freed is None or storage.born == NEVER:
+            yield storage, size, storage.freed
+            continue
+        # Of what Python let go of while a part was recorded, nothing had run yet.
+        start = starts[bisect_left(starts, storage.freed) - 1] if storage.freed else 0
+        yield storage, size, max(storage.last_used + 1, start)
+
+
+def _starts_of_parts(program: Program) -> list[int]:
+    """Return where what has been recorded runs before more is.
+
+    At `mark_step` behind backward, and where the host waits for a number or a shape.
+    """
+    starts = [0]
+    for number, one in enumerate(program.operations):
+        if one.phase is Phase.OPTIMIZER and program.operations[number - 1].phase is not one.phase:
+            starts.append(number)
+        if (one.reads and not one.writes) or torch.Tag.dynamic_output_shape in one.operator.tags:
+            starts.append(number + 1)
+    return starts

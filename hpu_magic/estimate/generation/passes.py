@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hpu_magic.estimate.generation.protocol import Protocol, call, tensors_of
 from hpu_magic.estimate.tracing import twins
+from hpu_magic.estimate.tracing.fake_card import fake_card
 from hpu_magic.estimate.tracing.modules import RunningModules
 from hpu_magic.estimate.tracing.place import device_type
 from hpu_magic.estimate.tracing.program import NEVER, Operand, Operation, Program, Role
@@ -118,7 +118,7 @@ def passes_of(model: nn.Module, protocol: Protocol, dtype: torch.dtype) -> Itera
     """
     with (
         explained(),
-        FakeTensorMode(allow_non_fake_inputs=True),
+        fake_card(),
         torch.no_grad(),
         twins.fake_tensors(model, dtype, training=False) as tensors,
     ):

@@ -39,12 +39,18 @@ class Storage:
     """Memory of the card: from the operation that makes it to the one behind which it is gone."""
 
     bytes: int
+    """What it takes where a card keeps int64 whole."""
     role: Role = Role.TEMPORARY
     module: str = ""
+    dtype: torch.dtype | None = None
+    """Type of the first tensor that lies in it."""
     born: int = NEVER
     """Index of the operation that makes it; `NEVER` if it is there before the first."""
     last_used: int = NEVER
-    """Index of the last operation that reads or writes it."""
+    """Index of the last operation that reads or writes it, other than to describe it anew."""
+    continues: int | None = None
+    """Index of the storage whose memory it takes over where operations run at once: there, autograd
+    sums gradients in place."""
     freed: int | None = None
     """Number of operations that have begun when nobody refers to it any more; None if it stays."""
 

@@ -8,23 +8,21 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._subclasses.fake_tensor import FakeTensor
 
+from hpu_magic.estimate.tracing.fake_card import FakeCard, Listener
 from hpu_magic.estimate.tracing.modules import RunningModules
 from hpu_magic.estimate.tracing.place import device_type
 from hpu_magic.estimate.tracing.program import Operand, Operation, Phase, Program, Role, Storage
 
-# A card keeps these in half their size, or does not compute with them at all.
-_NARROWED = {torch.int64: 2, torch.float64: 2, torch.complex128: 2}
-
-_QUESTIONS = torch.ops.prim.device.default
+# No card computes with these: it keeps them in half their size.
+_NARROWED = frozenset({torch.float64, torch.complex128})
 
 
-class Recorder(TorchDispatchMode):
-    """Appends to a program what runs on the card while it is active."""
+class Recorder:
+    """Appends to a program what runs on the active fake card while this is entered."""
 
     def __init__(self, program: Program, modules: RunningModules) -> None:
-        super().__init__()
         self.program = program
         self._modules = modules
         # By the address of the storage; each entry leaves with its storage.
@@ -32,29 +30,35 @@ class Recorder(TorchDispatchMode):
         self.phase: Phase | None = None
         """What all operations belong to; told from autograd where it is None."""
         self.times = 1
-        self._noting = True
-        self._card = device_type()
+        self._listeners: list[Listener | None] = []
+        self._card: FakeCard | None = None
+        self._closed = False
+        self._place = device_type()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Run the operator on the fake tensors, and note it."""
-        kwargs = kwargs or {}
-        if func is _QUESTIONS:
-            return func(*args, **kwargs)
-        result = func(*args, **kwargs)
-        if self._noting:
-            self._note(func, args, kwargs, result)
-        return result
+    def __enter__(self) -> Recorder:
+        self._listen(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _active_card().listener = self._listeners.pop()
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Note nothing meanwhile."""
-        self._noting = False
+    def instead(self, listener: Listener | None) -> Iterator[None]:
+        """Note nothing meanwhile; another listener may."""
+        self._listen(listener)
         try:
             yield
         finally:
-            self._noting = True
+            self.__exit__()
+
+    def _listen(self, listener: Listener | None) -> None:
+        card = self._card = _active_card()
+        self._listeners.append(card.listener)
+        card.listener = listener
+
+    def close(self) -> None:
+        """Take what is still there for what stays."""
+        self._closed = True
 
     def hold(self, tensor: torch.Tensor, role: Role, module: str = "", *, count: int = 1) -> None:
         """Make known `count` tensors like this one, which no operation makes."""
@@ -72,36 +76,49 @@ class Recorder(TorchDispatchMode):
         return None if found is None else found[1]
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        read = [*_of(self._card, args), *_of(self._card, kwargs.values())]
-        made = list(_of(self._card, (result,)))
+        read = [*_of(self._place, args), *_of(self._place, kwargs.values())]
+        made = [*_of(self._place, (result,))]
         if not made and not read:
             return
-        operations = self.program.operations
-        known = len(self.program.storages)
-        reads = tuple(self._operand(tensor) for tensor in read)
-        written = list(made)
-        if func._schema.is_mutable:
-            written += _written(self._card, func, args, kwargs)
-        writes = tuple({id(one): self._operand(one) for one in written}.values())
-        new = [operand for operand in writes if operand.storage >= known]
-        is_view = bool(made) and not new and not func._schema.is_mutable
+        program = self.program
+        number, known = len(program.operations), len(program.storages)
+        reads = tuple([self._operand(tensor) for tensor in read])
+        mutates = func._schema.is_mutable
+        if mutates:
+            made += _written(self._place, func, args, kwargs)
+            made = list({id(one): one for one in made}.values())
+        writes = tuple([self._operand(tensor) for tensor in made])
         name, phase = self._modules.now()
-        number = len(operations)
-        for operand in new:
-            storage = self.program.storages[operand.storage]
-            storage.born, storage.module = number, name
-        for operand in (*reads, *writes):
-            self.program.storages[operand.storage].last_used = number
-        plain = tuple(_plain(one) for one in args)
-        operations.append(
-            Operation(func, reads, writes, is_view, name, self.phase or phase, plain, self.times)
+        is_view = bool(made) and not mutates
+        for operand in writes:
+            if operand.storage >= known:
+                is_view = False
+                storage = program.storages[operand.storage]
+                storage.born, storage.module = number, name
+                if self._card is not None and self._card.sums_gradients:
+                    storage.continues = reads[0].storage
+        if not is_view:
+            for operand in (*reads, *writes):
+                program.storages[operand.storage].last_used = number
+        program.operations.append(
+            Operation(
+                operator=func,
+                reads=reads,
+                writes=writes,
+                is_view=is_view,
+                module=name,
+                phase=self.phase or phase,
+                arguments=_plain(args),
+                times=self.times,
+            )
         )
 
     def _operand(self, tensor: torch.Tensor) -> Operand:
         index = self._index(tensor)
-        in_all = tensor.untyped_storage().nbytes() // tensor.itemsize
-        covered = card_bytes(tensor.dtype, min(tensor.numel(), in_all))
-        return Operand(index, tuple(tensor.shape), tensor.dtype, covered)
+        dtype = tensor.dtype
+        in_all = tensor.untyped_storage().nbytes() // dtype.itemsize
+        covered = card_bytes(dtype, min(tensor.numel(), in_all))
+        return Operand(index, tuple(tensor.shape), dtype, covered)
 
     def _index(self, tensor: torch.Tensor) -> int:
         storage = tensor.untyped_storage()
@@ -110,8 +127,8 @@ class Recorder(TorchDispatchMode):
         if found is not None and found[0]() is storage:
             return found[1]
         storages = self.program.storages
-        index = len(storages)
-        storages.append(Storage(card_bytes(tensor.dtype, storage.nbytes() // tensor.itemsize)))
+        index, dtype = len(storages), tensor.dtype
+        storages.append(Storage(card_bytes(dtype, storage.nbytes() // dtype.itemsize), dtype=dtype))
         self._known[address] = (weakref.ref(storage, self._gone(address, index)), index)
         return index
 
@@ -119,6 +136,8 @@ class Recorder(TorchDispatchMode):
         program, known = self.program, self._known
 
         def note(reference: weakref.ref[Any]) -> None:
+            if self._closed:
+                return
             program.storages[index].freed = len(program.operations)
             if (found := known.get(address)) is not None and found[0] is reference:
                 del known[address]
@@ -127,28 +146,43 @@ class Recorder(TorchDispatchMode):
 
 
 def card_bytes(dtype: torch.dtype, elements: int) -> int:
-    """Return what a card takes for elements of a type."""
-    return elements * dtype.itemsize // _NARROWED.get(dtype, 1)
+    """Return what a card takes for elements of a type, where it keeps int64 whole."""
+    return elements * dtype.itemsize // (2 if dtype in _NARROWED else 1)
 
 
-def _of(card: str, values: Iterable[Any]) -> Iterator[torch.Tensor]:
+def _active_card() -> FakeCard:
+    active = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    if not isinstance(active, FakeCard):
+        raise RuntimeError("A recorder is entered within tracing.fake_card.fake_card().")
+    return active
+
+
+def _of(place: str, values: Iterable[Any]) -> Iterator[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
-            if value.device.type == card:
+            device = value.fake_device if isinstance(value, FakeTensor) else value.device
+            if device.type == place:
                 yield value
         elif isinstance(value, list | tuple):
-            yield from _of(card, value)
+            yield from _of(place, value)
 
 
-def _plain(value: Any) -> Any:
-    """Return an argument without the tensors in it, which would be held."""
-    if isinstance(value, list | tuple):
-        return tuple(_plain(one) for one in value)
-    return None if isinstance(value, torch.Tensor) else value
+def _plain(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return arguments without the tensors in them, which would be held."""
+    return tuple(
+        [
+            None
+            if isinstance(one, torch.Tensor)
+            else _plain(one)
+            if isinstance(one, list | tuple)
+            else one
+            for one in values
+        ]
+    )
 
 
 def _written(
-    card: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    place: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.Tensor]:
     """Return the arguments that the operator writes into, by its schema."""
     found: list[torch.Tensor] = []
@@ -156,5 +190,5 @@ def _written(
         if argument.alias_info is not None and argument.alias_info.is_write:
             by_name = kwargs.get(argument.name)
             value = args[position] if position < len(args) else by_name
-            found += _of(card, (value,))
+            found += _of(place, (value,))
     return found

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.tracing import optimizers, twins
+from hpu_magic.estimate.tracing.fake_card import fake_card
 from hpu_magic.estimate.tracing.modules import RunningModules
 from hpu_magic.estimate.tracing.place import device_type
 from hpu_magic.estimate.tracing.program import Program, Role
@@ -71,7 +71,7 @@ def trace_step(
     recorder = Recorder(program, modules)
     with ExitStack() as stack:
         stack.enter_context(explained())
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(fake_card())
         tensors = twins.fake_tensors(model, options.dtype, training=options.train)
         step = _Step(model, stack.enter_context(tensors), program, recorder, options)
         stack.enter_context(recomputing(model, options.checkpointing))
@@ -101,7 +101,9 @@ class _Step:
         with self._recorder:
             if not options.train:
                 with torch.no_grad():
-                    self._forward(args, kwargs)
+                    output = self._forward(args, kwargs)
+                self._recorder.close()
+                del output
                 return
             loss = self._loss(args, kwargs)
             saved = len(self._program.operations)
@@ -112,6 +114,7 @@ class _Step:
         if options.optimizer is not None:
             with self._recorder:
                 optimizers.record_step(options.optimizer, self._recorder, trained)
+        self._recorder.close()
 
     def _forward(self, args: Any, kwargs: Any) -> Any:
         dtype = self._options.autocast

@@ -9,9 +9,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils import _pytree as pytree
 
+from hpu_magic.estimate.tracing import known_numbers
 from hpu_magic.estimate.tracing.place import device_type
+
+STANDS_FOR = "stands_for"
+"""Attribute of a fake parameter: the model's own."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,7 @@ def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool)
     """
     with _untouched(model):
         model.train(training)
-        parameters = {
-            name: nn.Parameter(_fake(one, dtype), requires_grad=one.requires_grad)
-            for name, one in model.named_parameters()
-        }
+        parameters = {name: _parameter(one, dtype) for name, one in model.named_parameters()}
         buffers = {name: _fake(one, None) for name, one in model.named_buffers()}
         twin: dict[int, Any] = {id(one): parameters[name] for name, one in model.named_parameters()}
         twin |= {id(one): buffers[name] for name, one in model.named_buffers()}
@@ -77,13 +79,30 @@ def inputs(given: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
         resized = batch is not None and _has_samples(one) and one.shape[0] == first
         shape = (batch, *one.shape[1:]) if resized else one.shape
         kind = dtype if dtype is not None and one.is_floating_point() else one.dtype
-        return torch.empty(shape, dtype=kind, device=device_type())
+        fake = torch.empty(shape, dtype=kind, device=device_type())
+        if one.device.type == "cpu" and not one.is_floating_point():
+            known_numbers.tell(fake, _of_rows(one, shape))
+        return fake
 
     return pytree.tree_unflatten([twin(one) for one in leaves], form)
 
 
+def _of_rows(one: torch.Tensor, shape: Any) -> torch.Tensor:
+    """Return a tensor of a batch of another size, with the rows that there are over again."""
+    with unset_fake_temporarily():
+        same = one.shape == shape
+        return one.detach() if same else one.detach()[torch.arange(shape[0]) % one.shape[0]]
+
+
 def _has_samples(one: Any) -> bool:
     return isinstance(one, torch.Tensor) and one.dim() > 0
+
+
+def _parameter(one: nn.Parameter, dtype: torch.dtype | None) -> nn.Parameter:
+    twin = nn.Parameter(_fake(one, dtype), requires_grad=one.requires_grad)
+    vars(twin).update(vars(one))  # libraries mark parameters, such as those that do not decay
+    vars(twin)[STANDS_FOR] = one
+    return twin
 
 
 def _fake(one: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:

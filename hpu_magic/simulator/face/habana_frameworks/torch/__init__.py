@@ -7,6 +7,7 @@ from habana_frameworks.torch import _bridge, _flags
 _bridge.load()
 
 from habana_frameworks.torch import (  # noqa: E402
+    _dynamo_registration,
     _fallback_log,
     _optimizers,
     activity_profiler,
@@ -20,11 +21,7 @@ from habana_frameworks.torch._optimizers import overwrite_torch_optimizers  # no
 from habana_frameworks.torch.distributed import hccl  # noqa: E402
 from habana_frameworks.torch.utils import internal  # noqa: E402
 
-if not internal.is_lazy():  # the mode is read now, once
-    from habana_frameworks.torch import _dynamo_registration
-
-    _dynamo_registration.install()
-
+_dynamo_registration.install(compiles=not internal.is_lazy())  # the mode is read now, once
 _fallback_log.install()
 activity_profiler.install()
 _optimizers.overwrite_if_asked()

@@ -24,6 +24,7 @@ _BY_DEVICE = frozenset(
         aten.convolution_backward.default,
     }
 )
+_GROUPED = frozenset({getattr(aten, "_grouped_mm", aten.mm).default}) - {aten.mm.default}
 _BY_REFERENCE = (aten.native_group_norm.default,)
 """Computed by PyTorch's reference where sizes are symbolic, which asks for the device."""
 
@@ -31,6 +32,7 @@ _BY_REFERENCE = (aten.native_group_norm.default,)
 def register() -> None:
     """Promise for the device what is promised for the CPU; for one call a process."""
     fake_impls.op_implementations_checks.insert(0, (_BY_DEVICE.__contains__, _as_on_the_cpu))
+    fake_impls.op_implementations_checks.insert(0, (_GROUPED.__contains__, _grouped_product))
     for op in _BY_REFERENCE:
         fake_impls.register_fast_op_impl(op)(functools.partial(_by_the_cpus_reference, op=op))
     for module in (fake_impls, torch._refs):
@@ -52,6 +54,16 @@ def _as_on_the_cpu(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> 
         args, kwargs = tree_map_only(FakeTensor, lambda each: _placed(each, "cpu"), (args, kwargs))
         results = op(*args, **kwargs)
         return tree_map_only(FakeTensor, lambda each: _placed(each, device), results)
+
+
+def _grouped_product(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Promise the shape that bfloat16 gives: PyTorch promises nothing for types that CUDA lacks."""
+    dtype = args[0].dtype
+    if dtype == torch.bfloat16:
+        return NotImplemented
+    with mode:
+        factors = (each.to(torch.bfloat16) for each in args[:2])
+        return op(*factors, *args[2:], **kwargs).to(dtype)
 
 
 def _by_the_cpus_reference(mode: FakeTensorMode, *args: Any, op: Any, **kwargs: Any) -> Any:
