@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -108,7 +108,11 @@ class GenerationEstimate(Report):
             ("each token", self._duration(self.token_seconds)),
             ("throughput", self._throughput()),
             ("memory of a card", f"{self._usage()}, {'fits' if self.fits else 'does not fit'}"),
-            *((f"  {name}", units.size(count)) for name, count in self.memory.parts().items()),
+            *(
+                (f"  {name}", units.size(size))
+                for name, size in self.memory.parts().items()
+                if size
+            ),
             ("largest batch", f"{self.largest_batch} (estimate)"),
             *(
                 (f"time: {kind}", _percent(seconds / self.seconds))
@@ -139,14 +143,17 @@ class GenerationEstimate(Report):
 
         Layers that differ in their number are one, with an asterisk for it.
         """
-        found: dict[str, Counter[str]] = defaultdict(Counter)
+        found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for path, seconds, limit in self.times.by_operation():
             pattern = ".".join("*" if one.isdecimal() else one for one in path.split("."))
-            found[pattern or self.model][limit] += seconds  # type: ignore[assignment]
+            found[pattern or self.model][limit] += seconds
         sums = {path: sum(limits.values()) for path, limits in found.items()}
         slowest = sorted(sums, key=sums.__getitem__, reverse=True)[:_SLOWEST]
         whole = sum(sums.values())
-        return [(path, sums[path] / whole, found[path].most_common(1)[0][0]) for path in slowest]
+        return [
+            (path, sums[path] / whole, max(found[path], key=found[path].__getitem__))
+            for path in slowest
+        ]
 
     def _usage(self) -> str:
         return f"{units.usage(self.peak_memory, self.settings.card.memory)} (estimate)"
