@@ -13,7 +13,7 @@ from hpu_magic.advice import fused
 from hpu_magic.estimate.result import Estimate
 from hpu_magic.estimate.tracing.recomputation import layers
 
-__all__ = ["Choice", "choices"]
+__all__ = ["Choice", "choices", "of_batch"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,21 @@ def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) 
     yield from _operators(model, base, name)
 
 
+def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
+    """Return the choice of a batch of another size, or of ``largest``."""
+    change = f"loader = DataLoader(..., batch_size={size})"
+    if framework == "transformers" and base.options.train:
+        change = f"args = TrainingArguments(..., per_device_train_batch_size={size})"
+    return Choice(
+        "batch",
+        f"{'Train with' if base.options.train else 'Run'} batches of {size}",
+        change,
+        {"batch": size},
+        by_hand="it is your data's loader that makes batches",
+        remark="The learning rate may want to change with it." if base.options.train else "",
+    )
+
+
 def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
     if base.options.precision == "fp32":
         change, command, by_hand = _AUTOCAST, "%hpu_autocast on", ""
@@ -94,8 +109,8 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
 _AUTOCAST = """with torch.autocast("hpu", dtype=torch.bfloat16):
     loss = step(batch)"""
 _BF16 = {
-    "lightning": 'trainer = Trainer(precision="bf16-mixed", ...)',
-    "transformers": "args = TrainingArguments(bf16=True, ...)",
+    "lightning": 'trainer = Trainer(..., precision="bf16-mixed")',
+    "transformers": "args = TrainingArguments(..., bf16=True)",
 }
 _FP8_TRAINING = """import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 # te.Linear in the place of nn.Linear
@@ -174,7 +189,7 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
         elif kind == "full" and by_method:
             change = command = f"{name}.gradient_checkpointing_enable()"
         else:
-            change = _CHECKPOINT + (_SELECTIVE if kind == "selective" else ")")
+            change = _SELECTIVE if kind == "selective" else _FULL
         yield Choice(
             "checkpointing",
             title,
@@ -185,23 +200,35 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
         )
 
 
-_CHECKPOINT = """from torch.utils.checkpoint import checkpoint
-output = checkpoint(layer, hidden, use_reentrant=False"""
-_SELECTIVE = """, context_fn=partial(
-    create_selective_checkpoint_contexts,
-    [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]))"""
+_FULL = """from torch.utils.checkpoint import checkpoint
+output = checkpoint(layer, hidden, use_reentrant=False)  # for each layer"""
+_SELECTIVE = """from functools import partial
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+kept = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
+contexts = partial(create_selective_checkpoint_contexts, kept)
+output = checkpoint(layer, hidden, use_reentrant=False, context_fn=contexts)  # for each layer"""
 
 _STAGES = {
-    "ddp": ("Keep the whole model on each card", "model = DistributedDataParallel({name})"),
+    "ddp": (
+        "Keep the whole model on each card",
+        "from torch.nn.parallel import DistributedDataParallel\n"
+        "{name} = DistributedDataParallel({name})",
+    ),
     "zero1": (
         "Share the optimizer's state among the cards (ZeRO 1)",
+        "from torch.distributed.optim import ZeroRedundancyOptimizer\n"
         "optimizer = ZeroRedundancyOptimizer({name}.parameters(), torch.optim.AdamW, lr=...)",
     ),
     "zero2": (
         "Share gradients too among the cards (ZeRO 2)",
-        "fully_shard({name}, reshard_after_forward=False)",
+        "from torch.distributed.fsdp import fully_shard\n"
+        "fully_shard({name}, reshard_after_forward=False)  # each of its layers first",
     ),
-    "zero3": ("Share weights too among the cards (ZeRO 3)", "fully_shard({name})"),
+    "zero3": (
+        "Share weights too among the cards (ZeRO 3)",
+        "from torch.distributed.fsdp import fully_shard\n"
+        "fully_shard({name})  # each of its layers first",
+    ),
 }
 
 

@@ -47,7 +47,7 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
         yield Suggestion(
             "Load batches beside the training",
             _waited(seen.waited_seconds, share),
-            "loader = DataLoader(dataset, num_workers=4, pin_memory=True, persistent_workers=True)",
+            "loader = DataLoader(..., num_workers=4, pin_memory=True, persistent_workers=True)",
             measured(share),
             by_hand=_YOUR_LOADER,
         )
@@ -105,8 +105,8 @@ def _loader_code(
     options += ["pin_memory=True"] * pinned + ["persistent_workers=True"] * persistent
     if settings.framework == "transformers":
         named = ", ".join(f"dataloader_{one}" for one in options)
-        return f"args = TrainingArguments({named}, ...)"
-    return f"loader = DataLoader(dataset, {', '.join(options)}, ...)"
+        return f"args = TrainingArguments(..., {named})"
+    return f"loader = DataLoader(..., {', '.join(options)})"
 
 
 def _shapes(seen: Observation) -> Iterator[Suggestion]:
@@ -128,9 +128,9 @@ def _shapes(seen: Observation) -> Iterator[Suggestion]:
 
 _PAD = """length = -(-batch.shape[1] // 128) * 128  # the next multiple of 128
 batch = torch.nn.functional.pad(batch, (0, length - batch.shape[1]))
-loader = DataLoader(dataset, drop_last=True, ...)"""
+loader = DataLoader(..., drop_last=True)"""
 _PAD_TRANSFORMERS = """collator = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=128)
-args = TrainingArguments(dataloader_drop_last=True, ...)"""
+args = TrainingArguments(..., dataloader_drop_last=True)"""
 
 
 def _fallbacks(

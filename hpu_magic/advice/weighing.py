@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from hpu_magic import units
-from hpu_magic.advice.choices import Choice, choices
+from hpu_magic.advice.choices import Choice, choices, of_batch
 from hpu_magic.advice.suggestion import Suggestion, estimated
 from hpu_magic.estimate.calls import call_of
 from hpu_magic.estimate.errors import EstimateError
@@ -63,23 +63,31 @@ class Scale:
             found = self._with(choice)
             if found is not None and self._gains(found):
                 groups.setdefault(choice.group, []).append(_Weighed(choice, found))
-        batch = self._batch()
+        batch = self._batch(framework)
         if batch is not None:
             groups["batch"] = [batch]
         for several in groups.values():
             yield self._suggestion(several)
-        yield from self._buckets()
+        yield from self._buckets(name)
 
     def _with(self, choice: Choice) -> Estimate | None:
+        if choice.during is not None:
+            return self._with_other_operators(choice.during)
         try:
-            if choice.during is None and choice.arguments.keys() <= _SAME_OPERATIONS:
+            if choice.arguments.keys() <= _SAME_OPERATIONS:
                 return self._of_the_same(**choice.arguments)
-            with (choice.during or nullcontext)():
-                return estimate(
-                    self._model, *self._inputs, **self._arguments | dict(choice.arguments)
-                )
+            return estimate(self._model, *self._inputs, **self._arguments | dict(choice.arguments))
         except EstimateError:
             return None  # a choice that this model or card has not
+
+    def _with_other_operators(
+        self, during: Callable[[], AbstractContextManager[None]]
+    ) -> Estimate | None:
+        try:
+            with during():
+                return estimate(self._model, *self._inputs, **self._arguments)
+        except (EstimateError, TypeError, ValueError, RuntimeError):
+            return None  # the model calls its own with what the other does not take
 
     def _of_the_same(
         self, mode: str | None = None, cards: int | None = None, parallel: str | None = None
@@ -126,17 +134,17 @@ class Scale:
             by_hand=choice.by_hand,
         )
 
-    def _batch(self) -> _Weighed | None:
+    def _batch(self, framework: str | None) -> _Weighed | None:
         """Return the batch from which on a larger one gains little; the largest if none fits."""
         if self._arguments.get("batch") == "largest" or not self.base.batch:
             return None
         best = None
         if not self.base.fits and self.base.batch > 1:
-            best = self._with(_of_batch("largest"))
+            best = self._with(of_batch("largest", self.base, framework))
         times = 4
         pace, size = self.base.samples_per_second, self.base.batch
         while self.base.fits and times > 1:
-            found = self._with(_of_batch(size * times))
+            found = self._with(of_batch(size * times, self.base, framework))
             if found is None or not found.fits:
                 times //= 2
                 continue
@@ -145,9 +153,9 @@ class Scale:
             best, pace, size = found, found.samples_per_second, size * times
         if best is None or not self._gains(best):
             return None
-        return _Weighed(_of_batch(best.batch), best)
+        return _Weighed(of_batch(best.batch, self.base, framework), best)
 
-    def _buckets(self) -> Iterator[Suggestion]:
+    def _buckets(self, name: str) -> Iterator[Suggestion]:
         """Yield what can be said of the exchange of gradients: no estimate knows its buckets."""
         base = self.base
         if base.layout.data == 1 or base.layout.zero or not base.options.train:
@@ -159,30 +167,22 @@ class Scale:
             "Exchange gradients in larger buckets, in place",
             f"The exchange of gradients takes {share:.0%} of a step ({_by_estimate(base)}); how "
             "much of it other buckets hide is not estimated.",
-            "model = DistributedDataParallel(\n"
-            "    model, bucket_cap_mb=100, gradient_as_bucket_view=True)",
+            "from torch.nn.parallel import DistributedDataParallel\n"
+            f"{name} = DistributedDataParallel(\n"
+            f"    {name}, bucket_cap_mb=100, gradient_as_bucket_view=True\n"
+            ")",
             by_hand="it is a part of the script that all cards run",
         )
 
 
-def _of_batch(size: int | str) -> Choice:
-    return Choice(
-        "batch",
-        f"Train with batches of {size}",
-        f"loader = DataLoader(data, batch_size={size})",
-        {"batch": size},
-        by_hand="it is your data's loader that makes batches",
-        remark="The learning rate may want to change with it.",
-    )
-
-
 def _change_of_time(base: Estimate, found: Estimate) -> str:
-    before, after = base.samples_per_second, found.samples_per_second
-    seconds = f"A step goes from {units.duration(base.seconds)} to {units.duration(found.seconds)}"
-    if found.batch != base.batch:
-        paces = f"{units.rate(before, 'samples')} to {units.rate(after, 'samples')}"
-        seconds = f"From {paces}, as batches go from {base.batch} to {found.batch}"
-    return f"{seconds} ({_by_estimate(found)})."
+    if found.batch == base.batch:
+        what = "A step" if base.options.train else "A pass"
+        times = f"{units.duration(base.seconds)} to {units.duration(found.seconds)}"
+        return f"{what} goes from {times} ({_by_estimate(found)})."
+    before, after = (units.rate(one.samples_per_second, "samples") for one in (base, found))
+    batches = f"as batches go from {base.batch} to {found.batch}"
+    return f"From {before} to {after}, {batches} ({_by_estimate(found)})."
 
 
 def _by_estimate(found: Estimate) -> str:

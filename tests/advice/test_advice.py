@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from IPython.core.inputtransformer2 import TransformerManager
 
 from hpu_magic.advice.advise import advise
+from hpu_magic.advice.choices import choices, of_batch
 from hpu_magic.advice.fused import fused_norms
 from hpu_magic.errors import RefusedError
 from hpu_magic.estimate.estimate import estimate
@@ -70,19 +73,19 @@ Advice for a fit on hpu:0 (simulated GAUDI2): 5 changes, what gains most first
      gain    up to 1.67x (measured)
      why     The training waited 40.0 s for batches, 40% of its time. They came from 2 worker \
 processes.
-     change  loader = DataLoader(dataset, num_workers=4, pin_memory=True, ...)
+     change  loader = DataLoader(..., num_workers=4, pin_memory=True)
   2. Keep the loader's worker processes from epoch to epoch
      gain    up to 1.18x (measured)
      why     The training waited 20.0 s for batches, 20% of its time. They were the first of 4 \
 epochs, each of which starts 2 worker processes.
-     change  loader = DataLoader(dataset, persistent_workers=True, ...)
+     change  loader = DataLoader(..., persistent_workers=True)
   3. Keep shapes the same
      gain    up to 1.11x (measured)
      why     7 graphs were compiled after the first 3 steps, in 10.0 s, 10% of the training's \
 time: 4 at cell 3, line 5 ([8, 5]).
      change  length = -(-batch.shape[1] // 128) * 128  # the next multiple of 128
              batch = torch.nn.functional.pad(batch, (0, length - batch.shape[1]))
-             loader = DataLoader(dataset, drop_last=True, ...)
+             loader = DataLoader(..., drop_last=True)
   4. Keep aten::histc off the CPU
      gain    up to 1.04x (measured)
      why     40 calls had no kernel on the card and ran on the CPU, with copies both ways: 40 at \
@@ -117,23 +120,23 @@ def test_a_fit_that_lost_no_time_gets_no_advice() -> None:
         (
             LoaderSettings(0, pinned=False, persistent=False),
             "transformers",
-            "args = TrainingArguments(dataloader_num_workers=4, dataloader_pin_memory=True, "
-            "dataloader_persistent_workers=True, ...)",
+            "args = TrainingArguments(..., dataloader_num_workers=4, dataloader_pin_memory=True, "
+            "dataloader_persistent_workers=True)",
         ),
         (
             LoaderSettings(0, pinned=True, persistent=False),
             None,
-            "loader = DataLoader(dataset, num_workers=4, persistent_workers=True, ...)",
+            "loader = DataLoader(..., num_workers=4, persistent_workers=True)",
         ),
         (
             LoaderSettings(8, pinned=True, persistent=True),
             "lightning",
-            "loader = DataLoader(dataset, num_workers=16, ...)",
+            "loader = DataLoader(..., num_workers=16)",
         ),
         (
             None,
             None,
-            "loader = DataLoader(dataset, num_workers=4, pin_memory=True, persistent_workers=True)",
+            "loader = DataLoader(..., num_workers=4, pin_memory=True, persistent_workers=True)",
         ),
     ],
 )
@@ -144,6 +147,7 @@ def test_a_loader_is_changed_where_it_is_made(
     seen = Observation("hpu:0", "lazy", settings, 1, 2, 10.0, 6.0, 0.0)
     [one] = result_of(seen).advice()
     assert (one.change, str(one.gain)) == (change, "up to 2.50x (measured)")
+    ast.parse(one.change)
 
 
 def test_estimated_gains_are_those_of_two_estimates() -> None:
@@ -200,6 +204,37 @@ def test_what_makes_a_model_fit_comes_first() -> None:
     assert "fully_shard" in first.change or "ZeroRedundancyOptimizer" in first.change
 
 
+@pytest.mark.parametrize("framework", [None, "lightning", "transformers"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mode": "eager", "precision": "fp32"},
+        {"mode": "lazy", "precision": "bf16", "cards": 8, "checkpointing": "full"},
+    ],
+)
+def test_every_change_is_code(arguments: dict[str, Any], framework: str | None) -> None:
+    class Attentive(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, self.norms = layers(), Normed()
+
+        def forward(self, x: Any) -> Any:
+            heads = self.layers(x)[None, None]
+            return self.norms(nn.functional.scaled_dot_product_attention(heads, heads, heads))
+
+    model = Attentive()
+    base = estimate(model, X, **arguments)
+    found = [*choices(model, base, "net.model", framework), of_batch(8, base, framework)]
+    groups = {"batch", "precision", "optimizer", "checkpointing", "norms", "attention"}
+    expected = {"eager": {"mode"}, "lazy": {"layout"}}[arguments["mode"]]
+    assert {one.group for one in found} == (groups | expected) - (
+        {"checkpointing"} if arguments["mode"] == "eager" else set()
+    )
+    for one in found:
+        ast.parse(TransformerManager().transform_cell(one.change))
+        assert bool(one.command) != bool(one.by_hand)
+
+
 def test_cards_that_average_gradients_are_told_what_that_takes() -> None:
     advice = advise(layers(), X, mode="lazy", precision="bf16", cards=8)
     [one] = [each for each in advice if each.gain is None]
@@ -234,6 +269,24 @@ def test_plain_norms_are_found_and_put_back() -> None:
     expected = model(x)
     with fused_norms(model):
         torch.testing.assert_close(model(x), expected)
+
+
+def test_norms_that_take_more_than_the_fused_one_are_left_alone() -> None:
+    class GatedRMSNorm(nn.RMSNorm):
+        def forward(self, x: Any, gate: Any) -> Any:
+            return super().forward(x) * gate
+
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = GatedRMSNorm(64, eps=1e-6)
+
+        def forward(self, x: Any) -> Any:
+            return self.norm(x, x)
+
+    titles = [one.title for one in advise(Gated(), X, mode="eager")]
+    assert "Compile the model" in titles
+    assert not any("FusedRMSNorm" in one for one in titles)
 
 
 def test_arguments_left_out_are_those_of_the_fit() -> None:
@@ -340,7 +393,7 @@ def test_a_change_that_only_the_user_can_make_is_shown_instead(
     number = titles.index("Train with batches") + 1
     cell = models(f"%hpu_advise model --inputs small --mode lazy --apply {number}")
     assert "cannot be applied for you, as it is your data's loader that makes batches" in cell.err
-    assert "loader = DataLoader(data, batch_size=" in cell.err
+    assert "loader = DataLoader(..., batch_size=" in cell.err
 
 
 def test_recomputation_is_switched_by_the_models_own_method(models: Callable[[str], Any]) -> None:
