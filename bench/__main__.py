@@ -22,6 +22,7 @@ FAMILIES = (
     "huggingface",
     "execution",
     "compile",
+    "estimate",
     "dispatch",
     "precision",
     "distributed",

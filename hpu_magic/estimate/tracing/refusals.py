@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,10 +36,25 @@ def explained() -> Iterator[None]:
             "Make that choice outside of the model, or estimate the parts before and behind it."
         ) from error
     except UnsupportedOperatorException as error:
-        raise EstimateError(
-            f"{error.args[0]} tells no shapes without computing ({_line(error)}): register a fake "
-            "kernel for it with torch.library.register_fake."
-        ) from error
+        raise _without_shapes(str(error.args[0]), error) from error
+    except RuntimeError as error:
+        said = str(error)
+        if "no fake impl registered" in said:
+            named = re.search(r"<(?:CustomOpDef)?\(?([\w:.]+)", said)
+            raise _without_shapes(named[1] if named else "An operator", error) from error
+        if "two different devices" in said or "at least two devices" in said:
+            raise EstimateError(
+                f"A tensor would not be on the card beside the others: {_line(error)}. What a "
+                "model keeps must be a parameter, or a buffer by register_buffer, to move with it."
+            ) from error
+        raise
+
+
+def _without_shapes(operator: str, error: BaseException) -> EstimateError:
+    return EstimateError(
+        f"{operator} tells no shapes without computing ({_line(error)}): register a fake kernel "
+        "for it with torch.library.register_fake."
+    )
 
 
 def _line(error: BaseException) -> str:

@@ -1,0 +1,150 @@
+"""What a trace leaves alone, and what it makes of unusual models."""
+
+import threading
+
+import pytest
+import torch
+
+from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.tracing.optimizers import maker
+from hpu_magic.estimate.tracing.program import Phase, Role
+from hpu_magic.estimate.tracing.step import StepOptions, trace_step
+
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def _device(shell):
+    """The device that fake tensors are on."""
+
+
+def traced(model, *inputs, optimizer=None, **kwargs):
+    return trace_step(model, inputs, kwargs, StepOptions(optimizer=optimizer))
+
+
+def test_vendors_optimizer_is_traced_without_a_card(forked_script):
+    said = forked_script(
+        """
+        import torch
+        from hpu_magic.estimate.tracing.optimizers import maker
+        from hpu_magic.estimate.tracing.step import StepOptions, trace_step
+
+        model = torch.nn.Linear(8, 8)
+        trace_step(model, (torch.ones(2, 8),), {}, StepOptions(optimizer=maker("FusedAdamW")))
+        print(torch.hpu.is_initialized())
+        """,
+        simulated=True,
+    )
+    assert "BRIDGE CONFIGURATION" not in said
+    assert said.splitlines()[-1] == "False"
+
+
+def test_interrupted_trace_leaves_the_model_as_it_was():
+    class Interrupted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x):
+            self.seen = self.inner(x)
+            raise KeyboardInterrupt
+
+    model = Interrupted()
+    before = dict(model.state_dict(keep_vars=True))
+    with pytest.raises(KeyboardInterrupt):
+        traced(model, torch.ones(2, 4))
+    after = model.state_dict(keep_vars=True)
+    assert all(after[name] is before[name] for name in before)
+    assert not hasattr(model, "seen")
+    assert torch.equal(torch.ones(2) + 1, torch.full((2,), 2.0))
+
+
+def test_traces_of_two_threads_are_those_of_one():
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    alone = traced(model, torch.ones(2, 8), optimizer=maker("adam"))
+    found = []
+
+    def trace():
+        found.append(traced(model, torch.ones(2, 8), optimizer=maker("adam")))
+
+    threads = [threading.Thread(target=trace) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [[str(one.operator) for one in each.operations] for each in found] == [
+        [str(one.operator) for one in alone.operations]
+    ] * 2
+    assert [each.storages for each in found] == [alone.storages] * 2
+
+
+def test_masks_that_are_known_choose_what_runs():
+    class Skipping(nn.Module):
+        def forward(self, x, mask):
+            chosen = x if mask.all() else x.masked_fill(~mask[..., None], 0)
+            return chosen[mask]
+
+    x = torch.ones(2, 3, 4, requires_grad=True)
+    whole, part = torch.ones(2, 3, dtype=torch.bool), torch.eye(2, 3).bool()
+
+    def ran(mask):
+        options = StepOptions(train=False)
+        return trace_step(Skipping(), (x, mask), {}, options).operations
+
+    assert not any("masked_fill" in str(one.operator) for one in ran(whole))
+    assert any("masked_fill" in str(one.operator) for one in ran(part))
+    assert [ran(mask)[-1].writes[0].shape for mask in (whole, part)] == [(6, 4), (2, 4)]
+    with pytest.raises(EstimateError, match=r"line \d+: chosen = x if mask\.all\(\)"):
+        ran(whole.to("meta"))
+
+
+def test_optimizer_with_groups_and_a_scheduler_is_not_stepped():
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+    groups = [
+        {"params": model[0].parameters(), "momentum": 0.9},
+        {"params": [model[1].weight], "momentum": 0.0},
+    ]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    program = traced(model, torch.ones(2, 8), optimizer=maker(optimizer))
+    # A momentum for each parameter of the first group only; the last bias is in no group.
+    assert program.of_role(Role.OPTIMIZER) == 4 * (8 * 16 + 16)
+    assert sum(one.times for one in program.of_phase(Phase.OPTIMIZER) if one.times) == 2 * 3 + 1
+    assert not optimizer.state
+    assert all(one.grad is None for one in model.parameters())
+
+
+def test_operators_over_lists_see_all_parameters():
+    model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(3)))
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    program = traced(model, torch.ones(2, 8), optimizer=maker(optimizer))
+    roots = [one for one in program.of_phase(Phase.OPTIMIZER) if "sqrt" in str(one.operator)]
+    assert [(len(one.writes), one.times) for one in roots] == [(3, 1)]
+
+
+def test_operator_without_a_fake_kernel_is_named_with_its_mend():
+    @torch.library.custom_op("hpu_magic_tests::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    class Custom(nn.Module):
+        def forward(self, x):
+            return twice(x)
+
+    with pytest.raises(
+        EstimateError, match=r"^hpu_magic_tests::twice tells no shapes .*twice\(x\)"
+    ):
+        trace_step(Custom(), (torch.ones(2),), {}, StepOptions(train=False))
+
+
+def test_tensor_that_stays_behind_is_named_with_its_line():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.ones(4)
+
+        def forward(self, x):
+            return x * self.scale
+
+    with pytest.raises(EstimateError, match=r"line \d+: return x \* self\.scale.*register_buffer"):
+        trace_step(Scaled(), (torch.ones(2, 4),), {}, StepOptions(train=False))
