@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from hpu_magic import units
 from hpu_magic.advice.observed import of_fit, of_ledger
 from hpu_magic.advice.report import Advice, ordered
 from hpu_magic.errors import RefusedError, suggestion
@@ -114,8 +115,8 @@ def advise_on_fit(
         )
     remarks = [_MEASURED]
     if seen is not None and seen.peak_memory is not None and seen.memory_limit:
-        used = seen.peak_memory / seen.memory_limit
-        remarks.insert(0, f"The fit used {used:.0%} of the card's memory at most.")
+        used = units.usage(seen.peak_memory, seen.memory_limit)
+        remarks.insert(0, f"The fit used {used} of the card's memory at most.")
     return Advice(subject, ordered(_of(seen)), tuple(remarks))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
+import hpu_magic
 from hpu_magic import units
 from hpu_magic.advice.suggestion import Gain, Suggestion, measured
 from hpu_magic.runtime.measure.ledger_report import COMPILATION, FALLBACK, WAIT, Entry, LedgerReport
@@ -13,6 +15,7 @@ __all__ = ["of_fit", "of_ledger"]
 
 _LEAST_SHARE = 0.02  # of the training's time
 _LINES_SHOWN = 3
+_OURS = os.path.join(os.path.dirname(hpu_magic.__file__), "")
 
 
 def of_fit(seen: Observation) -> Iterator[Suggestion]:
@@ -158,7 +161,8 @@ def _short(operator: str) -> str:
 
 
 def _host_reads(report: LedgerReport, training: float | None) -> Iterator[Suggestion]:
-    causes = report.causes(WAIT)
+    # Where the panel reads what it shows, there is nothing to mend.
+    causes = [one for one in report.causes(WAIT) if not one.file.startswith(_OURS)]
     total = sum(one.count for one in causes)
     if total <= 1:
         return

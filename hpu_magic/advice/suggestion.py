@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpu_magic import units
 
-__all__ = ["Gain", "Suggestion", "estimated", "measured"]
+__all__ = ["Gain", "Suggestion", "estimated", "measured", "times"]
 
 Band = tuple[float, float]
 
@@ -32,9 +32,9 @@ class Gain:
 
     def __str__(self) -> str:
         if self.band is None:
-            return f"up to {self.factor:.2f}x ({self.source})"
+            return f"up to {times(self.factor)} ({self.source})"
         low, high = self.band
-        return f"{self.factor:.2f}x ({self.source}; {low:.2f} to {high:.2f})"
+        return f"{times(self.factor)} ({self.source}; {times(low)} to {times(high)})"
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,14 @@ class Suggestion:
     def gain_text(self) -> str:
         """What it gains, in words."""
         if self.needed:
-            speed = f", {self.gain.factor:.2f}x the speed" if self.gain is not None else ""
+            speed = f", {times(self.gain.factor)} the speed" if self.gain is not None else ""
             return f"fits, {units.size(self.saves)} less (estimate){speed}"
         return str(self.gain) if self.gain is not None else "not known"
+
+
+def times(factor: float) -> str:
+    """Write a factor with three digits, for example ``1.62x`` or ``130x``."""
+    return f"{factor:.{max(0, 2 - max(0, math.floor(math.log10(factor))))}f}x"
 
 
 def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:

@@ -11,7 +11,7 @@ from torch import nn
 
 from hpu_magic import units
 from hpu_magic.advice.choices import Choice, choices, of_batch
-from hpu_magic.advice.suggestion import Suggestion, estimated
+from hpu_magic.advice.suggestion import Suggestion, estimated, times
 from hpu_magic.estimate.calls import call_of
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.estimate import estimate
@@ -23,6 +23,7 @@ __all__ = ["Scale"]
 
 _LEAST = 1.02  # of a factor that is worth a line
 _WORTH_DOUBLING = 1.05
+_MOST_TIMES = 64  # the batch that there is; one much larger trains otherwise
 _SAME_OPERATIONS = {"mode", "cards", "parallel"}
 
 
@@ -118,7 +119,7 @@ class Scale:
         if not base.fits:
             why = [f"Memory of a card goes from {base.memory_text} to {found.memory_text}."]
         why += [
-            f"{other.choice.title}: {self._factor(other.found):.2f}x."
+            f"{other.choice.title}: {times(self._factor(other.found))}."
             for other in several
             if other is not best
         ]
@@ -141,16 +142,16 @@ class Scale:
         best = None
         if not self.base.fits and self.base.batch > 1:
             best = self._with(of_batch("largest", self.base, framework))
-        times = 4
+        step = 4
         pace, size = self.base.samples_per_second, self.base.batch
-        while self.base.fits and times > 1:
-            found = self._with(of_batch(size * times, self.base, framework))
+        while self.base.fits and step > 1 and size < _MOST_TIMES * self.base.batch:
+            found = self._with(of_batch(size * step, self.base, framework))
             if found is None or not found.fits:
-                times //= 2
+                step //= 2
                 continue
-            if found.samples_per_second < _WORTH_DOUBLING ** (times // 2) * pace:
+            if found.samples_per_second < _WORTH_DOUBLING ** (step // 2) * pace:
                 break
-            best, pace, size = found, found.samples_per_second, size * times
+            best, pace, size = found, found.samples_per_second, size * step
         if best is None or not self._gains(best):
             return None
         return _Weighed(of_batch(best.batch, self.base, framework), best)

@@ -17,6 +17,7 @@ from hpu_magic.advice.choices import choices, of_batch
 from hpu_magic.advice.fused import fused_norms
 from hpu_magic.errors import RefusedError
 from hpu_magic.estimate.estimate import estimate
+from hpu_magic.fits import fit
 from hpu_magic.panels.result import FitResult
 from hpu_magic.runtime.measure.device_counts import DeviceCounts
 from hpu_magic.runtime.measure.ledger_report import Entry, LedgerReport
@@ -44,6 +45,9 @@ FIT = Observation(
         entries=[
             Entry("cpu fallback", "aten::histc", "cell 3, line 7", count=40, seconds=4.0),
             Entry("host synchronisation", "aten::item", "cell 3, line 9", count=500),
+            Entry(
+                "host synchronisation", "aten::item", "fit.py, line 1", count=9, file=fit.__file__
+            ),
             Entry("compilation", "graph 1", "cell 3, line 5", "[8, 5]", count=4),
         ]
     ),
@@ -97,7 +101,7 @@ cell 3, line 7.
      why     The host waited for a value 500 times: 500 at cell 3, line 9.
      change  losses.append(loss.detach())  # in the loop
              values = torch.stack(losses).tolist()  # one wait, behind it
-  The fit used 12% of the card's memory at most.
+  The fit used 12.0 / 96 GiB of the card's memory at most.
   These were measured. result.advice(model, batch) estimates as well what precision, batch, mode \
 and fused operators would gain."""
     )
@@ -168,7 +172,11 @@ def test_estimated_gains_are_those_of_two_estimates() -> None:
         assert one.gain.factor >= 1.02
         low, high = one.gain.band
         assert low < one.gain.factor < high
-        assert str(one.gain) == f"{after / before:.2f}x (estimate; {low:.2f} to {high:.2f})"
+        written = [
+            f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}x"
+            for value in (after / before, low, high)
+        ]
+        assert str(one.gain) == "{} (estimate; {} to {})".format(*written)
         seen.add(one.title.partition("batches")[0])
     assert {"Train with ", "Compile the model"} <= seen
     factors = [one.gain.factor for one in advice]
@@ -180,7 +188,7 @@ def test_a_table_of_estimates_reads_as_one() -> None:
     [compiled] = re.findall(r"  \d\. Compile the model\n(?:     .*\n)+", text)
     assert re.sub(r"\d+(\.\d+)?( [µm]?s)?", "#", compiled) == (
         "  #. Compile the model\n"
-        "     gain    #x (estimate; # to #)\n"
+        "     gain    #x (estimate; #x to #x)\n"
         "     why     A step goes from # to # (estimate, # to # of it). "
         "Replay HPU Graphs: #x. Run in lazy mode: #x.\n"
         '     change  net = torch.compile(net, backend="hpu_backend")\n'

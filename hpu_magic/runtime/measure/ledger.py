@@ -178,8 +178,8 @@ class ledger:
         key = (kind, name, file, line, shapes)
         if key not in self._entries and len(self._entries) >= _MOST_ENTRIES:
             name, shapes = "others", ""
-            key = (kind, name, "", 0, shapes)
-        entry = self._entries.setdefault(key, Entry(kind, name, shapes=shapes))
+            file, key = "", (kind, name, "", 0, shapes)
+        entry = self._entries.setdefault(key, Entry(kind, name, shapes=shapes, file=file))
         entry.count += 1
         return entry
 

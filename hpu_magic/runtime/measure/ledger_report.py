@@ -39,6 +39,8 @@ class Entry:
         How often.
     seconds : float
         How long in all.
+    file : str
+        That of the line; empty where it is not known.
     """
 
     kind: str
@@ -47,6 +49,7 @@ class Entry:
     shapes: str = ""
     count: int = 0
     seconds: float = 0.0
+    file: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(repr=False)
