@@ -1,6 +1,7 @@
 """What a trace leaves alone, and what it makes of unusual models."""
 
 import threading
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -148,3 +149,41 @@ def test_tensor_that_stays_behind_is_named_with_its_line():
 
     with pytest.raises(EstimateError, match=r"line \d+: return x \* self\.scale.*register_buffer"):
         trace_step(Scaled(), (torch.ones(2, 4),), {}, StepOptions(train=False))
+
+
+def test_lightning_module_trains_by_its_own_step(recwarn):
+    lightning = pytest.importorskip("lightning")
+
+    class Fitted(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def training_step(self, batch, _):
+            x, y = batch
+            loss = (self.layer(x) - y).abs().mean()
+            self.log("loss", loss)
+            return loss
+
+    program = traced(Fitted(), (torch.ones(2, 4), torch.ones(2, 4)))
+    assert "aten.abs.default" in [str(one.operator) for one in program.operations]
+    assert program.of_role(Role.GRADIENTS) == 4 * (16 + 4)
+    assert not [one for one in recwarn if "self.log" in str(one.message)]
+
+
+def test_output_may_be_a_dataclass():
+    @dataclass
+    class Output:
+        scores: torch.Tensor
+
+    class Scoring(nn.Linear):
+        def forward(self, x):
+            return Output(super().forward(x))
+
+    assert traced(Scoring(4, 4), torch.ones(2, 4)).of_role(Role.GRADIENTS) == 4 * (16 + 4)
+
+
+@pytest.mark.parametrize(("name", "said"), [("muon", "only supports 2D"), ("adafactor", "numbers")])
+def test_optimizer_that_cannot_be_traced_says_why(name, said):
+    with pytest.raises(EstimateError, match=said):
+        traced(nn.Linear(4, 4), torch.ones(2, 4), optimizer=maker(name))

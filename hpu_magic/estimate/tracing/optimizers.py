@@ -141,6 +141,11 @@ def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Paramete
             f"A step of this optimizer cannot be traced without numbers ({error}): give "
             'another, such as optimizer="adamw" for its memory, or None.'
         ) from error
+    except (ValueError, RuntimeError) as error:
+        raise EstimateError(
+            f"The optimizer refuses the model's parameters ({error}): give an instance over those "
+            "that it takes, another, or None."
+        ) from error
 
 
 class _Step:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -119,7 +121,21 @@ class _Step:
     def _forward(self, args: Any, kwargs: Any) -> Any:
         dtype = self._options.autocast
         with torch.autocast(device_type(), dtype=dtype, enabled=dtype is not None):
-            return self._model(*args, **kwargs)
+            return self._called()(*args, **kwargs)
+
+    def _called(self) -> Callable[..., Any]:
+        """Return what runs: a LightningModule trains by the step that it defines."""
+        step = getattr(self._model, "training_step", None)
+        if not self._options.train or self._options.loss is not None or not callable(step):
+            return self._model
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            batch = kwargs or (args[0] if len(args) == 1 else args)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*self.log")  # no trainer is there
+                return step(batch, 0) if len(signature(step).parameters) > 1 else step(batch)
+
+        return run
 
     def _loss(self, args: Any, kwargs: Any) -> torch.Tensor:
         output = self._forward(args, kwargs)
@@ -172,6 +188,10 @@ def _loss_of(output: Any, given: Loss | None) -> torch.Tensor:
     if isinstance(output, Mapping) and isinstance(output.get("loss"), torch.Tensor):
         found: torch.Tensor = output["loss"]
         return found
+    if isinstance(output, torch.Tensor) and output.dim() == 0:
+        return output
+    if is_dataclass(output):
+        output = vars(output)
     parts = [
         one
         for one in pytree.tree_leaves(output)
