@@ -187,3 +187,14 @@ def test_output_may_be_a_dataclass():
 def test_optimizer_that_cannot_be_traced_says_why(name, said):
     with pytest.raises(EstimateError, match=said):
         traced(nn.Linear(4, 4), torch.ones(2, 4), optimizer=maker(name))
+
+
+def test_what_a_step_takes_in_any_case_is_told_where_it_cannot_be_traced():
+    class Choosing(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else x
+
+    with pytest.raises(EstimateError) as raised:
+        traced(Choosing(1024, 1024, bias=False), torch.ones(2, 1024), optimizer=maker("adamw"))
+    expected = "takes: weights 4.00 MiB, gradients 4.00 MiB, optimizer 8.00 MiB."
+    assert str(raised.value).endswith(expected), str(raised.value)

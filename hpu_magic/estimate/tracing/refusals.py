@@ -19,6 +19,10 @@ from torch._subclasses.fake_tensor import (
 from hpu_magic.estimate.errors import EstimateError
 
 
+class UntracedError(EstimateError):
+    """Of what a step runs, nothing can be told beyond what the text names."""
+
+
 @contextmanager
 def explained() -> Iterator[None]:
     """Have what cannot be traced say so with its line.
@@ -31,7 +35,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        raise EstimateError(
+        raise UntracedError(
             f"What the model runs depends on numbers, which an estimate has not: {_line(error)}. "
             "Make that choice outside of the model, or estimate the parts before and behind it."
         ) from error
@@ -50,8 +54,8 @@ def explained() -> Iterator[None]:
         raise
 
 
-def _without_shapes(operator: str, error: BaseException) -> EstimateError:
-    return EstimateError(
+def _without_shapes(operator: str, error: BaseException) -> UntracedError:
+    return UntracedError(
         f"{operator} tells no shapes without computing ({_line(error)}): register a fake kernel "
         "for it with torch.library.register_fake."
     )

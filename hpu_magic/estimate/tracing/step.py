@@ -14,14 +14,14 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from hpu_magic.estimate.errors import EstimateError
-from hpu_magic.estimate.tracing import optimizers, twins
+from hpu_magic.estimate.tracing import lasting, optimizers, twins
 from hpu_magic.estimate.tracing.fake_card import fake_card
 from hpu_magic.estimate.tracing.modules import RunningModules
 from hpu_magic.estimate.tracing.place import device_type
 from hpu_magic.estimate.tracing.program import Program, Role
 from hpu_magic.estimate.tracing.recomputation import recomputing
 from hpu_magic.estimate.tracing.recorder import Recorder
-from hpu_magic.estimate.tracing.refusals import explained
+from hpu_magic.estimate.tracing.refusals import UntracedError, explained
 
 Loss = Callable[[Any], torch.Tensor]
 
@@ -71,14 +71,20 @@ def trace_step(
     program = Program(classes={name: type(one).__name__ for name, one in model.named_modules()})
     modules = RunningModules(model)
     recorder = Recorder(program, modules)
-    with ExitStack() as stack:
-        stack.enter_context(explained())
-        stack.enter_context(fake_card())
-        tensors = twins.fake_tensors(model, options.dtype, training=options.train)
-        step = _Step(model, stack.enter_context(tensors), program, recorder, options)
-        stack.enter_context(recomputing(model, options.checkpointing))
-        stack.enter_context(modules)
-        step.run((args, dict(kwargs)))
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(explained())
+            stack.enter_context(fake_card())
+            tensors = twins.fake_tensors(model, options.dtype, training=options.train)
+            step = _Step(model, stack.enter_context(tensors), program, recorder, options)
+            stack.enter_context(recomputing(model, options.checkpointing))
+            stack.enter_context(modules)
+            step.run((args, dict(kwargs)))
+    except UntracedError as error:
+        still = lasting.sentence(
+            model, options.dtype, train=options.train, optimizer=options.optimizer
+        )
+        raise UntracedError(f"{error} {still}") from error.__cause__
     return program
 
 
