@@ -9,7 +9,7 @@
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
 # make collectives  compare COUNT random collectives of two and four cards with gloo, from seed FIRST
 # make races  run random programs of several threads, forks and interrupts
-# make docs  write docs/vendor_api.md and docs/huggingface.md from their tables
+# make docs  write docs/vendor_api.md, docs/huggingface.md and docs/estimates.md from their tables
 # make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
 # make estimates  compare the estimated memory of all test models with the simulator's, in each mode
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
@@ -201,6 +201,7 @@ versions: $(RUNNING) system labextension
 docs: $(RUNNING)
 	@$(BIN)/python tools/vendor_api.py
 	@$(BIN)/python tools/huggingface.py
+	@$(BIN)/python tools/estimates.py
 
 # The engine with sanitizers is another one than the one that everything else uses.
 sanitize: $(DEVELOPING)

@@ -79,6 +79,6 @@ def _divided(program: Program, cards: int) -> set[int]:
     found: set[int] = set()
     for operation in program.operations:
         share = sharding.share(operation, work_of(operation))
-        if share.divided > 1 and not share.reduced:
+        if share.makes_parts:
             found.update(one.storage for one in operation.writes)
     return found

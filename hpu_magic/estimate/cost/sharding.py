@@ -1,16 +1,17 @@
 """Which operations are divided among the cards of a tensor-parallel group, told by what they read.
 
-No names are looked at. A product of whole activations with a weight makes a divided result (the
-weight by columns), one of divided activations a whole one behind an all-reduce (the weight by
-rows). What works element by element on divided tensors is divided as well, attention by its heads,
-and a weight's gradient as the weight. The same rules hold backward.
+No names of modules are looked at. A product of whole activations with a weight makes a divided
+result (the weight by columns), one of divided activations parts of a sum (the weight by rows),
+which an all-reduce adds before anything but a sum reads them. What works element by element on
+divided tensors is divided as well, attention by its heads, and a weight's gradient as the weight.
+The same rules hold backward.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hpu_magic.estimate.cost.work import Kind, Product, Work
+from hpu_magic.estimate.cost.work import Kind, Product, Work, name_of
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.tracing.program import Operand, Operation, Phase, Program, Role
 
@@ -26,7 +27,9 @@ class Share:
     divided: int = 1
     """Among how many cards its bytes and vector work are divided."""
     reduced: float = 0.0
-    """Bytes of the all-reduce behind it."""
+    """Bytes of the all-reduce before it."""
+    makes_parts: bool = False
+    """Whether each card has a part of what it writes."""
 
 
 class Sharding:
@@ -39,6 +42,7 @@ class Sharding:
             number for number, one in enumerate(program.storages) if one.role is Role.WEIGHTS
         }
         self._divided: set[int] = set()
+        self._partial: dict[int, int] = {}  # storages that hold parts of sums, and their bytes
 
     def share(self, operation: Operation, work: Work) -> Share:
         """Return what one card does of an operation; to be asked in the program's order."""
@@ -52,6 +56,14 @@ class Sharding:
             return Share(_part(work, self._cards), self._cards)
         if work.kind is Kind.NOTHING:
             return Share(work)
+        partial = [one for one in reads if one.storage in self._partial]
+        if partial and len(partial) == len(reads) and name_of(operation.operator) == "add":
+            self._partial |= {one.storage: one.bytes for one in operation.writes}
+            return Share(work)
+        reduced = sum(self._partial.pop(one, 0) for one in {one.storage for one in partial})
+        return replace(self._of_whole_sums(operation, work, reads), reduced=float(reduced))
+
+    def _of_whole_sums(self, operation: Operation, work: Work, reads: list[Operand]) -> Share:
         divided = any(one.storage in self._divided for one in reads)
         if work.kind is Kind.MATRIX and len(reads) < len(operation.reads):
             return self._product_with_weight(operation, work, divided)
@@ -63,14 +75,13 @@ class Sharding:
         if not divided:
             return Share(work)
         self._divided.update(one.storage for one in operation.writes)
-        return Share(_part(work, self._cards), self._cards)
+        return Share(_part(work, self._cards), self._cards, makes_parts=True)
 
     def _is_cache(self, reads: list[Operand]) -> bool:
         """Whether an operation reads keys or values of earlier tokens, which are kept by heads."""
         storages = self._program.storages
         return any(
-            len(one.shape) == 4 and storages[one.storage].role in (Role.INPUTS, Role.CACHE)
-            for one in reads
+            len(one.shape) == 4 and storages[one.storage].role is Role.CACHE for one in reads
         )
 
     def _product_with_weight(self, operation: Operation, work: Work, divided: bool) -> Share:
@@ -79,9 +90,9 @@ class Sharding:
             return Share(work)
         if not divided:
             self._divided.update(one.storage for one in operation.writes)
-            return Share(_part(work, self._cards, by="n"), self._cards)
-        reduced = sum(one.bytes for one in operation.writes)
-        return Share(_part(work, self._cards, by="k"), self._cards, reduced)
+            return Share(_part(work, self._cards, by="n"), self._cards, makes_parts=True)
+        self._partial |= {one.storage: one.bytes for one in operation.writes}
+        return Share(_part(work, self._cards, by="k"), self._cards)
 
 
 def refuse_uneven_heads(operation: Operation, cards: int) -> None:

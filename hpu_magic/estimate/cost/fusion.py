@@ -1,0 +1,111 @@
+"""What of operations' operands passes through memory: in graphs, less than they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hpu_magic.estimate.cost.work import Kind
+from hpu_magic.estimate.tracing.program import Operand, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What one operation moves."""
+
+    moved: tuple[Operand, ...] = ()
+    """Operands that memory gives or takes."""
+    handed: tuple[Operand, ...] = ()
+    """Operands that one kernel hands to the next, which works on them by slices."""
+    spared: tuple[Operand, ...] = ()
+    """Operands that stay on the die, where the compiler fuses all that it may."""
+    begins: bool = False
+    """Whether a kernel begins with it."""
+
+
+def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator[Traffic]:
+    """Yield what each operation moves.
+
+    Without fusion each operation is a kernel, which reads all that it is given and writes all that
+    it makes. In graphs, vector operations that follow each other are one kernel: what they hand on
+    among themselves stays on the die, and what several of them read is read once. What a kernel
+    hands to the next one need not all pass through memory, unless it is kept for later as well.
+
+    Parameters
+    ----------
+    program : Program
+        The step.
+    kinds : sequence of Kind
+        Of its operations.
+    fused : bool
+        Whether they run as graphs.
+    """
+    if not fused:
+        for operation, kind in zip(program.operations, kinds, strict=True):
+            if kind is Kind.NOTHING:
+                yield Traffic()
+            else:
+                yield Traffic(_distinct(operation.reads) + _distinct(operation.writes), begins=True)
+        return
+    kernels = _kernels(kinds)
+    uses = _last_kernels(program, kernels)
+    made: dict[int, int] = {}  # the kernel that has written a storage last
+    here: set[int] = set()
+    running = -1
+    for number, (operation, kind) in enumerate(zip(program.operations, kinds, strict=True)):
+        if kind is Kind.NOTHING:
+            yield Traffic()
+            continue
+        kernel = kernels[number]
+        begins = kernel != running
+        if begins:
+            here.clear()
+            running = kernel
+        moved: list[Operand] = []
+        handed: list[Operand] = []
+        spared: list[Operand] = []
+        for one in _distinct(operation.reads):
+            if one.storage in here:
+                spared.append(one)
+            else:
+                (handed if made.get(one.storage) == kernel - 1 else moved).append(one)
+        for one in _distinct(operation.writes):
+            until = uses.get(one.storage, kernel)
+            if until == kernel:
+                spared.append(one)
+            else:
+                (handed if until == kernel + 1 else moved).append(one)
+            made[one.storage] = kernel
+        here.update(one.storage for one in (*operation.reads, *operation.writes))
+        yield Traffic(tuple(moved), tuple(handed), tuple(spared), begins)
+
+
+def _distinct(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    return tuple({one.storage: one for one in operands}.values())
+
+
+def _kernels(kinds: Sequence[Kind]) -> list[int]:
+    """Return the number of the kernel that each operation runs in; views have those before them."""
+    numbers, kernel, open_for_more = [], -1, False
+    for kind in kinds:
+        if kind is not Kind.NOTHING:
+            if kind is not Kind.VECTOR or not open_for_more:
+                kernel += 1
+            open_for_more = kind is Kind.VECTOR
+        numbers.append(kernel)
+    return numbers
+
+
+def _last_kernels(program: Program, kernels: Sequence[int]) -> dict[int, int]:
+    """Return, for each storage, the last kernel that works with it; beyond all if it is left.
+
+    What no operation reads behind the one that makes it is a result.
+    """
+    beyond = len(kernels)
+    return {
+        number: beyond
+        if storage.freed is None or storage.last_used == storage.born
+        else kernels[storage.last_used]
+        for number, storage in enumerate(program.storages)
+        if storage.last_used >= 0
+    }

@@ -1,0 +1,212 @@
+"""What operations cost, in cases that can be computed by hand."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hpu_magic.estimate.cost.constants import FITTED
+from hpu_magic.estimate.cost.hardware import GENERATIONS, generation_named
+from hpu_magic.estimate.cost.pricing import price
+from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.layout import parse
+from hpu_magic.estimate.tracing.optimizers import maker
+from hpu_magic.estimate.tracing.step import StepOptions, trace_step
+
+nn = torch.nn
+GAUDI2 = GENERATIONS["gaudi2"]
+
+
+@pytest.fixture(autouse=True)
+def _device(shell):
+    """The device that fake tensors are on."""
+
+
+def traced(model, *shape, **options):
+    with torch.device("meta"):
+        given = torch.empty(*shape)
+    return trace_step(
+        model.to("meta"), (given,), {}, StepOptions(train=False, dtype=torch.bfloat16, **options)
+    )
+
+
+def trained(model, *shape, **options):
+    with torch.device("meta"):
+        given = torch.empty(*shape)
+    return trace_step(model.to("meta"), (given,), {}, StepOptions(dtype=torch.bfloat16, **options))
+
+
+class Chain(nn.Module):
+    def forward(self, x):
+        return (x.relu() * 2).neg()
+
+
+def only(prices):
+    return [one for one in prices.operations if one.seconds]
+
+
+def test_large_products_take_their_operations_at_the_arrays_peak():
+    program = traced(nn.Linear(8192, 8192, bias=False), 8192, 8192)
+    (cost,) = only(price(program, "gaudi2", mode="eager"))
+    peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
+    assert cost.matrix == pytest.approx(2 * 8192**3 / peak)
+    assert cost.launch == FITTED.launch_seconds
+    assert cost.vector == cost.links == 0
+
+
+def test_small_outputs_leave_arrays_empty():
+    full, half = (
+        only(price(traced(nn.Linear(4096, width, bias=False), 4096, 4096), "gaudi2"))[0].matrix
+        for width in (256, 128)
+    )
+    # Two engines with 256 x 256 arrays, or 512 x 128: both widths fill them.
+    assert full == pytest.approx(2 * half)
+    thin = only(price(traced(nn.Linear(4096, 64, bias=False), 4096, 4096), "gaudi2"))[0].matrix
+    assert thin == pytest.approx(half)
+
+
+def test_products_with_one_row_are_bound_by_memory():
+    (cost,) = only(price(traced(nn.Linear(4096, 4096, bias=False), 1, 4096), "gaudi2"))
+    bandwidth = 2.45e12 * FITTED.memory_efficiency["gaudi2"]
+    assert cost.limit == "memory"
+    assert cost.memory == pytest.approx(2 * (4096 * 4096 + 2 * 4096) / bandwidth, rel=0.01)
+
+
+def test_elementwise_operations_move_what_they_read_and_write():
+    (cost,) = only(price(traced(nn.ReLU(), 2**24), "gaudi2", mode="eager"))
+    assert cost.memory == pytest.approx(
+        2 * 2 * 2**24 / (2.45e12 * FITTED.memory_efficiency["gaudi2"])
+    )
+    rate = GAUDI2.vector_flops / 2 * FITTED.vector_efficiency
+    assert cost.vector == pytest.approx(2**24 / rate)
+    assert cost.limit == "memory"
+
+
+def test_graphs_spare_memory_between_elementwise_operations():
+    program = traced(Chain(), 2**24)
+    eager, lazy = (price(program, "gaudi2", mode=mode) for mode in ("eager", "lazy"))
+    once = 2 * 2**24 / (2.45e12 * FITTED.memory_efficiency["gaudi2"])
+    assert sum(one.memory for one in eager.operations) == pytest.approx(6 * once)
+    inside = 4 * (1 - FITTED.fusion)
+    assert sum(one.memory for one in lazy.operations) == pytest.approx((2 + inside) * once)
+    assert sum(one.launch for one in eager.operations) == 3 * FITTED.launch_seconds
+    assert sum(one.launch for one in lazy.operations) == FITTED.node_seconds
+
+
+def test_a_step_lies_between_engines_side_by_side_and_one_after_the_other():
+    program = trained(nn.Sequential(nn.Linear(2048, 2048), nn.GELU()), 8192, 2048)
+    sides = [
+        price(program, "gaudi2", constants=replace(FITTED, overlap=share)).seconds
+        for share in (1.0, FITTED.overlap, 0.0)
+    ]
+    assert sides == sorted(sides)
+    assert sides[0] < sides[2]
+
+
+def test_kinds_add_up_to_the_step():
+    program = trained(
+        nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)),
+        512,
+        256,
+        optimizer=maker("adamw"),
+    )
+    prices = price(program, "gaudi3", layout=parse(8, "tp=2,pp=2,zero1"), accumulate=4)
+    assert sum(prices.by_kind.values()) == pytest.approx(prices.seconds)
+    assert {"links", "launches", "waiting"} <= set(prices.by_kind)
+    assert len(prices.operations) == len(program.operations)
+
+
+def test_gradients_are_exchanged_over_the_links_to_partners():
+    program = trained(nn.Linear(4096, 4096, bias=False), 1, 4096)
+    one = price(program, "gaudi2", layout=parse(1))
+    for cards in (2, 8):
+        several = price(program, "gaudi2", layout=parse(cards, "ddp"))
+        rate = 37.5e9 * (cards - 1) * FITTED.link_efficiency
+        wire = 2 * 4096 * 4096 * (cards - 1) / cards / rate
+        expected = 2 * (wire + FITTED.link_latency) * FITTED.exchange
+        assert several.seconds - one.seconds == pytest.approx(expected)
+
+
+def test_tensor_parallel_layers_add_their_parts_once_a_pass():
+    model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024), nn.ReLU())
+    program = traced(model, 512, 1024)
+    whole, parts = (price(program, "gaudi2", layout=parse(None, text)) for text in ("", "tp=4"))
+    wire = 2 * 512 * 1024 * 3 / 4 / (37.5e9 * 3 * FITTED.link_efficiency)
+    reduced = [one.links for one in parts.operations if one.links]
+    assert reduced == [pytest.approx(2 * (wire + FITTED.link_latency))]
+    products = [
+        (one.matrix, other.matrix)
+        for one, other in zip(whole.operations, parts.operations, strict=True)
+        if one.matrix
+    ]
+    assert [one / other for one, other in products] == [pytest.approx(4), pytest.approx(4)]
+
+
+class Attention(nn.Module):
+    def forward(self, x):
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+def test_heads_that_do_not_divide_are_refused():
+    program = traced(nn.Sequential(Attention()), 2, 6, 128, 64)
+    with pytest.raises(EstimateError, match=r"6 attention heads cannot be divided among tp=4"):
+        price(program, "gaudi2", layout=parse(None, "tp=4"))
+
+
+def test_attention_counts_its_products_and_its_softmax():
+    program = traced(Attention(), 2, 8, 1024, 128)
+    (cost,) = only(price(program, "gaudi2"))
+    peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
+    assert cost.matrix == pytest.approx(2 * 2 * 2 * 8 * 1024 * 1024 * 128 / peak)
+    assert cost.vector > 0
+
+
+def test_pipelines_wait_for_their_first_and_last_parts():
+    program = trained(nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 512)), 512, 512)
+    one = price(program, "gaudi2", accumulate=4)
+    two = price(program, "gaudi2", layout=parse(None, "pp=2"), accumulate=4)
+    assert two.by_kind["waiting"] == pytest.approx(one.seconds / 2 / 4)
+    assert two.seconds == pytest.approx(one.seconds / 2 * 5 / 4)
+
+
+def test_fp8_takes_linear_layers_to_8_bits():
+    program = traced(nn.Linear(8192, 8192, bias=False), 8192, 8192)
+    two, eight = (price(program, "gaudi2", precision=name) for name in ("bf16", "fp8"))
+    ratio = two.operations[-1].matrix / eight.operations[-1].matrix
+    assert ratio == pytest.approx(865 / 432)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"generation": "gaudi4"}, r"generation='gaudi4' is unknown: give one of gaudi, gaudi2"),
+        ({"generation": "gaudi", "precision": "fp8"}, r"gaudi multiplies no 8-bit numbers"),
+        ({"generation": "gaudi2", "precision": "int4"}, r"precision='int4' is unknown"),
+        ({"generation": "gaudi2", "mode": "fast"}, r"mode='fast' is unknown: give one of eager"),
+    ],
+)
+def test_what_there_is_not_is_refused(options, message):
+    with pytest.raises(EstimateError, match=message):
+        price(traced(nn.ReLU(), 8), **options)
+
+
+def test_generations_are_found_by_their_usual_names():
+    assert [generation_named(name).name for name in ("Gaudi 2", "g3", "GAUDI")] == [
+        "gaudi2",
+        "gaudi3",
+        "gaudi",
+    ]
+
+
+def test_convolutions_are_products_of_their_unfolded_inputs():
+    model = nn.Conv2d(64, 128, 3, padding=1, bias=False)
+    program = trained(model, 32, 64, 56, 56)
+    costs = {
+        str(operation.operator): cost
+        for operation, cost in zip(
+            program.operations, price(program, "gaudi2").operations, strict=True
+        )
+    }
+    flops = 2 * 32 * 56 * 56 * 128 * 64 * 9
+    peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
+    assert costs["aten.convolution.default"].matrix == pytest.approx(flops / peak, rel=0.05)

@@ -1,0 +1,1 @@
+"""The published measurements, the models that they are of, and the fit of the constants to them."""

@@ -1,0 +1,248 @@
+"""Published measurements, and what the model of costs is asked for each of them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from calibration import models
+from calibration.layers import DEEPER, SHALLOW, alike_added, deep
+from hpu_magic.estimate.cost.constants import Constants
+from hpu_magic.estimate.cost.hardware import generation_named
+from hpu_magic.estimate.cost.pricing import Step, add_up, seconds_of, step_of
+from hpu_magic.estimate.cost.quantities import Operations, Products, array_seconds
+from hpu_magic.estimate.cost.work import Product
+from hpu_magic.estimate.generation.passes import passes_of, preallocated, with_cache_in
+from hpu_magic.estimate.generation.protocol import protocol_of
+from hpu_magic.estimate.layout import parse
+from hpu_magic.estimate.tracing.optimizers import maker
+from hpu_magic.estimate.tracing.program import Program
+from hpu_magic.estimate.tracing.step import StepOptions, trace_step
+
+_BUCKET = 128  # tokens by which the cache that graphs read grows
+_HERE = Path(__file__).parent
+TRAINING, BATCHED, SINGLE = "training", "batched generation", "batch-1 generation"
+PRODUCTS = "matrix products"
+KINDS = (TRAINING, BATCHED, SINGLE, PRODUCTS)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One published figure: samples, tokens or seconds, as `unit` says."""
+
+    row: dict[str, str]
+    kind: str
+
+    @property
+    def family(self) -> str:
+        """Family of the model."""
+        return models.FAMILIES.get(self.row["model"], self.kind)
+
+    @property
+    def scored(self) -> bool:
+        """Whether nothing else than the card bounds it, as far as its source tells."""
+        return self.row["trust"] in ("h", "m")
+
+    @property
+    def value(self) -> float:
+        """The figure."""
+        return float(self.row["value"])
+
+    @property
+    def job(self) -> str:
+        """What was run, in words."""
+        row = self.row
+        if self.kind == PRODUCTS:
+            return f"{row['generation']}, {row['precision']}, {row['size']} x {row['size']}"
+        parts = [f"{row['cards']} x {row['generation']}", row["precision"], row["mode"]]
+        parts += [row["parallel"]] * (row["parallel"] != "-")
+        if self.kind == TRAINING:
+            parts.append(f"batch {row['batch']} of {row['tokens']}")
+            parts += [f"accumulate {row['accumulate']}"] * (row["accumulate"] != "1")
+            parts += [f"{row['recomputed']} recomputation"] * (row["recomputed"] != "none")
+            parts += [row["trained"]] * (row["trained"] != "full")
+            parts += ["fused attention"] * (row["attention"] == "fused")
+        else:
+            parts.append(f"batch {row['batch']}, {row['prompt']} + {row['new']} tokens")
+            parts += ["cache joined anew"] * (row["cache"] == "joined")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A measurement as steps that follow each other, with how often each runs."""
+
+    measurement: Measurement
+    steps: tuple[tuple[Step, float], ...]
+    amount: float
+    """What the steps make, in the measurement's unit; 0 where that is seconds."""
+
+    def estimate(self, constants: Constants) -> float:
+        """Return the figure by the model of costs."""
+        seconds = sum(
+            times * add_up(step, seconds_of(step, constants), constants).seconds
+            for step, times in self.steps
+        )
+        return self.amount / seconds if self.amount else seconds
+
+
+def measurements() -> Iterator[Measurement]:
+    """Yield all that is published."""
+    for row in _rows("training.tsv"):
+        yield Measurement(row, TRAINING)
+    for row in _rows("products.tsv"):
+        yield Measurement(row, PRODUCTS)
+    for row in _rows("generation.tsv"):
+        yield Measurement(row, SINGLE if row["batch"] == "1" else BATCHED)
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    with (_HERE / name).open(newline="") as file:
+        yield from csv.DictReader(file, delimiter="\t")
+
+
+def asked_of(one: Measurement) -> Asked:
+    """Return what a measurement asks of its cards."""
+    if one.kind == PRODUCTS:
+        return _product(one)
+    return _training(one) if one.kind == TRAINING else _generation(one)
+
+
+def _product(one: Measurement) -> Asked:
+    """Return one square product, without casts: its operands have the type already."""
+    size, precision = int(one.row["size"]), one.row["precision"]
+    card = generation_named(one.row["generation"])
+    product = Product(1, size, size, size)
+    nothing = np.zeros(1)
+    operations = Operations(
+        **{
+            each.name: np.ones(1) if each.name in ("operators", "kernels") else nothing
+            for each in fields(Operations)
+            if each.name != "arrays"
+        },
+        arrays=np.array([array_seconds(product, card, precision)]),
+    )
+    edge, area = np.array([float(size)]), np.array([float(size * size)])
+    width = 1 if precision == "fp8" else 2
+    products = Products(np.zeros(1, np.int64), edge, edge, area * width, area * width, area * 2)
+    step = Step(card, parse(), False, 1, operations, products, 0, 0)
+    return Asked(one, ((step, 1.0),), product.flops / 1e12)
+
+
+def _training(one: Measurement) -> Asked:
+    row = one.row
+    layout = parse(int(row["cards"]), None if row["parallel"] == "-" else row["parallel"])
+    batch, accumulate = int(row["batch"]), int(row["accumulate"])
+
+    def step(layers: int | None) -> Step:
+        program = _training_program(
+            row["model"],
+            layers,
+            batch,
+            int(row["tokens"]),
+            row["precision"],
+            row["recomputed"],
+            row["trained"],
+            row["attention"],
+        )
+        return step_of(
+            program,
+            row["generation"],
+            mode=row["mode"],
+            precision=row["precision"],
+            layout=layout,
+            accumulate=accumulate,
+        )
+
+    samples = batch * layout.data * accumulate
+    amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
+    whole = _whole(row["model"], step)
+    if row["attention"] == "fused":
+        # The vendor's kernel, which keeps scores on the die, took the place of PyTorch's.
+        nothing = np.zeros_like(whole.operations.scores)
+        whole = replace(whole, operations=replace(whole.operations, scores=nothing))
+    return Asked(one, ((whole, 1.0),), amount)
+
+
+def _whole(model: str, step: Callable[[int | None], Step]) -> Step:
+    layers = models.LAYERS.get(model)
+    return deep(step(SHALLOW), step(DEEPER), layers) if layers else alike_added(step(None))
+
+
+@cache
+def _training_program(
+    name: str,
+    layers: int | None,
+    batch: int,
+    tokens: int,
+    precision: str,
+    recomputed: str,
+    trained: str,
+    attention: str,
+) -> Program:
+    own = "sdpa" if attention == "fused" else attention
+    model = models.built(name, layers, own)
+    if trained.startswith("lora"):
+        rank, _, layers = trained.removeprefix("lora").partition(":")
+        models.train_lora(model, int(rank), tuple(f"{each}_proj" for each in layers.split(",")))
+    mixed = precision == "bf16-mixed"
+    return trace_step(
+        model,
+        (),
+        models.inputs(name, batch, tokens),
+        StepOptions(
+            dtype=None if mixed else torch.bfloat16,
+            autocast=torch.bfloat16 if mixed else None,
+            optimizer=maker("sgd" if name == "resnet-50" else "fusedadamw"),
+            checkpointing=recomputed,
+        ),
+    )
+
+
+def _generation(one: Measurement) -> Asked:
+    row = one.row
+    layout = parse(int(row["cards"]), None if row["parallel"] == "-" else row["parallel"])
+    batch, prompt, new = (int(row[name]) for name in ("batch", "prompt", "new"))
+
+    def step(place: int) -> Callable[[int | None], Step]:
+        def made(layers: int | None) -> Step:
+            programs = _generation_programs(
+                row["model"], layers, batch, prompt, new, row["kv"], row["cache"]
+            )
+            return step_of(
+                programs[place],
+                row["generation"],
+                mode=row["mode"],
+                precision=row["precision"],
+                layout=layout,
+            )
+
+        return made
+
+    steps = [(_whole(row["model"], step(0)), 1.0)]
+    if new > 1:
+        steps.append((_whole(row["model"], step(1)), float(new - 1)))
+    return Asked(one, tuple(steps), 0.0 if row["unit"] == "seconds" else float(batch * new))
+
+
+@cache
+def _generation_programs(
+    name: str, layers: int | None, batch: int, prompt: int, new: int, kv: str, cache: str
+) -> tuple[Program, ...]:
+    """Return the prompt's pass, and that of a token halfway; graphs read whole buckets of cache."""
+    model = models.built(name, layers).eval()
+    with passes_of(model, protocol_of(model), torch.bfloat16) as passes:
+        found = [passes.prompt(batch, prompt)]
+        if new > 1:
+            found.append(passes.token(batch, prompt + new // 2 + _BUCKET // 2))
+    if cache == "kept":
+        found = [preallocated(each) for each in found]
+    if kv == "fp8":
+        found = [with_cache_in(each, torch.float8_e4m3fn) for each in found]
+    return tuple(each.program for each in found)
