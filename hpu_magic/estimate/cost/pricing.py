@@ -55,6 +55,8 @@ class Prices:
     ``"launches"``, and ``"waiting"`` for other cards of a pipeline."""
     band: tuple[float, float] = (0.5, 2.0)
     """Low and high factor of `seconds` between which nine measurements of ten are expected."""
+    exchange: float = 0.0
+    """Seconds that the exchange of gradients and weights among cards takes of `seconds`."""
     hidden: float = 0.0
     """Seconds of the engines' work that run beside other work, not in `seconds`."""
 
@@ -256,9 +258,15 @@ def add_up(step: Step, columns: Columns, constants: Constants) -> Prices:
     by_kind["launches"] = float((columns.launch * times).sum()) / layout.pipeline
     waiting = sum(by_kind.values()) * (layout.pipeline - 1) / step.accumulate
     by_kind["waiting"] = waiting
-    by_kind["links"] += _exchanged(step, constants)
+    exchange = _exchanged(step, constants)
+    by_kind["links"] += exchange
     by_kind = {name: one for name, one in by_kind.items() if one}
-    return Prices(seconds=sum(by_kind.values()), by_kind=by_kind, hidden=hidden / layout.pipeline)
+    return Prices(
+        seconds=sum(by_kind.values()),
+        by_kind=by_kind,
+        exchange=exchange,
+        hidden=hidden / layout.pipeline,
+    )
 
 
 def _exchanged(step: Step, constants: Constants) -> float:
