@@ -73,18 +73,20 @@ def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator
 
 
 def alike(model: ModuleShare) -> dict[str, ModuleShare]:
-    """Return the modules that are not made of others, those that differ only in a number together.
+    """Return what each module does by itself, without its parts; the slowest first.
 
-    Their path has an asterisk for the number, as in ``layers.*.mlp.up_proj``; the slowest first.
+    Modules whose paths differ only in a number are together, with an asterisk for the number, as in
+    ``layers.*.mlp.up_proj``.
     """
     found: dict[str, ModuleShare] = {}
     for path, one in model.walk():
-        if not path or one.parts:
-            continue
         pattern = ".".join("*" if name.isdecimal() else name for name in path.split("."))
-        together = found.setdefault(pattern, ModuleShare(pattern, one.kind))
+        together = found.setdefault(pattern, ModuleShare(pattern or model.kind, one.kind))
         _add(together, one)
-    return dict(sorted(found.items(), key=lambda one: -one[1].seconds))
+        for part in one.parts.values():
+            _add(together, part, times=-1)
+    own = {path: one for path, one in found.items() if one.seconds > 1e-9 * model.seconds}
+    return dict(sorted(own.items(), key=lambda one: -one[1].seconds))
 
 
 def merged(module: ModuleShare) -> ModuleShare:
@@ -121,8 +123,8 @@ def _sum(modules: Sequence[ModuleShare]) -> ModuleShare:
     return total
 
 
-def _add(total: ModuleShare, one: ModuleShare) -> None:
-    total.seconds += one.seconds
-    total.bytes += one.bytes
+def _add(total: ModuleShare, one: ModuleShare, *, times: int = 1) -> None:
+    total.seconds += times * one.seconds
+    total.bytes += times * one.bytes
     for limit, seconds in one.limits.items():
-        total.limits[limit] = total.limits.get(limit, 0.0) + seconds
+        total.limits[limit] = total.limits.get(limit, 0.0) + times * seconds

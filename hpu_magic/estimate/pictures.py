@@ -71,8 +71,8 @@ def modules_picture(estimate: Estimate) -> str:
     if not leaves or not total:
         return ""
     shown = [
-        (path, 100 * one.seconds / total, 100 * one.limits[one.limit] / total)
-        for path, one in leaves
+        (one.name, 100 * one.seconds / total, 100 * one.limits[one.limit] / total)
+        for _, one in leaves
     ]
     return bars.draw(shown, "time (estimate)", "of which by what bounds it most", " %")
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hpu_magic import units
-from hpu_magic.estimate.by_module import ModuleShare, alike
+from hpu_magic.estimate import figures
+from hpu_magic.estimate.by_module import ModuleShare
 from hpu_magic.estimate.cost.hardware import Generation
 from hpu_magic.estimate.cost.pricing import Prices
 from hpu_magic.estimate.layout import Layout
@@ -17,7 +18,6 @@ from hpu_magic.estimate.tracing.program import Program, Role
 from hpu_magic.estimate.tree import tree_html
 from hpu_magic.runtime.present.report import Report, Row
 
-_SLOWEST = 5
 _NAMES = {
     Role.WEIGHTS: "weights",
     Role.BUFFERS: "buffers",
@@ -107,7 +107,7 @@ class Estimate(Report):
     @property
     def memory_text(self) -> str:
         """Peak memory next to what a card has."""
-        return f"{units.usage(self.peak_memory, self.card.memory)} (estimate)"
+        return figures.memory(self.peak_memory, self.card.memory)
 
     def title(self) -> str:
         """Return the headline."""
@@ -127,34 +127,20 @@ class Estimate(Report):
 
     def rows(self) -> Sequence[Row]:
         """Return the figures, each with its band, and what they are made of."""
-        low, high = self.band
         shown = [
-            ("step", self._with_band(units.duration, self.seconds * low, self.seconds * high)),
-            ("throughput", self._throughput("samples", self.samples_per_second)),
+            ("step", figures.duration(self.seconds, self.band)),
+            ("throughput", figures.rate(self.samples_per_second, "samples", self.band)),
         ]
         if self.program.tokens:
-            shown.append(("", self._throughput("tokens", self.tokens_per_second)))
-        shown.append(("memory of a card", f"{self.memory_text}, {self._verdict()}"))
+            shown.append(("", figures.rate(self.tokens_per_second, "tokens", self.band)))
+        verdict = "fits" if self.fits else "does not fit"
+        shown.append(("memory of a card", f"{self.memory_text}, {verdict}"))
         shown += [(f"  {name}", units.size(count)) for name, count in self.memory.items()]
-        shown += [
-            (f"time: {kind}", f"{_percent(seconds / total)}")
-            for total in [sum(self.prices.by_kind.values())]
-            for kind, seconds in sorted(self.prices.by_kind.items(), key=lambda one: -one[1])
-            if total and seconds / total >= 0.005
-        ]
-        shown += [
-            (path, f"{_percent(one.seconds / self.modules.seconds)} of the time, by {one.limit}")
-            for path, one in list(alike(self.modules).items())[:_SLOWEST]
-            if one.seconds
-        ]
-        return shown
+        return [*shown, *figures.times(self.prices.by_kind), *figures.slowest(self.modules)]
 
     def notes(self) -> Sequence[str]:
         """Return what an estimate is."""
-        return (
-            "No card has run this: an estimate from the operations that would run, with the band "
-            "that its constants have against published measurements.",
-        )
+        return (figures.note("published measurements of this kind of work"),)
 
     def warnings(self) -> Sequence[str]:
         """Return what must be changed for it to run at all."""
@@ -169,20 +155,3 @@ class Estimate(Report):
     def _repr_html_(self) -> str:
         pictures = memory_picture(self), modules_picture(self)
         return f"{super()._repr_html_()}{''.join(pictures)}{tree_html(self.modules)}"
-
-    def _verdict(self) -> str:
-        return "fits" if self.fits else "does not fit"
-
-    def _throughput(self, what: str, rate: float) -> str:
-        low, high = self.band
-        return self._with_band(lambda value: units.rate(value, what), rate / high, rate / low, rate)
-
-    def _with_band(
-        self, write: Callable[[float], str], low: float, high: float, middle: float | None = None
-    ) -> str:
-        value = self.seconds if middle is None else middle
-        return f"{write(value)} (estimate; {write(low)} to {write(high)})"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

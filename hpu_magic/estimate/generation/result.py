@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hpu_magic import units
+from hpu_magic.estimate import figures
 from hpu_magic.estimate.by_module import ModuleShare, shares
 from hpu_magic.estimate.generation.bands import Band
 from hpu_magic.estimate.generation.memory import Memory
 from hpu_magic.estimate.generation.settings import Settings
 from hpu_magic.estimate.generation.times import Times
 from hpu_magic.runtime.present.report import Report, Row
-
-_SLOWEST = 5
-_LEAST = 0.005
-"""Shares of the time below this are not shown."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,11 +98,10 @@ class GenerationEstimate(Report):
 
     def rows(self) -> Sequence[Row]:
         """Return the figures, each with its band, and what they are made of."""
-        kinds = sorted(self.by_kind.items(), key=lambda one: -one[1])
         return [
-            ("first token", self._duration(self.first_token_seconds)),
-            ("each token", self._duration(self.token_seconds)),
-            ("throughput", self._throughput()),
+            ("first token", figures.duration(self.first_token_seconds, self.band)),
+            ("each token", figures.duration(self.token_seconds, self.band)),
+            ("throughput", figures.rate(self.tokens_per_second, "tokens", self.band)),
             ("memory of a card", f"{self._usage()}, {'fits' if self.fits else 'does not fit'}"),
             *(
                 (f"  {name}", units.size(size))
@@ -114,23 +109,13 @@ class GenerationEstimate(Report):
                 if size
             ),
             ("largest batch", f"{self.largest_batch} (estimate)"),
-            *(
-                (f"time: {kind}", _percent(seconds / self.seconds))
-                for kind, seconds in kinds
-                if seconds >= _LEAST * self.seconds
-            ),
-            *(
-                (f"slowest: {path}", f"{_percent(share)}, {limit}")
-                for path, share, limit in self._slowest()
-            ),
+            *figures.times(self.by_kind),
+            *figures.slowest(self.modules),
         ]
 
     def notes(self) -> Sequence[str]:
         """Return what an estimate is."""
-        return (
-            "No card has run this: an estimate from the operations that would run, with the band "
-            f"of published measurements of {self.limits.rows}.",
-        )
+        return (figures.note(f"published measurements of {self.limits.rows}"),)
 
     def warnings(self) -> Sequence[str]:
         """Return what must be changed for it to run at all."""
@@ -138,34 +123,8 @@ class GenerationEstimate(Report):
             return ()
         return (over_memory(self.memory, self.settings),)
 
-    def _slowest(self) -> list[tuple[str, float, str]]:
-        """Return the modules whose own operations take most: path, share of the time, limit.
-
-        Layers that differ in their number are one, with an asterisk for it.
-        """
-        found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        for path, seconds, limit in self.times.by_operation():
-            pattern = ".".join("*" if one.isdecimal() else one for one in path.split("."))
-            found[pattern or self.model][limit] += seconds
-        sums = {path: sum(limits.values()) for path, limits in found.items()}
-        slowest = sorted(sums, key=sums.__getitem__, reverse=True)[:_SLOWEST]
-        whole = sum(sums.values())
-        return [
-            (path, sums[path] / whole, max(found[path], key=found[path].__getitem__))
-            for path in slowest
-        ]
-
     def _usage(self) -> str:
-        return f"{units.usage(self.peak_memory, self.settings.card.memory)} (estimate)"
-
-    def _duration(self, seconds: float) -> str:
-        low, high = self.band
-        return _with_band(units.duration, seconds, seconds * low, seconds * high)
-
-    def _throughput(self) -> str:
-        low, high = self.band
-        rate = self.tokens_per_second
-        return _with_band(lambda one: units.rate(one, "tokens"), rate, rate / high, rate / low)
+        return figures.memory(self.peak_memory, self.settings.card.memory)
 
 
 def over_memory(memory: Memory, settings: Settings) -> str:
@@ -185,11 +144,3 @@ def over_memory(memory: Memory, settings: Settings) -> str:
         f"{units.size(memory.total)} are needed on a card, {over} more than a {settings.card.name} "
         f"has: {' or '.join(mends)} would make it fit."
     )
-
-
-def _with_band(write: Callable[[float], str], value: float, low: float, high: float) -> str:
-    return f"{write(value)} (estimate; {write(low)} to {write(high)})"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
