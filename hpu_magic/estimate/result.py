@@ -102,7 +102,7 @@ class Estimate(Report):
     @property
     def band(self) -> tuple[float, float]:
         """Low and high factor between which a measurement of `seconds` is expected."""
-        return getattr(self.prices, "band", (0.5, 2.0))
+        return self.prices.band
 
     @property
     def memory_text(self) -> str:
