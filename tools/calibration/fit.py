@@ -52,17 +52,21 @@ def fitted(asked: Iterable[Asked], start: Constants) -> Constants:
         ]
         return np.array([each / _NOISE for each in wrong] + held)
 
-    first = [log(value) for value, _ in PRIORS.values()]
+    # What lies within several valleys is looked for from the assumptions and from what stands.
+    places = [[log(value) for value, _ in PRIORS.values()], np.log(list(values(start).values()))]
     highest = [0.0 if any(one in name for one in _SHARES) else 5.0 for name in PRIORS]
-    found = least_squares(
-        residuals,
-        first,
-        bounds=([-20.0] * len(first), highest),
-        loss="soft_l1",
-        diff_step=1e-3,
-        max_nfev=30,
-    )
-    return with_values(start, np.exp(found.x))
+    found = [
+        least_squares(
+            residuals,
+            np.minimum(place, np.array(highest) - 1e-3),
+            bounds=([-20.0] * len(highest), highest),
+            loss="soft_l1",
+            diff_step=1e-3,
+            max_nfev=30,
+        )
+        for place in places
+    ]
+    return with_values(start, np.exp(min(found, key=lambda one: one.cost).x))
 
 
 def held_out(asked: Sequence[Asked], start: Constants) -> dict[int, float]:

@@ -48,18 +48,18 @@ class Constants:
 
 
 FITTED = Constants(
-    matrix_efficiency={"gaudi": 0.763, "gaudi2": 0.898, "gaudi3": 0.879},
-    memory_efficiency={"gaudi": 0.697, "gaudi2": 0.975, "gaudi3": 0.873},
-    vector_efficiency=0.359,
-    reuse={"gaudi": 9.18, "gaudi2": 0.94, "gaudi3": 0.543},
-    fusion=0.752,
-    handed=0.911,
-    overlap=0.877,
-    node_seconds=8.46e-06,
-    launch_seconds=1.92e-05,
-    link_efficiency=0.997,
-    link_latency=2.48e-05,
-    exchange=2.06,
+    matrix_efficiency={"gaudi": 0.732, "gaudi2": 0.926, "gaudi3": 0.885},
+    memory_efficiency={"gaudi": 0.701, "gaudi2": 0.979, "gaudi3": 0.883},
+    vector_efficiency=0.346,
+    reuse={"gaudi": 5.25, "gaudi2": 0.95, "gaudi3": 0.549},
+    fusion=0.715,
+    handed=0.951,
+    overlap=0.955,
+    node_seconds=8.6e-06,
+    launch_seconds=2.02e-05,
+    link_efficiency=0.999,
+    link_latency=2.54e-05,
+    exchange=2.26,
 )
 
 
