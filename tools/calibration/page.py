@@ -39,16 +39,15 @@ Chips 2024.
 _LIMITS = """\
 ## What is not covered
 
-- Aims of 15 % (median) in training, 10 % in batched generation and 6 % for single sequences are for
-  families that are left out: the summary says which of them are met. Where they are not, the band of
-  an estimate is as wide as nine of ten of these errors.
-- Peak memory of the published rows: see the tests of memory; of lazy mode's workspace nothing is
-  published that a rule could be read from.
-- Text generation on cards of the first generation, over several cards, is too fast by more than half.
+- The aim for families that are left out is a median of 15 % in training, 10 % in batched and 6 % in
+  batch-1 generation: the first table says which is met. Where one is not, an estimate's band is as
+  wide as nine of ten of these errors.
+- Peak memory is not among these rows.
+- Batch-1 generation over several cards of the first generation: one row, estimated far too fast.
 - Input pipelines, validation, checkpoints and the first steps, in which graphs are compiled.
 - Pipelines and tensor parallelism in training are measured for one family of models only, and
   collectives between machines for few jobs.
-- `torch.compile` with FSDP is measured in three releases that differ by a factor of two.
+- `torch.compile` with FSDP: few rows, all estimated too fast; the band is wider there.
 - Convolutions are measured on the first generation alone; diffusion, mixtures of experts, state
   spaces and recurrent nets not at all.
 - No peak is published for float32 in the matrix engines: a quarter of bf16 is assumed.
