@@ -146,7 +146,7 @@ def _band(step: Step, trains: bool, mode: str, precision: str) -> tuple[float, f
     known = precision != "fp32" and (not trains or step.layout.cards <= 64)
     if trains and (mode == "compile" and step.layout.zero == 3):
         known = False
-    kind = ("training" if trains else "generation") if known else "unmeasured"
+    kind = ("training" if trains else "batches") if known else "unmeasured"
     return 1 / BANDS[kind], BANDS[kind]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpu_magic.estimate.cost.constants import BANDS
 from hpu_magic.estimate.cost.hardware import Generation
 
 
@@ -15,15 +16,6 @@ class Band:
     high: float
     rows: str
     """The kind of published measurements that they come from."""
-
-
-# Published seconds over estimated ones: 20 of 21 measurements of decoding with a batch of 1 on one
-# card lie within, 35 of 37 of batches, and both of a batch of 1 over several cards.
-_SINGLE = Band(0.7, 1.4, "single sequences on one card")
-_BATCHED = Band(0.68, 1.4, "batches")
-_SPREAD = Band(0.7, 1.7, "single sequences over several cards")
-# Between machines nothing is published.
-_MACHINES = 1.5
 
 
 def band_of(batch: int, cards: int, card: Generation) -> Band:
@@ -38,8 +30,12 @@ def band_of(batch: int, cards: int, card: Generation) -> Band:
     card : Generation
         Of these.
     """
-    band = _BATCHED if batch > 1 else _SINGLE if cards == 1 else _SPREAD
     if cards > card.cards_a_machine:
-        rows = f"{band.rows}, widened for several machines"
-        return Band(band.low / _MACHINES, band.high * _MACHINES, rows)
-    return band
+        factor, rows = BANDS["unmeasured"], "batches, widened for several machines"
+    elif batch > 1:
+        factor, rows = BANDS["batches"], "batches"
+    elif cards == 1:
+        factor, rows = BANDS["single sequences"], "single sequences on one card"
+    else:
+        factor, rows = BANDS["unmeasured"], "single sequences, widened for several cards"
+    return Band(1 / factor, factor, rows)
