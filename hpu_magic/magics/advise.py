@@ -24,7 +24,7 @@ class AdviseMagics(StepMagics):
     @magic_arguments()
     @step_options(
         generation=Configured("estimate_generation"),
-        mode=None,
+        mode=Configured("advise_mode"),
         precision=Configured("estimate_precision"),
         optimizer=None,
         defaults=("the fit's, or this process's", "the fit's, or adamw"),

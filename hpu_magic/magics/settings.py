@@ -80,6 +80,12 @@ class HPUMagics(Configurable):
         default_value="lazy",
         help="%hpu_estimate --mode: how operations reach the card.",
     ).tag(config=True)
+    advise_mode = Enum(
+        ["eager", "lazy", "graphs", "compile"],
+        default_value=None,
+        allow_none=True,
+        help="%hpu_advise --mode; None takes the fit's, or this process's.",
+    ).tag(config=True)
     estimate_precision = Enum(
         ["fp32", "bf16", "bf16-mixed", "fp8"],
         default_value=None,

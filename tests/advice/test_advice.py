@@ -444,6 +444,7 @@ def test_a_slow_loader_is_what_a_fit_advises_first(run: Callable[[str], Any]) ->
             def __getitem__(self, index):
                 time.sleep(0.04)
                 return torch.randn(8)
+        held = torch.ones(1, device="hpu")
         for batch in (watched := hpu_magic.watch(torch.utils.data.DataLoader(Slow()))):
             pass
         watched.result.advice()
@@ -451,6 +452,6 @@ def test_a_slow_loader_is_what_a_fit_advises_first(run: Callable[[str], Any]) ->
     )
     assert cell.error is None
     first = cell.result[0]
-    assert first.title == "Load batches in worker processes"
+    assert first.title == "Load batches in worker processes, in pinned memory"
     assert first.gain.source == "measured"
     assert first.gain.factor > 2

@@ -81,6 +81,8 @@ NAMES_OF_ONE_CALL = {
         "--accumulate",
         "--batch",
         "--loss",
+        "--observed",
+        "--apply",
     ),
 }
 
