@@ -349,7 +349,7 @@ def test_an_interrupt_reaches_the_ranks_and_variables_survive(notebook):
 
 
 def test_two_interrupts_at_once_are_one(notebook):
-    with notebook.interrupted(0.8, 0.85):
+    with notebook.interrupted(0.8, 0.81):  # later ones may meet the kernel as it replies
         below = notebook.run("%%hpu_parallel\nimport time\ntime.sleep(100)")
     assert below.error.startswith("Interrupted on ranks 0 and 1.")
     assert "answer" not in below.error
