@@ -104,4 +104,6 @@ def positive(argument: str, value: object) -> None:
 
 def _precision_of(model: nn.Module) -> str:
     kinds = {one.dtype for one in model.parameters() if one.is_floating_point()}
-    return "bf16" if kinds and torch.float32 not in kinds else "fp32"
+    # Of float64 a card keeps float32.
+    wide = not kinds or kinds & {torch.float32, torch.float64}
+    return "fp32" if wide else "bf16"

@@ -136,6 +136,27 @@ def test_generation_is_refused_by_name():
         estimate(layers(), X, generation="gaudi9")
 
 
+SURROUNDINGS = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("hpu", dtype=torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("around", SURROUNDINGS)
+def test_what_surrounds_the_call_changes_nothing(around):
+    model, alone = layers(), estimate(layers(), X)
+    with SURROUNDINGS[around]():
+        found = estimate(model, X)
+    assert (found.memory, found.seconds) == (alone.memory, alone.seconds)
+
+
+def test_float64_counts_as_what_a_card_keeps_of_it():
+    found = estimate(layers().double(), X.double())
+    assert found.options.precision == "fp32"
+    assert found.memory == estimate(layers(), X).memory
+
+
 def test_package_is_called_whatever_was_imported_first(forked_script):
     code = """
         import torch

@@ -74,6 +74,10 @@ def trace_step(
     try:
         with ExitStack() as stack:
             stack.enter_context(explained())
+            # What surrounds the call is of other code; the options say how the step runs.
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.set_grad_enabled(options.train))
+            stack.enter_context(torch.autocast(device_type(), enabled=False))
             stack.enter_context(fake_card())
             tensors = twins.fake_tensors(model, options.dtype, training=options.train)
             step = _Step(model, stack.enter_context(tensors), program, recorder, options)
