@@ -9,7 +9,8 @@
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
 # make collectives  compare COUNT random collectives of two and four cards with gloo, from seed FIRST
 # make races  run random programs of several threads, forks and interrupts
-# make docs  write docs/vendor_api.md, docs/huggingface.md and docs/estimates.md from their tables
+# make docs  build the site of the documentation into build/site; its pages need no network
+# make tables  write docs/vendor_api.md, docs/huggingface.md and docs/estimates.md from their tables
 # make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
 # make estimates  compare the estimated memory of all test models with the simulator's, in each mode
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
@@ -25,6 +26,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNNING := $(VENV)/running
 DEVELOPING := $(VENV)/developing
+DOCUMENTING := $(VENV)/documenting
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 # Virtual environment without activation: the tools that tests start must be found.
@@ -34,7 +36,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: lab test wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize \
-	lint lint-python front-end engine labextension system clean
+	docs tables lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -56,6 +58,11 @@ $(RUNNING): pyproject.toml constraints.txt | $(BIN)/python
 # What only tests, checks and the bench need.
 $(DEVELOPING): requirements-dev.txt constraints.txt $(RUNNING)
 	$(PIP) install -c constraints.txt -r requirements-dev.txt -r $(VENV)/requirements.txt
+	@touch $@
+
+# What builds the site, whose notebooks import what tests do.
+$(DOCUMENTING): requirements-docs.txt constraints.txt $(DEVELOPING)
+	$(PIP) install -c constraints.txt -r requirements-docs.txt -r $(VENV)/requirements.txt
 	@touch $@
 
 engine: $(RUNNING)
@@ -198,7 +205,10 @@ bench: $(DEVELOPING) engine labextension
 versions: $(RUNNING) system labextension
 	@$(BIN)/python tools/versions.py $(if $(KEEP),--keep $(KEEP)) $(if $(QUICK),--quick) $(ONLY)
 
-docs: $(RUNNING)
+docs: $(DOCUMENTING) engine
+	@$(BIN)/python tools/build_site.py
+
+tables: $(RUNNING)
 	@$(BIN)/python tools/vendor_api.py
 	@$(BIN)/python tools/huggingface.py
 	@$(BIN)/python tools/estimates.py

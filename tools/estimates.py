@@ -1,6 +1,6 @@
 """Fits the constants of estimates to published measurements, and writes docs/estimates.md.
 
-``python tools/estimates.py``, as in ``make docs``, writes the page with the constants there are;
+``python tools/estimates.py``, as in ``make tables``, writes the page with the constants there are;
 ``python tools/estimates.py fit`` prints those that fit best, for `cost/constants.py`. All measured
 models are traced, which takes a few minutes.
 """

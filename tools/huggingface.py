@@ -1,4 +1,4 @@
-"""Writes docs/huggingface.md from the features that the tests prove: ``make docs``."""
+"""Writes docs/huggingface.md from the features that the tests prove: ``make tables``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from features import FEATURES, Feature, Status, proofs  # noqa: E402  (needs the
 _HEAD = """\
 # Hugging Face libraries
 
-Written by `make docs` from `tests/huggingface/features.py`. Each row names the test in
+Written by `make tables` from `tests/huggingface/features.py`. Each row names the test in
 `tests/huggingface/` that proves it, with tiny models of random weights.
 
 **runs**: the program for a card runs unchanged, and gives what it gives on the CPU with the same

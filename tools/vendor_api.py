@@ -1,4 +1,4 @@
-"""Writes docs/vendor_api.md from the tables of the vendor's names: ``make docs``."""
+"""Writes docs/vendor_api.md from the tables of the vendor's names: ``make tables``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _FACE = _ROOT / "hpu_magic" / "simulator" / "face" / "habana_frameworks" / "torc
 _HEAD = """\
 # The vendor's names
 
-Written by `make docs` from the tables in `hpu_magic/simulator/vendor_names/`; a test compares both
-with what the simulator defines, signatures and schemas word for word.
+Written by `make tables` from the tables in `hpu_magic/simulator/vendor_names/`; a test compares
+both with what the simulator defines, signatures and schemas word for word.
 
 **complete** does what is documented; **accepted** takes the call and has no effect, for the reason
 given; **absent** is not there, for the reason given. The names are those of the bridge's release

@@ -18,7 +18,7 @@ def test_the_page_is_what_the_features_say():
     )
     generator = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generator)
-    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(), "run make docs"
+    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(), "run make tables"
 
 
 def test_every_feature_is_proven_by_a_test():

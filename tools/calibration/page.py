@@ -14,7 +14,7 @@ Errors = Mapping[int, float]
 _HEAD = """\
 # How far estimates are from measurements
 
-Written by `make docs` from the measurements in `tools/calibration/` and the constants in
+Written by `make tables` from the measurements in `tools/calibration/` and the constants in
 `hpu_magic/estimate/cost/constants.py`. No figure here was measured by this project: it has no card.
 
 What is published is told apart from what is estimated. An error of +20 % says that the estimated

@@ -25,7 +25,7 @@ def generator():
 
 
 def test_the_page_is_what_the_tables_say(generator):
-    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(), "run make docs"
+    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(), "run make tables"
 
 
 # Names of rows whose state is not what importing them gives; runs in both modes.
@@ -113,7 +113,7 @@ for schema, name in declared.items():
     if str(getattr(getattr(torch.ops.hpu, packet), overload or "default")._schema) != schema:
         wrong.append(name)
 """
-MEND = "set the operator's line in vendor_names/operators.tsv right, and run make docs"
+MEND = "set the operator's line in vendor_names/operators.tsv right, and run make tables"
 
 
 def test_operators_are_declared_as_the_vendor_declares_them(torch):

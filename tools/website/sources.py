@@ -1,0 +1,42 @@
+"""The folder that Sphinx reads: the pages under docs/, and those that are generated."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+_CONTENTS = re.compile(r"^```\{toctree\}\n.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def assemble(project: Path, into: Path, *, executed: bool) -> None:
+    """Put the sources of the site together, in place of those that are there.
+
+    Parameters
+    ----------
+    project : Path
+        The folder that holds ``docs`` and ``notebooks``.
+    into : Path
+        Where Sphinx will read them.
+    executed : bool
+        Whether notebooks are executed.
+    """
+    shutil.rmtree(into, ignore_errors=True)
+    shutil.copytree(project / "docs", into, ignore=shutil.ignore_patterns("__pycache__"))
+    for page in into.rglob("*.md"):
+        if (text := page.read_text()) != (contents := with_what_is_there(text, page.parent)):
+            page.write_text(contents)
+
+
+def with_what_is_there(text: str, folder: Path) -> str:
+    """Return a page of `folder` without those patterns of its contents that match no page."""
+    return _CONTENTS.sub(lambda found: _matching(found[0], folder), text)
+
+
+def _matching(contents: str, folder: Path) -> str:
+    # The page itself is none of those that it lists.
+    return "".join(
+        line
+        for line in contents.splitlines(keepends=True)
+        if "*" not in line or any(one.stem != "index" for one in folder.glob(f"{line.strip()}.md"))
+    )
