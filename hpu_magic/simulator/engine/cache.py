@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
-import platform
 import shutil
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +17,7 @@ from typing import IO
 
 from hpu_magic.private_folder import distrust_folders, is_private, writable_by_others
 
-from . import sources
+from . import key
 
 _SILENCE = 180.0
 """Seconds without a sign of life after which a builder, on another host perhaps, is given up."""
@@ -52,25 +49,12 @@ def temporary_directory() -> Path:
 
 
 def entry() -> Path:
-    """Path of the engine within a cache, named after all that the binary depends on.
+    """Path of the engine within a cache: its key and the system, then its file.
 
     What it was built with is no part of that: a machine without a compiler loads what another
     one has built.
     """
-    import torch
-
-    digest = hashlib.sha256()
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    abi = str(torch._C._GLIBCXX_USE_CXX11_ABI)
-    libc = "".join(platform.libc_ver())
-    parts = (abi, suffix, sys.platform, platform.machine(), libc, *sources.FLAGS)
-    for part in parts:
-        digest.update(part.encode() + b"\0")
-    for source in sorted(sources.SOURCES.rglob("*.[ch]*")):
-        name = source.relative_to(sources.SOURCES).as_posix()
-        digest.update(name.encode() + b"\0" + source.read_bytes())
-    key = f"torch-{torch.__version__}-{sys.implementation.cache_tag}-{digest.hexdigest()[:16]}"
-    return Path(key) / f"{sources.NAME}{suffix}"
+    return Path(f"{key.here()}-{key.system()}") / key.file_name()
 
 
 def distrust(path: Path) -> str | None:

@@ -29,11 +29,19 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
         NAME,
         _write_units(Path(place_of_units)),
         extra_include_paths=[str(SOURCES)],
-        extra_cflags=[*flags, f"-std=c++{language_standard()}"],
+        extra_cflags=[*flags, *_short_paths(), f"-std=c++{language_standard()}"],
         extra_ldflags=sanitizers,
         build_directory=directory,
         verbose=True,
     )
+
+
+def _short_paths() -> list[str]:
+    """Return flags after which the binary names files alike wherever they lie."""
+    import torch
+
+    folders = {SOURCES: "native", Path(torch.__file__).parent: "torch"}
+    return [f"-ffile-prefix-map={folder}={name}" for folder, name in folders.items()]
 
 
 def language_standard() -> str:

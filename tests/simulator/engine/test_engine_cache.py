@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpu_magic.simulator import engine
-from hpu_magic.simulator.engine import cache, sources
+from hpu_magic.simulator.engine import cache, key, sources
 
 STRANGER = 54321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
@@ -28,7 +28,7 @@ def test_the_name_stands_for_all_that_the_binary_depends_on(monkeypatch, tmp_pat
     names = [cache.entry()]
     for change in (
         lambda: monkeypatch.setattr(torch, "__version__", "2.6.0"),
-        lambda: monkeypatch.setattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", "another"),
+        lambda: monkeypatch.setattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", False),
         lambda: monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.17")),
         lambda: monkeypatch.setattr(platform, "machine", lambda: "riscv64"),
         lambda: monkeypatch.setattr(sources, "FLAGS", ["-O1"]),
@@ -38,8 +38,23 @@ def test_the_name_stands_for_all_that_the_binary_depends_on(monkeypatch, tmp_pat
         monkeypatch.setattr(sources, "SOURCES", folder)
         change()
         names.append(cache.entry())
-    assert names[1].parts[0].startswith("torch-2.6.0-")
+    assert names[1].parts[0].startswith("torch-2.6-")
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        ("2.13.0", "2.13"),
+        ("2.13.1+cpu", "2.13"),
+        ("2.13.0+cu130", "2.13"),
+        ("2.13.0+rocm6.4", "2.13"),
+        ("2.14.0.dev20260101+cpu", "2.14.0.dev20260101+cpu"),
+        ("2.13.0a0+git1a2b3c4", "2.13.0a0+git1a2b3c4"),
+    ],
+)
+def test_the_published_builds_of_a_minor_release_share_an_engine(version, release):
+    assert key.torch_release(version) == release
 
 
 def test_an_engine_with_sanitizers_has_a_name_of_its_own(monkeypatch):

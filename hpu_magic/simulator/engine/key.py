@@ -1,0 +1,95 @@
+"""What an engine is called: all that the binary depends on, but the system that it was linked for.
+
+A compiled engine in a cache and one that a wheel brings have the same key. The system is the
+platform in a wheel's file name, and in a cache a part of the folder's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from . import sources
+
+_PUBLISHED = re.compile(r"(\d+\.\d+)\.\d+(\+(cpu|xpu|cu\d+|rocm[\d.]+))?")
+
+
+@dataclass(frozen=True)
+class Key:
+    """What must be the same where an engine was compiled and where it is loaded.
+
+    Attributes
+    ----------
+    torch : str
+        The minor release, whose C++ interface the builds for CPU and CUDA and all patches have in
+        common; the whole version of a build that PyTorch does not publish.
+    abi : str
+        How the C++ library lays out its strings: ``cxx11``, or ``old``.
+    python : str
+        The interpreter and its ABI, as in the suffix of extension modules.
+    sources : str
+        Digest of the files and flags that the engine is compiled from.
+    """
+
+    torch: str
+    abi: str
+    python: str
+    sources: str
+
+    def __str__(self) -> str:
+        digest = _digest(asdict(self).values())
+        return f"torch-{self.torch}-{sys.implementation.cache_tag}-{digest}"
+
+
+def here() -> Key:
+    """Return the key of the engine for this torch, Python and source."""
+    import torch
+
+    return Key(
+        torch=torch_release(str(torch.__version__)),
+        abi="cxx11" if torch._C._GLIBCXX_USE_CXX11_ABI else "old",
+        python=module_suffix().strip(".").removesuffix(".so"),
+        sources=_of_sources(),
+    )
+
+
+def torch_release(version: str) -> str:
+    """Return the part of torch's version that an engine depends on."""
+    published = _PUBLISHED.fullmatch(version)
+    return published[1] if published else version
+
+
+def module_suffix() -> str:
+    """Return how file names of extension modules end: interpreter, ABI and machine."""
+    return str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def system() -> str:
+    """Return what a binary is linked for: the system, the processor and the C library."""
+    return "-".join((sys.platform, platform.machine(), "".join(platform.libc_ver())))
+
+
+def _of_sources() -> str:
+    parts: list[str | bytes] = [*sources.FLAGS]
+    for source in sorted(sources.SOURCES.rglob("*.[ch]*")):
+        parts += [source.relative_to(sources.SOURCES).as_posix(), source.read_bytes()]
+    return _digest(parts)
+
+
+def _digest(parts: Iterable[str | bytes]) -> str:
+    """Return 16 hexadecimal digits that tell sequences of parts from one another."""
+    digest = hashlib.sha256()
+    for part in parts:
+        content = part.encode() if isinstance(part, str) else part
+        digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.hexdigest()[:16]
+
+
+def file_name() -> str:
+    """Return the name of the engine's file."""
+    return f"{sources.NAME}{module_suffix()}"
