@@ -1,0 +1,159 @@
+"""What is told of the project beside its code: versions, citation, workflow, forms and hooks."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+import versions
+
+ROOT = Path(__file__).parents[1]
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load(text(name))
+
+
+def version() -> str:
+    return re.findall(r'^version = "([^"]+)"$', text("pyproject.toml"), re.M)[0]
+
+
+def test_changelog_and_citation_have_the_version_of_the_package():
+    releases = re.findall(r"^## \[([^]]+)\]", text("CHANGELOG.md"), re.M)
+    assert releases[0] == version() == read("CITATION.cff")["version"]
+
+
+def test_each_release_of_the_changelog_says_when_and_what():
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Known limits"}
+    for release in re.split(r"^## ", text("CHANGELOG.md"), flags=re.M)[1:]:
+        heading, _, rest = release.partition("\n")
+        assert re.fullmatch(r"\[[\d.]+\] - (unreleased|\d{4}-\d\d-\d\d)", heading)
+        found = re.findall(r"^### (.+)$", rest, re.M)
+        assert found
+        assert set(found) <= kinds
+
+
+def test_the_citation_has_what_its_form_requires_and_the_licence_of_the_package():
+    cited = read("CITATION.cff")
+    assert {"authors", "cff-version", "message", "title"} <= set(cited)
+    assert f'license = "{cited["license"]}"' in text("pyproject.toml")
+    assert cited["title"] in text("pyproject.toml")
+
+
+# The workflow
+
+
+def jobs() -> dict[str, Any]:
+    return read(".github/workflows/tests.yml")["jobs"]
+
+
+def test_the_workflow_tries_the_combinations_of_the_table_of_versions():
+    tried = jobs()["versions"]["strategy"]["matrix"]["include"]
+    table = [{"combination": each.name, "python": each.python} for each in versions.COMBINATIONS]
+    assert tried == table
+
+
+def test_the_workflow_installs_the_torch_of_the_makefile():
+    chosen = re.findall(r"^TORCH \?= (\S+)$", text("Makefile"), re.M)
+    used = re.findall(r"torch==[\d.]+", read(".github/workflows/tests.yml")["env"]["TORCH"])
+    assert used == chosen * 2
+
+
+def test_the_workflow_makes_what_can_be_made_and_may_only_read():
+    assert read(".github/workflows/tests.yml")["permissions"] == {"contents": "read"}
+    targets = set(re.findall(r"^([\w-]+):", text("Makefile"), re.M))
+    steps = [step for job in jobs().values() for step in job["steps"]]
+    made = [word for step in steps for word in re.findall(r"^make (\S+)", step.get("run", ""))]
+    assert {"test", "versions"} <= set(made) <= targets
+    assert all(
+        re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in steps if "uses" in step
+    )
+
+
+# The forms of issues, by the schema that GitHub documents for them.
+
+REQUIRED = {
+    "markdown": {"value"},
+    "textarea": {"label"},
+    "input": {"label"},
+    "dropdown": {"label", "options"},
+    "checkboxes": {"label", "options"},
+}
+OPTIONAL = {
+    "markdown": set(),
+    "textarea": {"description", "placeholder", "value", "render"},
+    "input": {"description", "placeholder", "value"},
+    "dropdown": {"description", "multiple", "default"},
+    "checkboxes": {"description"},
+}
+
+
+def form(path: Path) -> dict[str, Any]:
+    return yaml.safe_load(path.read_text())
+
+
+def fields(path: Path) -> list[dict[str, Any]]:
+    return [field for field in form(path)["body"] if field["type"] != "markdown"]
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_forms_have_the_fields_that_github_requires(path):
+    assert {"name", "description", "body"} <= set(form(path))
+    assert set(form(path)) <= {
+        "name",
+        "description",
+        "body",
+        "title",
+        "labels",
+        "assignees",
+        "type",
+    }
+    for field in form(path)["body"]:
+        assert set(field) <= {"type", "id", "attributes", "validations"}
+        required, given = REQUIRED[field["type"]], set(field["attributes"])
+        assert required <= given <= required | OPTIONAL[field["type"]]
+        assert all(
+            isinstance(one, str) and one for one in field["attributes"].get("options", ["-"])
+        )
+        assert field.get("validations", {"required": True}) == {"required": True}
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_fields_of_a_form_are_told_apart(path):
+    ids = [field["id"] for field in fields(path)]
+    labels = [field["attributes"]["label"] for field in fields(path)]
+    assert all(re.fullmatch(r"[\w-]+", each) for each in ids)
+    assert len(ids) == len(set(ids)) == len(set(labels)) > 0
+
+
+def test_forms_have_names_of_their_own_and_ask_for_the_doctor():
+    assert [path.stem for path in FORMS] == ["bug", "feature", "question"]
+    assert len({form(path)["name"] for path in FORMS}) == len(FORMS)
+    [doctor] = [field for field in fields(FORMS[0]) if field["id"] == "doctor"]
+    assert "`%hpu_doctor --json`" in doctor["attributes"]["label"]
+    assert doctor["validations"] == {"required": True}
+
+
+# What is checked before a commit
+
+
+def test_hooks_are_the_checks_of_make_with_the_tools_that_it_installs():
+    [local] = read(".pre-commit-config.yaml")["repos"]
+    assert local["repo"] == "local"
+    *python, notebooks = [hook["entry"] for hook in local["hooks"]]
+    rule = text("Makefile").partition("\nlint-python:")[2].partition("\n\n")[0]
+    checks = [line.split(" --")[0] for line in re.findall(r"\$\(BIN\)/(.+)", rule)]
+    assert [entry.split(" --")[0] for entry in python] == [f".venv/bin/{each}" for each in checks]
+    assert notebooks.startswith(".venv/bin/jupyter nbconvert ")
+    assert "\nnbconvert\n" in text("requirements-dev.txt")
