@@ -68,7 +68,7 @@ def _operators(all_operators: list[Operator]) -> str:
     complete = [each for each in all_operators if each.state is not State.ABSENT]
     lines = []
     for note in sorted({each.note for each in complete}):
-        lines += [f"Complete. {note}".strip(), "", "```"]
+        lines += [f"Complete. {note}".strip(), "", "```text"]
         lines += [each.schema for each in complete if each.note == note]
         lines += ["```", ""]
     absent = [each for each in all_operators if each.state is State.ABSENT]

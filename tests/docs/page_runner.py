@@ -1,0 +1,51 @@
+"""Runs the code of a page in order in one real InteractiveShell; a fork is given its source."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+
+def run(folder: str, blocks: list[tuple[str, str]]) -> None:
+    """Run blocks of a language and code each, and write what they showed beside the page's files.
+
+    The file ``answers.json`` in `folder` gets ``[text, error]`` for each block: what stands below
+    the cell, and the name of the exception that it ended with.
+    """
+    os.chdir(folder)
+    shell = _shell()
+    answers: list[tuple[str, str]] = []
+    for language, code in blocks:
+        answers.append(_run_commands(code) if language in ("sh", "console") else _cell(shell, code))
+        Path(folder, "answers.json").write_text(json.dumps(answers))
+
+
+def _shell() -> Any:
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    settings = Config({"HistoryManager": {"hist_file": ":memory:"}})
+    shell = InteractiveShell.instance(config=settings)
+    shell.run_line_magic("colors", "nocolor")
+    shell.displayhook.write_output_prompt = lambda: None
+    return shell
+
+
+def _cell(shell: Any, code: str) -> tuple[str, str]:
+    from IPython.utils.capture import capture_output
+
+    with capture_output(display=False) as captured:
+        done = shell.run_cell(code, store_history=True)
+    error = done.error_before_exec or done.error_in_exec
+    if error is None:
+        return captured.stdout, ""
+    return f"{type(error).__name__}: {error}", type(error).__name__
+
+
+def _run_commands(code: str) -> tuple[str, str]:
+    command = ["sh", "-e", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    return (done.stdout, "") if done.returncode == 0 else (done.stderr, "exit status")

@@ -1,0 +1,161 @@
+"""What is wrong with commands for a terminal, told without running them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import io
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from fenced_blocks import PROJECT
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    from pip._vendor import tomli as tomllib
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=.*", re.DOTALL)
+_OURS = ("HPU_MAGIC_", "PT_", "HABANA_", "GPU_MIGRATION_", "HLS_")
+# Programs that the pages start and nothing here can parse the arguments of.
+_OTHERS = {"cd", "export", "git", "cat", "sudo", "curl", "mkdir", "source", "."}
+_PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+
+
+def wrong_with(code: str) -> list[str]:
+    """Return a sentence for each command that does not name what there is."""
+    said = []
+    for command in _commands(code):
+        wrong = _wrong(command)
+        if wrong:
+            said.append(f"{shlex.join(command)}: {wrong}")
+    return said
+
+
+def _commands(code: str) -> Iterator[list[str]]:
+    """Split a block into commands of words; a console's lines without ``$`` are output."""
+    lines = code.replace("\\\n", " ").splitlines()
+    if any(line.startswith("$ ") for line in lines):
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    for line in lines:
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        command: list[str] = []
+        for word in words:
+            if set(word) <= set("();<>|&"):
+                yield command
+                command = []
+            else:
+                command.append(word)
+        yield command
+
+
+def _wrong(command: list[str]) -> str:
+    while command and (set_here := _ASSIGNMENT.fullmatch(command[0])):
+        name = set_here[1]
+        if name.startswith(_OURS) and name not in _known_variables():
+            return f"nothing reads {name}"
+        command = command[1:]
+    if not command:
+        return ""
+    program, arguments = command[0], command[1:]
+    if program in ("python", "python3"):
+        return _python(arguments)
+    check = {
+        "make": _make,
+        "hpu-magic": _hpu_magic,
+        "pip": _pip,
+        "export": lambda assigned: _wrong(assigned),
+    }.get(program)
+    if check is not None:
+        return check(arguments)
+    scripts = importlib.metadata.entry_points(group="console_scripts")
+    known = program in _OTHERS or program in scripts.names or shutil.which(program)
+    return "" if known else f"there is no program {program}"
+
+
+def _known_variables() -> set[str]:
+    """Variables that a file of the package names."""
+    found: set[str] = set()
+    for pattern in ("*.py", "*.tsv", "*.pth", "*.cpp"):
+        for path in (PROJECT / "hpu_magic").rglob(pattern):
+            found |= set(re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b", path.read_text()))
+    return found
+
+
+def _make(arguments: list[str]) -> str:
+    targets = re.findall(
+        r"^([\w-]+(?: [\w-]+)*):", (PROJECT / "Makefile").read_text(), re.MULTILINE
+    )
+    known = {name for line in targets for name in line.split()}
+    unknown = [one for one in arguments if not _ASSIGNMENT.fullmatch(one) and one not in known]
+    return f"the Makefile has no {', '.join(unknown)}" if unknown else ""
+
+
+def _hpu_magic(arguments: list[str]) -> str:
+    from hpu_magic import command_line
+
+    class Parsed(Exception):
+        pass
+
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_alone(parser: Any, *given: Any, **options: Any) -> Any:
+        parse(parser, *given, **options)
+        raise Parsed
+
+    said = io.StringIO()
+    replaced = mock.patch.object(argparse.ArgumentParser, "parse_args", parse_alone)
+    with replaced, contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            command_line.main(arguments)
+        except Parsed:
+            return ""
+        except SystemExit as end:
+            return said.getvalue() if end.code else ""
+    return "it does not parse its arguments"
+
+
+def _python(arguments: list[str]) -> str:
+    if arguments[:2] == ["-m", "pip"]:
+        return _pip(arguments[2:])
+    if arguments[:1] == ["-m"] and arguments[1] != "venv":
+        return "" if importlib.util.find_spec(arguments[1]) else f"no module {arguments[1]}"
+    return ""
+
+
+def _pip(arguments: list[str]) -> str:
+    with_value = {"-c", "-r", "-e", "--index-url", "--extra-index-url", "--find-links", "-f"}
+    options = iter(arguments[1:])
+    for one in options:
+        if one in with_value:
+            next(options)
+        elif not one.startswith("-") and (wrong := _requirement(one)):
+            return wrong
+    return ""
+
+
+def _requirement(text: str) -> str:
+    if text.endswith(".whl"):
+        return ""
+    wanted = Requirement(text)
+    if wanted.name.replace("-", "_") == _PROJECT_TABLE["name"]:
+        missing = wanted.extras - set(_PROJECT_TABLE["optional-dependencies"])
+        return f"there is no extra {', '.join(sorted(missing))}" if missing else ""
+    return "" if wanted.name in _known_distributions() else f"{wanted.name} is required nowhere"
+
+
+def _known_distributions() -> set[str]:
+    lists = [_PROJECT_TABLE["dependencies"], *_PROJECT_TABLE["optional-dependencies"].values()]
+    files = [path.read_text().splitlines() for path in PROJECT.glob("requirements-*.txt")]
+    lines = [line.partition("#")[0].strip() for some in (*lists, *files) for line in some]
+    named = {Requirement(line).name for line in lines if line and not line.startswith("-")}
+    return named | {"hpu_magic_engine", "hpu-magic-engine"}

@@ -1,0 +1,150 @@
+"""The code on the pages of the site and in the README runs, and shows what is said below it."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import shell_commands
+import yaml
+from fenced_blocks import Block, blocks_of, environment_of, pages
+from traitlets.config import Config
+from traitlets.config.configurable import Configurable
+
+CELLS = ("python", "ipython")
+COMMANDS = ("sh", "console")
+SHOWN = "output"
+LISTED = "listed"
+FILES: dict[str, Callable[[str], Any]] = {
+    "yaml": lambda text: list(yaml.safe_load_all(text)),
+    "toml": shell_commands.tomllib.loads,
+    "ini": configparser.ConfigParser().read_string,
+    "json": json.loads,
+}
+NOT_CODE = ("text", SHOWN)
+NOT_RUN: list[tuple[str, str]] = []
+"""Page and reason of each block that is neither run nor checked."""
+
+
+def _is_run(block: Block) -> bool:
+    if block.reason or _is_configuration(block) or block.comment == LISTED:
+        return False
+    return block.language in CELLS or (block.language in COMMANDS and block.comment == "run")
+
+
+def _is_configuration(block: Block) -> bool:
+    return block.language == "python" and block.code.startswith("c = get_config()\n")
+
+
+BLOCKS = {page: blocks_of(page) for page in pages()}
+RUN_PAGES = [page for page, blocks in BLOCKS.items() if any(map(_is_run, blocks))]
+
+
+def _all_blocks() -> list[Block]:
+    return [block for blocks in BLOCKS.values() for block in blocks]
+
+
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_a_page_runs_and_shows_what_it_says(
+    page: str, forked_script: Callable[..., str], tmp_path: Path
+) -> None:
+    told = [block for block in BLOCKS[page] if _is_run(block)]
+    source = (Path(__file__).parent / "page_runner.py").read_text()
+    asked = [(block.language, block.code) for block in told]
+    forked_script(f"{source}\nrun({str(tmp_path)!r}, {asked!r})", **environment_of(page))
+    answers = json.loads((tmp_path / "answers.json").read_text())
+    failed = [
+        f"{block.place}: {text.strip()}"
+        for block, (text, error) in zip(told, answers, strict=True)
+        if error != block.comment.partition("raises: ")[2]
+    ]
+    assert failed == []
+    texts = {block: text for block, (text, _) in zip(told, answers, strict=True)}
+    for before, shown in zip(BLOCKS[page], BLOCKS[page][1:], strict=False):
+        if shown.language == SHOWN:
+            assert before in texts, f"{shown.place}: nothing runs above this output"
+            _assert_shows(shown, texts[before])
+
+
+def _assert_shows(shown: Block, text: str) -> None:
+    """Compare what a page shows with what ran, but times; ``...`` stands for anything."""
+    expected, found = _comparable(shown.code), _comparable(text)
+    pattern = re.escape(expected).replace(re.escape("..."), ".*?")
+    assert re.fullmatch(pattern, found, re.DOTALL), f"{shown.place}\n{text}"
+
+
+def _comparable(text: str) -> str:
+    lines = [" ".join(line.split()) for line in text.strip().splitlines()]
+    return re.sub(r"\d+(?:\.\d+)?(?= ?(?:ns|µs|ms|s|min)\b)", "N", "\n".join(lines))
+
+
+@pytest.mark.parametrize("page", BLOCKS)
+def test_commands_name_what_there_is(page: str) -> None:
+    wrong = [
+        f"{block.place}: {said}"
+        for block in BLOCKS[page]
+        if block.language in COMMANDS and not block.reason
+        for said in shell_commands.wrong_with(block.code)
+    ]
+    assert wrong == []
+
+
+def test_listed_magics_parse(shell: Any) -> None:
+    lines = [
+        (block.place, line.partition("#")[0].strip())
+        for block in _all_blocks()
+        if block.comment == LISTED
+        for line in block.code.splitlines()
+    ]
+    assert [(place, line) for place, line in lines if not _parses(shell, line)] == []
+
+
+def _parses(shell: Any, line: str) -> bool:
+    name, _, arguments = line.lstrip("%").partition(" ")
+    magic = shell.find_magic(name, "cell" if line.startswith("%%") else "line")
+    if name == "load_ext":
+        return True
+    if magic is None or not line.startswith("%"):
+        return False
+    magic.parser.parse_argstring(arguments)
+    return True
+
+
+def test_settings_of_ipyparallel_exist() -> None:
+    import ipyparallel.cluster.launcher  # noqa: F401
+
+    known = {cls.__name__: cls for cls in _subclasses(Configurable)}
+    for block in filter(_is_configuration, _all_blocks()):
+        if block.reason:
+            continue
+        settings = Config()
+        exec(block.code, {"get_config": lambda settings=settings: settings})
+        unknown = [
+            f"{name}.{trait}"
+            for name, traits in settings.items()
+            for trait in traits
+            if name not in known or trait not in known[name].class_traits()
+        ]
+        assert unknown == [], block.place
+
+
+def _subclasses(cls: type) -> set[type]:
+    return {cls}.union(*map(_subclasses, cls.__subclasses__()))
+
+
+def test_files_parse() -> None:
+    for block in _all_blocks():
+        if block.language in FILES and not block.reason:
+            FILES[block.language](block.code)
+
+
+def test_every_block_is_run_or_checked_or_says_why_not() -> None:
+    known = {*CELLS, *COMMANDS, *FILES, *NOT_CODE}
+    unknown = [block for block in _all_blocks() if block.language not in known]
+    assert [block.place for block in unknown if not block.reason] == []
+    assert sorted((block.page, block.reason) for block in _all_blocks() if block.reason) == NOT_RUN
