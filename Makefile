@@ -9,6 +9,8 @@
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode
 # make collectives  compare COUNT random collectives of two and four cards with gloo, from seed FIRST
 # make races  run random programs of several threads, forks and interrupts
+# make dist  build the source archive and all wheels into build/dist (KEEP=folder for environments
+#            of other releases of torch and Python that stay)
 # make docs  build the site of the documentation into build/site; its pages need no network
 # make tables  write docs/vendor_api.md, docs/huggingface.md and docs/estimates.md from their tables
 # make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
@@ -35,7 +37,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and the bench start hundreds of processes, and each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize \
+.PHONY: lab test wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist \
 	docs tables lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -204,6 +206,10 @@ bench: $(DEVELOPING) engine labextension
 # The environments are made there; the newest one's browser shows the sidebar that is built here.
 versions: $(RUNNING) system labextension
 	@$(BIN)/python tools/versions.py $(if $(KEEP),--keep $(KEEP)) $(if $(QUICK),--quick) $(ONLY)
+
+dist: $(RUNNING) labextension
+	@sh tools/system_packages.sh compiler headers
+	@$(BIN)/python tools/dist.py $(if $(KEEP),--keep $(KEEP))
 
 docs: $(DOCUMENTING) engine
 	@$(BIN)/python tools/build_site.py

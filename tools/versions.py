@@ -151,8 +151,8 @@ def _run(chosen: Combination, folder: Path, quick: bool) -> dict[str, str]:
 def _install(chosen: Combination, folder: Path) -> Path:
     python = folder / "venv" / "bin" / "python"
     if not python.exists():
-        interpreter = _interpreter(chosen.python)
-        subprocess.run([interpreter, "-m", "venv", folder / "venv"], check=True)
+        found = interpreter(chosen.python)
+        subprocess.run([found, "-m", "venv", folder / "venv"], check=True)
     pinned = (PROJECT / "constraints.txt").read_text().splitlines()
     constraints = folder / "constraints.txt"
     constraints.write_text("\n".join(line for line in pinned if not re.match(_FREE, line)))
@@ -174,7 +174,7 @@ def _install(chosen: Combination, folder: Path) -> Path:
     return python
 
 
-def _interpreter(version: str) -> str:
+def interpreter(version: str) -> str:
     """Find an interpreter on PATH, else the newest of that version that pyenv has."""
     found = shutil.which(f"python{version}")
     # A shim of pyenv is there for each version and starts only the chosen ones.

@@ -1,7 +1,8 @@
-"""The native engine: compiled once for the torch that is installed, then loaded from a cache.
+"""The native engine: brought by a wheel, or compiled once and then loaded from a cache.
 
-A system cache that ``hpu-magic build --into`` fills is looked at first, then the user's own; where
-neither can be used, the engine is kept in a private temporary folder.
+A system cache that ``hpu-magic build --into`` fills is looked at first, then the user's own, then
+what pip has installed. An engine that is compiled goes into the user's cache, and where that cannot
+be used, into a private temporary folder.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 
-from . import cache
+from . import cache, key, wheels
 from .cache import distrust
 from .compiler import BuildError, build
 from .sources import NAME, SOURCES
@@ -34,7 +35,7 @@ os.register_at_fork(after_in_child=_renew_lock)  # another thread may be loading
 
 
 def load() -> ModuleType:
-    """Return the engine, compiling it at its first use on this machine.
+    """Return the engine, compiling it at its first use on this machine if none is installed.
 
     Raises
     ------
@@ -44,12 +45,24 @@ def load() -> ModuleType:
     global _engine
     with _loading:
         if _engine is None:
-            _engine = _import(compiled())
+            _engine = _loaded()
         return _engine
 
 
+def _loaded() -> ModuleType:
+    library = compiled()
+    try:
+        return _import(library)
+    except ImportError as failed:
+        if not wheels.is_installed(library):
+            raise
+        # An older C library than the wheel's, for example.
+        _say(f"the installed engine {library} does not load ({failed}).")
+        return _import(_built(cache.entry()))
+
+
 def compiled() -> Path:
-    """Return the compiled engine for this torch, Python, C library and source.
+    """Return a compiled engine for this torch, Python, C library and source.
 
     Raises
     ------
@@ -64,7 +77,12 @@ def compiled() -> Path:
             if (why := cache.distrust(library)) is None:
                 return library
             _say(f"ignoring the compiled engine {library}: {why}.")
-    return _built(entry)
+    try:
+        brought = wheels.installed(key.here())
+    except wheels.RefusedEngine as refused:
+        _say(str(refused))
+        brought = None
+    return brought or _built(entry)
 
 
 def install(directory: Path) -> Path:

@@ -54,7 +54,12 @@ def entry() -> Path:
     What it was built with is no part of that: a machine without a compiler loads what another
     one has built.
     """
-    return Path(f"{key.here()}-{key.system()}") / key.file_name()
+    return entry_of(key.here())
+
+
+def entry_of(engine: key.Key) -> Path:
+    """Path of an engine for this system, whichever torch and Python it is for."""
+    return Path(f"{engine}-{key.system()}") / engine.file_name()
 
 
 def distrust(path: Path) -> str | None:

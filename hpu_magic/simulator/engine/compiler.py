@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import cache, sources
+from . import cache, key, sources, wheels
 
 
 class BuildError(RuntimeError):
@@ -36,6 +36,8 @@ def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
         A compiler or ninja is missing, or the compilation failed.
     """
     check_tools()
+    offer = wheels.offer(key.here())
+    print(f"hpu_magic: the simulated device is compiled now. {offer}", file=sys.stderr)
     place = cache.temporary_directory()
     units = place / "units"
     units.mkdir(mode=0o700, exist_ok=True)
@@ -82,16 +84,20 @@ def check_tools() -> None:
             f"{compiled} and no C++ compiler was found: "
             "install one (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install), "
             "name it in CXX, or take an engine that a machine of the same kind has compiled "
-            "(there: hpu-magic build --into DIR; here: HPU_MAGIC_SYSTEM_CACHE=DIR)."
+            "(there: hpu-magic build --into DIR; here: HPU_MAGIC_SYSTEM_CACHE=DIR). "
+            f"{wheels.offer(key.here())}"
         )
     headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not headers.exists():
         raise BuildError(
             f"{compiled} and Python's headers are missing "
-            f"({headers}): install them (Debian and Ubuntu: apt-get install python3-dev)."
+            f"({headers}): install them (Debian and Ubuntu: apt-get install python3-dev). "
+            f"{wheels.offer(key.here())}"
         )
     if _ninja_directory() is None:
-        raise BuildError(f"{compiled} and ninja was not found: pip install ninja.")
+        raise BuildError(
+            f"{compiled} and ninja was not found: pip install ninja. {wheels.offer(key.here())}"
+        )
 
 
 def _ninja_directory() -> str | None:

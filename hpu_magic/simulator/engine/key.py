@@ -43,7 +43,12 @@ class Key:
 
     def __str__(self) -> str:
         digest = _digest(asdict(self).values())
-        return f"torch-{self.torch}-{sys.implementation.cache_tag}-{digest}"
+        interpreter = "-".join(self.python.split("-")[:2])
+        return f"torch-{self.torch}-{interpreter}-{digest}"
+
+    def file_name(self) -> str:
+        """Return the name of the engine's file."""
+        return f"{sources.NAME}.{self.python}.so"
 
 
 def here() -> Key:
@@ -53,8 +58,8 @@ def here() -> Key:
     return Key(
         torch=torch_release(str(torch.__version__)),
         abi="cxx11" if torch._C._GLIBCXX_USE_CXX11_ABI else "old",
-        python=module_suffix().strip(".").removesuffix(".so"),
-        sources=_of_sources(),
+        python=python_abi(),
+        sources=sources_digest(),
     )
 
 
@@ -64,9 +69,9 @@ def torch_release(version: str) -> str:
     return published[1] if published else version
 
 
-def module_suffix() -> str:
-    """Return how file names of extension modules end: interpreter, ABI and machine."""
-    return str(sysconfig.get_config_var("EXT_SUFFIX"))
+def python_abi() -> str:
+    """Return interpreter, ABI and machine, as file names of extension modules have them."""
+    return str(sysconfig.get_config_var("EXT_SUFFIX")).strip(".").removesuffix(".so")
 
 
 def system() -> str:
@@ -74,7 +79,8 @@ def system() -> str:
     return "-".join((sys.platform, platform.machine(), "".join(platform.libc_ver())))
 
 
-def _of_sources() -> str:
+def sources_digest() -> str:
+    """Return what tells the sources, and the flags of their compilation, from others."""
     parts: list[str | bytes] = [*sources.FLAGS]
     for source in sorted(sources.SOURCES.rglob("*.[ch]*")):
         parts += [source.relative_to(sources.SOURCES).as_posix(), source.read_bytes()]
@@ -88,8 +94,3 @@ def _digest(parts: Iterable[str | bytes]) -> str:
         content = part.encode() if isinstance(part, str) else part
         digest.update(len(content).to_bytes(8, "big") + content)
     return digest.hexdigest()[:16]
-
-
-def file_name() -> str:
-    """Return the name of the engine's file."""
-    return f"{sources.NAME}{module_suffix()}"

@@ -1,0 +1,243 @@
+"""Engines that pip brought: found before one is compiled, refused by name where they do not fit."""
+
+import dataclasses
+import json
+import platform
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import hpu_magic
+from hpu_magic.simulator import engine
+from hpu_magic.simulator.engine import cache, wheels
+from hpu_magic.simulator.engine import key as keys
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+import dist
+import engine_wheel
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of the cached engine."""
+    here = keys.here()
+    row = wheels.Made(here.torch, PYTHON, sys.platform, platform.machine())
+    return engine_wheel.of_engine(engine.compiled(), here, row, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def package(wheel, tmp_path, monkeypatch):
+    """The package with the engine, unpacked into a folder that Python searches."""
+    unpacked = tmp_path / "unpacked"
+    zipfile.ZipFile(wheel).extractall(unpacked)
+    monkeypatch.syspath_prepend(unpacked)
+    return unpacked / wheels.package(keys.here().torch)
+
+
+def test_the_wheel_tells_its_torch_python_and_system(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        [metadata] = [archive.read(name) for name in names if name.endswith("/METADATA")]
+    name = wheels.package(keys.here().torch)
+    tag = PYTHON.replace(".", "")
+    assert wheel.name.startswith(f"{name}-{hpu_magic.__version__}-cp{tag}-cp{tag}-manylinux_2_")
+    assert wheel.name.endswith(f"_{platform.machine()}.whl")
+    assert {each for each in names if each.startswith(f"{name}/")} == {
+        f"{name}/__init__.py",
+        f"{name}/engine.json",
+        f"{name}/{Path(cache.entry()).name}",
+    }
+    lines = metadata.decode().splitlines()
+    assert f"Requires-Dist: hpu-magic=={hpu_magic.__version__}" in lines
+    assert f"Requires-Python: =={PYTHON}.*" in lines
+
+
+def test_two_wheels_of_one_engine_are_the_same_bytes(wheel, tmp_path):
+    here = keys.here()
+    row = wheels.Made(here.torch, PYTHON, sys.platform, platform.machine())
+    again = engine_wheel.of_engine(engine.compiled(), here, row, tmp_path)
+    assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
+
+
+def test_cache_and_wheel_know_an_engine_by_one_key(wheel):
+    """A release that is not installed has the key that it gives itself where it is."""
+    here = keys.here()
+    row = wheels.Made(here.torch, PYTHON, sys.platform, platform.machine())
+    assert dist.key_of(row) == here
+    assert cache.entry() == cache.entry_of(here)
+    with zipfile.ZipFile(wheel) as archive:
+        said = json.loads(archive.read(f"{wheels.package(here.torch)}/engine.json"))
+    assert {part: said[part] for part in dataclasses.asdict(here)} == dataclasses.asdict(here)
+
+
+def test_an_installed_engine_is_loaded_without_compiler_and_cache(package, places, script):
+    out = script(
+        """
+        import torch
+        from hpu_magic.simulator import engine
+        print(torch.ones(2, device="hpu").sum().item(), engine.load().__spec__.origin)
+        """,
+        HPU_MAGIC_SIMULATOR="1",
+        PYTHONPATH=f"{package.parent}:{Path(hpu_magic.__file__).parents[1]}",
+        PATH="/nowhere",
+        CXX="no-such-compiler",
+    )
+    assert out == f"2.0 {package / Path(cache.entry()).name}\n"
+    assert not (places / "user").exists()
+
+
+def test_an_installed_engine_comes_after_the_caches_and_before_a_compilation(
+    package, places, builds
+):
+    assert engine.compiled().parent == package
+    cached = engine.install(places / "system")
+    assert engine.compiled() == cached
+    assert builds == []
+
+
+def change(part, value):
+    def manifest(package):
+        said = json.loads((package / "engine.json").read_text())
+        (package / "engine.json").write_text(json.dumps({**said, part: value}))
+
+    return manifest
+
+
+def tampered(package):
+    library = package / Path(cache.entry()).name
+    content = bytearray(library.read_bytes())
+    content[-1] ^= 1
+    library.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (change("torch", "2.1"), "it was built for torch 2.1, and this is torch {here.torch}."),
+        (
+            change("python", "cpython-310-x86_64-linux-gnu"),
+            "it was built for cpython-310-x86_64-linux-gnu, and this is {here.python}.",
+        ),
+        (
+            change("abi", "old"),
+            "it was built for the old ABI of C++, and this torch has the cxx11 one.",
+        ),
+        (
+            change("version", "0.0.9"),
+            "it belongs to hpu_magic 0.0.9, and this is {version}. "
+            "Get its counterpart with pip install hpu_magic_engine=={version}.",
+        ),
+        (
+            change("sources", "0" * 16),
+            "it was built from other sources than those that are here.",
+        ),
+        (tampered, "its file {file} is not as it was built. Mend it with {reinstall}."),
+        (
+            lambda package: (package / Path(cache.entry()).name).unlink(),
+            "its file {file} is missing. Mend it with {reinstall}.",
+        ),
+        (
+            lambda package: (package / "engine.json").write_text("[]"),
+            "its engine.json cannot be read. Mend it with {reinstall}.",
+        ),
+    ],
+)
+def test_an_engine_that_does_not_belong_here_is_refused_by_name(
+    package, places, builds, capfd, spoil, why
+):
+    spoil(package)
+    assert engine.compiled() == places / "user" / cache.entry()
+    assert len(builds) == 1
+    here = keys.here()
+    why = why.format(
+        here=here,
+        version=hpu_magic.__version__,
+        file=Path(cache.entry()).name,
+        reinstall=wheels.reinstall(here.torch),
+    )
+    assert capfd.readouterr().err == (
+        f"hpu_magic: the installed engine {package.name} ({package}) is not loaded: {why}\n"
+    )
+
+
+def test_an_engine_that_the_system_cannot_load_gives_way_to_a_compiled_one(
+    package, places, builds, monkeypatch, capfd
+):
+    def loaded(library):
+        if library.parent == package:
+            raise ImportError("GLIBC_2.99 not found")
+        return library
+
+    monkeypatch.setattr(engine, "_engine", None)
+    monkeypatch.setattr(engine, "_import", loaded)
+    assert engine.load() == places / "user" / cache.entry()
+    library = package / Path(cache.entry()).name
+    assert capfd.readouterr().err == (
+        f"hpu_magic: the installed engine {library} does not load (GLIBC_2.99 not found).\n"
+    )
+
+
+def test_pip_takes_all_releases_for_the_python_that_is_there():
+    rows = [
+        wheels.Made("2.9", "3.11", "linux", "x86_64"),
+        wheels.Made("2.12", "3.11", "linux", "x86_64"),
+        wheels.Made("2.12", "3.13", "linux", "x86_64"),
+    ]
+    older, newer = (
+        f"python_version == '{python}' and sys_platform == 'linux' and platform_machine == 'x86_64'"
+        for python in ("3.11", "3.13")
+    )
+    own = hpu_magic.__version__
+    assert engine_wheel.requirements(rows) == [
+        f"torch>=2.9,<2.13,!=2.10.*,!=2.11.*; {older}",
+        f"hpu_magic_engine_torch2_9=={own}; {older}",
+        f"hpu_magic_engine_torch2_12=={own}; {older}",
+        f"torch>=2.12,<2.13; {newer}",
+        f"hpu_magic_engine_torch2_12=={own}; {newer}",
+    ]
+
+
+def test_a_torch_without_an_engine_learns_which_there_are():
+    here = dataclasses.replace(keys.here(), torch="2.6")
+    rows = wheels.table()
+    said = wheels.offer(here)
+    assert said.startswith(f"There is no compiled one for torch 2.6, Python {PYTHON} and ")
+    for release in {row.torch for row in rows}:
+        assert release in said.partition("hpu_magic_engine has those for torch ")[2]
+
+
+def test_a_torch_with_an_engine_learns_what_to_install(monkeypatch):
+    row = wheels.Made("2.13", PYTHON, sys.platform, platform.machine())
+    monkeypatch.setattr(wheels, "table", lambda: [row])
+    here = dataclasses.replace(keys.here(), torch="2.13")
+    assert wheels.offer(here) == (
+        f"There is a compiled one for torch 2.13 and Python {PYTHON}: "
+        f'pip install "hpu_magic_engine=={hpu_magic.__version__}".'
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "tag"),
+    [
+        ("GLIBC_2.34\nx GLIBC_2.2.5\nx GLIBCXX_3.4.22", "manylinux_2_34_x86_64"),
+        ("GLIBC_2.17\nx GLIBCXX_3.4.29", "manylinux_2_34_x86_64"),
+        ("GLIBC_2.36\nx GLIBCXX_3.4.30", "manylinux_2_36_x86_64"),
+        ("GLIBC_2.17", "manylinux_2_27_x86_64"),
+    ],
+)
+def test_the_platform_is_the_oldest_that_has_what_the_library_asks_for(monkeypatch, asked, tag):
+    told = subprocess.CompletedProcess([], 0, stdout=f"x {asked}\n")
+    monkeypatch.setattr(engine_wheel.subprocess, "run", lambda *_, **__: told)
+    assert engine_wheel.platform_tag(Path("engine.so"), "x86_64") == tag
+
+
+def test_a_library_newer_than_any_known_system_makes_no_wheel(monkeypatch):
+    told = subprocess.CompletedProcess([], 0, stdout="x GLIBCXX_3.4.99\n")
+    monkeypatch.setattr(engine_wheel.subprocess, "run", lambda *_, **__: told)
+    with pytest.raises(ValueError, match=r"engine\.so asks for GLIBCXX_3\.4\.99, which is newer"):
+        engine_wheel.platform_tag(Path("engine.so"), "x86_64")

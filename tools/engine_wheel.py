@@ -1,0 +1,174 @@
+"""Put a compiled engine into a wheel, and what requires the engines of all releases into another.
+
+Both are built by hatchling from a project that is written for the purpose, so that two builds of
+one commit give the same bytes where ``SOURCE_DATE_EPOCH`` is set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from hpu_magic import __version__
+from hpu_magic.simulator.engine import wheels
+from hpu_magic.simulator.engine.key import Key
+
+PROJECT = Path(__file__).parents[1]
+# The C++ library that a system has at least beside its C library, as manylinux has it.
+_BESIDE = {(3, 4, 24): (2, 27), (3, 4, 25): (2, 28), (3, 4, 29): (2, 34), (3, 4, 30): (2, 35)}
+_PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "{name}"
+version = "{version}"
+description = "{description}"
+license = "BSD-3-Clause"
+license-files = ["LICENSE"]
+requires-python = "{requires_python}"
+dependencies = {dependencies}
+
+[tool.hatch.build.targets.wheel]
+"""
+_TAGGED = """\
+packages = ["{name}"]
+
+[tool.hatch.build.targets.wheel.hooks.custom]
+path = "tagged.py"
+"""
+_HOOK = """\
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class Tagged(BuildHookInterface):
+    def initialize(self, version, build_data):
+        build_data.update(pure_python=False, tag="{tag}")
+"""
+
+
+def of_engine(library: Path, key: Key, row: wheels.Made, into: Path) -> Path:
+    """Write the wheel of an engine that was compiled for `key`, and return it.
+
+    Raises
+    ------
+    ValueError
+        The library asks for a newer system than a wheel's name can tell.
+    """
+    name = wheels.package(row.torch)
+    interpreter = f"cp{row.python.replace('.', '')}"
+    tag = f"{interpreter}-{interpreter}-{platform_tag(library, row.machine)}"
+    with tempfile.TemporaryDirectory(prefix="hpu_magic_engine_wheel_") as folder:
+        project = Path(folder)
+        package = project / name
+        package.mkdir()
+        shutil.copyfile(library, package / key.file_name())
+        (package / wheels.MANIFEST).write_text(wheels.manifest(key, library))
+        (package / "__init__.py").write_text(
+            f'"""The engine of hpu_magic for torch {row.torch}, which hpu_magic loads itself."""\n'
+        )
+        (project / "tagged.py").write_text(_HOOK.format(tag=tag))
+        return _build(
+            project,
+            into,
+            tag,
+            _TAGGED.format(name=name),
+            name=name,
+            description=f"The simulated hpu device of hpu_magic, compiled for torch {row.torch}",
+            requires_python=f"=={row.python}.*",
+            dependencies=[f"hpu_magic=={__version__}"],
+        )
+
+
+def of_all(rows: Collection[wheels.Made], into: Path) -> Path:
+    """Write the wheel that requires the engines of all releases, and return it."""
+    with tempfile.TemporaryDirectory(prefix="hpu_magic_engine_wheel_") as folder:
+        return _build(
+            Path(folder),
+            into,
+            "py3-none-any",
+            "bypass-selection = true\n",
+            name=wheels.DISTRIBUTION,
+            description="The simulated hpu device of hpu_magic, compiled",
+            requires_python=">=3.10",
+            dependencies=[f"hpu_magic=={__version__}", *requirements(rows)],
+        )
+
+
+def requirements(rows: Collection[wheels.Made]) -> list[str]:
+    """Return what `rows` are for each Python: the engines, and the releases of torch."""
+    found: list[str] = []
+    for python, system, machine in sorted({(row.python, row.system, row.machine) for row in rows}):
+        marker = (
+            f"python_version == '{python}' and sys_platform == '{system}' "
+            f"and platform_machine == '{machine}'"
+        )
+        releases = [
+            row.torch
+            for row in rows
+            if (row.python, row.system, row.machine) == (python, system, machine)
+        ]
+        found.append(f"torch{_span(releases)}; {marker}")
+        found += [
+            f"{wheels.package(torch)}=={__version__}; {marker}" for torch in _sorted(releases)
+        ]
+    return found
+
+
+def _span(releases: Sequence[str]) -> str:
+    """Return the versions that minor releases cover, such as ``>=2.12,<2.14``."""
+    minors = [int(release.partition(".")[2]) for release in releases]
+    major = releases[0].partition(".")[0]
+    between = set(range(min(minors), max(minors))) - set(minors)
+    excluded = "".join(f",!={major}.{minor}.*" for minor in sorted(between))
+    return f">={major}.{min(minors)},<{major}.{max(minors) + 1}{excluded}"
+
+
+def _sorted(releases: Collection[str]) -> list[str]:
+    return sorted(releases, key=lambda release: tuple(map(int, release.split("."))))
+
+
+def platform_tag(library: Path, machine: str) -> str:
+    """Return the oldest system that a library runs on, as the name of a wheel has it.
+
+    Raises
+    ------
+    ValueError
+        It asks for a C++ library that none of the known systems has.
+    """
+    told = subprocess.run(
+        ["objdump", "-p", library], capture_output=True, text=True, check=True
+    ).stdout
+    libc = max(_versions("GLIBC", told), default=(2, 17))
+    needed = max(_versions("GLIBCXX", told), default=(3, 4))
+    beside = [system for newest, system in sorted(_BESIDE.items()) if needed <= newest]
+    if not beside:
+        raise ValueError(
+            f"{library.name} asks for GLIBCXX_{'.'.join(map(str, needed))}, which is newer than "
+            f"that of any system in the table of {Path(__file__).name}."
+        )
+    major, minor = max(libc[:2], beside[0])
+    return f"manylinux_{major}_{minor}_{machine}"
+
+
+def _versions(library: str, told: str) -> list[tuple[int, ...]]:
+    found = re.findall(rf"\b{library}_([\d.]+)$", told, re.MULTILINE)
+    return [tuple(map(int, version.split("."))) for version in found]
+
+
+def _build(
+    project: Path, into: Path, tag: str, target: str, *, dependencies: list[str], **described: str
+) -> Path:
+    described |= {"version": __version__, "dependencies": json.dumps(dependencies)}
+    (project / "pyproject.toml").write_text(_PROJECT.format(**described) + target)
+    shutil.copyfile(PROJECT / "LICENSE", project / "LICENSE")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", into.resolve()]
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
+    return into / f"{described['name']}-{__version__}-{tag}.whl"
