@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from sphinx.application import Sphinx
+from website.lexer import NotebookLexer
+
 from hpu_magic import __version__
 
 project = "hpu_magic"
@@ -52,3 +55,9 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
+
+
+def setup(app: Sphinx) -> None:
+    """Have blocks of Python coloured as cells of a notebook."""
+    for name in ("python", "py", "ipython", "ipython3"):
+        app.add_lexer(name, NotebookLexer)

@@ -17,6 +17,13 @@ from hpu_magic.simulator.cards.hl_smi import command as hl_smi
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
+    options = parser().parse_args(arguments)
+    status: int = options.run(options)
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the command's line; of each subcommand, `run` does it."""
     parser = argparse.ArgumentParser(
         prog="hpu-magic",
         description="Gaudi cards of this machine, real or simulated, in a terminal.",
@@ -27,9 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor.add_parser(commands)
     _add_build(commands)
     _add_hl_smi(commands)
-    options = parser.parse_args(arguments)
-    status: int = options.run(options)
-    return status
+    return parser
 
 
 def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -34,7 +34,7 @@ class MemoryMagics(CommandMagics):
         before and after the cell, the peak in between, and the variables that hold new tensors.
         Examples::
 
-        %hpu_memory
+            %hpu_memory
             stats = %hpu_memory
 
             %%hpu_memory

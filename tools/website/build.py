@@ -29,7 +29,7 @@ def build(project: Path, into: Path, *, executed: bool = True) -> int:
     started = time.monotonic()
     sources = into / "site_sources"
     shutil.rmtree(into / "site", ignore_errors=True)  # no page that has gone stays
-    assemble(project, sources, executed=executed)
+    assemble(project, sources, into / "site_notebooks" if executed else None)
     prepared = time.monotonic()
     status = sphinx(
         [*_OPTIONS, "-d", str(into / "site_doctrees"), str(sources), str(into / "site")]

@@ -6,23 +6,34 @@ import re
 import shutil
 from pathlib import Path
 
+import nbformat
+
+from website import commands, gallery, notebooks
+
 _CONTENTS = re.compile(r"^```\{toctree\}\n.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-def assemble(project: Path, into: Path, *, executed: bool) -> None:
+def assemble(project: Path, into: Path, executions: Path | None) -> None:
     """Put the sources of the site together, in place of those that are there.
 
     Parameters
     ----------
     project : Path
-        The folder that holds ``docs`` and ``notebooks``.
+        The folder that holds ``docs``, ``notebooks`` and ``hpu_magic``.
     into : Path
         Where Sphinx will read them.
-    executed : bool
-        Whether notebooks are executed.
+    executions : Path, optional
+        Where executed notebooks are kept; without it they are shown unexecuted.
     """
+    files = sorted((project / "notebooks").glob("*.ipynb"))
+    if executions is None:
+        shown = {path.stem: nbformat.read(path, as_version=4) for path in files}
+    else:
+        shown = notebooks.executed(files, project / "hpu_magic", executions)
     shutil.rmtree(into, ignore_errors=True)
     shutil.copytree(project / "docs", into, ignore=shutil.ignore_patterns("__pycache__"))
+    gallery.write(shown, into / "notebooks")
+    commands.write(into / "reference")
     for page in into.rglob("*.md"):
         if (text := page.read_text()) != (contents := with_what_is_there(text, page.parent)):
             page.write_text(contents)

@@ -1,0 +1,93 @@
+"""The pages of commands say of each command what its parser takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from website import commands
+from website.text import from_docstring, table
+
+from hpu_magic import command_line
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reference")
+    commands.write(folder)
+    return folder
+
+
+def rows(page: str) -> list[set[str]]:
+    """The names that stand in the first column of a page's tables, row by row."""
+    cells = re.findall(r"^\| (.*?) (?<!\\)\|", page.replace("\\|", ","), re.MULTILINE)
+    return [
+        {one.split()[0] for one in re.findall(r"`([^`]+)`", cell)}
+        for cell in cells
+        if cell != "option"
+    ]
+
+
+def declared(parser: Any) -> list[set[str]]:
+    taken = [one for one in parser._actions if one.dest != "help"]
+    return [set(one.option_strings) or {typed(one)} for one in taken]
+
+
+def typed(action: Any) -> str:
+    if action.choices and not action.metavar:
+        return "{" + ",".join(action.choices) + "}"
+    return str(action.metavar or action.dest)
+
+
+def test_each_registered_magic_has_a_page_with_its_options(pages: Path, shell: Any) -> None:
+    registered = {
+        name: magic
+        for kind in ("line", "cell")
+        for name, magic in shell.magics_manager.magics[kind].items()
+        if re.match(r"hpu(_|$)", name)
+    }
+    written = {path.stem: path.read_text() for path in (pages / "magics").glob("hpu*.md")}
+    assert written.keys() == registered.keys()
+    for name, magic in registered.items():
+        assert rows(written[name]) == declared(magic.parser), name
+        heading, _, rest = written[name].partition("\n")
+        for kind, mark in (("line", "%"), ("cell", "%%")):
+            has = name in shell.magics_manager.magics[kind]
+            assert bool(re.search(rf"[ `]{mark}{name}[,`]", heading)) == has
+            assert bool(re.search(rf"^{mark}{name}\b", rest, re.MULTILINE)) >= has
+
+
+def test_each_subcommand_has_a_section_with_its_options(pages: Path) -> None:
+    page = (pages / "terminal.md").read_text()
+    sections = re.split(r"^## `hpu-magic (.*)`$", page, flags=re.MULTILINE)[1:]
+    written = dict(zip(sections[::2], sections[1::2], strict=True))
+    parsers = commands.subcommands(command_line.parser())
+    assert written.keys() == parsers.keys()
+    for name, parser in parsers.items():
+        assert rows(written[name]) == declared(parser), name
+
+
+def test_defaults_are_those_of_a_new_session(pages: Path) -> None:
+    page = (pages / "magics" / "hpu_time.md").read_text()
+    assert (
+        "| `-r REPEATS`<br>`--repeats REPEATS` | `5` [`time_repeats`](index.md#settings) |" in page
+    )
+    assert "| `time_repeats` | `5` |" in (pages / "magics" / "index.md").read_text()
+
+
+def test_examples_of_a_docstring_become_code_and_prose_keeps_its_marks() -> None:
+    text = """Show *all* of ``a|b``, see name_. Examples::
+
+        first = 1
+
+            second
+
+    Then `more`.
+    """
+    assert from_docstring(text, "python") == (
+        "Show \\*all\\* of `a|b`, see name\\_. Examples:\n\n"
+        "```python\nfirst = 1\n\n    second\n```\n\nThen `more`."
+    )
+    assert table(("a", "b"), [("`x|y`", "z")]) == "| a | b |\n|---|---|\n| `x\\|y` | z |\n"

@@ -1,0 +1,181 @@
+"""The reference of commands: a page for each magic, and one for `hpu-magic`, from their parsers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from hpu_magic import command_line
+from hpu_magic.magics import _FAMILIES
+from hpu_magic.magics.settings import Configured, HPUMagics
+from website.text import code, fenced, from_docstring, table
+
+_HEAD = """\
+# Commands of a notebook
+
+After `%load_ext hpu_magic`. Each page is what `%command?` shows. `%command` takes a line,
+`%%command` the cell below it; Tab completes options and the names of what fits.
+
+"""
+_SETTINGS = """\
+## Settings
+
+Defaults of the options, for a session by `%config HPUMagics.time_runs = 10`, for all of a user's
+by `c.HPUMagics.time_runs = 10` in `~/.ipython/profile_default/ipython_config.py`.
+`%config HPUMagics` lists them with their values. An option that is given wins.
+
+"""
+_TERMINAL = """\
+# `hpu-magic` in a terminal
+
+Each section is what `hpu-magic COMMAND --help` shows.
+
+"""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A magic: its name, its forms and its parser."""
+
+    name: str
+    forms: tuple[str, ...]
+    parser: argparse.ArgumentParser
+
+    @property
+    def shown(self) -> str:
+        """Its forms, as they are typed."""
+        return ", ".join(f"{mark}{self.name}" for mark in self.forms)
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of its description."""
+        return " ".join((self.parser.description or "").strip().partition("\n\n")[0].split())
+
+
+def magics() -> list[Command]:
+    """Return all magics in the order in which they are loaded."""
+    found: dict[str, Command] = {}
+    for module, name in _FAMILIES:
+        family = getattr(import_module(f"hpu_magic.magics.{module}"), name)
+        for kind, mark in (("line", "%"), ("cell", "%%")):
+            for magic, method in family.magics[kind].items():
+                forms = found[magic].forms if magic in found else ()
+                found[magic] = Command(magic, (*forms, mark), getattr(family, method).parser)
+    return list(found.values())
+
+
+def options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Return what a parser takes beside the call for help."""
+    return [one for one in parser._actions if not isinstance(one, argparse._HelpAction)]
+
+
+def invocation(action: argparse.Action) -> str:
+    """Return an option as it is typed, with what comes after it."""
+    return argparse.HelpFormatter("")._format_action_invocation(action)
+
+
+def write(into: Path) -> None:
+    """Write the pages: ``magics/*.md`` and ``terminal.md``."""
+    folder = into / "magics"
+    folder.mkdir(parents=True)
+    commands = magics()
+    for command in commands:
+        (folder / f"{command.name}.md").write_text(_page(command))
+    rows = [
+        (f"[{code(one.shown)}]({one.name}.md)", from_docstring(one.summary)) for one in commands
+    ]
+    contents = "```{toctree}\n:hidden:\n\n" + "\n".join(one.name for one in commands) + "\n```\n"
+    (folder / "index.md").write_text(
+        _HEAD + table(("command", ""), rows) + "\n" + _SETTINGS + _settings() + "\n" + contents
+    )
+    (into / "terminal.md").write_text(_terminal())
+
+
+def _page(command: Command) -> str:
+    parser = command.parser
+    usages = [_usage(parser, f"{mark}{command.name}") for mark in command.forms]
+    parts = [f"# {code(command.shown)}", fenced("text", "\n".join(usages))]
+    parts.append(from_docstring(parser.description or "", "python"))
+    parts.append(_arguments(parser))
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _terminal() -> str:
+    parser = command_line.parser()
+    parts = [_TERMINAL.strip(), fenced("text", _usage(parser, parser.prog))]
+    for name, sub in subcommands(parser).items():
+        parts += [f"## {code(f'hpu-magic {name}')}", fenced("text", _usage(sub, sub.prog))]
+        parts += [from_docstring(sub.description or ""), _arguments(sub), _examples(sub)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of a command's subcommands, by name."""
+    [action] = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    return dict(action.choices)
+
+
+def _usage(parser: argparse.ArgumentParser, shown: str) -> str:
+    formatter = argparse.HelpFormatter(shown, width=88)
+    formatter.add_usage(None, options(parser), parser._mutually_exclusive_groups, prefix="")
+    return formatter.format_help().strip()
+
+
+def _arguments(parser: argparse.ArgumentParser) -> str:
+    rows = [
+        (
+            "<br>".join(code(one) for one in _typed(action)),
+            _default(parser, action),
+            from_docstring(argparse.HelpFormatter(parser.prog)._expand_help(action)),
+        )
+        for action in options(parser)
+    ]
+    return table(("option", "default", "meaning"), rows) if rows else ""
+
+
+def _typed(action: argparse.Action) -> Iterator[str]:
+    """Give an option name by name, each with what comes after it."""
+    if not action.option_strings:
+        yield invocation(action)
+        return
+    named = action.metavar or action.dest.upper()
+    after = argparse.HelpFormatter("")._format_args(action, named) if action.nargs != 0 else ""
+    for name in action.option_strings:
+        yield f"{name} {after}".strip()
+
+
+def _default(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    default = parser.get_default(action.dest)
+    if isinstance(default, Configured):
+        value = default.value(HPUMagics())
+        return f"{_value(value)} [{code(default.name)}](index.md#settings)"
+    if action.required or default in (None, False, "", argparse.SUPPRESS) or default == []:
+        return ""
+    return _value(default)
+
+
+def _value(value: object) -> str:
+    return "" if value is None or value == "" else code(str(value))
+
+
+def _settings() -> str:
+    traits = HPUMagics.class_own_traits(config=True)
+    rows = [
+        (code(name), _value(trait.default_value), from_docstring(trait.help))
+        for name, trait in sorted(traits.items())
+    ]
+    return table(("setting", "default", "option"), rows)
+
+
+def _examples(parser: argparse.ArgumentParser) -> str:
+    before, mark, examples = (parser.epilog or "").partition("Examples: ")
+    if not mark:
+        return from_docstring(before)
+    return "\n\n".join(
+        filter(
+            None, [from_docstring(before.strip()), fenced("sh", "\n".join(examples.split("; ")))]
+        )
+    )

@@ -1,0 +1,99 @@
+"""The notebooks as they are executed: side by side, and kept until a source changes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from traitlets.config import Config
+
+# Of the package, what an execution does not read.
+_BUILT = ("labextension", "__pycache__")
+# Two cores: two kernels at once, of one thread each.
+_TOGETHER = 2
+
+
+def executed(notebooks: Sequence[Path], package: Path, cache: Path) -> dict[str, Any]:
+    """Return each notebook, executed, by its name.
+
+    Parameters
+    ----------
+    notebooks : sequence of Path
+        Their files, without outputs.
+    package : Path
+        The folder of the package; a change in it has all notebooks executed anew.
+    cache : Path
+        Where executed notebooks are kept; those that are no longer of use go.
+
+    Raises
+    ------
+    nbclient.exceptions.CellExecutionError
+        A cell fails that does not say so in its tags.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    environment = _environment(package)
+    files = {
+        path.stem: cache / f"{path.stem}-{_key(path, environment)}.ipynb" for path in notebooks
+    }
+    for other in set(cache.iterdir()) - set(files.values()):
+        other.unlink()
+    missing = [path for path in notebooks if not files[path.stem].exists()]
+    # The largest first, so that the last one does not run alone.
+    missing.sort(key=lambda path: -path.stat().st_size)
+    with ThreadPoolExecutor(_TOGETHER) as pool:
+        for done in [pool.submit(_execute, path, files[path.stem]) for path in missing]:
+            done.result()
+    return {name: nbformat.read(file, as_version=4) for name, file in files.items()}
+
+
+def _execute(source: Path, into: Path) -> None:
+    """Execute a notebook in an empty folder, on cards and with settings of its own."""
+    from nbclient import NotebookClient
+
+    started = time.monotonic()
+    notebook = nbformat.read(source, as_version=4)
+    with tempfile.TemporaryDirectory() as private:
+        folders = {"cards": "HPU_MAGIC_CARDS_DIR", "ipython": "IPYTHONDIR", "logs": "HABANA_LOGS"}
+        for folder in (*folders, "work"):
+            Path(private, folder).mkdir(mode=0o700)
+        client = NotebookClient(
+            notebook,
+            timeout=280,
+            config=Config(KernelManager={"transport": "ipc"}),  # nobody else can listen
+            coalesce_streams=True,
+            resources={"metadata": {"path": str(Path(private, "work"))}},
+        )
+        chosen = {name: str(Path(private, folder)) for folder, name in folders.items()}
+        client.execute(env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **chosen})
+    unfinished = into.with_suffix(".unfinished")
+    nbformat.write(notebook, unfinished)
+    unfinished.rename(into)
+    print(f"{source.name}: executed in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _environment(package: Path) -> bytes:
+    """Return a digest of what all executions depend on: the package, and what is installed."""
+    digest = hashlib.sha256()
+    for file in _files(package):
+        digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())
+    for installed in sorted(f"{one.name}=={one.version}" for one in distributions()):
+        digest.update(installed.encode() + b"\n")
+    return digest.digest()
+
+
+def _files(package: Path) -> Iterator[Path]:
+    for file in sorted(package.rglob("*")):
+        if file.is_file() and not set(file.relative_to(package).parts) & set(_BUILT):
+            yield file
+
+
+def _key(notebook: Path, environment: bytes) -> str:
+    return hashlib.sha256(environment + notebook.read_bytes()).hexdigest()[:16]

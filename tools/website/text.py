@@ -1,0 +1,71 @@
+"""Markdown from what Python says: docstrings, values, tables."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+
+_QUOTED = re.compile(r"(`+)(.+?)\1", re.DOTALL)
+# A name with a mark of its own, which prose leaves unquoted, or text that Markdown would read.
+_MARKED = re.compile(r"([*_<\[\]|$\\])")
+
+
+def code(text: str) -> str:
+    """Return a text as code in a line."""
+    marks = "``" if "`" in text else "`"
+    return f"{marks}{text}{marks}"
+
+
+def fenced(language: str, text: str) -> str:
+    """Return a text as a block of code."""
+    return f"```{language}\n{text.rstrip()}\n```"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return rows of Markdown as a table."""
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    # Within code too, a bar would end the cell.
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def from_docstring(text: str, language: str = "") -> str:
+    """Return a docstring's prose as Markdown, and its indented examples as blocks of code."""
+    parts = []
+    literal = False
+    for kind, block in _blocks(inspect.cleandoc(text)):
+        if kind == "indented" and literal:
+            parts.append(fenced(language, textwrap.dedent(block)))
+            continue
+        literal = block.endswith("::")
+        parts.append(_prose(block.removesuffix("::") + ":" if literal else block))
+    return "\n\n".join(parts)
+
+
+def _blocks(text: str) -> Iterable[tuple[str, str]]:
+    """Give paragraphs; indented ones that follow each other are one."""
+    indented: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        if paragraph.startswith((" ", "\t")):
+            indented.append(paragraph)
+            continue
+        if indented:
+            yield "indented", "\n\n".join(indented)
+            indented = []
+        yield "prose", paragraph
+    if indented:
+        yield "indented", "\n\n".join(indented)
+
+
+def _prose(text: str) -> str:
+    shown, end = [], 0
+    for quoted in _QUOTED.finditer(text):
+        shown += [_escaped(text[end : quoted.start()]), code(quoted[2])]
+        end = quoted.end()
+    return "".join([*shown, _escaped(text[end:])])
+
+
+def _escaped(text: str) -> str:
+    return _MARKED.sub(r"\\\1", text)
