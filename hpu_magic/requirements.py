@@ -5,10 +5,10 @@ Their distributions name the versions that they work with; none of them is impor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-__all__ = ["LIBRARIES", "Conflict", "conflicts"]
+__all__ = ["LIBRARIES", "Conflict", "conflicts", "installed_version", "too_old_a_front_end"]
 
 LIBRARIES = {
     "optimum.habana": "optimum-habana",
@@ -25,6 +25,8 @@ LIBRARIES = {
 
 _REQUIRED = {*LIBRARIES.values(), "torch", "huggingface-hub", "safetensors"}
 _EXTRAS = ("", "torch")  # what they need in any case, and to train
+# Distribution -> how it is called, and its first release that loads the extension.
+_FRONT_ENDS = {"jupyterlab": ("JupyterLab", "4.2"), "notebook": ("Notebook", "7.2")}
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,33 @@ def conflicts(libraries: Collection[str] = tuple(LIBRARIES.values())) -> list[Co
     for library in libraries:
         needed = dict(_unmet(library))
         if needed:
-            found.append(Conflict(f"{library} {_version(library)}", needed))
+            found.append(Conflict(f"{library} {installed_version(library)}", needed))
+    return found
+
+
+def too_old_a_front_end(version_of: Callable[[str], str | None]) -> list[str]:
+    """Say which front ends are too old for the extension, what is missing there, and the mend.
+
+    Parameters
+    ----------
+    version_of : callable
+        Returns the version of a distribution, None where it is not installed.
+    """
+    from packaging.version import InvalidVersion, Version
+
+    found = []
+    for distribution, (name, oldest) in _FRONT_ENDS.items():
+        version = version_of(distribution)
+        try:
+            old = version is not None and Version(version) < Version(oldest)
+        except InvalidVersion:
+            continue
+        if old:
+            found.append(
+                f"{name} {version} is older than {oldest}: the sidebar, the status bar and the "
+                "mode switch do not show in it; commands and panels work. Run pip install -U "
+                f'"{distribution}>={oldest}" and reload the page.'
+            )
     return found
 
 
@@ -89,14 +117,15 @@ def _unmet(library: str) -> Iterator[tuple[str, str]]:
             marker is not None and not any(marker.evaluate({"extra": one}) for one in _EXTRAS)
         ):
             continue
-        installed = _version(needed.name)
+        installed = installed_version(needed.name)
         # What is not there at all is told by an import.
         if installed is not None and not needed.specifier.contains(installed, prereleases=True):
             limits = sorted(map(str, needed.specifier), key=lambda one: one.startswith("<"))
             yield needed.name + ",".join(limits), installed
 
 
-def _version(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
+    """Return the version of a distribution, None where it is not installed."""
     from importlib import metadata
 
     try:

@@ -42,7 +42,7 @@ PARTS = {
     "simulator": set(),
 }
 BELOW_ALL = {
-    *("units", "errors", "private_folder", "requirements"),
+    *("units", "errors", "extras", "private_folder", "requirements"),
     *("sessions", "program_name", "__version__"),
 }
 

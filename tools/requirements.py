@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
     from pip._vendor import tomli as tomllib  # type: ignore[no-redef]
 
-project = Path(__file__).parents[1] / "pyproject.toml"
-described = tomllib.loads(project.read_text())
-print(
-    *described["project"]["dependencies"],
-    *described["project"]["optional-dependencies"]["quickstart"],
-    *described["build-system"]["requires"],
-    "editables",  # what the build of a clone that stays editable asks for
-    sep="\n",
-)
+NAME = "hpu_magic"
+FOR_A_CLONE = ("quickstart", "cli")  # the extras whose requirements `make` installs
+
+
+def of_extras(described: dict[str, Any], *extras: str) -> list[str]:
+    """Return what extras require, those that they name themselves included."""
+    optional = described["project"]["optional-dependencies"]
+    found: list[str] = []
+    for extra in extras:
+        for line in optional[extra]:
+            own = re.fullmatch(rf"{NAME}\[([\w,]+)\]", line)
+            found += of_extras(described, *own[1].split(",")) if own else [line]
+    return list(dict.fromkeys(found))
+
+
+def main() -> None:
+    """Print the project's own requirements, those of a clone's extras, and its build's."""
+    described = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    print(
+        *described["project"]["dependencies"],
+        *of_extras(described, *FOR_A_CLONE),
+        *described["build-system"]["requires"],
+        "editables",  # what the build of a clone that stays editable asks for
+        sep="\n",
+    )
+
+
+if __name__ == "__main__":
+    main()

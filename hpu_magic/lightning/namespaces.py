@@ -12,6 +12,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+from hpu_magic.extras import installing
 from hpu_magic.lightning import connector, profiler_choice
 from hpu_magic.lightning.choices import FABRIC, TRAINER, Choices, Stock
 from hpu_magic.lightning.classes import FabricPlugins, Plugins, make, make_for_fabric
@@ -47,7 +48,7 @@ def default_namespace(names: tuple[str, ...] = NAMESPACES) -> str:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             return name
     raise ModuleNotFoundError(
-        "Lightning is not installed: install it with `pip install lightning`.", name="lightning"
+        f"Lightning is not installed: {installing('lightning')}.", name="lightning"
     )
 
 

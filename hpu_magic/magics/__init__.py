@@ -9,6 +9,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hpu_magic import extras
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -36,12 +38,23 @@ _FAMILIES = (
     ("estimate", "EstimateMagics"),
     ("advise", "AdviseMagics"),
 )
+_NEEDED = ("ipykernel", "ipywidgets", "anywidget", "bokeh")
 _loaded: list[CommandMagics] = []
 _watches: list[FoldedFramesNote | ExplainedErrors] = []
 
 
 def load(shell: InteractiveShell) -> None:
-    """Set up the extension in `shell` and say in one line which device there is."""
+    """Set up the extension in `shell` and say in one line which device there is.
+
+    Raises
+    ------
+    UsageError
+        What the magics and panels are made with is not installed.
+    """
+    from IPython.core.error import UsageError
+
+    if why := extras.absence("%load_ext hpu_magic", "notebook", _NEEDED):
+        raise UsageError(why)
     from hpu_magic.runtime.device import device
     from hpu_magic.runtime.start import first_import, restart
 

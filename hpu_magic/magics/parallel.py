@@ -9,6 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.extras import absence
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured
 
@@ -66,6 +67,7 @@ class ParallelMagics(CommandMagics):
         """
         from IPython.display import display
 
+        _check_installed()
         from hpu_magic.panels.front_end import in_notebook
         from hpu_magic.panels.ranks import RanksView
         from hpu_magic.parallel import session
@@ -114,6 +116,7 @@ class ParallelMagics(CommandMagics):
             %hpu_workers restart
             %hpu_workers stop
         """
+        _check_installed()
         from hpu_magic.parallel import session
         from hpu_magic.parallel.report import workers_report
 
@@ -143,6 +146,11 @@ class ParallelMagics(CommandMagics):
             raise UsageError(f"-n {options.n}: there must be at least 1 worker.")
         if getattr(options, "grace", 0.0) < 0:
             raise UsageError(f"--grace {options.grace:g}: a time is 0 seconds or more.")
+
+
+def _check_installed() -> None:
+    if why := absence("%%hpu_parallel", "notebook", ("ipyparallel", "cloudpickle")):
+        raise UsageError(why)
 
 
 def _names(given: str | None) -> list[str]:

@@ -8,6 +8,8 @@ from jupyter_server.extension.application import ExtensionApp
 from prometheus_client import REGISTRY
 from traitlets import Bool, Float, TraitError, validate
 
+from hpu_magic import requirements
+
 from .activity import leave_untracked
 from .handlers import routes
 from .kernels import Kernels
@@ -59,7 +61,9 @@ class HpuMagicServer(ExtensionApp):
         return seconds
 
     def initialize_settings(self) -> None:
-        """Keep questions to kernels out of their activity."""
+        """Keep questions to kernels out of their activity; say what an old front end lacks."""
+        for old in requirements.too_old_a_front_end(requirements.installed_version):
+            self.log.warning(old)
         leave_untracked(self.serverapp)
 
     def initialize_handlers(self) -> None:

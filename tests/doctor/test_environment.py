@@ -372,6 +372,18 @@ def test_the_front_ends_extensions(made):
     assert made.ask(jupyter.front_end)[0] == ("green", said)
 
 
+def test_what_is_missing_in_an_old_front_end(made):
+    made.install("jupyterlab==3.6.8", "notebook==7.1.3")
+    missing = (
+        "the sidebar, the status bar and the mode switch do not show in it; commands and panels "
+        "work."
+    )
+    assert made.ask(jupyter.front_end)[:2] == [
+        ("amber", f"JupyterLab 3.6.8 is older than 4.2: {missing}"),
+        ("amber", f"Notebook 7.1.3 is older than 7.2: {missing}"),
+    ]
+
+
 def test_which_of_two_front_ends_counts(made):
     made.install("jupyterlab==4.6.6")
     extension(made, "hpu_magic", hpu_magic.__version__)

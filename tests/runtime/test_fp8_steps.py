@@ -357,5 +357,5 @@ def test_what_is_missing_is_named(shell, monkeypatch):
     import torch
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RefusedError, match="%pip install neural-compressor-pt"):
+    with pytest.raises(RefusedError, match=r'pip install "hpu_magic\[fp8\]"'):
         hpu_magic.fp8_quantize(torch.nn.Linear(1, 1))

@@ -10,14 +10,14 @@ from hpu_magic import backend
 from ..finding import Finding, State
 from ..machine import Machine
 
-# Distributions that hpu_magic needs -> what there is none of without them.
+# Distributions that parts of hpu_magic need -> what there is none of without them, and the extra.
 _NEEDED = {
-    "lightning": "fits with Lightning",
-    "ipywidgets": "live panels",
-    "anywidget": "live panels",
-    "bokeh": "charts",
-    "jupyterlab": "the sidebar",
-    "ipyparallel": "cells on several cards",
+    "lightning": ("fits with Lightning", "lightning"),
+    "ipywidgets": ("live panels", "notebook"),
+    "anywidget": ("live panels", "notebook"),
+    "bokeh": ("charts", "notebook"),
+    "jupyterlab": ("the sidebar", "lab"),
+    "ipyparallel": ("cells on several cards", "notebook"),
 }
 _OPTIONAL = ("transformers", "accelerate", "optimum-habana")
 _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 10), (3, 13)
@@ -85,16 +85,17 @@ def bridge(machine: Machine) -> Iterator[Finding]:
 
 def packages(machine: Machine) -> Iterator[Finding]:
     """Look for what hpu_magic needs besides PyTorch, and for what it works with."""
-    for name, what in _NEEDED.items():
+    for name, (what, extra) in _NEEDED.items():
         version = machine.version(name)
         values = {"version": version}
         if version:
             yield Finding(name, "green", f"{name} is {version}.", values=values)
         else:
             text = f"{name} is not installed: there are no {what}."
+            mend = f'Run `pip install "hpu_magic[{extra}]"`.'
             if not what.endswith("s"):
                 text = f"{name} is not installed: {what} is missing."
-            yield Finding(name, "amber", text, f"Run `pip install {name}`.", values)
+            yield Finding(name, "amber", text, mend, values)
     for name in _OPTIONAL:
         version = machine.version(name)
         text = f"{name} is {version}." if version else f"{name} is not installed, nor needed."

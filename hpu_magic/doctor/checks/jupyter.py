@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hpu_magic
+from hpu_magic import requirements
 
 from ..finding import Finding, Value
 from ..machine import Machine, numbers
@@ -74,12 +75,16 @@ def front_end(machine: Machine) -> Iterator[Finding]:
     """Look for the front end's extensions: installed, turned on, and of this version."""
     if machine.version("jupyterlab") is None:
         return
+    for old in requirements.too_old_a_front_end(machine.version):
+        text, mend = old.split(" Run ")
+        values: dict[str, Value] = {"version": machine.version("jupyterlab")}
+        yield Finding("front end", "amber", text, f"Run {mend}", values)
     disabled = _disabled(machine)
     for name, what in _EXTENSIONS.items():
         about = f"front end of {name.rpartition('/')[0] or name}"
         found = _extension(machine, name)
         version = None if found is None else str(found.get("version"))
-        values: dict[str, Value] = {"version": version, "disabled": disabled.get(name, False)}
+        values = {"version": version, "disabled": disabled.get(name, False)}
         if found is None:
             text = f"JupyterLab has no extension {name} in this environment: {what} may be missing."
             mend = "Install hpu_magic where `jupyter lab` is started from, and reload the page."

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpu_magic.errors import RefusedError
+from hpu_magic.extras import installing
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.precision.fp8.settings import Settings
 from hpu_magic.runtime.start import restart
@@ -62,8 +63,8 @@ def check_process(step: str) -> None:
         found = None
     if found is None:
         raise RefusedError(
-            "fp8 inference needs Intel Neural Compressor: type %pip install neural-compressor-pt "
-            "(Python 3.11 or newer)."
+            "fp8 inference needs Intel Neural Compressor (Python 3.11 or newer): "
+            f"{installing('fp8')}."
         )
 
 
