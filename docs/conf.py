@@ -18,9 +18,13 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
+    "website.autodoc",
 ]
 
-myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence"]
+# Several results have a `peak_memory`, so that a mention of it is no link.
+suppress_warnings = ["ref.python"]
+
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 # They are executed before Sphinx runs, side by side; what widgets leave is shown as HTML, since a
@@ -31,7 +35,12 @@ nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json
 
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+add_module_names = False
+default_role = "code"
 napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 
 copybutton_exclude = ".linenos, .gp, .go"

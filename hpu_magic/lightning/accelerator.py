@@ -29,7 +29,7 @@ MEMORY_METRICS = (
 
 
 class HPUAcceleratorBase:
-    """What ``HPUAccelerator`` does, apart from the Lightning class it derives from."""
+    """Intel Gaudi cards as an accelerator of Lightning, by the name ``"hpu"``."""
 
     def setup_device(self, device: torch.device) -> None:
         """Choose the card of this process, where its rank among several has not chosen it.

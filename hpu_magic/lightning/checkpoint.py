@@ -47,7 +47,7 @@ def _on_host(value: Any, copies: dict[tuple[Any, ...], torch.Tensor]) -> Any:
 
 
 class HPUCheckpointIOBase:
-    """What ``HPUCheckpointIO`` does: checkpoints that load on a machine without a card."""
+    """Checkpoints whose tensors are on the host, so that they load on a machine without a card."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None

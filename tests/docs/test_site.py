@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from website.api import ERRORS, FUNCTIONS, lightning
+
+import hpu_magic
 
 PROJECT = Path(__file__).parents[2]
 
@@ -20,6 +24,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "tools/build_site.py", "--fast", "--into", str(folder)]
     built = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=240)
     assert (built.returncode, built.stderr) == (0, "")
+    assert len(built.stdout.splitlines()) == 1  # no module says anything when it is imported
     return folder / "site"
 
 
@@ -27,3 +32,24 @@ def test_every_page_is_built(site: Path) -> None:
     written = {path.relative_to(PROJECT / "docs") for path in (PROJECT / "docs").rglob("*.md")}
     built = {path.relative_to(site).with_suffix(".md") for path in site.rglob("*.html")}
     assert written <= built
+
+
+def test_every_public_name_has_an_entry(site: Path) -> None:
+    entries = {
+        name
+        for page in (site / "reference" / "api").glob("*.html")
+        for name in re.findall(r'<dt class="sig[^>]* id="hpu_magic\.([^"]+)"', page.read_text())
+    }
+    functions = set(hpu_magic.__all__) - {"__version__"}
+    classes = {f"lightning.{name}" for name in lightning().__all__}
+    assert functions <= entries
+    assert classes <= entries
+    results = {name for group in FUNCTIONS.values() for given in group.values() for name in given}
+    assert {name for name in entries if name.count(".") == 0} == functions
+    assert {*results, *ERRORS} <= entries
+
+
+def test_a_part_that_is_called_itself_is_described_as_its_call(site: Path) -> None:
+    for name, parameter in (("estimate", "batch"), ("doctor", "everything")):
+        page = (site / "reference" / "api" / f"{name}.html").read_text()
+        assert f"<strong>{parameter}</strong>" in page

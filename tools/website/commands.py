@@ -29,7 +29,7 @@ by `c.HPUMagics.time_runs = 10` in `~/.ipython/profile_default/ipython_config.py
 
 """
 _TERMINAL = """\
-# `hpu-magic` in a terminal
+# hpu-magic in a terminal
 
 Each section is what `hpu-magic COMMAND --help` shows.
 
@@ -97,7 +97,7 @@ def write(into: Path) -> None:
 def _page(command: Command) -> str:
     parser = command.parser
     usages = [_usage(parser, f"{mark}{command.name}") for mark in command.forms]
-    parts = [f"# {code(command.shown)}", fenced("text", "\n".join(usages))]
+    parts = [f"# {from_docstring(command.shown)}", fenced("text", "\n".join(usages))]
     parts.append(from_docstring(parser.description or "", "python"))
     parts.append(_arguments(parser))
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -107,7 +107,7 @@ def _terminal() -> str:
     parser = command_line.parser()
     parts = [_TERMINAL.strip(), fenced("text", _usage(parser, parser.prog))]
     for name, sub in subcommands(parser).items():
-        parts += [f"## {code(f'hpu-magic {name}')}", fenced("text", _usage(sub, sub.prog))]
+        parts += [f"## hpu-magic {name}", fenced("text", _usage(sub, sub.prog))]
         parts += [from_docstring(sub.description or ""), _arguments(sub), _examples(sub)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -125,15 +125,13 @@ def _usage(parser: argparse.ArgumentParser, shown: str) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> str:
-    rows = [
-        (
-            "<br>".join(code(one) for one in _typed(action)),
-            _default(parser, action),
-            from_docstring(argparse.HelpFormatter(parser.prog)._expand_help(action)),
-        )
+    return "\n\n".join(
+        ", ".join(code(one) for one in _typed(action))
+        + "\n: "
+        + from_docstring(argparse.HelpFormatter(parser.prog)._expand_help(action))
+        + _default(parser, action)
         for action in options(parser)
-    ]
-    return table(("option", "default", "meaning"), rows) if rows else ""
+    )
 
 
 def _typed(action: argparse.Action) -> Iterator[str]:
@@ -150,11 +148,12 @@ def _typed(action: argparse.Action) -> Iterator[str]:
 def _default(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     default = parser.get_default(action.dest)
     if isinstance(default, Configured):
-        value = default.value(HPUMagics())
-        return f"{_value(value)} [{code(default.name)}](index.md#settings)"
-    if action.required or default in (None, False, "", argparse.SUPPRESS) or default == []:
+        value = _value(default.value(HPUMagics())) or "none"
+        return f" (default: {value}, a [setting](index.md#settings))"
+    said = "default" in (action.help or "")
+    if said or default in (None, False, "", argparse.SUPPRESS) or default == []:
         return ""
-    return _value(default)
+    return f" (default: {_value(default)})"
 
 
 def _value(value: object) -> str:

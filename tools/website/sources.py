@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 
-from website import commands, gallery, notebooks
+from website import api, commands, gallery, notebooks
 
 _CONTENTS = re.compile(r"^```\{toctree\}\n.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -34,6 +34,7 @@ def assemble(project: Path, into: Path, executions: Path | None) -> None:
     shutil.copytree(project / "docs", into, ignore=shutil.ignore_patterns("__pycache__"))
     gallery.write(shown, into / "notebooks")
     commands.write(into / "reference")
+    api.write(into / "reference")
     for page in into.rglob("*.md"):
         if (text := page.read_text()) != (contents := with_what_is_there(text, page.parent)):
             page.write_text(contents)

@@ -1,0 +1,133 @@
+"""The reference of functions and classes: a page for each public name, from its docstring."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+# Group -> public name -> what it gives back, and is documented on the same page.
+FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "Device and execution": {
+        "status": ("runtime.execution.status.StatusReport",),
+        "to": (),
+        "mode": ("runtime.execution.mode.ModeReport",),
+        "flags": ("runtime.execution.flags.FlagsReport",),
+        "release": ("runtime.execution.release.ReleaseReport",),
+        "doctor": ("doctor.Diagnosis", "doctor.Finding"),
+    },
+    "Precision": {
+        "autocast": ("runtime.precision.autocast.AutocastReport",),
+        "explain_autocast": ("runtime.precision.explain.AutocastExplanation",),
+        "fp8_measure": ("runtime.precision.fp8.measure.MeasureReport",),
+        "fp8_quantize": ("runtime.precision.fp8.quantize.QuantizeReport",),
+    },
+    "Train, and watch": {
+        "fit": ("panels.result.FitResult",),
+        "watch": ("fits.watch.Watch",),
+        "panel": ("panels.panel.MemoryPanel",),
+    },
+    "Measure": {
+        "memory": ("runtime.measure.memory.MemoryReport",),
+        "time": ("runtime.measure.timing.TimeReport",),
+        "ledger": ("runtime.measure.ledger_report.LedgerReport",),
+        "profile": ("runtime.measure.profiling.ProfileReport",),
+    },
+    "HPU Graphs": {
+        "graph": ("runtime.graphs.graphs.CapturedGraph",),
+        "replay": ("runtime.graphs.graphs.ReplayReport",),
+        "graphs": ("runtime.graphs.graphs.GraphList",),
+        "wrap": ("runtime.graphs.wrapping.WrapReport",),
+    },
+    "Before the card": {
+        "estimate": ("estimate.result.Estimate",),
+        "estimate_generation": ("estimate.generation.result.GenerationEstimate",),
+        "advise": ("advice.report.Advice", "advice.suggestion.Suggestion"),
+        "port": ("runtime.porting.report.PortReport", "runtime.porting.findings.Finding"),
+    },
+}
+ERRORS = ("errors.RefusedError", "estimate.errors.EstimateError")
+
+_HEAD = """\
+# Functions and classes
+
+`import hpu_magic` loads neither torch nor anything that draws; each name below is loaded at its
+first use. Results are objects: they show themselves as a table in a notebook and as text elsewhere,
+and their attributes are the figures.
+
+"""
+_LIGHTNING = """\
+The classes that Lightning's `Trainer` takes. `import hpu_magic.lightning` registers the accelerator
+and the strategies, so that `Trainer(accelerator="hpu")` finds them; what `Fabric` takes has the
+same names in `hpu_magic.lightning.fabric`.
+"""
+
+
+def write(into: Path) -> None:
+    """Write the pages: ``api/*.rst`` and ``api/index.md``."""
+    folder = into / "api"
+    folder.mkdir(parents=True)
+    lightning()  # here, where what it says is kept from the build's output
+    parts, pages = [_HEAD], []
+    for group, names in FUNCTIONS.items():
+        lines = [f"- [`hpu_magic.{name}`]({name}.rst): {_summary(name)}" for name in names]
+        parts.append(f"## {group}\n\n" + "\n".join(lines) + "\n")
+        pages += names
+        for name, classes in names.items():
+            (folder / f"{name}.rst").write_text(_function(name, classes))
+    parts.append(
+        "## More\n\n- [`hpu_magic.lightning`](lightning.rst): what Lightning's `Trainer` takes\n"
+        "- [Errors](errors.rst): what refuses, and why\n"
+    )
+    (folder / "lightning.rst").write_text(_lightning())
+    refusals = "".join(f".. autoexception:: hpu_magic.{name}(sentence)\n\n" for name in ERRORS)
+    (folder / "errors.rst").write_text(_titled("Errors") + refusals)
+    contents = "\n".join([*pages, "lightning", "errors"])
+    parts.append(f"```{{toctree}}\n:hidden:\n\n{contents}\n```\n")
+    (folder / "index.md").write_text("\n".join(parts))
+
+
+def documented(name: str) -> Any:
+    """Return what a public name means: of a part that is called itself, its call."""
+    import hpu_magic
+
+    meant = getattr(hpu_magic, name)
+    return type(meant).__call__ if isinstance(meant, type(hpu_magic)) else meant
+
+
+def lightning() -> Any:
+    """Return `hpu_magic.lightning`, which says to the error stream which device it brings in."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        import hpu_magic.lightning as lightning
+    return lightning
+
+
+def _summary(name: str) -> str:
+    from website.text import from_docstring
+
+    return from_docstring((documented(name).__doc__ or "").strip().partition("\n\n")[0])
+
+
+def _function(name: str, classes: Iterable[str]) -> str:
+    kind = "class" if isinstance(documented(name), type) else "function"
+    members = "   :members:\n" if kind == "class" else ""
+    own = f".. auto{kind}:: hpu_magic.{name}\n{members}\n"
+    return _titled(f"hpu_magic.{name}") + own + _classes(classes)
+
+
+def _lightning() -> str:
+    parts = [_titled("hpu_magic.lightning"), _LIGHTNING, ""]
+    for name in lightning().__all__:
+        kind = "class" if isinstance(getattr(lightning(), name), type) else "function"
+        parts.append(f".. auto{kind}:: hpu_magic.lightning.{name}\n")
+    return "\n".join(parts)
+
+
+def _classes(names: Iterable[str]) -> str:
+    return "".join(f".. autoclass:: hpu_magic.{name}\n   :members:\n\n" for name in names)
+
+
+def _titled(title: str) -> str:
+    return f"{title}\n{'=' * len(title)}\n\n"

@@ -1,0 +1,55 @@
+"""What Sphinx shows of a docstring's object, where it would show more or less than users want."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from website.api import documented
+
+_JOINED = re.compile(r"^(\w+(?:, \w+)+) : (.+)\n((?:    .*\n)+)", re.MULTILINE)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Have Sphinx ask."""
+    app.connect("autodoc-skip-member", _of_the_presentation)
+    app.connect("autodoc-process-signature", _signature)
+    # Before napoleon reads it.
+    app.connect("autodoc-process-docstring", _docstring, priority=400)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _of_the_presentation(
+    app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any
+) -> bool | None:
+    """Leave out how a report writes itself."""
+    from hpu_magic.runtime.present.table import Table
+
+    return True if hasattr(Table, name) or name in ("html", "html_body") else None
+
+
+def _signature(
+    app: Sphinx, what: str, name: str, meant: Any, options: Any, arguments: str, returned: str
+) -> tuple[str, str] | None:
+    """Show how to call what users call: results are made by functions."""
+    if what == "class" and not name.startswith("hpu_magic.lightning."):
+        return None if name.count(".") == 1 else ("", "")
+    return None
+
+
+def _docstring(
+    app: Sphinx, what: str, name: str, meant: Any, options: Any, lines: list[str]
+) -> None:
+    """Take a part that is called itself for its call; give each attribute a line of its own."""
+    if inspect.ismodule(meant):
+        lines[:] = [*inspect.cleandoc(documented(name.rpartition(".")[2]).__doc__).splitlines(), ""]
+    lines[:] = _JOINED.sub(_apart, "\n".join(lines)).split("\n")
+
+
+def _apart(joined: re.Match[str]) -> str:
+    # Napoleon parts names with one description among parameters, and not among attributes.
+    names, kind, about = joined.groups()
+    return "".join(f"{name} : {kind}\n{about}" for name in names.split(", "))
