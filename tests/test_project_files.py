@@ -157,3 +157,21 @@ def test_hooks_are_the_checks_of_make_with_the_tools_that_it_installs():
     assert [entry.split(" --")[0] for entry in python] == [f".venv/bin/{each}" for each in checks]
     assert notebooks.startswith(".venv/bin/jupyter nbconvert ")
     assert "\nnbconvert\n" in text("requirements-dev.txt")
+
+
+# The guide for those who carry on
+
+
+def test_every_part_has_its_row_of_tests_and_every_named_test_is_there():
+    table = text("CONTRIBUTING.md").partition("| part of `hpu_magic/` |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.+?) \| (.+) \|$", table, re.M)
+    parts = {part for row, _ in rows for part in re.findall(r"`([\w/]+)/`", row)}
+    package = ROOT / "hpu_magic"
+    folders = {path.parent.name for path in package.glob("*/__init__.py")} - {"simulator"}
+    assert parts - {"labextension", "docs", "notebooks"} == folders | {
+        f"simulator/{path.name}"
+        for path in (package / "simulator").iterdir()
+        if path.is_dir() and path.name != "__pycache__"
+    }
+    tests = {one for _, cell in rows for one in re.findall(r"tests/[\w./]+", cell)}
+    assert [one for one in sorted(tests) if not (ROOT / one).exists()] == []

@@ -83,12 +83,12 @@ def _wrong(command: list[str]) -> str:
 
 
 def _known_variables() -> set[str]:
-    """Variables that a file of the package names."""
-    found: set[str] = set()
+    """Variables that a file of the package, or the tests' own settings, name."""
+    files = [PROJECT / "tests" / "conftest.py"]
     for pattern in ("*.py", "*.tsv", "*.pth", "*.cpp"):
-        for path in (PROJECT / "hpu_magic").rglob(pattern):
-            found |= set(re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b", path.read_text()))
-    return found
+        files += (PROJECT / "hpu_magic").rglob(pattern)
+    named = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
+    return {name for path in files for name in named.findall(path.read_text())}
 
 
 def _make(arguments: list[str]) -> str:
