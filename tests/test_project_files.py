@@ -13,6 +13,8 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 import versions
 
+from hpu_magic.simulator.engine import wheels
+
 ROOT = Path(__file__).parents[1]
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
 
@@ -64,6 +66,15 @@ def test_the_workflow_tries_the_combinations_of_the_table_of_versions():
     assert tried == table
 
 
+def test_the_workflow_has_the_pythons_of_the_engines_wheels():
+    [chosen] = [
+        step["with"]["python-version"].split()
+        for step in jobs()["packages"]["steps"]
+        if step.get("uses", "").startswith("actions/setup-python@")
+    ]
+    assert sorted(chosen) == sorted({row.python for row in wheels.table()})
+
+
 def test_the_workflow_installs_the_torch_of_the_makefile():
     chosen = re.findall(r"^TORCH \?= (\S+)$", text("Makefile"), re.M)
     used = re.findall(r"torch==[\d.]+", read(".github/workflows/tests.yml")["env"]["TORCH"])
@@ -75,7 +86,8 @@ def test_the_workflow_makes_what_can_be_made_and_may_only_read():
     targets = set(re.findall(r"^([\w-]+):", text("Makefile"), re.M))
     steps = [step for job in jobs().values() for step in job["steps"]]
     made = [word for step in steps for word in re.findall(r"^make (\S+)", step.get("run", ""))]
-    assert {"test", "versions"} <= set(made) <= targets
+    assert made == ["test", "versions", "dist"]
+    assert set(made) <= targets
     assert all(
         re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in steps if "uses" in step
     )
