@@ -31,6 +31,7 @@ def _shell() -> Any:
     shell = InteractiveShell.instance(config=settings)
     shell.run_line_magic("colors", "nocolor")
     shell.displayhook.write_output_prompt = lambda: None
+    shell._showtraceback = lambda kind, error, lines: print(f"{kind.__name__}: {error}")
     return shell
 
 
@@ -42,7 +43,8 @@ def _cell(shell: Any, code: str) -> tuple[str, str]:
     error = done.error_before_exec or done.error_in_exec
     if error is None:
         return captured.stdout, ""
-    return f"{type(error).__name__}: {error}", type(error).__name__
+    # What explains an error, and a command that is refused, stand on the other stream.
+    return captured.stdout + captured.stderr, type(error).__name__
 
 
 def _run_commands(code: str) -> tuple[str, str]:

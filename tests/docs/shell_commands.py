@@ -27,6 +27,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=.*", re.DOTALL)
 _OURS = ("HPU_MAGIC_", "PT_", "HABANA_", "GPU_MIGRATION_", "HLS_")
 # Programs that the pages start and nothing here can parse the arguments of.
 _OTHERS = {"cd", "export", "git", "cat", "sudo", "curl", "mkdir", "source", "."}
+# Distributions that the pages install, and no file of the project asks for.
+_NOT_REQUIRED = {"hpu_magic_engine", "hpu-magic-engine", "optimum-habana"}
 _PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 
 
@@ -158,4 +160,4 @@ def _known_distributions() -> set[str]:
     files = [path.read_text().splitlines() for path in PROJECT.glob("requirements-*.txt")]
     lines = [line.partition("#")[0].strip() for some in (*lists, *files) for line in some]
     named = {Requirement(line).name for line in lines if line and not line.startswith("-")}
-    return named | {"hpu_magic_engine", "hpu-magic-engine"}
+    return named | _NOT_REQUIRED
