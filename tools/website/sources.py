@@ -36,13 +36,22 @@ def assemble(project: Path, into: Path, executions: Path | None) -> None:
     commands.write(into / "reference")
     api.write(into / "reference")
     for page in into.rglob("*.md"):
-        if (text := page.read_text()) != (contents := with_what_is_there(text, page.parent)):
+        text = page.read_text()
+        depth = len(page.relative_to(into).parents) - 1
+        contents = with_links_of_the_site(with_what_is_there(text, page.parent), depth)
+        if text != contents:
             page.write_text(contents)
 
 
 def with_what_is_there(text: str, folder: Path) -> str:
     """Return a page of `folder` without those patterns of its contents that match no page."""
     return _CONTENTS.sub(lambda found: _matching(found[0], folder), text)
+
+
+def with_links_of_the_site(text: str, depth: int) -> str:
+    """Return a page, so many folders deep, with its links to notebooks where the site has them."""
+    up = "../" * depth
+    return text.replace(f"]({up}../notebooks/", f"]({up}notebooks/")
 
 
 def _matching(contents: str, folder: Path) -> str:
