@@ -15,6 +15,7 @@
 # make tables  write docs/vendor_api.md, docs/huggingface.md and docs/estimates.md from their tables
 # make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
 # make estimates  compare the estimated memory of all test models with the simulator's, in each mode
+# make examples  run the pytest plug-in and the examples of docs/examples in full
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
 #
 # PYTHON chooses the interpreter (3.10 to 3.13) and TORCH the torch that is
@@ -37,7 +38,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and the bench start hundreds of processes, and each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist \
+.PHONY: lab test examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist \
 	docs tables lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -157,6 +158,9 @@ huggingface: $(DEVELOPING) engine
 
 estimates: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimate
+
+examples: $(DEVELOPING) engine
+	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_EXAMPLES=1 $(BIN)/pytest $(SPREAD) tests/testing tests/examples
 
 collectives: COUNT = 2000
 collectives: $(DEVELOPING) engine

@@ -31,6 +31,7 @@ PARTS = {
     "advice": {"estimate", "runtime", "backend"},
     "fits": {"runtime", "panels", "lightning", "huggingface", "backend"},
     "panels": {"runtime", "advice", "backend"},
+    "testing": {"runtime", "parallel", "monitor", "backend"},
     "parallel": {"runtime", "monitor", "backend"},
     "lightning": {"runtime", "backend"},
     "huggingface": {"runtime", "backend"},

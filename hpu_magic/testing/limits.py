@@ -1,0 +1,197 @@
+"""What a test may cost on the device: operators on the CPU, and graphs compiled again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.measure.ledger import ledger
+from hpu_magic.runtime.measure.ledger_report import COMPILATION, FALLBACK, LedgerReport
+
+__all__ = ["Allowed", "Cost", "Limits", "allowed_of"]
+
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a test may cost.
+
+    Attributes
+    ----------
+    fallbacks : collection of str or None
+        Operators that may run on the CPU; None for all.
+    recompilations : int or None
+        How often lines may compile another graph after their first; None for any number.
+    """
+
+    fallbacks: Collection[str] | None = None
+    recompilations: int | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether there is nothing to look for."""
+        return self.fallbacks is None and self.recompilations is None
+
+
+@dataclass
+class Cost:
+    """What was seen: calls on the CPU by operator and line, and compilations by line."""
+
+    fallbacks: dict[tuple[str, str], int] = field(default_factory=dict)
+    compilations: dict[str, list[str]] = field(default_factory=dict)
+    """For each line, the shapes of what it compiled, in their order."""
+
+    @classmethod
+    def of(cls, report: LedgerReport, rank: str = "") -> Cost:
+        """Return what a ledger tells; `rank` is named beside each line."""
+        cost = cls()
+        lines: dict[str, int] = defaultdict(int)
+        for one in report.causes(FALLBACK):
+            lines[one.name] += one.count
+            cost.fallbacks[one.name, _place(one.where, rank)] = one.count
+        # Where events do not tell lines, the metrics' totals stand alone.
+        for operator, count in report.fallbacks.items():
+            if missing := count - lines[operator]:
+                cost.fallbacks[operator, _place("", rank)] = missing
+        told = 0
+        for one in report.causes(COMPILATION):
+            told += one.count
+            shapes = cost.compilations.setdefault(_place(one.where, rank), [])
+            shapes += [one.shapes] * one.count
+        if missing := report.compilations - told:
+            cost.compilations.setdefault(_place("", rank), []).extend([""] * missing)
+        return cost
+
+    def add(self, other: Cost) -> None:
+        """Count another one's too, which is another process's."""
+        self.fallbacks |= other.fallbacks
+        for line, shapes in other.compilations.items():
+            self.compilations.setdefault(line, []).extend(shapes)
+
+    def objections(self, allowed: Allowed) -> Iterator[str]:
+        """Yield a sentence for each limit that was passed."""
+        if allowed.fallbacks is not None:
+            calls = {key: n for key, n in self.fallbacks.items() if key[0] not in allowed.fallbacks}
+            if calls:
+                yield _fallen_back(calls)
+        if allowed.recompilations is not None:
+            again = {line: shapes for line, shapes in self.compilations.items() if len(shapes) > 1}
+            count = sum(len(shapes) - 1 for shapes in again.values())
+            if count > allowed.recompilations:
+                yield _recompiled(again, count, allowed.recompilations)
+
+
+_costs = pytest.StashKey[Cost]()
+
+
+class Limits:
+    """Holds each test to its limits."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Keep the ledger of a test, and fail it by what that tells."""
+        allowed = allowed_of(item)
+        if allowed.everything:
+            return (yield)
+        device.torch_with_hpu()  # events are told once the device is there
+        item.stash[_costs] = Cost()
+        with ledger() as report:
+            result = yield
+        cost = item.stash[_costs]
+        cost.add(Cost.of(report))
+        objections = list(cost.objections(allowed))
+        if objections:
+            pytest.fail(" ".join(objections), pytrace=False)
+        return result
+
+
+def add_cost(item: pytest.Item, cost: Cost) -> None:
+    """Count what another process did for a test that runs."""
+    if _costs in item.stash:
+        item.stash[_costs].add(cost)
+
+
+def allowed_of(item: pytest.Item) -> Allowed:
+    """Return a test's limits: those of its markers, else those of the command line.
+
+    Raises
+    ------
+    pytest.fail.Exception
+        A marker's arguments mean nothing.
+    """
+    options = item.config.option
+    fallbacks: Collection[str] | None = () if options.hpu_no_fallback else None
+    recompilations: int | None = options.hpu_max_recompilations
+    if marker := item.get_closest_marker("hpu_no_fallback"):
+        fallbacks = _operators(item, marker)
+    if marker := item.get_closest_marker("hpu_max_recompilations"):
+        recompilations = _number(item, marker)
+    return Allowed(fallbacks, recompilations)
+
+
+def _operators(item: pytest.Item, marker: pytest.Mark) -> Collection[str]:
+    allow = marker.kwargs.get("allow", ())
+    names = [allow] if isinstance(allow, str) else list(allow)
+    if marker.args or set(marker.kwargs) - {"allow"} or not all(isinstance(n, str) for n in names):
+        pytest.fail(
+            "The marker hpu_no_fallback takes names of operators as allow, such as "
+            'hpu_no_fallback(allow=["aten::linalg_qr.out"]).',
+            pytrace=False,
+        )
+    return names
+
+
+def _number(item: pytest.Item, marker: pytest.Mark) -> int | None:
+    values = [*marker.args, *marker.kwargs.values()]
+    fits = len(values) == 1 and not set(marker.kwargs) - {"n"}
+    if fits and (values[0] is None or (type(values[0]) is int and values[0] >= 0)):
+        limit: int | None = values[0]
+        return limit
+    pytest.fail(
+        "The marker hpu_max_recompilations takes a number of 0 or more, or None for no limit.",
+        pytrace=False,
+    )
+
+
+def _place(where: str, rank: str) -> str:
+    return ", ".join(filter(None, (where, rank)))
+
+
+def _fallen_back(calls: dict[tuple[str, str], int]) -> str:
+    operators = {name for name, _ in calls}
+    count = "1 operator" if len(operators) == 1 else f"{len(operators)} operators"
+    said = (
+        f"{name}{f' in {where}' if where else ''}{f' ({n} times)' if n > 1 else ''}"
+        for (name, where), n in sorted(calls.items())
+    )
+    return f"{count} ran on the CPU for want of a device kernel: {_some(said)}."
+
+
+def _recompiled(again: dict[str, list[str]], count: int, limit: int) -> str:
+    times = "once" if count == 1 else f"{count} times"
+    said = (
+        f"{where or 'in lines that are not known'} compiled {len(shapes)} graphs"
+        f"{_for_shapes(shapes)}"
+        for where, shapes in again.items()
+    )
+    allowed = "none is allowed" if not limit else f"{limit} allowed"
+    return f"Graphs were compiled again {times} ({allowed}): {_some(said)}."
+
+
+def _for_shapes(shapes: Iterable[str]) -> str:
+    distinct = [f"({one})" for one in dict.fromkeys(shapes) if one]
+    return f" with inputs of {' and '.join(distinct[:_MOST_NAMED])}" if distinct else ""
+
+
+def _some(said: Iterable[str]) -> str:
+    named = list(said)
+    more = len(named) - _MOST_NAMED
+    return "; ".join(named[:_MOST_NAMED] + ([f"{more} more"] if more > 0 else []))

@@ -1,0 +1,99 @@
+"""A pytest that runs the tests of the other mode, as another one asks for them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import warnings
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from hpu_magic.testing.modes import SERVING
+
+__all__ = ["serve"]
+
+
+def serve(connection: Connection) -> None:
+    """Run pytest with the arguments that come first, and then each test that is asked for."""
+    arguments, worker = connection.recv()
+    server = _Server(connection, worker)
+    pytest.main(arguments, plugins=[server])
+    if not server.began:
+        server.answer()
+
+
+class _Server:
+    def __init__(self, connection: Connection, worker: dict[str, Any] | None) -> None:
+        self._connection = connection
+        self._worker = worker
+        self._errors: list[str] = []
+        self._items: dict[str, pytest.Item] = {}
+        self.began = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
+        """Look like a worker of pytest-xdist, so that files are left to the first process."""
+        early_config.stash[SERVING] = True
+        vars(early_config)["workerinput"] = self._worker or {"workerid": "hpu", "workercount": 1}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> None:
+        """Ask nobody: nobody is at the keyboard of this process."""
+        config.option.usepdb = config.option.trace = False
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Write nothing: the screen is the first process's."""
+        self._config = config
+        manager, name = config.pluginmanager, "terminalreporter"
+        if (reporter := manager.get_plugin(name)) is not None:
+            nowhere = open(os.devnull, "w")  # noqa: SIM115 (to the end of the session)
+            config.add_cleanup(nowhere.close)
+            manager.unregister(reporter)
+            manager.register(type(reporter)(config, nowhere), name)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep why a file was not collected."""
+        if report.failed:
+            self._errors.append(report.longreprtext)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run what is asked for, until nothing is any more."""
+        self._items = {item.nodeid: item for item in session.items}
+        self.began = True
+        self.answer()
+        return True
+
+    def answer(self) -> None:
+        """Answer until nothing is asked for any more."""
+        items = self._items
+        while (asked := self._connection.recv()) is not None:
+            nodeid, following = asked
+            if nodeid in items:
+                item = items[nodeid]
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=items.get(following))
+            else:
+                self._connection.send(("missing", "\n".join(self._errors)))
+            self._connection.send(("done", None))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Hand on a test's report."""
+        content = self._config.hook.pytest_report_to_serializable(
+            config=self._config, report=report
+        )
+        self._connection.send(("report", content))
+
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
+    ) -> None:
+        """Hand on a warning."""
+        message: Any = warning_message.message
+        try:
+            pickle.dumps(message)
+        except Exception:  # noqa: BLE001 (whatever the warning's own code raises)
+            message = str(message)
+        one = (message, warning_message.category, warning_message.filename, warning_message.lineno)
+        self._connection.send(("warning", (one, when, nodeid, location)))

@@ -1,0 +1,74 @@
+"""What runs in a rank of ``hpu_cards``: the functions that the test sends."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from contextlib import AbstractContextManager, nullcontext
+from multiprocessing.connection import Connection
+from typing import Any
+
+from hpu_magic import sessions
+from hpu_magic.errors import RefusedError
+from hpu_magic.parallel import transfer
+from hpu_magic.runtime.measure.ledger import ledger
+from hpu_magic.testing.limits import Allowed, Cost
+
+__all__ = ["serve"]
+
+
+def serve(connection: Connection) -> None:
+    """Become a rank, and run functions until an empty message comes."""
+    stack, backend, allowed = connection.recv()
+    with open(stack, "w") as file:
+        faulthandler.register(signal.SIGUSR1, file, all_threads=False)
+        sessions.call_this_process(f"rank {os.environ['RANK']} of hpu_cards")
+        connection.send(_answer(lambda: _begin(backend), Allowed()))
+        while payload := connection.recv_bytes():
+            connection.send(_answer(lambda payload=payload: _call(payload), allowed))
+
+
+def _begin(backend: str | None) -> None:
+    """Take the card of this rank, as scripts that torchrun starts do."""
+    import torch.distributed
+    from habana_frameworks.torch.distributed import hccl
+
+    hccl.initialize_distributed_hpu()
+    torch.hpu.init()
+    if backend is not None:
+        torch.distributed.init_process_group(backend)
+
+
+def _call(payload: bytes) -> Any:
+    asked = transfer.unpack(payload)
+    return asked["function"](*asked["args"], **asked["kwargs"])
+
+
+def _answer(function: Any, allowed: Allowed) -> tuple[str, Any, Cost | None]:
+    """Return what a function returned or raised, and what it cost where that is asked for."""
+    costs: AbstractContextManager[Any] = nullcontext() if allowed.everything else ledger()
+    kind: str = "returned"
+    content: Any = b""
+    try:
+        with costs as report:
+            content = transfer.pack({"result": function()}, "cpu")
+    except BaseException as error:  # noqa: BLE001 (the test raises it)
+        kind, content = "raised", _raised(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    cost = None if allowed.everything else Cost.of(report, f"rank {os.environ['RANK']}")
+    return kind, content, cost
+
+
+def _raised(error: BaseException) -> tuple[bytes, str]:
+    shown = traceback.TracebackException.from_exception(error)
+    while shown.stack and shown.stack[0].filename == __file__:
+        del shown.stack[0]
+    text = "".join(shown.format())
+    try:
+        return transfer.pack({"error": error}, "cpu"), text
+    except RefusedError:
+        return b"", text

@@ -1,0 +1,92 @@
+"""What ``--hpu`` turns on, once a process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hpu_magic import backend
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.execution import mode as execution
+from hpu_magic.testing.limits import Limits
+from hpu_magic.testing.modes import Modes
+
+__all__ = ["configure", "mode_of", "turn_on"]
+
+_SIMULATOR, _CARDS = "HPU_MAGIC_SIMULATOR", "HPU_MAGIC_CARDS_DIR"
+_mode = pytest.StashKey[str]()
+
+
+def turn_on(config: pytest.Config) -> None:
+    """Have the device come in with torch, in this process and in those that it starts.
+
+    Raises
+    ------
+    pytest.UsageError
+        There is no torch, or neither the vendor's package nor the simulator can be used.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise pytest.UsageError("--hpu needs PyTorch, which is not installed: pip install torch.")
+    config.stash[_mode] = _settle_mode(config.known_args_namespace.hpu_mode)
+    _give_cards(config)
+    try:
+        backend.activate()
+    except (RuntimeError, ValueError) as refused:
+        raise pytest.UsageError(f"--hpu: {refused}") from refused
+    if backend.is_simulated():
+        os.environ[_SIMULATOR] = "1"
+
+
+def configure(config: pytest.Config) -> None:
+    """Bring in what markers and options mean, and the line that says which device it is."""
+    config.pluginmanager.register(_Header(), "hpu_magic.header")
+    config.pluginmanager.register(Limits(config), "hpu_magic.limits")
+    config.pluginmanager.register(Modes(config, mode_of(config)), "hpu_magic.modes")
+
+
+def mode_of(config: pytest.Config) -> str:
+    """Return the mode of this process, ``"eager"`` or ``"lazy"``."""
+    return config.stash[_mode]
+
+
+class _Header:
+    def pytest_report_header(self, config: pytest.Config) -> str:
+        """Say which device tests have."""
+        kind = "simulated " if backend.is_simulated() else ""
+        name = device.generation() or backend.version()
+        return f"hpu: {kind}{name}, {mode_of(config)}"
+
+
+def _settle_mode(asked: str | None) -> str:
+    """Return the mode that this process has or is to load, and see to it that it loads that."""
+    loaded = execution.loaded_mode()
+    if loaded is not None:
+        if asked not in (None, loaded):
+            raise pytest.UsageError(
+                f"--hpu-mode {asked} comes too late, as something has imported torch in {loaded} "
+                f"mode already: start pytest with {execution.VARIABLE}={execution.VALUES[asked]}."
+            )
+        return loaded
+    stands = os.environ.get(execution.VARIABLE)
+    before = None if stands is None else "eager" if stands == "0" else "lazy"
+    mode = asked or before or "eager"
+    if mode != before:
+        os.environ[execution.VARIABLE] = execution.VALUES[mode]
+    return mode
+
+
+def _give_cards(config: pytest.Config) -> None:
+    """Have simulated cards that no notebook holds, and each worker of pytest-xdist its own."""
+    folder = os.environ.get(_CARDS)
+    if not folder:
+        folder = made = tempfile.mkdtemp(prefix="hpu_magic_pytest_")
+        config.add_cleanup(lambda: shutil.rmtree(made, ignore_errors=True))
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and Path(folder).name != worker:
+        folder = os.path.join(folder, worker)
+    os.environ[_CARDS] = folder

@@ -1,0 +1,523 @@
+"""`pytest --hpu` as a project's own tests see it: each session is a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = "pytester"
+
+PROJECT = Path(__file__).parents[2]
+HOME = str(Path.home())  # where the engine lies; pytester has another
+ALL = pytest.mark.skipif(
+    not os.environ.get("HPU_MAGIC_TEST_ALL_EXAMPLES"), reason="make examples runs it"
+)
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """An empty project in an environment where hpu_magic is installed with its plug-in."""
+    declared = (PROJECT / "pyproject.toml").read_text().partition("[project.entry-points.pytest11]")
+    installed = pytester.mkdir("installed")
+    (installed / "plugin-0.dist-info").mkdir()
+    entries = declared[2].partition("\n\n")[0].replace('"', "")
+    (installed / "plugin-0.dist-info" / "entry_points.txt").write_text(f"[pytest11]{entries}\n")
+    (installed / "plugin-0.dist-info" / "METADATA").write_text("Name: plugin\nVersion: 0\n")
+    path = [str(installed), str(PROJECT), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    monkeypatch.setenv("HOME", HOME)
+    for name in (
+        "PYTEST_XDIST_WORKER",
+        "PT_HPU_LAZY_MODE",
+        "HPU_MAGIC_SIMULATOR",
+        "PYTEST_ADDOPTS",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(pytester.path / "cards"))
+    return pytester
+
+
+def outcomes(result: pytest.RunResult) -> dict[str, str]:
+    """What became of each test, by name, as `-rA` lists it."""
+    summary = result.stdout.str().partition("short test summary info")[2]
+    found = re.findall(r"^([A-Z]+) (?:\[1\] )?\S+\.py::(\S+)", summary, re.MULTILINE)
+    return {name: outcome for outcome, name in found}
+
+
+SESSION = """
+import os, pytest, torch
+from habana_frameworks.torch.utils.internal import is_lazy
+
+KEPT = []
+
+def test_unmarked(hpu, hpu_mode):
+    assert hpu == torch.device("hpu")
+    assert (torch.ones(3, device=hpu) + 1).tolist() == [2, 2, 2]
+    assert not is_lazy() and hpu_mode == "eager"
+
+@pytest.mark.lazy
+def test_lazy(hpu, hpu_mode):
+    assert is_lazy() and hpu_mode == "lazy"
+
+@pytest.mark.lazy
+@pytest.mark.eager
+def test_both(hpu, hpu_mode):
+    assert is_lazy() == (hpu_mode == "lazy")
+
+@pytest.mark.lazy
+class TestMarkedAsAWhole:
+    def test_lazy(self):
+        assert is_lazy()
+
+    @pytest.mark.eager
+    def test_eager(self):
+        assert not is_lazy()
+
+@pytest.mark.lazy
+def test_lazy_fails(hpu):
+    number = 3
+    print("a lazy word")
+    assert number == 4
+
+@pytest.fixture
+def broken():
+    raise ValueError("no such thing")
+
+@pytest.mark.lazy
+def test_lazy_fixture_fails(hpu, broken):
+    pass
+
+@pytest.mark.lazy
+def test_lazy_skips():
+    pytest.skip("not now")
+
+@pytest.mark.lazy
+def test_lazy_leaves(hpu):
+    KEPT.append(torch.ones(1024, 256, device=hpu))
+
+def test_leaves(hpu):
+    KEPT.append(torch.ones(1024, 512, device=hpu))
+    KEPT.append(torch.ones(3, device=hpu))
+
+def test_fails_with_tensors(hpu):
+    much = torch.ones(1024, 1024, device=hpu)
+    before = torch.hpu.memory_allocated()
+    os.environ["BEFORE"] = str(before)
+    raise ValueError("with much")
+
+def test_memory_of_a_failure_is_free(hpu):
+    assert torch.hpu.memory_allocated() <= int(os.environ["BEFORE"]) - 4 * 1024 * 1024
+
+@pytest.mark.hpu_no_fallback
+def test_falls_back(hpu):
+    for _ in range(2):
+        torch.linalg.qr(torch.ones(3, 3, device=hpu))
+
+@pytest.mark.hpu_no_fallback(allow=["aten::linalg_qr.out"])
+def test_may_fall_back(hpu):
+    torch.linalg.qr(torch.ones(3, 3, device=hpu))
+
+def steps(sizes, hpu):
+    import habana_frameworks.torch.core as htcore
+    for size in sizes:
+        torch.ones(size).to(hpu).add(1)
+        htcore.mark_step()
+
+@pytest.mark.lazy
+@pytest.mark.hpu_max_recompilations(1)
+def test_compiles_again(hpu):
+    steps([2, 2, 3, 4], hpu)
+
+@pytest.mark.lazy
+@pytest.mark.hpu_max_recompilations(1)
+def test_compiles_once_more(hpu):
+    steps([5, 5, 6, 6, 5], hpu)
+"""
+
+EXPECTED = {
+    "test_unmarked": "PASSED",
+    "test_lazy": "PASSED",
+    "test_both[eager]": "PASSED",
+    "test_both[lazy]": "PASSED",
+    "TestMarkedAsAWhole::test_lazy": "PASSED",
+    "TestMarkedAsAWhole::test_eager": "PASSED",
+    "test_lazy_fails": "FAILED",
+    "test_lazy_fixture_fails": "ERROR",
+    "test_lazy_leaves": "PASSED",
+    "test_leaves": "PASSED",
+    "test_fails_with_tensors": "FAILED",
+    "test_memory_of_a_failure_is_free": "PASSED",
+    "test_falls_back": "FAILED",
+    "test_may_fall_back": "PASSED",
+    "test_compiles_again": "FAILED",
+    "test_compiles_once_more": "PASSED",
+}
+
+
+def line_of(source: str, text: str) -> int:
+    return source.strip().splitlines().index(text) + 1
+
+
+def test_a_session_has_both_modes_and_says_what_tests_cost(project):
+    project.makepyfile(test_it=SESSION)
+    result = project.runpytest_subprocess(
+        "--hpu", "-rA", "-o", "junit_family=xunit2", "--junitxml=it.xml"
+    )
+    said = result.stdout.str()
+    assert outcomes(result) == EXPECTED
+    assert re.search(r"4 failed, 11 passed, 1 skipped, 2 warnings, 1 error in", said)
+    assert "hpu: simulated GAUDI2, eager\n" in said
+    # A report of the other process is as good as one of this.
+    assert ">       assert number == 4\nE       assert 3 == 4" in said
+    assert "a lazy word" in said
+    left = [line for line in said.splitlines() if "DeviceMemoryWarning" in line]
+    place = f"{project.path}/test_it.py:"
+    because = (
+        "something outside of the test holds on to them, such as a global variable or a cache."
+    )
+    assert [line.strip().removeprefix(place) for line in left] == [
+        f"{line_of(SESSION, 'def test_lazy_leaves(hpu):') - 1}: DeviceMemoryWarning: "
+        f"test_it.py::test_lazy_leaves left 1 tensor on the device, 1.00 MiB "
+        f"(1024 x 256, float32): {because}",
+        f"{line_of(SESSION, 'def test_leaves(hpu):')}: DeviceMemoryWarning: "
+        f"test_it.py::test_leaves left 2 tensors on the device, 2.00 MiB "
+        f"(1024 x 512, float32, 3, float32): {because}",
+    ]
+    line = line_of(SESSION, "        torch.linalg.qr(torch.ones(3, 3, device=hpu))")
+    assert (
+        "1 operator ran on the CPU for want of a device kernel: aten::linalg_qr.out in "
+        f"test_it.py, line {line} (2 times).\n" in said
+    )
+    line = line_of(SESSION, "        htcore.mark_step()")
+    assert (
+        f"Graphs were compiled again 2 times (1 allowed): test_it.py, line {line} compiled 3 "
+        "graphs with inputs of ([2]) and ([3]) and ([4]).\n" in said
+    )
+    # Written by the first process alone, and whole.
+    assert (project.path / "it.xml").read_text().count("<testcase") == len(EXPECTED) + 1
+
+
+CARDS = """
+import os, signal, time, pytest, torch
+import torch.distributed as dist
+
+def total(size, *, of):
+    shares = torch.full((size,), float(of[dist.get_rank()]), device="hpu")
+    dist.all_reduce(shares)
+    return {"sum": shares, "rank": dist.get_rank(), "card": torch.hpu.current_device()}
+
+def test_result_of_each_rank(hpu_cards):
+    ranks = hpu_cards(2, backend="hccl")
+    first, second = ranks(total, 3, of=[1, 2])
+    assert [first["rank"], second["rank"]] == [0, 1]
+    assert first["sum"].tolist() == second["sum"].tolist() == [3, 3, 3]
+    assert first["sum"].device.type == "cpu"
+    number = 5
+    # The same processes: the group is still there.
+    assert ranks(lambda: number + dist.get_rank()) == [5, 6]
+
+    def fails():
+        if dist.get_rank() == 1:
+            raise KeyError("on one of them")
+        dist.barrier()
+
+    with pytest.raises(KeyError, match="on one of them") as raised:
+        ranks(fails)
+    assert "rank 1 of 2" in str(raised.value.__cause__)
+    assert 'raise KeyError("on one of them")' in str(raised.value.__cause__)
+
+def test_more_cards_than_there_are(hpu_cards):
+    hpu_cards(9)
+
+def test_no_number_of_cards(hpu_cards):
+    hpu_cards(0)
+
+def test_a_card_that_somebody_holds(hpu, hpu_cards):
+    torch.ones(1, device=hpu)
+    hpu_cards(8)(total)
+"""
+
+
+def test_functions_run_on_several_cards(project):
+    project.makepyfile(test_it=CARDS)
+    result = project.runpytest_subprocess("--hpu", "-rA")
+    said = result.stdout.str()
+    assert outcomes(result) == {
+        "test_result_of_each_rank": "PASSED",
+        "test_no_number_of_cards": "FAILED",
+        "test_a_card_that_somebody_holds": "FAILED",
+    }
+    assert "needs 9 cards, and this machine has 8" in said
+    assert "E           ValueError: hpu_cards(0): give the number of cards, 1 or more." in said
+    assert (
+        "RankError: hpu_cards(8) needs as many free cards, and 7 of 8 are free: held are card 0 by "
+        "this process. End those processes; a test process keeps its card to its end, so have "
+        "tests with hpu_cards run before others, or in a session of their own." in said
+    )
+
+
+def test_without_the_option_nothing_is_imported_and_tests_of_the_device_are_skipped(project):
+    project.makepyfile(
+        """
+        import sys, pytest
+
+        @pytest.mark.lazy
+        def test_of_another_project_that_has_a_marker_of_this_name():
+            loaded = {name for name in sys.modules if name.startswith("hpu_magic.")}
+            assert loaded == {"hpu_magic.testing", "hpu_magic.testing.plugin"}
+            assert "torch" not in sys.modules
+
+        def test_device(hpu): ...
+
+        def test_cards(hpu_cards): ...
+
+        def test_mode(hpu_mode): ...
+        """
+    )
+    result = project.runpytest_subprocess("-rA", "--strict-markers", "--hpu-no-fallback")
+    result.assert_outcomes(passed=1, skipped=3)
+    assert result.stdout.str().count("needs the hpu device: run pytest --hpu") == 3
+    assert "hpu:" not in result.stdout.str().partition("collected")[0]
+
+
+def test_without_torch_it_says_what_to_install(project):
+    (project.path / "installed" / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        return None\n"
+        "import importlib.util as util, importlib.machinery as machinery\n"
+        "found = machinery.PathFinder.find_spec\n"
+        "machinery.PathFinder.find_spec = classmethod(\n"
+        "    lambda cls, name, *rest: None if name == 'torch' else found(name, *rest))\n"
+    )
+    result = project.runpytest_subprocess("--hpu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert (
+        "ERROR: --hpu needs PyTorch, which is not installed: pip install torch.\n"
+        in result.stderr.str()
+    )
+
+
+@pytest.mark.parametrize(
+    ("stands", "option", "mode"),
+    [("1", (), "lazy"), ("0", (), "eager"), ("1", ("--hpu-mode", "eager"), "eager")],
+)
+def test_the_mode_is_that_of_the_environment_unless_the_option_says_another(
+    project, monkeypatch, stands, option, mode
+):
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", stands)
+    project.makepyfile(
+        "import os\n"
+        f"def test_it(): assert os.environ['PT_HPU_LAZY_MODE'] == '{int(mode == 'lazy')}'"
+    )
+    result = project.runpytest_subprocess("--hpu", *option)
+    result.assert_outcomes(passed=1)
+    assert f"hpu: simulated GAUDI2, {mode}\n" in result.stdout.str()
+
+
+def test_what_is_wrong_with_the_machine_is_one_line(project, monkeypatch):
+    monkeypatch.setenv("HPU_MAGIC_GENERATION", "gaudi7")
+    result = project.runpytest_subprocess("--hpu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert re.fullmatch(r"ERROR: --hpu: .*'gaudi7'.*\n+", result.stderr.str())
+
+
+def test_beside_the_vendors_package_nothing_is_simulated(project):
+    bridge = project.path / "vendor" / "habana_frameworks" / "torch"
+    bridge.mkdir(parents=True)
+    (bridge / "__init__.py").write_text("")
+    project.makepyfile(
+        """
+        import os, sys
+
+        def test_it():
+            assert "HPU_MAGIC_SIMULATOR" not in os.environ
+            assert not any("hpu_magic" in type(one).__module__ for one in sys.meta_path)
+        """
+    )
+    path = f"{project.path / 'vendor'}:{os.environ['PYTHONPATH']}"
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--hpu"],
+        cwd=project.path, env=environment, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert "1 passed" in done.stdout
+    assert "hpu: habana-torch-plugin of unknown version, eager\n" in done.stdout
+
+
+@ALL
+def test_workers_of_xdist_have_cards_of_their_own_and_both_modes(project):
+    project.makepyfile(test_it=SESSION, test_cards=CARDS)
+    result = project.runpytest_subprocess("--hpu", "-rA", "-n", "2")
+    became = outcomes(result)
+    expected = dict(EXPECTED)
+    del expected["test_memory_of_a_failure_is_free"]  # which another worker may run
+    assert {name: became[name] for name in expected} == expected
+    assert became["test_result_of_each_rank"] == "PASSED"
+
+
+INTERRUPTED = """
+import time, pytest
+from pathlib import Path
+
+@pytest.fixture
+def resource():
+    yield
+    Path("given back").write_text("")
+
+@pytest.mark.lazy
+def test_long(hpu, resource):
+    Path("began").write_text("")
+    time.sleep(120)
+
+def test_next():
+    Path("went on").write_text("")
+"""
+
+
+@pytest.fixture
+def interrupted(project: pytest.Pytester) -> tuple[Path, str, int]:
+    project.makepyfile(test_it=INTERRUPTED)
+    command = [sys.executable, "-m", "pytest", "--hpu"]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            end = time.monotonic() + 60
+            while not (project.path / "began").exists() and time.monotonic() < end:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=60)[0]
+        finally:
+            process.kill()
+    return project.path, said, process.returncode
+
+
+@ALL
+def test_an_interrupt_ends_fixtures_of_the_other_process_and_the_session(interrupted):
+    folder, said, status = interrupted
+    assert status == pytest.ExitCode.INTERRUPTED
+    assert "KeyboardInterrupt" in said
+    assert (folder / "given back").exists()
+    assert not (folder / "went on").exists()
+
+
+@ALL
+def test_processes_that_hang_or_die_fail_their_test_alone(project):
+    project.makepyfile(
+        test_it="""
+        import os, signal, time, pytest
+
+        @pytest.mark.lazy
+        def test_dies():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        @pytest.mark.lazy
+        @pytest.mark.timeout(2)
+        def test_hangs(hpu):
+            time.sleep(60)
+
+        @pytest.mark.lazy
+        def test_next(hpu): ...
+
+        def test_of_a_name_that_one_mode_lacks(hpu): ...
+
+        if os.environ["PT_HPU_LAZY_MODE"] == "0":
+            test_lacking = pytest.mark.lazy(test_of_a_name_that_one_mode_lacks)
+
+        def sleeps():
+            if os.environ["RANK"] == "1":
+                time.sleep(60)
+
+        def test_rank_hangs(hpu_cards):
+            hpu_cards(2, timeout=1)(sleeps)
+
+        def dies():
+            if os.environ["RANK"] == "1":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def test_rank_dies(hpu_cards):
+            hpu_cards(2)(dies)
+
+        def compares():
+            rank = int(os.environ["RANK"])
+            assert rank == 7
+
+        def test_assertion_on_a_rank(hpu_cards):
+            hpu_cards(1)(compares)
+        """
+    )
+    result = project.runpytest_subprocess("--hpu", "-rA")
+    said = result.stdout.str()
+    assert outcomes(result) == {
+        "test_dies": "FAILED",
+        "test_hangs": "FAILED",
+        "test_lacking": "FAILED",
+        "test_of_a_name_that_one_mode_lacks": "PASSED",
+        "test_next": "PASSED",
+        "test_rank_hangs": "FAILED",
+        "test_rank_dies": "FAILED",
+        "test_assertion_on_a_rank": "FAILED",
+    }
+    assert "The process that ran this test in lazy mode ended with signal 9 (SIGKILL)." in said
+    assert "There is no such test in lazy mode: pytest --hpu --hpu-mode lazy shows why." in said
+    assert "Timeout (>2.0s) from pytest-timeout." in said
+    assert "RankError: rank 1 of 2 did not come back from sleeps within 1 s.\n" in said
+    assert re.search(r'File ".*test_it\.py", line \d+ in sleeps', said)
+    assert "RankError: rank 1 of 2 ended with signal 9 (SIGKILL) in dies." in said
+    assert "E       assert 0 == 7\n" in said
+
+
+@ALL
+def test_options_hold_for_all_tests_and_ranks_count(project):
+    project.makepyfile(
+        test_it="""
+        import pytest, torch
+
+        def falls(device="hpu"):
+            torch.linalg.qr(torch.ones(3, 3, device=device))
+
+        def test_here(hpu):
+            falls()
+
+        def test_on_a_rank(hpu_cards):
+            hpu_cards(2)(falls)
+
+        @pytest.mark.hpu_no_fallback(allow="aten::linalg_qr.out")
+        def test_allowed(hpu):
+            falls()
+
+        @pytest.mark.hpu_no_fallback(True)
+        def test_wrong_marker(hpu): ...
+
+        @pytest.mark.hpu_max_recompilations(-1)
+        def test_wrong_number(hpu): ...
+        """
+    )
+    result = project.runpytest_subprocess("--hpu", "--hpu-no-fallback", "-rA")
+    said = result.stdout.str()
+    became = outcomes(result)
+    assert became == {
+        "test_here": "FAILED",
+        "test_on_a_rank": "FAILED",
+        "test_allowed": "PASSED",
+        "test_wrong_marker": "FAILED",
+        "test_wrong_number": "FAILED",
+    }
+    place = "aten::linalg_qr.out in test_it.py, line 4"
+    assert f"kernel: {place}.\n" in said
+    assert f"kernel: {place}, rank 0; {place}, rank 1.\n" in said
+    assert "The marker hpu_no_fallback takes names of operators as allow, such as" in said
+    assert "The marker hpu_max_recompilations takes a number of 0 or more, or None" in said
+
+
+def test_no_number_of_recompilations_is_refused(project):
+    result = project.runpytest_subprocess("--hpu", "--hpu-max-recompilations", "few")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "'few' is no number: give 0 or more" in result.stderr.str()
