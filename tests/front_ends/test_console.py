@@ -28,7 +28,10 @@ def shown(console: Console) -> dict[str, str]:
 
 def test_a_fit_leaves_its_table_and_nothing_else(shown: dict[str, str]) -> None:
     table = shown[walk.FIT][shown[walk.FIT].index("Fit finished on hpu:0 (simulated GAUDI2)") :]
-    assert [line.split()[0] for line in table.splitlines()[1:]] == ["steps", "pace", "peak", "loss"]
+    rows = [line.split()[0] for line in table.splitlines()[1:]]
+    if "waiting" in rows:  # steps as short as these may well wait for their batches
+        rows.remove("waiting")
+    assert rows == ["steps", "pace", "peak", "loss"]
     assert shown[walk.RESULT].endswith(": ('finished', 8)")
 
 

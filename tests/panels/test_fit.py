@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -256,7 +257,8 @@ def test_losses_are_read_though_validations_come_faster_than_the_panels_rate(
     paced, _ = sampler().read("speed", paces)
     assert len(read["time"]) >= 4
     assert read["time"][-1] - read["time"][0] > 1
-    assert min(paced["steps_per_second"]) > 0.2 * result.steps_per_second
+    # A machine that stalls for a moment lowers one reading; a wrong count would lower them all.
+    assert statistics.median(paced["steps_per_second"]) > 0.2 * result.steps_per_second
 
 
 def test_nested_observation_shows_one_panel(fits: Callable[[str], Any]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import queue
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -38,6 +40,8 @@ class Page:
     def __init__(self, client: Any) -> None:
         self.client = client
         client.start_channels()
+        while not self._is_subscribed():
+            pass
 
     def close(self) -> None:
         self.client.stop_channels()
@@ -59,9 +63,24 @@ class Page:
 
     def ask_control(self, kind: str, **content: Any) -> Any:
         """Return the answer on the control channel."""
+        return self._ask_control(kind, **content)["content"]
+
+    def _ask_control(self, kind: str, **content: Any) -> Any:
         message = self.client.session.msg(kind, content)
         self.client.control_channel.send(message)
-        return self.client.control_channel.get_msg(timeout=20)["content"]
+        return self.client.control_channel.get_msg(timeout=20)
+
+    def _is_subscribed(self) -> bool:
+        """Tell whether what is published comes here; what was published before that is lost."""
+        asked = self._ask_control("kernel_info_request")["parent_header"]["msg_id"]
+        with contextlib.suppress(queue.Empty):
+            while message := self.client.get_iopub_msg(timeout=1):
+                if (
+                    message["parent_header"].get("msg_id") == asked
+                    and message["content"].get("execution_state") == "idle"
+                ):
+                    return True
+        return False
 
     def hears(self, wanted: Callable[[Any], bool]) -> Any:
         """Return the next published message that is wanted."""
