@@ -69,11 +69,12 @@ class Alternation:
     """
 
     turn = STEPS
+    warm_up = WARM_UP
 
     def __init__(self) -> None:
         self.seconds: dict[bool, list[float]] = {False: [], True: []}
         self._shown = True
-        self._left = WARM_UP
+        self._left = self.warm_up
         self._began: float | None = None
 
     def take_off(self, trainer) -> None:
@@ -138,7 +139,8 @@ class LightningAlternation(Alternation):
 
 
 class TrainerAlternation(Alternation):
-    turn = 40
+    turn = 70  # half a second too
+    warm_up = 600  # the Trainer logs first after 500 steps, which adds charts
 
     def __init__(self) -> None:
         from transformers import TrainerCallback

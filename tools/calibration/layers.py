@@ -1,7 +1,8 @@
 """Steps of deep models from those of two shallow ones: layers of a model are alike.
 
-Each operation of a layer is there as often as there are layers, so that what a deep model asks of
-a card follows exactly from models of two and of four layers. It spares the fit minutes of tracing.
+Each operation of a layer is there as often as there are layers, and the optimizer's one operation
+grows with them, so that what a deep model asks of a card follows exactly from models of two and of
+four layers. It spares the fit minutes of tracing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _PRODUCTS_AT_MOST = 2  # of one operation: a convolution's backward
 # What a number of equal operations has as one has it, not as often as they are.
 _SHARED = {"optimizer", "rows", "columns"}
 _TIMES = _COLUMNS.index("operators")
+_OPTIMIZER = _COLUMNS.index("optimizer")
 
 
 def alike_added(step: Step) -> Step:
@@ -34,14 +36,33 @@ def deep(shallow: Step, deeper: Step, layers: int) -> Step:
     two, more = _counted(deeper)
     often = (layers - SHALLOW) / (DEEPER - SHALLOW)
     rows, places = np.unique(np.concatenate([one, two]), axis=0, return_inverse=True)
-    total = np.zeros(len(rows))
-    np.add.at(total, places.ravel(), np.concatenate([counts * (1 - often), more * often]))
+    places = places.ravel()
+    total = np.bincount(places, np.concatenate([counts * (1 - often), more * often]))
+    in_both = np.isin(np.arange(len(rows)), places[: len(one)])
+    in_both &= np.isin(np.arange(len(rows)), places[len(one) :])
     grown = replace(
         shallow,
         gradients=round(shallow.gradients + often * (deeper.gradients - shallow.gradients)),
         weights=round(shallow.weights + often * (deeper.weights - shallow.weights)),
     )
-    return _step(grown, rows[total > 0], total[total > 0])
+    # What grows with the depth itself, as the optimizer's one operation does, is in one of them only.
+    repeated = in_both & (total > 0)
+    sums = [
+        _sum(rows[wanted], total[wanted])
+        for wanted in (~in_both & (rows[:, _OPTIMIZER] == flag) for flag in (0, 1))
+        if wanted.any()
+    ]
+    return _step(
+        grown,
+        np.concatenate([rows[repeated], *sums]),
+        np.concatenate([total[repeated], np.ones(len(sums))]),
+    )
+
+
+def _sum(rows: Column, counts: Column) -> Column:
+    """Return what all rows together ask for, as one operation's row."""
+    extensive = np.array([name not in _SHARED for name in _names()])
+    return np.where(extensive, counts @ rows, rows[0])[None]
 
 
 def _counted(step: Step) -> tuple[Column, Column]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hpu_magic.estimate.cost.work import Kind
-from hpu_magic.estimate.tracing.program import Operand, Program
+from hpu_magic.estimate.tracing.program import NEVER, Operand, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,13 @@ def _kernels(kinds: Sequence[Kind]) -> list[int]:
 def _last_kernels(program: Program, kernels: Sequence[int]) -> dict[int, int]:
     """Return, for each storage, the last kernel that works with it; beyond all if it is left.
 
-    What no operation reads behind the one that makes it is a result.
+    What no operation reads behind the one that makes it is a result; what was there before the first
+    one is there for the next step.
     """
     beyond = len(kernels)
     return {
         number: beyond
-        if storage.freed is None or storage.last_used == storage.born
+        if storage.freed is None or storage.born in (storage.last_used, NEVER)
         else kernels[storage.last_used]
         for number, storage in enumerate(program.storages)
         if storage.last_used >= 0
