@@ -272,7 +272,8 @@ class _Adapted(nn.Module):
         self.base = base
         self.down = nn.Linear(base.in_features, rank, bias=False, device="meta")
         self.up = nn.Linear(rank, base.out_features, bias=False, device="meta")
+        self.dropout = nn.Dropout(0.05)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the layer's output, and the adapters' added."""
-        return self.base(x) + 2.0 * self.up(self.down(x))
+        return self.base(x) + 2.0 * self.up(self.down(self.dropout(x)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hpu_magic.estimate.cost.work import Kind
+from hpu_magic.estimate.cost.work import Kind, touched
 from hpu_magic.estimate.tracing.program import NEVER, Operand, Program
 
 
@@ -15,8 +15,6 @@ class Traffic:
 
     moved: tuple[Operand, ...] = ()
     """Operands that memory gives or takes."""
-    handed: tuple[Operand, ...] = ()
-    """Operands that one kernel hands to the next, which works on them by slices."""
     spared: tuple[Operand, ...] = ()
     """Operands that stay on the die, where the compiler fuses all that it may."""
     begins: bool = False
@@ -28,8 +26,7 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
 
     Without fusion each operation is a kernel, which reads all that it is given and writes all that
     it makes. In graphs, vector operations that follow each other are one kernel: what they hand on
-    among themselves stays on the die, and what several of them read is read once. What a kernel
-    hands to the next one need not all pass through memory, unless it is kept for later as well.
+    among themselves stays on the die, and what several of them read is read once.
 
     Parameters
     ----------
@@ -45,11 +42,11 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
             if kind is Kind.NOTHING:
                 yield Traffic()
             else:
-                yield Traffic(_distinct(operation.reads) + _distinct(operation.writes), begins=True)
+                reads, writes = touched(operation, kind)
+                yield Traffic(_distinct(reads) + _distinct(writes), begins=True)
         return
     kernels = _kernels(kinds)
     uses = _last_kernels(program, kernels)
-    made: dict[int, int] = {}  # the kernel that has written a storage last
     here: set[int] = set()
     running = -1
     for number, (operation, kind) in enumerate(zip(program.operations, kinds, strict=True)):
@@ -61,23 +58,15 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
         if begins:
             here.clear()
             running = kernel
+        reads, writes = touched(operation, kind)
         moved: list[Operand] = []
-        handed: list[Operand] = []
         spared: list[Operand] = []
-        for one in _distinct(operation.reads):
-            if one.storage in here:
-                spared.append(one)
-            else:
-                (handed if made.get(one.storage) == kernel - 1 else moved).append(one)
-        for one in _distinct(operation.writes):
-            until = uses.get(one.storage, kernel)
-            if until == kernel:
-                spared.append(one)
-            else:
-                (handed if until == kernel + 1 else moved).append(one)
-            made[one.storage] = kernel
+        for one in _distinct(reads):
+            (spared if one.storage in here else moved).append(one)
+        for one in _distinct(writes):
+            (spared if uses.get(one.storage, kernel) == kernel else moved).append(one)
         here.update(one.storage for one in (*operation.reads, *operation.writes))
-        yield Traffic(tuple(moved), tuple(handed), tuple(spared), begins)
+        yield Traffic(tuple(moved), tuple(spared), begins)
 
 
 def _distinct(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:

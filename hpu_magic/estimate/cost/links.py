@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpu_magic.estimate.cost.constants import Constants
-from hpu_magic.estimate.cost.hardware import Generation
+from hpu_magic.estimate.cost.hardware import LINK_EFFICIENCY, Generation
 
 
 def scatter(
@@ -25,10 +25,10 @@ def scatter(
     machines = partners / within
     seconds = constants.link_latency
     if within > 1:
-        rate = generation.pair_bandwidth * (within - 1) * constants.link_efficiency
+        rate = generation.pair_bandwidth * (within - 1) * LINK_EFFICIENCY
         seconds += size * (within - 1) / within / rate
     if machines > 1:
-        rate = generation.scale_out_bandwidth * constants.link_efficiency
+        rate = generation.scale_out_bandwidth * LINK_EFFICIENCY
         seconds += constants.link_latency + size / within * (machines - 1) / machines / rate
     return seconds
 
@@ -44,4 +44,4 @@ def send(size: float, generation: Generation, constants: Constants, stride: int 
     """Return the seconds in which a card sends `size` bytes to another."""
     within = stride < generation.cards_a_machine
     rate = generation.pair_bandwidth if within else generation.scale_out_bandwidth
-    return constants.link_latency + size / (rate * constants.link_efficiency)
+    return constants.link_latency + size / (rate * LINK_EFFICIENCY)

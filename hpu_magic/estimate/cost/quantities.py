@@ -31,8 +31,6 @@ class Operations:
     """Of the vector processors, for an element of bf16 each."""
     moved: Column
     """Bytes of its operands that pass through memory."""
-    handed: Column
-    """Bytes of its operands that one kernel hands to the next."""
     spared: Column
     """Bytes of its operands that do not, where the compiler fuses all that it may."""
     scores: Column
@@ -108,9 +106,9 @@ class _Reader:
         for number, (operation, work) in enumerate(zip(program.operations, works, strict=True)):
             found = next(moved)
             share = sharding.share(operation, work)
-            sizes = [self._size(each, share) for each in (found.moved, found.handed, found.spared)]
+            sizes = [self._size(each, share) for each in (found.moved, found.spared)]
             rows.append(self._row(number, operation, share, sizes, found.begins))
-        table = np.array(rows, dtype=np.float64).reshape(len(rows), 10).T
+        table = np.array(rows, dtype=np.float64).reshape(len(rows), 9).T
         each = np.array(self._products, dtype=np.float64).reshape(len(self._products), 6).T
         return Operations(*table), Products(each[0].astype(np.int64), *each[1:])
 
@@ -137,7 +135,7 @@ class _Reader:
     ) -> tuple[float, ...]:
         work, times = share.work, operation.times
         if work.kind is Kind.NOTHING:
-            return (0.0,) * 10
+            return (0.0,) * 9
         instructions, arrays = work.instructions, 0.0
         if work.products:
             dtype = self._type(operation, work)

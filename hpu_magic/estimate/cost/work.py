@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 
@@ -107,6 +107,22 @@ def work_of(operation: Operation) -> Work:
         moved = max((one.elements for one in operation.writes), default=0)
         return Work(Kind.GATHER, instructions=PLAIN * moved)
     return Work(Kind.VECTOR, instructions=_instructions(name, operation))
+
+
+def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+    """Return what an operation reads and writes: of a table, no more than is looked up or put in."""
+    reads, writes = operation.reads, operation.writes
+    if kind is not Kind.GATHER or not writes:
+        return reads, writes
+    if not operation.operator._schema.name.endswith("_"):
+        return _at_most(reads, max(one.bytes for one in writes)), writes
+    table = {one.storage for one in writes}
+    given = tuple(one for one in reads if one.storage not in table)
+    return given, _at_most(writes, max((one.bytes for one in given), default=0))
+
+
+def _at_most(operands: tuple[Operand, ...], size: int) -> tuple[Operand, ...]:
+    return tuple(replace(one, bytes=min(one.bytes, size)) for one in operands)
 
 
 def _instructions(name: str, operation: Operation) -> float:
