@@ -12,7 +12,15 @@ sys.path.insert(0, str(PROJECT / "tools"))
 
 from calibration import page  # noqa: E402  (needs the path above)
 from calibration.fit import PRIORS, fitted, spread, values, with_values  # noqa: E402
-from calibration.measurements import KINDS, PRODUCTS, SINGLE, asked_of, measurements  # noqa: E402
+from calibration.layers import alike_added  # noqa: E402
+from calibration.measurements import (  # noqa: E402
+    KINDS,
+    PRODUCTS,
+    SINGLE,
+    TRAINING,
+    asked_of,
+    measurements,
+)
 
 from hpu_magic.estimate.cost.constants import BANDS, FITTED, MEANINGS  # noqa: E402
 from hpu_magic.estimate.cost.pricing import add_up, seconds_of  # noqa: E402
@@ -59,19 +67,14 @@ def test_fit_finds_the_constants_that_made_the_measurements(products):
     assert spread([one.estimate(better) / one.measurement.value - 1 for one in products])[0] < 0.1
 
 
-def test_steps_of_deep_models_follow_from_shallow_ones(shell, monkeypatch):
+@pytest.mark.parametrize("kind", [SINGLE, TRAINING])
+def test_steps_of_deep_models_follow_from_shallow_ones(shell, monkeypatch, kind):
     from calibration import models
 
     monkeypatch.setitem(models.LAYERS, "gpt2-xl", 6)
-    one = next(
-        one for one in measurements() if one.row["model"] == "gpt2-xl" and one.kind == SINGLE
-    )
+    one = next(one for one in measurements() if one.row["model"] == "gpt2-xl" and one.kind == kind)
     from_shallow = asked_of(one)
-    build = models.built
-    monkeypatch.setattr(models, "LAYERS", {})
-    monkeypatch.setattr(
-        models, "built", lambda name, layers=None, attention=None: build(name, layers or 6)
-    )
+    monkeypatch.setattr("calibration.measurements._whole", lambda model, step: alike_added(step(6)))
     whole = asked_of(one)
     for (ours, times), (expected, often) in zip(from_shallow.steps, whole.steps, strict=True):
         assert times == often
@@ -82,3 +85,4 @@ def test_steps_of_deep_models_follow_from_shallow_ones(shell, monkeypatch):
             add_up(step, seconds_of(step, FITTED), FITTED).seconds for step in (ours, expected)
         ]
         assert prices[0] == pytest.approx(prices[1])
+        assert ours.gradients == expected.gradients

@@ -1,12 +1,10 @@
 """What operations cost, in cases that can be computed by hand."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from hpu_magic.estimate.cost.constants import FITTED
-from hpu_magic.estimate.cost.hardware import GENERATIONS, generation_named
+from hpu_magic.estimate.cost.hardware import GENERATIONS, LINK_EFFICIENCY, generation_named
 from hpu_magic.estimate.cost.pricing import price
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.layout import parse
@@ -93,14 +91,52 @@ def test_graphs_spare_memory_between_elementwise_operations():
     assert sum(one.launch for one in lazy.operations) == FITTED.node_seconds
 
 
-def test_a_step_lies_between_engines_side_by_side_and_one_after_the_other():
+def test_engines_of_a_graph_work_side_by_side():
     program = trained(nn.Sequential(nn.Linear(2048, 2048), nn.GELU()), 8192, 2048)
-    sides = [
-        price(program, "gaudi2", constants=replace(FITTED, overlap=share)).seconds
-        for share in (1.0, FITTED.overlap, 0.0)
+    graph, eager = (price(program, "gaudi2", mode=mode) for mode in ("graphs", "eager"))
+    sums = [
+        sum(getattr(one, engine) for one in graph.operations)
+        for engine in ("matrix", "vector", "memory")
     ]
-    assert sides == sorted(sides)
-    assert sides[0] < sides[2]
+    launches = sum(one.launch for one in graph.operations)
+    assert graph.seconds == pytest.approx(max(sums) + launches)
+    assert eager.seconds == pytest.approx(sum(one.seconds for one in eager.operations))
+    assert graph.seconds < eager.seconds
+
+
+def test_a_lookup_reads_what_it_finds_and_an_update_writes_what_it_is_given():
+    class Looked(nn.Module):
+        def __init__(self, rows):
+            super().__init__()
+            self.table = nn.Embedding(rows, 64)
+            self.register_buffer("cache", torch.zeros(rows, 64))
+
+        def forward(self, places):
+            found = self.table(places)
+            self.cache.index_copy_(0, places, found)
+            return found * 2
+
+    def moved(rows):
+        with torch.device("meta"):
+            model = Looked(rows)
+            places = torch.zeros(32, dtype=torch.int64)
+        program = trace_step(model, (places,), {}, StepOptions(train=False))
+        costs = price(program, "gaudi2", mode="eager").operations
+        return [one.memory for one in costs if one.memory]
+
+    assert moved(1_000) == moved(1_000_000)
+
+
+def test_an_optimizer_reads_and_writes_weights_and_moments():
+    program = trained(nn.Linear(1024, 1024, bias=False), 1, 1024, optimizer=maker("fusedadamw"))
+    *_, cost = only(price(program, "gaudi2"))
+    # Weight, gradient and two moments are read, all but the gradient written.
+    moved = sum(one.bytes for one in program.operations[-1].reads)
+    assert moved >= 4 * 2 * 1024**2
+    moved += sum(one.bytes for one in program.operations[-1].writes)
+    bandwidth = GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
+    assert moved >= 7 * 2 * 1024**2
+    assert cost.memory == pytest.approx(moved / bandwidth)
 
 
 def test_kinds_add_up_to_the_step():
@@ -121,9 +157,9 @@ def test_gradients_are_exchanged_over_the_links_to_partners():
     one = price(program, "gaudi2", layout=parse(1))
     for cards in (2, 8):
         several = price(program, "gaudi2", layout=parse(cards, "ddp"))
-        rate = 37.5e9 * (cards - 1) * FITTED.link_efficiency
+        rate = 37.5e9 * (cards - 1) * LINK_EFFICIENCY
         wire = 2 * 4096 * 4096 * (cards - 1) / cards / rate
-        expected = 2 * (wire + FITTED.link_latency) * FITTED.exchange
+        expected = 2 * (wire + FITTED.link_latency) * FITTED.exchange["ddp"]
         assert several.seconds - one.seconds == pytest.approx(expected)
 
 
@@ -131,7 +167,7 @@ def test_tensor_parallel_layers_add_their_parts_once_a_pass():
     model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024), nn.ReLU())
     program = traced(model, 512, 1024)
     whole, parts = (price(program, "gaudi2", layout=parse(None, text)) for text in ("", "tp=4"))
-    wire = 2 * 512 * 1024 * 3 / 4 / (37.5e9 * 3 * FITTED.link_efficiency)
+    wire = 2 * 512 * 1024 * 3 / 4 / (37.5e9 * 3 * LINK_EFFICIENCY)
     reduced = [one.links for one in parts.operations if one.links]
     assert reduced == [pytest.approx(2 * (wire + FITTED.link_latency))]
     products = [

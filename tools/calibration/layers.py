@@ -45,7 +45,7 @@ def deep(shallow: Step, deeper: Step, layers: int) -> Step:
         gradients=round(shallow.gradients + often * (deeper.gradients - shallow.gradients)),
         weights=round(shallow.weights + often * (deeper.weights - shallow.weights)),
     )
-    # What grows with the depth itself, as the optimizer's one operation does, is in one of them only.
+    # What grows with the depth, as the optimizer's one operation does, is in one of them only.
     repeated = in_both & (total > 0)
     sums = [
         _sum(rows[wanted], total[wanted])

@@ -21,8 +21,8 @@ What is published is told apart from what is estimated. An error of +20 % says t
 speed is a fifth too high. Rows of trust *h* are reproducible benchmarks or logs, of *m* their
 settings are partly assumed, of *l* or *loader* something else than the card bounds them: those are
 shown, and neither fitted nor counted, as are those *superseded* by a newer release's figure for the
-same job. *Left out* is the error with constants that are fitted to all
-other families of models, so that no row of the model's own has been seen.
+same job. *Left out* is the error with constants that are fitted to all other families of models, so
+that no row of the model's own has been seen.
 """
 
 _SOURCES = """\

@@ -88,8 +88,8 @@ def _kernels(kinds: Sequence[Kind]) -> list[int]:
 def _last_kernels(program: Program, kernels: Sequence[int]) -> dict[int, int]:
     """Return, for each storage, the last kernel that works with it; beyond all if it is left.
 
-    What no operation reads behind the one that makes it is a result; what was there before the first
-    one is there for the next step.
+    What no operation reads behind the one that makes it is a result; what was there before the
+    first one is there for the next step.
     """
     beyond = len(kernels)
     return {

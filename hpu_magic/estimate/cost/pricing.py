@@ -256,9 +256,7 @@ def _side_by_side(engines: Column, optimizer: Column) -> float:
 
     Fitted, the share of that which is reached is 0.98 to 1.
     """
-    return sum(
-        float(engines[:, wanted].sum(axis=1).max()) for wanted in (optimizer, ~optimizer)
-    )
+    return sum(float(engines[:, wanted].sum(axis=1).max()) for wanted in (optimizer, ~optimizer))
 
 
 def _exchanged(step: Step, constants: Constants) -> float:

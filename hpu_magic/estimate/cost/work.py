@@ -110,7 +110,7 @@ def work_of(operation: Operation) -> Work:
 
 
 def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
-    """Return what an operation reads and writes: of a table, no more than is looked up or put in."""
+    """Return what an operation reads and writes: of a table, what is looked up or put in."""
     reads, writes = operation.reads, operation.writes
     if kind is not Kind.GATHER or not writes:
         return reads, writes
