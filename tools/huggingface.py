@@ -16,6 +16,10 @@ from features import FEATURES, Feature, Status, proofs  # noqa: E402  (needs the
 _HEAD = """\
 # Hugging Face libraries
 
+Your own script runs unchanged: `Trainer`, `generate`, `pipeline`, `Accelerator()` and
+`device_map="auto"` find the card by themselves, `HPU_MAGIC_SIMULATOR=1 accelerate launch
+--num_processes 2 train.py` takes two, and `PT_HPU_LAZY_MODE=1` chooses lazy mode.
+
 Written by `make tables` from `tests/huggingface/features.py`. Each row names the test in
 `tests/huggingface/` that proves it, with tiny models of random weights.
 
