@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,10 @@ def _shell() -> Any:
 def _cell(shell: Any, code: str) -> tuple[str, str]:
     from IPython.utils.capture import capture_output
 
+    # Tests on a page are called, but those that ask for fixtures.
+    calls = "".join(f"{name}()\n" for name in re.findall(r"^def (test_\w+)\(\):", code, re.M))
     with capture_output(display=False) as captured:
-        done = shell.run_cell(code, store_history=True)
+        done = shell.run_cell(f"{code}{calls}", store_history=True)
     error = done.error_before_exec or done.error_in_exec
     if error is None:
         return captured.stdout, ""

@@ -26,10 +26,10 @@ else:
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=.*", re.DOTALL)
 _OURS = ("HPU_MAGIC_", "PT_", "HABANA_", "GPU_MIGRATION_", "HLS_")
 # Programs that the pages start and nothing here can parse the arguments of.
-_OTHERS = {"cd", "export", "git", "cat", "sudo", "curl", "mkdir", "source", "."}
+_OTHERS = {"cd", "git", "cat", "grep", "curl", "ln", "mkdir", "rm", "ssh", "source", "."}
 # Distributions that the pages install, and no file of the project asks for.
 _NOT_REQUIRED = {"hpu_magic_engine", "hpu-magic-engine", "optimum-habana"}
-_PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 
 
 def wrong_with(code: str) -> list[str]:
@@ -52,7 +52,9 @@ def _commands(code: str) -> Iterator[list[str]]:
         words.whitespace_split = True
         command: list[str] = []
         for word in words:
-            if set(word) <= set("();<>|&"):
+            if word in (">", ">>", "<"):
+                next(words)  # a file
+            elif set(word) <= set("();<>|&"):
                 yield command
                 command = []
             else:
@@ -75,7 +77,8 @@ def _wrong(command: list[str]) -> str:
         "make": _make,
         "hpu-magic": _hpu_magic,
         "pip": _pip,
-        "export": lambda assigned: _wrong(assigned),
+        "export": _wrong,
+        "sudo": _wrong,
     }.get(program)
     if check is not None:
         return check(arguments)
@@ -149,14 +152,14 @@ def _requirement(text: str) -> str:
     if text.endswith(".whl"):
         return ""
     wanted = Requirement(text)
-    if wanted.name.replace("-", "_") == _PROJECT_TABLE["name"]:
-        missing = wanted.extras - set(_PROJECT_TABLE["optional-dependencies"])
+    if wanted.name.replace("-", "_") == PROJECT_TABLE["name"]:
+        missing = wanted.extras - set(PROJECT_TABLE["optional-dependencies"])
         return f"there is no extra {', '.join(sorted(missing))}" if missing else ""
     return "" if wanted.name in _known_distributions() else f"{wanted.name} is required nowhere"
 
 
 def _known_distributions() -> set[str]:
-    lists = [_PROJECT_TABLE["dependencies"], *_PROJECT_TABLE["optional-dependencies"].values()]
+    lists = [PROJECT_TABLE["dependencies"], *PROJECT_TABLE["optional-dependencies"].values()]
     files = [path.read_text().splitlines() for path in PROJECT.glob("requirements-*.txt")]
     lines = [line.partition("#")[0].strip() for some in (*lists, *files) for line in some]
     named = {Requirement(line).name for line in lines if line and not line.startswith("-")}

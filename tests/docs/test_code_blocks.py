@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import shell_commands
 import yaml
-from fenced_blocks import Block, blocks_of, environment_of, pages
+from fenced_blocks import PROJECT, Block, blocks_of, environment_of, pages
 from traitlets.config import Config
 from traitlets.config.configurable import Configurable
 
@@ -146,8 +146,10 @@ def _parses(shell: Any, line: str) -> bool:
     return True
 
 
-def test_settings_of_ipyparallel_exist() -> None:
+def test_settings_exist() -> None:
     import ipyparallel.cluster.launcher  # noqa: F401
+
+    import hpu_magic.server.application  # noqa: F401
 
     known = {cls.__name__: cls for cls in _subclasses(Configurable)}
     for block in filter(_is_configuration, _all_blocks()):
@@ -166,6 +168,11 @@ def test_settings_of_ipyparallel_exist() -> None:
 
 def _subclasses(cls: type) -> set[type]:
     return {cls}.union(*map(_subclasses, cls.__subclasses__()))
+
+
+def test_every_extra_is_described() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", (PROJECT / "docs/install/laptop.md").read_text(), re.M)
+    assert sorted(rows) == sorted(shell_commands.PROJECT_TABLE["optional-dependencies"])
 
 
 def test_files_parse() -> None:
