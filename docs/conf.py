@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 from website.lexer import NotebookLexer
 
@@ -47,7 +48,10 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "hpu_magic"
-html_static_path = ["_static"]
+html_static_path = ["_static", "images"]
+html_context = {"default_mode": "auto"}
+# Pages of cards take the room of the columns beside them.
+html_sidebars: dict[str, list[str]] = {"index": [], "notebooks/index": []}
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
@@ -56,7 +60,7 @@ html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
     "navbar_end": ["theme-switcher"],
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "notebooks/index": []},
     "footer_start": ["copyright"],
     "footer_end": [],
     "show_nav_level": 2,
@@ -70,3 +74,4 @@ def setup(app: Sphinx) -> None:
     """Have blocks of Python coloured as cells of a notebook."""
     for name in ("python", "py", "ipython", "ipython3"):
         app.add_lexer(name, NotebookLexer)
+    app.add_lexer("output", TextLexer)

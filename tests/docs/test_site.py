@@ -53,3 +53,15 @@ def test_a_part_that_is_called_itself_is_described_as_its_call(site: Path) -> No
     for name, parameter in (("estimate", "batch"), ("doctor", "everything")):
         page = (site / "reference" / "api" / f"{name}.html").read_text()
         assert f"<strong>{parameter}</strong>" in page
+
+
+def test_pages_fetch_nothing_from_elsewhere_and_name_no_folder_of_this_machine(site: Path) -> None:
+    for page in set(site.rglob("*.html")) - set((site / "_static").rglob("*.html")):
+        text = page.read_text()
+        fetched = re.findall(
+            r"<(?:script|img|source|link|iframe)\b[^>]*?(?:src|href)=\"([^\"]+)", text
+        )
+        assert [one for one in fetched if re.match(r"(https?:)?//", one)] == [], page
+        assert str(PROJECT) not in text, page
+        missing = [one for one in fetched if not (page.parent / one.partition("?")[0]).exists()]
+        assert [one for one in missing if not one.startswith(("data:", "#"))] == [], page

@@ -148,8 +148,8 @@ def _typed(action: argparse.Action) -> Iterator[str]:
 def _default(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     default = parser.get_default(action.dest)
     if isinstance(default, Configured):
-        value = _value(default.value(HPUMagics())) or "none"
-        return f" (default: {value}, a [setting](index.md#settings))"
+        value = _value(default.value(HPUMagics()))
+        return f" ({f'default: {value}, ' if value else ''}a [setting](index.md#settings))"
     said = "default" in (action.help or "")
     if said or default in (None, False, "", argparse.SUPPRESS) or default == []:
         return ""

@@ -14,7 +14,7 @@ from website.thumbnails import thumbnail
 # Group -> notebook -> the cell whose output is its picture.
 GALLERY: dict[str, dict[str, str]] = {
     "Begin": {"quickstart": "fit", "object_detection": "found"},
-    "Train": {"lightning_features": "stats", "fine_tune": "fit", "multi_card": "ddp"},
+    "Train": {"lightning_features": "precision", "fine_tune": "fit", "multi_card": "ddp"},
     "Make it fast": {
         "execution_modes": "compare",
         "hpu_graphs": "capture",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 
-from website import api, commands, gallery, notebooks
+from website import api, commands, gallery, house, links, notebooks
 
 _CONTENTS = re.compile(r"^```\{toctree\}\n.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -36,22 +36,23 @@ def assemble(project: Path, into: Path, executions: Path | None) -> None:
     commands.write(into / "reference")
     api.write(into / "reference")
     for page in into.rglob("*.md"):
-        text = page.read_text()
-        depth = len(page.relative_to(into).parents) - 1
-        contents = with_links_of_the_site(with_what_is_there(text, page.parent), depth)
-        if text != contents:
-            page.write_text(contents)
+        origin = project / "docs" / page.relative_to(into)
+        if origin.exists():
+            page.write_text(_page(origin, page, project, into))
+    architecture = into / "architecture.md"
+    architecture.write_text(house.with_picture(architecture.read_text()))
+    for name, called in links.BESIDE.items():
+        (into / called).write_text(_page(project / name, into / called, project, into))
+
+
+def _page(origin: Path, page: Path, project: Path, site: Path) -> str:
+    text = with_what_is_there(origin.read_text(), origin.parent)
+    return links.on_the_site(text, origin, page, project, site)
 
 
 def with_what_is_there(text: str, folder: Path) -> str:
     """Return a page of `folder` without those patterns of its contents that match no page."""
     return _CONTENTS.sub(lambda found: _matching(found[0], folder), text)
-
-
-def with_links_of_the_site(text: str, depth: int) -> str:
-    """Return a page, so many folders deep, with its links to notebooks where the site has them."""
-    up = "../" * depth
-    return text.replace(f"]({up}../notebooks/", f"]({up}notebooks/")
 
 
 def _matching(contents: str, folder: Path) -> str:

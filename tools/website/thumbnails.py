@@ -8,8 +8,8 @@ from html import escape
 from typing import Any
 
 _WIDTH, _HEIGHT = 480, 270
-_SIZE = 15
-_LINES = 12
+_SIZE = 19
+_LINES = 10
 _DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 

@@ -1,0 +1,76 @@
+"""The picture of the parts is what the table of parts says."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from website import house
+
+ROOT = Path(__file__).parents[2]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+TABLE = """
+| part | what it holds | may import | never imports |
+|---|---|---|---|
+| `hpu_magic/a/` | the <top>: and so on | b, `habana_frameworks.torch`, c, torch | x |
+| `hpu_magic/b/` | middle | c | x |
+| `hpu_magic/c/` | ground | torch, c | everything else |
+| `hpu_magic/simulator/` | stand-in | torch | everything else |
+"""
+
+
+def drawing(page: str) -> ElementTree.Element:
+    return ElementTree.fromstring(house.drawn(page))
+
+
+def test_the_table_is_read_row_by_row() -> None:
+    assert house.parts(TABLE) == {
+        "a": ("the <top>: and so on", ("b", "c", "habana_frameworks.torch")),
+        "b": ("middle", ("c",)),
+        "c": ("ground", ()),
+        "simulator": ("stand-in", ()),
+        "habana_frameworks.torch": (
+            "the vendor's package, or the simulator's face",
+            ("simulator",),
+        ),
+    }
+
+
+def test_what_follows_from_the_rest_is_not_drawn() -> None:
+    assert drawing(TABLE).findtext("desc") == (
+        "a on b, habana_frameworks.torch; b on c; habana_frameworks.torch on simulator."
+    )
+
+
+def test_a_part_stands_above_all_that_it_imports_and_beside_no_other() -> None:
+    boxes = {}
+    for group in drawing(ARCHITECTURE).findall("g"):
+        box, name = group.find("rect"), group.findtext("text[@class='name']")
+        assert box is not None
+        boxes[name] = [float(box.attrib[one]) for one in ("x", "y", "width", "height")]
+    told = house.parts(ARCHITECTURE)
+    assert boxes.keys() == {name.partition(".")[0] for name in told}
+    for name, (_, below) in told.items():
+        for other in below:
+            upper, lower = boxes[name.partition(".")[0]], boxes[other.partition(".")[0]]
+            assert upper[1] < lower[1], (name, other)
+    places = sorted(boxes.values(), key=lambda one: (one[1], one[0]))
+    for (x, y, width, height), (other_x, other_y, *_) in itertools.pairwise(places):
+        assert other_y >= y + height if other_y != y else other_x >= x + width
+
+
+def test_each_folder_of_the_package_is_drawn() -> None:
+    there = {path.parent.name for path in (ROOT / "hpu_magic").glob("*/__init__.py")}
+    assert there - {"sessions"} <= house.parts(ARCHITECTURE).keys()
+
+
+def test_the_page_has_the_picture_in_place_of_the_letters() -> None:
+    page = house.with_picture(ARCHITECTURE)
+    assert page.count("<svg") == 1
+    assert "┌" in ARCHITECTURE
+    assert "┌" not in page.partition("| part |")[0]
+    assert re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S) == re.sub(
+        r"^```.*?^```$", "", ARCHITECTURE, flags=re.M | re.S
+    )

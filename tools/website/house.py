@@ -1,0 +1,162 @@
+"""The picture of who imports whom, drawn from the table of parts in docs/architecture.md."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass, field
+from html import escape
+from statistics import fmean
+
+_ROW = re.compile(r"^\| `hpu_magic/(\w+)/` \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
+_DRAWING = re.compile(r"^```text\n.*?^```$", re.MULTILINE | re.DOTALL)
+_BRIDGE = "habana_frameworks.torch"
+# What the table names and has no row for: what it is, and what it stands on.
+_OUTSIDE = {_BRIDGE: ("the vendor's package, or the simulator's face", ("simulator",))}
+
+_WIDTH, _HEIGHT, _GAP, _BETWEEN = 152, 74, 12, 40
+_THROUGH = 12  # room for a line that passes a row
+_LETTERS, _LINES = 24, 3
+
+Lines = dict[str, tuple[str, ...]]
+
+
+@dataclass
+class Place:
+    """Where a part is drawn, or where a line passes a row."""
+
+    row: int
+    width: int
+    below: list[str] = field(default_factory=list)
+    x: float = 0.0
+
+    @property
+    def y(self) -> int:
+        """The upper edge."""
+        return self.row * (_HEIGHT + _BETWEEN)
+
+    @property
+    def middle(self) -> float:
+        """The middle from left to right."""
+        return self.x + self.width / 2
+
+
+def parts(page: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return what each part holds, and which parts it imports, from the page's table."""
+    rows = {name: (holds, imports) for name, holds, imports in _ROW.findall(page)}
+    known = [*rows, *_OUTSIDE]
+    found = {}
+    for name, (holds, imports) in rows.items():
+        words = re.findall(r"[\w.]+", imports.replace("simulator.cards", "simulator"))
+        # Lightning's plug-ins import Lightning, which has the same name.
+        found[name] = (holds, tuple(one for one in known if one in words and one != name))
+    used = {one for _, below in found.values() for one in below}
+    return found | {name: said for name, said in _OUTSIDE.items() if name in used}
+
+
+def with_picture(page: str) -> str:
+    """Return the page with the picture in place of what is drawn of letters."""
+    html = f'```{{raw}} html\n<div class="house">{drawn(page)}</div>\n```'
+    return _DRAWING.sub(lambda _: html, page, count=1)
+
+
+def drawn(page: str) -> str:
+    """Return the picture as SVG, in the colours of the site's theme."""
+    told = parts(page)
+    lines = _needed({name: below for name, (_, below) in told.items()})
+    places = _places(lines)
+    width = max(one.x + one.width for one in places.values())
+    height = max(one.y for one in places.values()) + _HEIGHT
+    shown = [
+        _line(places, upper, lower) for upper, one in places.items() for lower in one.below
+    ] + [_box(name, holds, places[name]) for name, (holds, _) in told.items()]
+    said = "; ".join(f"{name} on {', '.join(below)}" for name, below in lines.items() if below)
+    return (
+        f'<svg viewBox="-1 -1 {width + 2:.0f} {height + 2}" width="{width + 2:.0f}" role="img">'
+        f"<title>The parts of hpu_magic, each above those that it imports</title>"
+        f"<desc>{escape(said)}.</desc>{''.join(shown)}</svg>"
+    )
+
+
+def _needed(imports: Lines) -> Lines:
+    """Leave out what follows from the rest: an import of what an imported part imports."""
+
+    def reached(name: str) -> set[str]:
+        return {one for below in imports[name] for one in {below, *reached(below)}}
+
+    return {
+        name: tuple(one for one in below if not any(one in reached(other) for other in below))
+        for name, below in imports.items()
+    }
+
+
+def _places(lines: Lines) -> dict[str, Place]:
+    """Lay the parts out in rows: each above all that it imports, near what it is joined with."""
+    heights: dict[str, int] = {}
+
+    def height(name: str) -> int:
+        if name not in heights:
+            heights[name] = max((height(one) + 1 for one in lines[name]), default=0)
+        return heights[name]
+
+    highest = max(map(height, lines))
+    places = {name: Place(highest - heights[name], _WIDTH) for name in lines}
+    for upper, below in lines.items():
+        for lower in below:
+            at = upper
+            for row in range(places[upper].row + 1, places[lower].row):
+                passing = f"{upper}>{lower}@{row}"
+                places[passing] = Place(row, _THROUGH)
+                places[at].below.append(passing)
+                at = passing
+            places[at].below.append(lower)
+    rows = [[name for name in places if places[name].row == row] for row in range(highest + 1)]
+    for _ in range(8):
+        _ordered(rows, places, {name: one.below for name, one in places.items()})
+        above: dict[str, list[str]] = {name: [] for name in places}
+        for name, one in places.items():
+            for lower in one.below:
+                above[lower].append(name)
+        _ordered(rows[::-1], places, above)
+    return places
+
+
+def _ordered(rows: list[list[str]], places: dict[str, Place], near: dict[str, list[str]]) -> None:
+    """Order each row by the middle of what its parts are joined with, and centre it."""
+    for row in rows:
+        row.sort(key=lambda name: fmean([places[one].middle for one in near[name]] or [0.0]))
+        total = sum(places[name].width + _GAP for name in row) - _GAP
+        widest = max(sum(places[one].width + _GAP for one in other) - _GAP for other in rows)
+        x = (widest - total) / 2
+        for name in row:
+            places[name].x = x
+            x += places[name].width + _GAP
+
+
+def _box(name: str, holds: str, place: Place) -> str:
+    outside = " outside" if name in _OUTSIDE else ""
+    called = name.partition(".")[0]
+    plain = holds.replace("`", "").strip()
+    about = textwrap.wrap(re.split(r"[:;]", plain)[0], _LETTERS, max_lines=_LINES, placeholder=" …")
+    lines = "".join(
+        f'<text x="{place.x + 10:.0f}" y="{place.y + 36 + 14 * at}">{escape(line)}</text>'
+        for at, line in enumerate(about)
+    )
+    return (
+        f'<g class="part{outside}"><title>{escape(plain)}</title>'
+        f'<rect x="{place.x:.0f}" y="{place.y}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>'
+        f'<text class="name" x="{place.x + 10:.0f}" y="{place.y + 19}">{called}</text>'
+        f"{lines}</g>"
+    )
+
+
+def _line(places: dict[str, Place], upper: str, lower: str) -> str:
+    above, below = places[upper], places[lower]
+    # A line that only passes a row goes through it.
+    start = above.y + _HEIGHT
+    bend = (start + below.y) / 2
+    through = f"M{above.middle:.0f} {above.y}V{start}" if above.width == _THROUGH else ""
+    return (
+        f'<path d="{through}M{above.middle:.0f} {start}C{above.middle:.0f} {bend:.0f} '
+        f'{below.middle:.0f} {bend:.0f} {below.middle:.0f} {below.y}"/>'
+    )

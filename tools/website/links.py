@@ -1,0 +1,66 @@
+"""Links of a page in the project as links of the same page on the site."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+# Pages that lie beside the project's files, and what they are called on the site.
+BESIDE = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
+_FRONT = {"README.md": "index.md"}
+_CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?^\1`*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?P<path>[^)\s#:]+)(?P<place>#[^)\s]*)?\)")
+
+
+def on_the_site(text: str, origin: Path, page: Path, project: Path, site: Path) -> str:
+    """Return a page's text with links to where the site has what they lead to.
+
+    A file of the project that is no page is copied to the site, to be downloaded. What does not
+    exist is left as it is: Sphinx warns of it.
+
+    Parameters
+    ----------
+    text : str
+        The page, in Markdown; its code is left as it is.
+    origin, page : Path
+        Where it lies in the project, and among the sources of the site.
+    project, site : Path
+        The project's folder, and that of the site's sources.
+    """
+
+    def moved(found: re.Match[str]) -> str:
+        target = Path(os.path.normpath(origin.parent / found["path"]))
+        there = _place(target, project, site)
+        if there is None:
+            return found[0]
+        return f"]({os.path.relpath(there, page.parent)}{found['place'] or ''})"
+
+    parts, end = [], 0
+    for code in _CODE.finditer(text):
+        parts += [_LINK.sub(moved, text[end : code.start()]), code[0]]
+        end = code.end()
+    return "".join([*parts, _LINK.sub(moved, text[end:])])
+
+
+def _place(target: Path, project: Path, site: Path) -> Path | None:
+    """Return where the site has a file of the project."""
+    if not target.is_file() or not target.is_relative_to(project):
+        return None
+    inside = target.relative_to(project)
+    name = str(inside)
+    if name in BESIDE or name in _FRONT:
+        return site / (BESIDE | _FRONT)[name]
+    if inside.parts[0] == "docs":
+        return site / target.relative_to(project / "docs")
+    if inside.parts[0] == "notebooks":
+        return site / inside
+    copied = site / "files" / inside
+    copied.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(target, copied)
+    return copied
