@@ -1,17 +1,48 @@
-"""What the README says of tests is so."""
+"""The README is one screen, and leads to all pages there are."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
+AT_THE_TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 
 
-def test_the_table_of_lightning_names_tests_that_exist() -> None:
-    table = (ROOT / "README.md").read_text().partition("\n## Lightning\n")[2].partition("\n## ")[0]
-    named = re.findall(r"\| `([\w/]+\.py)(?:::(\w+))?` \|$", table, re.M)
-    assert len(named) == len(re.findall(r"^\| ", table, re.M)) - 1  # all rows but the heading
-    for file, test in named:
-        path = ROOT / file if file.startswith("tests/") else ROOT / "tests" / "lightning" / file
-        assert f"def {test}(" in path.read_text() if test else path.exists(), (file, test)
+def links(page: Path) -> set[Path]:
+    """Files of the project that a page links to or shows."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    found = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", prose)
+    return {(page.parent / target).resolve() for target in found}
+
+
+def test_it_is_one_screen_with_a_picture_and_ten_commands() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert 50 < len(lines) <= 80
+    [picture] = re.findall(r'^<img src="([^"]+)" .*alt="[^"]+">$', "\n".join(lines), re.M)
+    assert (ROOT / picture).exists()
+    commands = [line.split()[0] for line in lines if line.startswith("%")]
+    assert commands[0] == "%load_ext"
+    assert len(commands) == len(set(commands)) == 10
+
+
+@pytest.mark.parametrize("name", AT_THE_TOP)
+def test_what_pages_at_the_top_link_to_is_there(name: str) -> None:
+    assert [target for target in links(ROOT / name) if not target.exists()] == []
+
+
+def test_the_list_of_notebooks_is_that_of_the_folder() -> None:
+    folder = ROOT / "notebooks"
+    assert links(folder / "README.md") == set(folder.glob("*.ipynb"))
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, new = set(), {ROOT / "README.md"}
+    while new:
+        reached |= new
+        pages = {target for page in new for target in links(page) if target.suffix == ".md"}
+        new = {page for page in pages if page.exists()} - reached
+    pages = {path for path in (ROOT / "docs").rglob("*.md") if path.stem != "index"}
+    assert sorted(pages - reached) == []
