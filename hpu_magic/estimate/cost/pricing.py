@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from hpu_magic.estimate.cost import links
 from hpu_magic.estimate.cost.constants import BANDS, FITTED, Constants
@@ -251,7 +252,7 @@ def add_up(step: Step, columns: Columns, constants: Constants) -> Prices:
     return Prices(seconds=sum(by_kind.values()), by_kind=by_kind, exchange=exchange)
 
 
-def _side_by_side(engines: Column, optimizer: Column) -> float:
+def _side_by_side(engines: Column, optimizer: npt.NDArray[np.bool_]) -> float:
     """Return the seconds of a graph, whose engines work side by side; the optimizer's is another.
 
     Fitted, the share of that which is reached is 0.98 to 1.
