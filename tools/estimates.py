@@ -13,6 +13,7 @@ from pathlib import Path
 from calibration import page
 from calibration.fit import error, fitted, held_out, spread, values
 from calibration.measurements import KINDS, Asked, asked_of, measurements
+from calibration.peaks import peaks
 
 from hpu_magic import backend
 from hpu_magic.estimate.cost.constants import FITTED, Constants
@@ -50,5 +51,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["fit"]:
         print(told(found, fitted(found, FITTED)))
     else:
-        PAGE.write_text(page.page(found, FITTED, held_out(found, FITTED)), encoding="utf-8")
+        text = page.page(found, FITTED, held_out(found, FITTED), list(peaks()))
+        PAGE.write_text(text, encoding="utf-8")
         print(f"{PAGE} is written.")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from hpu_magic import units
 from hpu_magic.estimate.by_module import ModuleShare, alike
+from hpu_magic.estimate.cost.compilation import BAND
 from hpu_magic.runtime.present.report import Row
 
 _SLOWEST = 5
@@ -33,6 +34,11 @@ def rate(per_second: float, what: str, band: tuple[float, float]) -> str:
     return _with_band(
         lambda one: units.rate(one, what), per_second, per_second / high, per_second / low
     )
+
+
+def compilation(seconds: float) -> list[Row]:
+    """Return what is compiled at first, if anything is."""
+    return [("compiled at first", duration(seconds, BAND))] if seconds else []
 
 
 def memory(used: int, limit: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hpu_magic import units
 from hpu_magic.estimate import figures
 from hpu_magic.estimate.by_module import ModuleShare
+from hpu_magic.estimate.cost.compilation import compile_seconds
 from hpu_magic.estimate.cost.hardware import Generation
 from hpu_magic.estimate.cost.pricing import Prices
 from hpu_magic.estimate.layout import Layout
@@ -55,6 +56,11 @@ class Estimate(Report):
     def seconds(self) -> float:
         """Seconds that a step takes, with all the batches that it accumulates."""
         return self.prices.seconds
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds that the first step takes longer, in which its graph is compiled."""
+        return compile_seconds(self.program, self.options.mode)
 
     @property
     def batch(self) -> int:
@@ -133,6 +139,7 @@ class Estimate(Report):
         ]
         if self.program.tokens:
             shown.append(("", figures.rate(self.tokens_per_second, "tokens", self.band)))
+        shown += figures.compilation(self.compile_seconds)
         verdict = "fits" if self.fits else "does not fit"
         shown.append(("memory of a card", f"{self.memory_text}, {verdict}"))
         shown += [(f"  {name}", units.size(count)) for name, count in self.memory.items()]

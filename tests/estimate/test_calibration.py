@@ -20,6 +20,7 @@ from calibration.measurements import (  # noqa: E402
     TRAINING,
     asked_of,
     measurements,
+    rows_of,
 )
 
 from hpu_magic.estimate.cost.constants import BANDS, FITTED, MEANINGS  # noqa: E402
@@ -45,6 +46,14 @@ def test_page_has_every_measurement_and_the_constants_in_use(text):
             (one.job, f"{one.value:.4g}") for one in measurements() if one.kind == kind
         ]
     assert page.constants_table(FITTED) in text
+
+
+def test_page_has_every_published_peak_of_memory(text):
+    table = text[text.index("## Memory\n") :].partition("\n## ")[0]
+    published = re.findall(r"^\| [^|]+ \| [^|]+ \| ([\d.e+]+ \w+) ", table, re.MULTILINE)
+    assert published == [
+        f"{float(row['value']):.4g} {row['unit']}" for row in rows_of("memory.tsv")
+    ]
 
 
 def test_page_says_of_products_what_the_constants_give(text, products):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from hpu_magic.estimate.cost.compilation import SECONDS_AN_OPERATOR, compile_seconds
 from hpu_magic.estimate.cost.constants import FITTED
 from hpu_magic.estimate.cost.hardware import GENERATIONS, LINK_EFFICIENCY, generation_named
 from hpu_magic.estimate.cost.pricing import price
@@ -137,6 +138,13 @@ def test_an_optimizer_reads_and_writes_weights_and_moments():
     bandwidth = GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
     assert moved >= 7 * 2 * 1024**2
     assert cost.memory == pytest.approx(moved / bandwidth)
+
+
+def test_graphs_are_compiled_once_by_the_operators_in_them():
+    program = traced(nn.Sequential(*(nn.ReLU() for _ in range(10))), 8, 8)
+    for mode in ("lazy", "graphs", "compile"):
+        assert compile_seconds(program, mode) == pytest.approx(10 * SECONDS_AN_OPERATOR)
+    assert compile_seconds(program, "eager") == 0
 
 
 def test_kinds_add_up_to_the_step():

@@ -94,15 +94,16 @@ class Asked:
 
 def measurements() -> Iterator[Measurement]:
     """Yield all that is published."""
-    for row in _rows("training.tsv"):
+    for row in rows_of("training.tsv"):
         yield Measurement(row, TRAINING)
-    for row in _rows("products.tsv"):
+    for row in rows_of("products.tsv"):
         yield Measurement(row, PRODUCTS)
-    for row in _rows("generation.tsv"):
+    for row in rows_of("generation.tsv"):
         yield Measurement(row, SINGLE if row["batch"] == "1" else BATCHED)
 
 
-def _rows(name: str) -> Iterator[dict[str, str]]:
+def rows_of(name: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table, each by the names of its columns."""
     with (_HERE / name).open(newline="") as file:
         yield from csv.DictReader(file, delimiter="\t")
 
@@ -188,9 +189,8 @@ def _training_program(
 ) -> Program:
     own = "sdpa" if attention == "fused" else attention
     model = models.built(name, layers, own)
-    if trained.startswith("lora"):
-        rank, _, layers = trained.removeprefix("lora").partition(":")
-        models.train_lora(model, int(rank), tuple(f"{each}_proj" for each in layers.split(",")))
+    if trained != "full":
+        models.train_adapters(model, trained)
     mixed = precision == "bf16-mixed"
     return trace_step(
         model,

@@ -15,6 +15,7 @@ FAMILIES = {
     "roberta-base-qa": "RoBERTa",
     "roberta-large-qa": "RoBERTa",
     "roberta-large-mlm": "RoBERTa",
+    "gpt-85m": "GPT-2",
     "gpt2": "GPT-2",
     "gpt2-xl": "GPT-2",
     "gemma-2b": "Gemma",
@@ -35,6 +36,7 @@ FAMILIES = {
 
 # Those whose layers are alike.
 LAYERS = {
+    "gpt-85m": 12,
     "gpt2": 12,
     "gpt2-xl": 48,
     "gemma-2b": 18,
@@ -106,11 +108,11 @@ def _llamaguard(layers: int) -> nn.Module:
     )
 
 
-def _gpt2(hidden: int, heads: int) -> Callable[[int], nn.Module]:
+def _gpt2(hidden: int, heads: int, **others: int) -> Callable[[int], nn.Module]:
     def build(layers: int) -> nn.Module:
         from transformers import GPT2Config, GPT2LMHeadModel
 
-        return GPT2LMHeadModel(GPT2Config(n_layer=layers, n_embd=hidden, n_head=heads))
+        return GPT2LMHeadModel(GPT2Config(n_layer=layers, n_embd=hidden, n_head=heads, **others))
 
     return build
 
@@ -219,6 +221,7 @@ _BUILDERS: dict[str, Callable[[int], nn.Module]] = {
     "roberta-base-qa": _roberta("QuestionAnswering", 768, 12),
     "roberta-large-qa": _roberta("QuestionAnswering", 1024, 16),
     "roberta-large-mlm": _roberta("MaskedLM", 1024, 16),
+    "gpt-85m": _gpt2(768, 12, vocab_size=3, n_positions=16),
     "gpt2": _gpt2(768, 12),
     "gpt2-xl": _gpt2(1600, 25),
     "gemma-2b": _gemma(2048, 8, 1, 16384),
@@ -257,13 +260,15 @@ def inputs(name: str, batch: int, tokens: int) -> dict[str, Any]:
     return {"input_ids": ids, "labels": ids, "use_cache": False}
 
 
-def train_lora(model: nn.Module, rank: int, layers: tuple[str, ...]) -> None:
-    """Freeze a model and put low-rank adapters beside its layers of some names."""
+def train_adapters(model: nn.Module, adapters: str) -> None:
+    """Freeze a model and put low-rank adapters beside some of its layers, such as `lora8:q,v`."""
+    rank, _, layers = adapters.removeprefix("lora").partition(":")
+    wanted = {f"{each}_proj" for each in layers.split(",")}
     model.requires_grad_(False)
     for name, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear) and name.rpartition(".")[2] in layers:
-            parent = model.get_submodule(name.rpartition(".")[0])
-            setattr(parent, name.rpartition(".")[2], _Adapted(module, rank))
+        parent, _, own = name.rpartition(".")
+        if isinstance(module, nn.Linear) and own in wanted:
+            setattr(model.get_submodule(parent), own, _Adapted(module, int(rank)))
 
 
 class _Adapted(nn.Module):

@@ -52,6 +52,11 @@ class GenerationEstimate(Report):
         return self.times.total
 
     @property
+    def compile_seconds(self) -> float:
+        """Seconds in which the graphs of all its shapes are compiled, when they are met first."""
+        return self.times.compilation
+
+    @property
     def tokens_per_second(self) -> float:
         """New tokens a second over all cards, the prompt's time included."""
         return self.batch * self.settings.new_tokens / self.seconds
@@ -102,6 +107,7 @@ class GenerationEstimate(Report):
             ("first token", figures.duration(self.first_token_seconds, self.band)),
             ("each token", figures.duration(self.token_seconds, self.band)),
             ("throughput", figures.rate(self.tokens_per_second, "tokens", self.band)),
+            *figures.compilation(self.compile_seconds),
             ("memory of a card", f"{self._usage()}, {'fits' if self.fits else 'does not fit'}"),
             *(
                 (f"  {name}", units.size(size))

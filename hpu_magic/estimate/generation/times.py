@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hpu_magic.estimate.cost.compilation import compile_seconds
 from hpu_magic.estimate.cost.pricing import Prices, price
 from hpu_magic.estimate.generation.passes import Pass
 from hpu_magic.estimate.generation.settings import Settings
@@ -28,6 +29,8 @@ class Times:
     prompt: Priced
     tokens: tuple[Priced, ...]
     """Passes over one more token, at some lengths of the cache."""
+    compilation: float
+    """Seconds in which all that runs is compiled."""
 
     @property
     def first_token(self) -> float:
@@ -88,11 +91,14 @@ def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: Settings) -> Ti
         )
         return Priced(one.program, prices, times)
 
-    steps = range(settings.prompt, settings.length - 1)
-    counts = weights_of(sorted(tokens), [settings.read_at(position) for position in steps])
+    read = [settings.read_at(one) for one in range(settings.prompt, settings.length - 1)]
+    counts = weights_of(sorted(tokens), read)
+    token = next(iter(tokens.values())).program
     return Times(
         priced(prompt, 1.0),
         tuple(priced(tokens[at], times) for at, times in counts.items()),
+        compile_seconds(prompt.program, settings.mode)
+        + len(set(read)) * compile_seconds(token, settings.mode),
     )
 
 
