@@ -44,6 +44,7 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 
+copybutton_selector = "div:not(.highlight-output) > div.highlight > pre"
 copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "pydata_sphinx_theme"
