@@ -11,6 +11,8 @@
 # make races  run random programs of several threads, forks and interrupts
 # make dist  build the source archive and all wheels into build/dist (KEEP=folder for environments
 #            of other releases of torch and Python that stay)
+# make check-dist  build all of that and install it into empty environments, use it, upgrade it and
+#            take it out again (KEEP as there)
 # make docs  build the site of the documentation into build/site; its pages need no network
 # make tables  write docs/vendor_api.md, docs/huggingface.md and docs/estimates.md from their tables
 # make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
@@ -38,7 +40,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and the bench start hundreds of processes, and each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist \
+.PHONY: lab test examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist check-dist \
 	docs tables lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -214,6 +216,9 @@ versions: $(RUNNING) system labextension
 dist: $(RUNNING) labextension
 	@sh tools/system_packages.sh compiler headers
 	@$(BIN)/python tools/dist.py $(if $(KEEP),--keep $(KEEP))
+
+check-dist: $(DEVELOPING) system dist
+	@$(BIN)/python -m tools.check_dist $(if $(KEEP),--keep $(KEEP)) --torch "$(firstword $(TORCH))"
 
 docs: $(DOCUMENTING) engine
 	@$(BIN)/python tools/build_site.py

@@ -33,6 +33,7 @@ FAMILIES = (
     "server",
     "frontend",
     "building",
+    "start",
 )
 ROW = "{:<57} {:>10} {:<6} {:>9}  {}"
 

@@ -1,7 +1,7 @@
 """Build what pip installs: the source archive, the wheel of hpu_magic, and those of the engine.
 
-``python tools/dist.py [--into FOLDER] [--keep FOLDER] [--pure]`` fills FOLDER, by default
-``build/dist``. Which engines there are is said in ``hpu_magic/simulator/engine/wheels.tsv``; one
+``python tools/dist.py [--into FOLDER] [--keep FOLDER] [--pure | --cached]`` fills FOLDER, which is
+``build/dist`` by default. Which engines there are is said in ``engine/wheels.tsv``; one
 that is in the cache is taken from there, the others are compiled in environments of their own,
 which lie in the folder of ``--keep`` and are there for the next run. ``TORCH_INDEX`` in the
 environment names an index to take torch from. Two builds of one commit give the same files.
@@ -37,6 +37,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--into", type=Path, metavar="FOLDER", default=PROJECT / "build" / "dist")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
     parser.add_argument("--pure", action="store_true", help="without the engine's wheels")
+    parser.add_argument("--cached", action="store_true", help="with no engine to be compiled")
     options = parser.parse_args(arguments)
     os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())
     shutil.rmtree(options.into, ignore_errors=True)
@@ -44,7 +45,8 @@ def main(arguments: list[str]) -> int:
     pure(options.into)
     if not options.pure:
         with tempfile.TemporaryDirectory(prefix="hpu_magic_dist_") as folder:
-            engines(options.into, options.keep or Path(folder))
+            environments = None if options.cached else options.keep or Path(folder)
+            engines(options.into, environments)
     for path in sorted(options.into.iterdir()):
         print(f"{path.stat().st_size / 1e6:7.2f} MB  {path.name}")
     return 0
@@ -70,7 +72,7 @@ def pure(into: Path) -> None:
     )
 
 
-def engines(into: Path, environments: Path) -> list[wheels.Made]:
+def engines(into: Path, environments: Path | None) -> list[wheels.Made]:
     """Build the wheels of the engine, and the one that requires them; say which were left out."""
     made = []
     for row in wheels.table():
@@ -97,7 +99,7 @@ def key_of(row: wheels.Made) -> key.Key:
     )
 
 
-def compiled(row: wheels.Made, environments: Path) -> Path:
+def compiled(row: wheels.Made, environments: Path | None) -> Path:
     """Return the engine of a row from the cache, where it is compiled if it is missing.
 
     Raises
@@ -110,6 +112,8 @@ def compiled(row: wheels.Made, environments: Path) -> Path:
     library = cache.user_directory() / cache.entry_of(key_of(row))
     if library.exists():
         return library
+    if environments is None:
+        raise LeftOut("it has not been compiled")
     try:
         python = environment(row, environments)
         subprocess.run(

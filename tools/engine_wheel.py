@@ -1,12 +1,16 @@
 """Put a compiled engine into a wheel, and what requires the engines of all releases into another.
 
-Both are built by hatchling from a project that is written for the purpose, so that two builds of
-one commit give the same bytes where ``SOURCE_DATE_EPOCH`` is set.
+``python tools/engine_wheel.py FOLDER`` writes the first for the torch and Python that run it, which
+need not be in the table, and compiles the engine where it has not been. Both are built by hatchling
+from a project that is written for the purpose, so that two builds of one commit give the same bytes
+where ``SOURCE_DATE_EPOCH`` is set.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import re
 import shutil
 import subprocess
@@ -16,6 +20,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from hpu_magic import __version__
+from hpu_magic.simulator import engine
+from hpu_magic.simulator.engine import key as keys
 from hpu_magic.simulator.engine import wheels
 from hpu_magic.simulator.engine.key import Key
 
@@ -52,6 +58,18 @@ class Tagged(BuildHookInterface):
     def initialize(self, version, build_data):
         build_data.update(pure_python=False, tag="{tag}")
 """
+
+
+def main(arguments: list[str]) -> int:
+    """Write the wheel of the engine for this torch and Python, and print its name."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print((__doc__ or "").partition("\n\n")[2], file=sys.stderr)
+        return 2
+    here = keys.here()
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    row = wheels.Made(here.torch, python, sys.platform, platform.machine())
+    print(of_engine(engine.compiled(), here, row, Path(arguments[0])))
+    return 0
 
 
 def of_engine(library: Path, key: Key, row: wheels.Made, into: Path) -> Path:
@@ -144,7 +162,10 @@ def platform_tag(library: Path, machine: str) -> str:
         It asks for a C++ library that none of the known systems has.
     """
     told = subprocess.run(
-        ["objdump", "-p", library], capture_output=True, text=True, check=True
+        [os.environ.get("OBJDUMP", "objdump"), "-p", library],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     libc = max(_versions("GLIBC", told), default=(2, 17))
     needed = max(_versions("GLIBCXX", told), default=(3, 4))
@@ -172,3 +193,7 @@ def _build(
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", into.resolve()]
     subprocess.run(command, cwd=project, check=True, capture_output=True)
     return into / f"{described['name']}-{__version__}-{tag}.whl"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -15,24 +15,29 @@ NAME = "hpu_magic"
 FOR_A_CLONE = ("quickstart", "cli")  # the extras whose requirements `make` installs
 
 
-def of_extras(described: dict[str, Any], *extras: str) -> list[str]:
+def described() -> dict[str, Any]:
+    """Return what pyproject.toml says."""
+    return tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+
+
+def of_extras(project: dict[str, Any], *extras: str) -> list[str]:
     """Return what extras require, those that they name themselves included."""
-    optional = described["project"]["optional-dependencies"]
+    optional = project["project"]["optional-dependencies"]
     found: list[str] = []
     for extra in extras:
         for line in optional[extra]:
             own = re.fullmatch(rf"{NAME}\[([\w,]+)\]", line)
-            found += of_extras(described, *own[1].split(",")) if own else [line]
+            found += of_extras(project, *own[1].split(",")) if own else [line]
     return list(dict.fromkeys(found))
 
 
 def main() -> None:
     """Print the project's own requirements, those of a clone's extras, and its build's."""
-    described = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    project = described()
     print(
-        *described["project"]["dependencies"],
-        *of_extras(described, *FOR_A_CLONE),
-        *described["build-system"]["requires"],
+        *project["project"]["dependencies"],
+        *of_extras(project, *FOR_A_CLONE),
+        *project["build-system"]["requires"],
         "editables",  # what the build of a clone that stays editable asks for
         sep="\n",
     )

@@ -121,6 +121,16 @@ def wait_until_served(url: str, token: str, process: subprocess.Popen[bytes]) ->
     raise TimeoutError("JupyterLab did not answer within 60 s")
 
 
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> Path:
+    """Write settings of JupyterLab's plugins, as its page would, and return the folder."""
+    for plugin, values in settings.items():
+        package, name = plugin.split(":")
+        file = folder / package / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    return folder
+
+
 @contextlib.contextmanager
 def run_lab(
     folder: Path,
@@ -129,12 +139,7 @@ def run_lab(
     **environment: str,
 ) -> Iterator[Lab]:
     """Run JupyterLab, or Notebook 7, on ``folder`` with settings, data and cards of its own."""
-    overrides = folder / ".settings"
-    for plugin, values in settings.items():
-        package, name = plugin.split(":")
-        file = overrides / package / f"{name}.jupyterlab-settings"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(values))
+    overrides = write_settings(folder / ".settings", settings)
     port, token = free_port(), secrets.token_hex(16)
     private = {
         "JUPYTERLAB_SETTINGS_DIR": str(overrides),

@@ -1,0 +1,86 @@
+"""From ``pip install`` to the first panel that moves, beside the installation of what it runs on.
+
+Both sides install into environments that are empty, with pip's cache as one installation before
+has left it. What `make dist` builds is built here, with the engine of this torch alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from .harness import Figure, seconds
+
+ROUNDS = 2
+NOTEBOOK = Path("notebooks/quickstart.ipynb")
+HEADS = {"install": "installing quickstart and engine", "move": "the same until the panel moves"}
+
+
+def figures() -> Iterator[Figure]:
+    from tests.browser.conftest import CHROMIUM_NAMES
+    from tools.empty_environment import page_of
+
+    chromium = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
+    if chromium is None:
+        print("no browser: nobody sees the panel move", flush=True)
+        return
+    with tempfile.TemporaryDirectory(prefix="hpu_magic_start_") as folder:
+        place = Path(folder)
+        os.environ["PIP_CACHE_DIR"] = str(place / "cache")
+        command = [sys.executable, "tools/dist.py", "--cached", "--into", place / "dist"]
+        subprocess.run(command, check=True, capture_output=True)
+        with page_of(chromium) as page:
+            Round(place, "warm").until_the_panel_moves(page)
+            rounds = [Round(place, str(number)) for number in range(ROUNDS)]
+            for one in rounds:
+                one.run(page)
+    for kind, target in (("install", None), ("move", 1.3)):
+        ratio = statistics.median(getattr(one, kind) / one.baseline for one in rounds)
+        yield Figure(f"{HEADS[kind]} / torch and JupyterLab", ratio, "ratio", target)
+
+
+class Round:
+    """One installation of each, and how long it took."""
+
+    def __init__(self, place: Path, name: str) -> None:
+        import torch
+
+        self.place, self.name = place, name
+        self.torch = f"torch=={torch.__version__.partition('+')[0]}"
+        self.baseline = self.install = self.move = 0.0
+
+    def run(self, page: Any) -> None:
+        """Time the installation of torch and JupyterLab, then ours and the notebook's start."""
+        bare = self._environment("bare")
+        self.baseline = seconds(lambda: bare.install(self.torch, "jupyterlab"))
+        shutil.rmtree(bare.prefix)
+        self.until_the_panel_moves(page)
+
+    def until_the_panel_moves(self, page: Any) -> None:
+        """Install the built wheels, start JupyterLab and run the notebook."""
+        from tools.empty_environment import run_until_the_panel_moves
+
+        environment = self._environment("ours")
+        shutil.copy(NOTEBOOK, environment.folder)
+        start = perf_counter()
+        environment.install(
+            self.torch, "hpu_magic[quickstart]", "hpu_magic_engine", wheels=self.place / "dist"
+        )
+        self.install = perf_counter() - start
+        with environment.lab() as lab:
+            run_until_the_panel_moves(page, lab, NOTEBOOK.name)
+            self.move = perf_counter() - start
+        shutil.rmtree(environment.prefix)
+
+    def _environment(self, what: str) -> Any:
+        from tools.empty_environment import EmptyEnvironment
+
+        return EmptyEnvironment(self.place / f"{what}-{self.name}", sys.executable)
