@@ -1,18 +1,35 @@
-"""The command ``hpu-magic``: the machine's cards in a terminal, and the engine for its users."""
+"""The command ``hpu-magic``, the one entry to what hpu_magic does in a terminal."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import hpu_magic
 from hpu_magic import backend
 from hpu_magic.doctor import command as doctor
+from hpu_magic.errors import suggestion
+from hpu_magic.estimate.command import command as estimate
 from hpu_magic.monitor import hlsmi, top
 from hpu_magic.simulator.cards.hl_smi import command as hl_smi
+
+_GROUPS = {
+    "Cards of this machine": {
+        "top": "hpu-magic top --sort idle",
+        "hl-smi": "hpu-magic hl-smi -Q index,memory.used -f csv",
+    },
+    "Before the card": {"estimate": "hpu-magic estimate models:make --inputs 8x512:int64"},
+    "Installation": {
+        "doctor": "hpu-magic doctor --json",
+        "build": "hpu-magic build --into /opt/hpu_magic/engine",
+    },
+}
+"""What commands are for, and one example of each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,19 +39,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """Answers an unknown command with those that are meant."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.match(r"argument COMMAND: invalid choice: '(.*?)' \(choose", message)
+        if wrong is None:
+            super().error(message)
+        names = [name for group in _GROUPS.values() for name in group]
+        mend = suggestion(wrong[1], names) or f"give one of {', '.join(names)}."
+        self.exit(2, f"hpu-magic: there is no command {wrong[1]!r}: {mend}\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """Return what reads the command's line; of each subcommand, `run` does it."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="hpu-magic",
-        description="Gaudi cards of this machine, real or simulated, in a terminal.",
+        usage="hpu-magic [-h] [--version] COMMAND ...",
+        description="Gaudi cards, real or simulated, from a terminal.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=hpu_magic.__version__)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        prog="hpu-magic",
+        metavar="COMMAND",
+        required=True,
+        help=argparse.SUPPRESS,
+        parser_class=argparse.ArgumentParser,
+    )
     top.add_parser(commands)
     doctor.add_parser(commands)
+    estimate.add_parser(commands)
     _add_build(commands)
     _add_hl_smi(commands)
+    parser.epilog = _overview(commands)
     return parser
+
+
+def _overview(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> str:
+    """Return the commands in their groups, each with what it does and an example."""
+    said = {action.dest: action.help for action in commands._get_subactions()}
+    lines = []
+    for title, group in _GROUPS.items():
+        lines.append(f"{title}:")
+        for name, example in group.items():
+            lines += [f"  {name:<10}{said[name]}", f"  {'':<10}  $ {example}"]
+        lines.append("")
+    return "\n".join([*lines, "hpu-magic COMMAND --help explains each."])
 
 
 def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

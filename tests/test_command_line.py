@@ -1,10 +1,13 @@
 """The command hpu-magic as a whole; what `top` shows is tested with the monitor."""
 
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
+import hpu_magic
 from hpu_magic import command_line
 from hpu_magic.simulator import engine
 
@@ -43,13 +46,48 @@ def test_build_into_what_is_no_folder_says_so(tmp_path, capsys):
     assert str(tmp_path / "file") in said
 
 
-def test_without_a_command_the_commands_are_named(capsys):
-    with pytest.raises(SystemExit):
+def test_help_has_all_commands_in_groups_with_an_example_that_parses(capsys):
+    with pytest.raises(SystemExit) as left:
         command_line.main(["--help"])
-    said = capsys.readouterr().out
-    assert "top " in said
-    assert "build " in said
-    assert "doctor " in said
+    assert left.value.code == 0
+    groups = capsys.readouterr().out.partition("exit\n\n")[2].split("\n\n")
+    commands = [re.findall(r"^  ([\w-]+) +\w", group, re.MULTILINE) for group in groups]
+    assert [group.partition(":")[0] for group in groups[:3]] == [
+        "Cards of this machine",
+        "Before the card",
+        "Installation",
+    ]
+    assert commands[:3] == [["top", "hl-smi"], ["estimate"], ["doctor", "build"]]
+    examples = re.findall(r"\$ hpu-magic (.+)", "\n".join(groups))
+    parser = command_line.parser()
+    assert [parser.parse_args(shlex.split(one)) and one.split()[0] for one in examples] == [
+        name for group in commands for name in group
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "mend"),
+    [("tpo", "did you mean 'top'?"), ("x", "give one of top, hl-smi, estimate, doctor, build.")],
+)
+def test_an_unknown_command_is_answered_with_those_there_are(capsys, given, mend):
+    with pytest.raises(SystemExit) as left:
+        command_line.main([given, "--json"])
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"hpu-magic: there is no command {given!r}: {mend}\n"
+
+
+def test_python_m_is_the_same_command(script):
+    out = script(
+        """
+        import runpy, sys
+        sys.argv = ["hpu_magic", "--version"]
+        try:
+            runpy.run_module("hpu_magic", run_name="__main__", alter_sys=True)
+        except SystemExit:
+            assert "torch" not in sys.modules
+        """
+    )
+    assert out == f"{hpu_magic.__version__}\n"
 
 
 def test_top_imports_no_torch():

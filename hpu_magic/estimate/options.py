@@ -11,11 +11,9 @@ from torch import nn
 
 from hpu_magic.errors import suggestion
 from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.step_arguments import MODES, PRECISIONS
 from hpu_magic.estimate.tracing import optimizers, recomputation
 from hpu_magic.estimate.tracing.step import StepOptions
-
-MODES = ("eager", "lazy", "graphs", "compile")
-PRECISIONS = ("fp32", "bf16", "bf16-mixed", "fp8")
 
 _TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
     "fp32": (torch.float32, None),

@@ -9,6 +9,7 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument
 
+from hpu_magic.estimate.step_arguments import shared_arguments
 from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
 
@@ -30,6 +31,9 @@ def step_options(
         What is taken for mode and optimizer, in words.
     """
     in_words = dict(zip(("mode", "optimizer"), defaults, strict=True))
+    shared = shared_arguments(
+        generation=generation, mode=mode, precision=precision, mode_said=in_words["mode"]
+    )
     options = [
         argument(
             "model", metavar="MODEL", help="a module, on any device; dotted names are allowed"
@@ -40,32 +44,7 @@ def step_options(
             metavar="A,B",
             help="variables that it is called with: tensors on any device, or a batch as a dict",
         ),
-        argument("--infer", action="store_true", help="the forward pass alone, without gradients"),
-        argument(
-            "--generation",
-            default=generation,
-            choices=["gaudi", "gaudi2", "gaudi3"],
-            help="the card (gaudi2 by default)",
-        ),
-        argument("--cards", type=int, default=1, metavar="N", help="cards that work together"),
-        argument(
-            "--parallel",
-            metavar="HOW",
-            help="how they share the work: ddp, zero1, zero2, zero3, tp=N, pp=N, or products, "
-            "as tp=2,pp=2,zero1",
-        ),
-        argument(
-            "--mode",
-            default=mode,
-            choices=["eager", "lazy", "graphs", "compile"],
-            help=f"how operations reach the card ({in_words['mode']} by default)",
-        ),
-        argument(
-            "--precision",
-            default=precision,
-            choices=["fp32", "bf16", "bf16-mixed", "fp8"],
-            help="what it computes in (the type of the model's parameters by default)",
-        ),
+        *(argument(name, **declared) for name, declared in shared),
         argument(
             "--optimizer",
             default=optimizer,
@@ -73,14 +52,6 @@ def step_options(
             help="a variable, a name of torch.optim or the vendor's, or none "
             f"({in_words['optimizer']} by default)",
         ),
-        argument(
-            "--checkpointing",
-            default="none",
-            choices=["none", "full", "selective"],
-            help="what of the layers is computed again in the backward pass",
-        ),
-        argument("--accumulate", type=int, default=1, metavar="N", help="batches in a step"),
-        argument("--batch", metavar="N", help="size of a batch on one card, or largest: what fits"),
         argument("--loss", metavar="F", help="a function of the output: what is minimized"),
     ]
 

@@ -1,0 +1,1 @@
+"""The command ``hpu-magic estimate``."""

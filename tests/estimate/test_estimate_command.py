@@ -1,0 +1,152 @@
+"""`hpu-magic estimate`: the estimate that the function gives, of what its line names."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import hpu_magic
+from hpu_magic import command_line
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+}
+MODELS = """
+import torch
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+def moves():
+    return nn.Linear(8, 4).to("cpu")
+
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x, mask):
+        return self.linear(x) * mask
+
+def square(output):
+    return output.square().mean()
+
+NUMBER = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, torch):
+    (tmp_path / "models_of_a_user.py").write_text(MODELS)
+    (tmp_path / "llama").mkdir()
+    (tmp_path / "llama" / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "other.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def asked(capsys, *arguments):
+    status = command_line.main(["estimate", *arguments])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_a_function_of_the_working_directory_names_the_model(folder, capsys):
+    status, out, _ = asked(
+        capsys,
+        *("models_of_a_user:make", "--inputs", "8x8", "--loss", "models_of_a_user:square"),
+        *("--cards", "2", "--parallel", "zero1", "--mode", "eager", "--generation", "gaudi3"),
+    )
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    expected = hpu_magic.estimate(
+        model, torch.ones(8, 8), loss=lambda output: output.square().mean(),
+        cards=2, parallel="zero1", mode="eager", generation="gaudi3",
+    )  # fmt: skip
+    assert (status, out) == (0, f"{expected}\n")
+
+
+def test_figures_are_printed_as_json(folder, capsys):
+    status, out, _ = asked(
+        capsys,
+        *("models_of_a_user:Named", "--inputs", "x=4x8,mask=4x1:bool", "--infer", "--json"),
+    )
+    # As the command makes it: on meta, the inputs by name.
+    from models_of_a_user import Named
+
+    expected = hpu_magic.estimate(
+        Named(), {"x": torch.ones(4, 8), "mask": torch.ones(4, 1, dtype=torch.bool)}, train=False
+    )
+    assert status == 0
+    assert json.loads(out) == {
+        "estimate": "a forward pass of Named on gaudi2 (lazy, fp32, batch 4)",
+        "model": "Named",
+        "seconds": expected.seconds,
+        "samples_per_second": expected.samples_per_second,
+        "tokens_per_second": expected.tokens_per_second,
+        "batch": 4,
+        "peak_memory": expected.peak_memory,
+        "fits": True,
+        "band": list(expected.band),
+        "memory_of_a_card": expected.card.memory,
+        "memory": expected.memory,
+    }
+
+
+def test_a_function_that_needs_memory_has_it(folder, capsys):
+    status, out, _ = asked(capsys, "models_of_a_user:moves", "--inputs", "8x8", "--json")
+    assert (status, json.loads(out)["model"]) == (0, "Linear")
+
+
+def test_a_configuration_names_the_model_of_a_step_and_of_generation(folder, capsys):
+    transformers = pytest.importorskip("transformers")
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
+    _, out, _ = asked(capsys, "llama", "--inputs", "2x16:int64", "--batch", "4")
+    tokens = torch.ones(2, 16, dtype=torch.long)
+    assert out == f"{hpu_magic.estimate(model, tokens, batch=4)}\n"
+    _, out, _ = asked(
+        capsys,
+        *("llama/config.json", "--prompt", "16", "--new-tokens", "4", "--batch", "2"),
+        *("--kv-dtype", "fp8", "--cache", "dynamic", "--json"),
+    )
+    expected = hpu_magic.estimate_generation(model, 2, 16, 4, kv_dtype="fp8", cache="dynamic")
+    found = json.loads(out)
+    assert found["estimate"] == expected.title().removeprefix("Estimate: ")
+    assert found["token_seconds"] == expected.token_seconds
+    assert found["memory"] == expected.memory.parts()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("models_of_a_user:mak --inputs 8", "no 'mak' in models_of_a_user: did you mean 'make'?"),
+        ("models_of_a_user:NUMBER --inputs 8", "NUMBER is a int, neither a model nor a function."),
+        ("models_of_a_user:square --inputs 8", "cannot be called without arguments: square()"),
+        ("nowhere:make --inputs 8", "nowhere cannot be imported: No module named 'nowhere'."),
+        ("something --inputs 8", "'something' names nothing: give module:callable, as in models:"),
+        ("missing.json --inputs 8", "There is no file missing.json"),
+        ("other.json --inputs 8", "other.json is no configuration that transformers knows: "),
+        ("models_of_a_user:make", "Give what the model is called with, as --inputs 8x512:int64"),
+        ("models_of_a_user:make --inputs 8y", "--inputs '8y' is no shape: write sizes and a type"),
+        ("models_of_a_user:make --inputs 8:it64", "no type 'it64': did you mean 'int64'"),
+        ("models_of_a_user:make --inputs a=8,8", "give all inputs a name, or none."),
+        ("models_of_a_user:make --inputs 8x8 --batch few", "--batch 'few' is no size: give a num"),
+        ("models_of_a_user:make --inputs 8x8 --cache static", "--cache belongs to --prompt N"),
+        ("llama --prompt 3", "--prompt and --new-tokens are given together."),
+        ("llama --prompt 3 --new-tokens 2 --infer", "--infer belongs to a step, and --prompt"),
+    ],
+)
+def test_what_means_nothing_is_answered_in_a_sentence(folder, capsys, line, said):
+    if "other" in line:
+        pytest.importorskip("transformers")
+    status, out, err = asked(capsys, *line.split())
+    assert (status, out) == (1, "")
+    assert err.startswith("hpu-magic: ")
+    assert said in err
