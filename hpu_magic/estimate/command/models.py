@@ -106,8 +106,9 @@ def _of_configuration(path: Path) -> nn.Module:
     kinds = [getattr(transformers, name, None) for name in config.architectures or ()]
     kind = next((one for one in kinds if one is not None), transformers.AutoModelForCausalLM)
     with torch.device("meta"):
-        made: nn.Module = kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
-    return made
+        made: Any = kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
+    model: nn.Module = made
+    return model
 
 
 def _first_line(error: Exception) -> str:
