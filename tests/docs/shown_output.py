@@ -1,0 +1,40 @@
+"""What a page shows below its code, compared with what running that code showed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fenced_blocks import Block
+
+_NUMBER = r"\d+(?:\.\d+)?"
+_SPEED = r"(?= ?(?:s|runs|[a-z]+/s)\b)"
+"""What follows a number that is another one at each run."""
+
+
+def assert_shows(shown: Block, text: str) -> None:
+    """Compare words, and numbers that are no times within 5 %; ``...`` stands for anything."""
+    found = _plain(text)
+    expected = re.fullmatch(_pattern(_plain(shown.code)), found, re.DOTALL)
+    assert expected, f"{shown.place} shows something else:\n{text}"
+    numbers = list(re.finditer(_NUMBER, _plain(shown.code)))
+    speeds = {match.start() for match in re.finditer(_NUMBER + _SPEED, _plain(shown.code))}
+    for number, there in zip(numbers, expected.groups(), strict=True):
+        if number.start() not in speeds:
+            close = pytest.approx(float(number[0]), rel=0.05)
+            assert float(there) == close, f"{shown.place} shows another number:\n{text}"
+
+
+def _plain(text: str) -> str:
+    lines = "\n".join(" ".join(line.split()) for line in text.strip().splitlines())
+    return re.sub(r"(?<=\d )(?:ns|µs|ms|min)\b", "s", lines)  # another one on a faster machine
+
+
+def _pattern(expected: str) -> str:
+    """Return the regular expression of a text, with a group for each number."""
+    parts = re.split(rf"(^\.\.\.\n|\.\.\.|{_NUMBER})", expected, flags=re.MULTILINE)
+    wild = {"...\n": r"(?:.*\n)?", "...": ".*?"}
+    return "".join(
+        wild.get(part) or (f"({_NUMBER})" if re.fullmatch(_NUMBER, part) else re.escape(part))
+        for part in parts
+    )
