@@ -14,6 +14,8 @@
 # make check-dist  build all of that and install it into empty environments, use it, upgrade it and
 #            take it out again (KEEP as there)
 # make docs  build the site of the documentation into build/site; its pages need no network
+# make check-docs  look at the site in Chromium: search, widths, contrast, both themes
+# make check-links  ask for every page elsewhere that the site leads to
 # make tables  write docs/vendor_api.md, docs/huggingface.md and docs/estimates.md from their tables
 # make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
 # make estimates  compare the estimated memory of all test models with the simulator's, in each mode
@@ -41,7 +43,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: lab test examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist check-dist \
-	docs tables lint lint-python front-end engine labextension system clean
+	docs check-docs check-links tables lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -222,6 +224,14 @@ check-dist: $(DEVELOPING) system dist
 
 docs: $(DOCUMENTING) engine
 	@$(BIN)/python tools/build_site.py
+
+check-docs: docs
+	@sh tools/system_packages.sh browser
+	$(BIN)/pytest -m browser tests/docs
+
+# The only look at the documentation that needs a network.
+check-links: $(DOCUMENTING) engine
+	@$(BIN)/python tools/build_site.py --fast --links
 
 tables: $(RUNNING)
 	@$(BIN)/python tools/vendor_api.py

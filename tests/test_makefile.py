@@ -54,6 +54,13 @@ def test_the_sanitizers_suites_prepare_the_tests_tools_and_the_compiler(tmp_path
     assert run == f"WORKERS=3 {tmp_path / 'venv'}/bin/python tools/sanitize.py"
 
 
+def test_the_site_is_built_with_what_its_notebooks_import_and_the_compiled_device(tmp_path):
+    done = make("-n", "docs", f"VENV={tmp_path / 'venv'}")
+    for needed in ("-r requirements-dev.txt", "-r requirements-docs.txt", "command_line build"):
+        assert needed in done
+    assert done.splitlines()[-1] == f"{tmp_path / 'venv'}/bin/python tools/build_site.py"
+
+
 def test_processes_find_the_bytecode_of_those_before_them_whatever_the_environment_says():
     rule = "show: ; @echo $${PYTHONDONTWRITEBYTECODE-unset}"
     assert make("-s", f"--eval={rule}", "show", PYTHONDONTWRITEBYTECODE="1") == "unset\n"

@@ -19,10 +19,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fast", action="store_true", help="do not execute the notebooks")
     parser.add_argument(
+        "--links", action="store_true", help="ask for the pages elsewhere, and build nothing"
+    )
+    parser.add_argument(
         "--into", type=Path, default=_ROOT / "build", help="folder of the site and its sources"
     )
     options = parser.parse_args()
-    return build(_ROOT, options.into, executed=not options.fast)
+    return build(_ROOT, options.into, executed=not options.fast, links=options.links)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ from website.sources import assemble
 
 # Afresh, so that all warnings are seen; two processes read and write.
 _OPTIONS = ("-W", "--keep-going", "-E", "-q", "-j", "2", "-b", "html")
+_LINKS = ("-E", "-q", "-b", "linkcheck")
 
 
-def build(project: Path, into: Path, *, executed: bool = True) -> int:
+def build(project: Path, into: Path, *, executed: bool = True, links: bool = False) -> int:
     """Build the site of `project` into ``into/site`` and return Sphinx's exit status.
 
     Parameters
@@ -23,17 +24,23 @@ def build(project: Path, into: Path, *, executed: bool = True) -> int:
         Gets ``site`` and what it is built from, ``site_sources``.
     executed : bool
         Whether the gallery shows the notebooks' outputs.
+    links : bool
+        Ask for the pages elsewhere that it leads to, which needs a network, and build nothing.
     """
     from sphinx.cmd.build import main as sphinx
 
     started = time.monotonic()
     sources = into / "site_sources"
-    shutil.rmtree(into / "site", ignore_errors=True)  # no page that has gone stays
     assemble(project, sources, into / "site_notebooks" if executed else None)
     prepared = time.monotonic()
-    status = sphinx(
-        [*_OPTIONS, "-d", str(into / "site_doctrees"), str(sources), str(into / "site")]
-    )
+    doctrees = ["-d", str(into / "site_doctrees")]
+    if links:
+        asked = into / "site_links"
+        status = sphinx([*_LINKS, *doctrees, str(sources), str(asked)])
+        print((asked / "output.txt").read_text() or "all links lead somewhere", end="")
+        return int(status)
+    shutil.rmtree(into / "site", ignore_errors=True)  # no page that has gone stays
+    status = sphinx([*_OPTIONS, *doctrees, str(sources), str(into / "site")])
     print(
         f"{into / 'site' / 'index.html'}: sources {prepared - started:.0f} s, "
         f"pages {time.monotonic() - prepared:.0f} s"

@@ -14,7 +14,7 @@ from hpu_magic.magics.settings import Configured, HPUMagics
 from website.text import code, fenced, from_docstring, table
 
 _HEAD = """\
-# Commands of a notebook
+# Commands, option by option
 
 After `%load_ext hpu_magic`. Each page is what `%command?` shows. `%command` takes a line,
 `%%command` the cell below it; Tab completes options and the names of what fits.

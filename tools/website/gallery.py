@@ -32,7 +32,7 @@ Each was executed on the simulator when this page was built, and runs unchanged 
 in the project's folder `notebooks/`; `make lab` opens the first.
 """
 # What other libraries say of themselves when they are imported.
-_OTHERS = re.compile(r"torchao|auto_accelerator")
+_OTHERS = re.compile(r"torchao|register_constant|auto_accelerator")
 
 
 def write(notebooks: Mapping[str, Any], into: Path) -> None:
@@ -84,9 +84,15 @@ def _card(name: str, notebook: Any, picture: str) -> str:
 
 
 def _clean(notebook: Any) -> Any:
-    """Take out of the outputs what other libraries log about the machine."""
+    """Take out of the outputs what other libraries log about the machine.
+
+    Charts become part of the page, whose colours they take then.
+    """
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if "image/svg+xml" in data:
+                data["text/html"] = data.pop("image/svg+xml")
             if output.get("name") == "stderr":
                 lines = output.text.splitlines(keepends=True)
                 output.text = "".join(line for line in lines if not _OTHERS.search(line))

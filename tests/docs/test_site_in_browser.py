@@ -1,0 +1,183 @@
+"""The built site as a reader sees it: from files, in a real Chromium; `make check-docs`."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
+
+from lab_page import faint_texts
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
+
+PROJECT = Path(__file__).parents[2]
+SITE = Path(os.environ.get("HPU_MAGIC_SITE") or PROJECT / "build" / "site")
+FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+WIDTHS = {"phone": 390, "desk": 1280}
+SCHEMES = ("light", "dark")
+LOOKED_AT = (
+    "index.html",
+    "architecture.html",
+    "changelog.html",
+    "notebooks/index.html",
+    "notebooks/quickstart.html",
+    "notebooks/hpu_graphs.html",
+    "notebooks/before_the_card.html",
+    "notebooks/porting_from_cuda.html",
+    "reference/api/estimate.html",
+    "reference/magics/hpu_time.html",
+    "tour/train.html",
+    "vendor_api.html",
+)
+# The article's width is the window's; what is wider has a box that scrolls.
+OVERFLOW = """() => [...document.querySelectorAll(".bd-article *")]
+  .filter(one => one.getBoundingClientRect().right > innerWidth + 1)
+  .filter(one => {
+    for (let at = one; at; at = at.parentElement) {
+      if (["auto", "scroll", "hidden"].includes(getComputedStyle(at).overflowX) &&
+          at.getBoundingClientRect().right <= innerWidth + 1) {
+        return false
+      }
+    }
+    return true
+  })
+  .map(one => one.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    if found is None or not SITE.exists():
+        pytest.skip("needs Chromium, and the site that make docs builds")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=found, args=list(FLAGS))
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Any]:
+    """Open pages; at the end, none has asked for anything but files or complained."""
+    contexts, problems = [], []
+
+    def opened(path: str, width: int = WIDTHS["desk"], **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: problems.append(f"{path}: {error}"))
+        page.on("console", lambda said: said.type == "error" and problems.append(said.text))
+        page.on(
+            "request",
+            lambda asked: (
+                asked.url.startswith(("file:", "data:"))
+                or problems.append(f"{path} asks for {asked.url}")
+            ),
+        )
+        page.goto((SITE / path).as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[str]:
+    """The site's address on a server of this machine's own."""
+    handler = functools.partial(QuietHandler, directory=str(SITE))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *said: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("how", ["as files", "served"])
+def test_search_finds_a_commands_page(browser: Any, served: str, how: str) -> None:
+    page = browser.new_page()
+    page.goto(f"{served if how == 'served' else SITE.as_uri()}/search.html?q=hpu_autocast")
+    results = page.locator("#search-results ul.search li")
+    results.filter(has_text="%hpu_autocast").first.wait_for()
+    page.wait_for_function(
+        "document.querySelector('.search-summary').innerText.includes('finished')"
+    )
+    found = results.locator("a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
+    assert found[0].startswith("reference/magics/hpu_autocast.html")
+    if how == "served":  # from files, a page may not read what another one says
+        page.wait_for_selector("#search-results .context")
+    results.locator("a").first.click()
+    assert page.locator("h1").inner_text().startswith("%hpu_autocast")
+    page.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_page_is_wider_than_its_window(visit: Any, width: str) -> None:
+    page = visit("index.html", WIDTHS[width])
+    wide = {}
+    for path in sorted(SITE.rglob("*.html")):
+        if "_static" not in path.parts:
+            page.goto(path.as_uri())
+            if found := page.evaluate(OVERFLOW):
+                wide[str(path.relative_to(SITE))] = found[:3]
+    assert wide == {}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_all_text_can_be_read(visit: Any, scheme: str) -> None:
+    page = visit("index.html", color_scheme=scheme)
+    faint = {}
+    for path in LOOKED_AT:
+        page.goto((SITE / path).as_uri())
+        assert page.locator("html").get_attribute("data-theme") == scheme
+        if found := faint_texts(page, ".bd-article"):
+            faint[path] = found
+    assert faint == {}
+
+
+def test_the_first_pages_picture_moves_until_it_is_held(visit: Any) -> None:
+    page = visit("index.html", color_scheme="light")
+    shown = page.locator(".fit img:visible")
+    assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
+        "fit-light.webp"
+    ]
+    page.get_by_label("hold the picture").check()
+    assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
+        "fit-light.png"
+    ]
+    assert shown.get_attribute("alt")
+
+
+def test_who_prefers_no_motion_gets_none(visit: Any) -> None:
+    page = visit("index.html", color_scheme="dark", reduced_motion="reduce")
+    shown = page.locator(".fit img:visible")
+    assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
+        "fit-dark.png"
+    ]
+    assert not page.get_by_label("hold the picture").is_visible()
+
+
+def test_the_theme_can_be_switched_and_stays(visit: Any) -> None:
+    page = visit("index.html", color_scheme="light")
+    page.locator("button.theme-switch-button:visible").first.click()
+    page.locator("[data-bs-theme-value=dark]:visible, [data-mode=dark]:visible").first.click()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.goto((SITE / "tour" / "train.html").as_uri())
+    assert page.locator("html").get_attribute("data-theme") == "dark"
