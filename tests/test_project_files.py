@@ -13,6 +13,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 import versions
 
+import hpu_magic
 from hpu_magic.simulator.engine import wheels
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +34,8 @@ def version() -> str:
 
 def test_changelog_and_citation_have_the_version_of_the_package():
     releases = re.findall(r"^## \[([^]]+)\]", text("CHANGELOG.md"), re.M)
-    assert releases[0] == version() == read("CITATION.cff")["version"]
+    assert releases[0] == version() == read("CITATION.cff")["version"] == hpu_magic.__version__
+    assert re.findall(r"hpu_magic_engine==([\d.]+)", text("pyproject.toml")) == [version()]
 
 
 def test_each_release_of_the_changelog_says_when_and_what():
