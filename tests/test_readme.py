@@ -42,7 +42,9 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     reached, new = set(), {ROOT / "README.md"}
     while new:
         reached |= new
-        pages = {target for page in new for target in links(page) if target.suffix == ".md"}
-        new = {page for page in pages if page.exists()} - reached
+        targets = {target for page in new for target in links(page)}
+        folders = [target for target in targets if target.is_dir()]
+        targets |= {page for folder in folders for page in folder.glob("*.md")}
+        new = {page for page in targets if page.suffix == ".md" and page.exists()} - reached
     pages = {path for path in (ROOT / "docs").rglob("*.md") if path.stem != "index"}
     assert sorted(pages - reached) == []
