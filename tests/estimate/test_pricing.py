@@ -7,6 +7,7 @@ from hpu_magic.estimate.cost.compilation import SECONDS_AN_OPERATOR, compile_sec
 from hpu_magic.estimate.cost.constants import FITTED
 from hpu_magic.estimate.cost.hardware import GENERATIONS, LINK_EFFICIENCY, generation_named
 from hpu_magic.estimate.cost.pricing import price
+from hpu_magic.estimate.cost.work import work_of
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.layout import parse
 from hpu_magic.estimate.tracing.optimizers import maker
@@ -126,6 +127,23 @@ def test_a_lookup_reads_what_it_finds_and_an_update_writes_what_it_is_given():
         return [one.memory for one in costs if one.memory]
 
     assert moved(1_000) == moved(1_000_000)
+
+
+def test_a_convolution_reads_its_image_once():
+    model = nn.Sequential(nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(64, 16, 5, padding=2))
+    program = trained(model, 8, 32, 10, 10)
+    given, between, made = (8 * channels * 100 for channels in (32, 64, 16))
+    first, second = 64 * 32 * 9, 16 * 64 * 25
+    products = [one for each in program.operations for one in work_of(each).products]
+    assert [
+        tuple(round(one.elements(name)) for name in ("left", "right", "result")) for one in products
+    ] == [
+        (given, first, between),
+        (between, second, made),
+        (made, second, between),
+        (made, between, second),
+        (between, given, first),
+    ]
 
 
 def test_an_optimizer_reads_and_writes_weights_and_moments():

@@ -180,10 +180,8 @@ class _Reader:
 
     def _stream(self, number: int, work: Work, width: int) -> None:
         for one in work.products:
-            left, right = one.batch * one.m * one.k * width, one.batch * one.k * one.n * width
-            self._products.append(
-                (number, one.m, one.n, left, right, 2 * one.batch * one.m * one.n)
-            )
+            left, right = (width * one.elements(each) for each in ("left", "right"))
+            self._products.append((number, one.m, one.n, left, right, 2 * one.elements("result")))
 
     def _type(self, operation: Operation, work: Work) -> str:
         reads = operation.reads

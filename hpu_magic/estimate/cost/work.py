@@ -30,6 +30,20 @@ class Product:
     m: int
     n: int
     k: int
+    unfolded: str = ""
+    """Which of ``"left"``, ``"right"`` and ``"result"`` has elements of an image several times."""
+    times: float = 1.0
+    """How often it has each of them, in the mean."""
+
+    def elements(self, operand: str) -> float:
+        """Return the elements of ``"left"``, ``"right"`` or ``"result"``, each counted once."""
+        rows, columns = {
+            "left": (self.m, self.k),
+            "right": (self.k, self.n),
+            "result": (self.m, self.n),
+        }[operand]
+        count = float(self.batch) * rows * columns
+        return count / self.times if operand == self.unfolded else count
 
     @property
     def flops(self) -> float:
@@ -199,18 +213,21 @@ def _unfolded(
 ) -> Product:
     """Return a convolution as the product of its unfolded input with its weights."""
     transposed, groups = bool(options[0]), int(options[2])  # type: ignore[call-overload]
-    places = given if transposed else made
+    places, image = (given, made) if transposed else (made, given)
     within = prod(weight[2:]) * weight[1]
     outputs = weight[0] // groups
-    return Product(groups, places[0] * prod(places[2:]), outputs, within)
+    rows = places[0] * prod(places[2:])
+    times = max(groups * rows * within / prod(image), 1.0)
+    return Product(groups, rows, outputs, within, "left", times)
 
 
 def _convolution_backward(operation: Operation) -> tuple[Product, ...]:
     gradient, given, weight = _shapes(operation)[:3]
     transposed, _, groups, wanted = operation.arguments[-4:]
     forward = _unfolded(given, gradient, weight, (transposed, None, groups))
-    to_input = Product(forward.batch, forward.m, forward.k, forward.n)
-    to_weight = Product(forward.batch, forward.n, forward.k, forward.m)
+    times = forward.times
+    to_input = Product(forward.batch, forward.m, forward.k, forward.n, "result", times)
+    to_weight = Product(forward.batch, forward.n, forward.k, forward.m, "right", times)
     asked = wanted if isinstance(wanted, tuple) else (True, True)
     return (to_input,) * bool(asked[0]) + (to_weight,) * bool(asked[1])
 
