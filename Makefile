@@ -164,7 +164,10 @@ estimates: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimate
 
 examples: $(DEVELOPING) engine
-	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_EXAMPLES=1 $(BIN)/pytest $(SPREAD) tests/testing tests/examples
+	@sh tools/system_packages.sh node
+	hub=$$($(BIN)/python tools/environments.py jupyterhub $(if $(KEEP),--keep $(KEEP))) && \
+		OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_EXAMPLES=1 HPU_MAGIC_TEST_JUPYTERHUB=$$hub \
+			$(BIN)/pytest $(SPREAD) tests/testing tests/examples
 
 collectives: COUNT = 2000
 collectives: $(DEVELOPING) engine

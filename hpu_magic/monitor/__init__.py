@@ -23,49 +23,45 @@ def snapshot() -> Snapshot:
     real = _real()
     if real.cards or not is_simulated():
         return real
-    from . import simulated
+    from . import allotted, simulated
 
     try:
-        return Snapshot(simulated.read(), "simulator")
+        return Snapshot(allotted.named(simulated.read()), "simulator")
     except (RuntimeError, ValueError) as refused:
         return Snapshot((), "simulator", str(refused))
 
 
 def _real() -> Snapshot:
     # Here, because every `%load_ext` imports this package and few look at the cards.
-    from . import hlml, hlsmi
+    from . import allotted, hlml, hlsmi
 
     try:
-        cards, seen = hlml.read()
+        found, seen = hlml.read()
     except hlml.HlmlUnavailable as unavailable:
         missing = str(unavailable)
         # With a code, it is the driver that does not answer, and would not answer others.
         if unavailable.code is not None or not hlsmi.installed():
             return Snapshot((), "none", missing)
         try:
-            cards, seen = hlsmi.read()
+            found, seen = hlsmi.read()
         except hlsmi.HlSmiUnavailable as failed:
             return Snapshot((), "none", f"{missing} {failed}")
+        cards = allotted.named(found)
         return Snapshot(cards, "hl-smi", _unseen(cards, seen.hidden))
-    if not cards:
+    if not found:
         return Snapshot(
             (),
             "none",
             "The Gaudi driver answers but knows no card; "
             "a container sees only the cards that it was started with.",
         )
+    cards = allotted.named(found)
     return Snapshot(cards, "hlml", _unseen(cards, seen.hidden))
 
 
 def _unseen(cards: tuple[CardReading, ...], hidden: bool) -> str | None:
     """Say which cards are in use by processes that cannot be seen, and why they cannot."""
-    used = [
-        str(card.index)
-        for card in cards
-        if not card.holders and card.memory_used and card.memory_total
-        # A free card has up to about a hundredth of its memory in use.
-        if card.memory_used > card.memory_total / 50
-    ]
+    used = [str(card.index) for card in cards if not card.holders and card.in_use]
     if not used:
         return None
     *others, last = used

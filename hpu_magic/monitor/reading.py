@@ -87,6 +87,13 @@ class CardReading:
     holders: tuple[Holder, ...] = ()
     error: str | None = None
 
+    @property
+    def in_use(self) -> bool:
+        """Whether more of its memory is in use than of a free card, up to a hundredth or so."""
+        return bool(
+            self.memory_used and self.memory_total and self.memory_used > self.memory_total / 50
+        )
+
 
 @dataclass(frozen=True)
 class Snapshot:

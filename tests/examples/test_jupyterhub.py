@@ -1,0 +1,301 @@
+"""The JupyterHub configuration of docs/examples: cards allotted, given back and shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import types
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from installed_project import EXAMPLES, environment
+from tornado import web
+from traitlets.config import Config
+
+CONFIGURATION = EXAMPLES / "jupyterhub_config.py"
+# A process that takes the first card.
+HOLDS = """
+import os
+os.environ["HLS_MODULE_ID"] = "0"
+from hpu_magic.simulator import cards
+cards.acquire()
+print("held", flush=True)
+input()
+"""
+
+
+class Processes:
+    """Starts no process: all that these tests stand in for."""
+
+    def __init__(self, user: str) -> None:
+        self.user = types.SimpleNamespace(name=user)
+        self.fails = False
+        self.environment: dict[str, str] = {}
+
+    async def start(self) -> str:
+        self.environment = self.get_env()
+        if self.fails:
+            raise RuntimeError("no such account")
+        return "started"
+
+    def get_env(self) -> dict[str, str]:
+        return {"HOME": "/home"}
+
+    def get_state(self) -> dict[str, Any]:
+        return {"pid": 7}
+
+    def load_state(self, state: dict[str, Any]) -> None: ...
+
+    def clear_state(self) -> None: ...
+
+
+@pytest.fixture
+def spawner(tmp_path, monkeypatch) -> Callable[[str], Any]:
+    """The spawner's class, on a machine of two simulated cards; another call restarts the hub."""
+    variables = environment(tmp_path) | {"HPU_MAGIC_CARDS": "2"}
+    for name in ("PATH", "PYTHONPATH", "HPU_MAGIC_CARDS_DIR", "HPU_MAGIC_CARDS"):
+        monkeypatch.setenv(name, variables[name])
+    monkeypatch.setenv("CARD_USERS", str(tmp_path / "run" / "card_users.json"))
+    module = types.ModuleType("jupyterhub.spawner")
+    module.LocalProcessSpawner = Processes
+    monkeypatch.setitem(sys.modules, "jupyterhub", types.ModuleType("jupyterhub"))
+    monkeypatch.setitem(sys.modules, "jupyterhub.spawner", module)
+    settings = Config()
+    exec(CONFIGURATION.read_text(), {"get_config": lambda: settings})
+    return settings.JupyterHub.spawner_class
+
+
+def card_users(tmp_path: Path) -> dict[str, str]:
+    return json.loads((tmp_path / "run" / "card_users.json").read_text())
+
+
+def test_each_user_has_a_card_until_their_server_ends(spawner, tmp_path):
+    ada, grace, mary = spawner("ada"), spawner("grace"), spawner("mary")
+    assert [asyncio.run(one.start()) for one in (ada, grace)] == ["started", "started"]
+    given = [one.environment["HABANA_VISIBLE_MODULES"] for one in (ada, grace)]
+    assert given == ["0", "1"]
+    assert card_users(tmp_path) == {"0": "ada", "1": "grace"}
+    assert ada.environment["HPU_MAGIC_CARD_USERS"] == str(tmp_path / "run" / "card_users.json")
+    with pytest.raises(web.HTTPError) as refused:
+        asyncio.run(mary.start())
+    told = refused.value.jupyterhub_message
+    assert re.fullmatch(
+        r"No card is free: card 0 is ada's since \d\d:\d\d, card 1 is grace's since \d\d:\d\d\. "
+        r"Ask one of them to stop their server \(File > Hub Control Panel\), and start again\.",
+        told,
+    )
+    ada.clear_state()
+    asyncio.run(mary.start())
+    assert mary.environment["HABANA_VISIBLE_MODULES"] == "0"
+    assert card_users(tmp_path) == {"0": "mary", "1": "grace"}
+
+
+def test_a_server_that_does_not_start_keeps_no_card(spawner, tmp_path):
+    ada = spawner("ada")
+    ada.fails = True
+    with pytest.raises(RuntimeError, match="no such account"):
+        asyncio.run(ada.start())
+    assert card_users(tmp_path) == {}
+
+
+def test_a_machine_whose_cards_cannot_be_read_is_said_to_be_so(spawner, tmp_path):
+    (tmp_path / "bin" / "hpu-magic").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(web.HTTPError) as refused:
+        asyncio.run(spawner("ada").start())
+    assert refused.value.jupyterhub_message == (
+        "The cards cannot be read: hpu-magic doctor tells administrators why."
+    )
+
+
+def test_cards_stay_allotted_over_a_restart_of_the_hub(spawner, tmp_path):
+    ada = spawner("ada")
+    asyncio.run(ada.start())
+    state = ada.get_state()
+    assert state == {"pid": 7, "card": 0}
+    spawner.allotted.clear()  # a new process
+    spawner("ada").load_state(state)
+    assert spawner.allotted[0][0] == "ada"
+
+
+def test_a_card_that_is_held_outside_is_left_alone(spawner, tmp_path):
+    held = subprocess.Popen(
+        [sys.executable, "-c", HOLDS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert held.stdout.readline() == "held\n"
+        ada, grace = spawner("ada"), spawner("grace")
+        asyncio.run(ada.start())
+        assert ada.environment["HABANA_VISIBLE_MODULES"] == "1"
+        with pytest.raises(web.HTTPError, match=r"card 0 is held by a process of \w+\."):
+            asyncio.run(grace.start())
+    finally:
+        held.communicate("\n", timeout=30)
+
+
+# A real JupyterHub, whose users need no accounts on this machine.
+TRIAL = """
+import os, sys
+exec(open({configuration!r}).read())
+from jupyterhub.spawner import SimpleLocalProcessSpawner
+
+class Trial(OneCard, SimpleLocalProcessSpawner):
+    pass
+
+c.JupyterHub.spawner_class = Trial
+c.JupyterHub.authenticator_class = "dummy"
+c.Authenticator.allow_all = True
+c.JupyterHub.bind_url = "http://127.0.0.1:{ports[0]}"
+c.JupyterHub.hub_bind_url = "http://127.0.0.1:{ports[1]}"
+c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{ports[2]}"
+c.ConfigurableHTTPProxy.command = [{proxy!r}]
+c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
+c.Spawner.args = ["--allow-root"]
+c.Spawner.http_timeout = 90
+c.Spawner.environment = {{"JUPYTER_CONFIG_PATH": {extension!r}}}
+c.Spawner.env_keep = [name for name in os.environ if not name.startswith(("JUPYTER", "CONFIG"))]
+c.SimpleLocalProcessSpawner.home_dir_template = {folder!r} + "/{{username}}"
+c.JupyterHub.services = [{{"name": "test", "api_token": "{token}"}}]
+c.JupyterHub.load_roles = [{{
+    "name": "test", "services": ["test"],
+    "scopes": ["admin:users", "admin:servers", "admin:server_state", "access:servers"],
+}}]
+c.JupyterHub.cleanup_servers = True
+"""
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+class Hub:
+    """A running JupyterHub, asked by its interface for programs."""
+
+    def __init__(self, port: int) -> None:
+        self._address = f"http://127.0.0.1:{port}"
+
+    def __call__(self, method: str, path: str) -> tuple[int, Any]:
+        asked = urllib.request.Request(self._address + path, method=method)
+        asked.add_header("Authorization", f"token {TOKEN}")
+        try:
+            with urllib.request.urlopen(asked, timeout=120) as answer:
+                return answer.status, json.loads(answer.read() or "null")
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or "null")
+
+    def server(self, user: str) -> dict[str, Any]:
+        """Return a user's server once it is ready; start it."""
+        self("POST", f"/hub/api/users/{user}")
+        status, said = self("POST", f"/hub/api/users/{user}/server")
+        if status >= 400:
+            return {"refused": said["message"]}
+        return self.until(lambda: self._ready(user))
+
+    def stop(self, user: str) -> None:
+        """Stop a user's server and wait until it has ended."""
+        self("DELETE", f"/hub/api/users/{user}/server")
+        self.until(lambda: not self("GET", f"/hub/api/users/{user}")[1]["servers"])
+
+    def _ready(self, user: str) -> Any:
+        server = self("GET", f"/hub/api/users/{user}")[1]["servers"].get("")
+        return server if server and server["ready"] else None
+
+    @staticmethod
+    def until(condition: Callable[[], Any], longest: float = 90) -> Any:
+        end = time.monotonic() + longest
+        while not (found := condition()):
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        return found
+
+
+@pytest.fixture
+def hub(tmp_path) -> Iterator[Hub]:
+    python = os.environ.get("HPU_MAGIC_TEST_JUPYTERHUB")
+    if not python:
+        pytest.skip("make examples runs it")
+    if shutil.which("npm") is None:
+        pytest.skip("npm, for JupyterHub's proxy, is not installed")
+    kept = Path(python).parents[1]
+    proxy = kept / "node_modules" / ".bin" / "configurable-http-proxy"
+    if not proxy.exists():
+        wanted = "configurable-http-proxy@5.3.0"
+        subprocess.run(["npm", "install", "--silent", "--prefix", kept, wanted], check=True)
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    settings = tmp_path / "trial_config.py"
+    settings.write_text(
+        TRIAL.format(
+            configuration=str(CONFIGURATION),
+            ports=ports,
+            proxy=str(proxy),
+            extension=str(EXAMPLES.parents[1] / "jupyter-config"),
+            folder=str(tmp_path),
+            token=TOKEN,
+        )
+    )
+    variables = environment(tmp_path) | {
+        "CARD_USERS": str(tmp_path / "run" / "card_users.json"),
+        "HPU_MAGIC_CARDS": "2",
+    }
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [python, "-m", "jupyterhub", "-f", settings],
+            cwd=tmp_path,
+            env=variables,
+            stdout=log,
+            stderr=log,
+        )
+    found = Hub(ports[0])
+    try:
+        Hub.until(lambda: _answers(found) or process.poll() is not None)
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        yield found
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _answers(hub: Hub) -> bool:
+    try:
+        return hub("GET", "/hub/api/users")[0] == 200
+    except (OSError, ValueError):  # the proxy is there before the hub
+        return False
+
+
+def test_a_real_hub_allots_two_cards_to_three_users(hub, tmp_path):
+    ada, grace = hub.server("ada"), hub.server("grace")
+    assert [ada["state"]["card"], grace["state"]["card"]] == [0, 1]
+    for server, module in ((ada, "0"), (grace, "1")):
+        started = Path(f"/proc/{server['state']['pid']}/environ").read_text().split("\0")
+        assert f"HABANA_VISIBLE_MODULES={module}" in started
+    told = hub.server("mary")["refused"]
+    assert re.match(r"No card is free: card 0 is ada's since .*, card 1 is grace's since ", told)
+    # A process of ada's takes her card, and grace's sidebar names her.
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS],
+        env={**os.environ, "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as held:
+        assert held.stdout.readline() == "held\n"
+        status, seen = hub("GET", "/user/grace/hpu_magic/snapshot")
+        held.communicate("\n", timeout=30)
+    assert status == 200
+    assert [[one["user"] for one in card["holders"]] for card in seen["cards"]] == [["ada"], []]
+    hub.stop("ada")
+    assert hub.server("mary")["state"]["card"] == 0
+    assert card_users(tmp_path) == {"0": "mary", "1": "grace"}
