@@ -110,13 +110,18 @@ def test_all_packages_have_exact_releases(environment):
     assert set(environment.packages) <= set(names)
 
 
-def test_an_environment_beside_the_projects_releases_contradicts_none():
-    [trl] = [each for each in ENVIRONMENTS if not each.own_releases]
+@pytest.mark.parametrize(
+    "environment",
+    [each for each in ENVIRONMENTS if not each.own_releases],
+    ids=lambda each: each.name,
+)
+def test_an_environment_beside_the_projects_releases_contradicts_none(environment):
     project = (PROJECT / "constraints.txt").read_text().splitlines()
     theirs = {line.partition("==")[0] for line in project}
-    own = {line.partition("==")[0] for line in trl.releases.read_text().splitlines()}
+    own = {line.partition("==")[0] for line in environment.releases.read_text().splitlines()}
     assert own & theirs == set()
-    assert trl.constraints() == ["-c", str(trl.releases), "-c", str(PROJECT / "constraints.txt")]
+    files = [str(environment.releases), str(PROJECT / "constraints.txt")]
+    assert environment.constraints() == ["-c", files[0], "-c", files[1]]
 
 
 def test_a_name_that_there_is_not_is_told_with_those_that_there_are(capsys):
