@@ -124,7 +124,7 @@ def check_use(built: Path, old: Path, torch: str, place: Path) -> None:
     what = ("hpu_magic[quickstart]", wheels.DISTRIBUTION)
     environment.install(*what, wheels=old, alone=True)
     check_device(environment, f"the older version {OLD}")
-    environment.pip("install", "--no-index", "--no-deps", "--force-reinstall", *built_wheel(built))
+    environment.install("--upgrade", "--no-deps", "hpu_magic", wheels=built, alone=True)
     check_mixed(environment)
     environment.install("--upgrade", *what, wheels=built, alone=True)
     upgraded = environment.files()
@@ -139,11 +139,6 @@ def check_use(built: Path, old: Path, torch: str, place: Path) -> None:
     environment.install(*what, wheels=built, alone=True)
     fresh = environment.files()
     hold(upgraded == fresh, "an upgrade leaves what a new installation has", upgraded ^ fresh)
-
-
-def built_wheel(built: Path) -> list[Path]:
-    """Return the wheel of hpu_magic itself."""
-    return [path.resolve() for path in built.glob("hpu_magic-*.whl")]
 
 
 def check_device(environment: EmptyEnvironment, what: str) -> None:

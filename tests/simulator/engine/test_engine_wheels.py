@@ -202,6 +202,24 @@ def test_pip_takes_all_releases_for_the_python_that_is_there():
     ]
 
 
+def test_what_cannot_be_built_is_left_out_of_the_files_and_of_the_requirements(
+    tmp_path, places, monkeypatch, capsys
+):
+    here = (sys.platform, platform.machine())
+    rows = [wheels.Made("2.13", "3.11", *here), wheels.Made("2.13", "3.11", here[0], "riscv64")]
+    monkeypatch.setattr(wheels, "table", lambda: rows)
+    assert dist.engines(tmp_path, None) == []
+    assert capsys.readouterr().out == (
+        f"left out: torch 2.13, Python 3.11, {here[1]}: it has not been compiled\n"
+        f"left out: torch 2.13, Python 3.11, riscv64: this is {' '.join(here)}\n"
+    )
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        [metadata] = [archive.read(name) for name in archive.namelist() if "METADATA" in name]
+    required = [line for line in metadata.decode().splitlines() if "Requires-Dist" in line]
+    assert required == [f"Requires-Dist: hpu-magic=={hpu_magic.__version__}"]
+
+
 def test_a_torch_without_an_engine_learns_which_there_are():
     here = dataclasses.replace(keys.here(), torch="2.6")
     rows = wheels.table()
