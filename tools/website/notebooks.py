@@ -66,8 +66,9 @@ def _execute(source: Path, into: Path) -> None:
             Path(private, folder).mkdir(mode=0o700)
         client = NotebookClient(
             notebook,
-            timeout=280,
-            config=Config(KernelManager={"transport": "ipc"}),  # nobody else can listen
+            timeout=600,
+            # In the private folder, where nobody else can listen.
+            config=Config(KernelManager={"transport": "ipc", "ip": str(Path(private, "kernel"))}),
             coalesce_streams=True,
             resources={"metadata": {"path": str(Path(private, "work"))}},
         )
