@@ -37,6 +37,7 @@ build-backend = "hatchling.build"
 name = "{name}"
 version = "{version}"
 description = "{description}"
+readme = {{ text = "{description}. {readme}", content-type = "text/markdown" }}
 license = "BSD-3-Clause"
 license-files = ["LICENSE"]
 requires-python = "{requires_python}"
@@ -44,6 +45,10 @@ dependencies = {dependencies}
 
 [tool.hatch.build.targets.wheel]
 """
+_README = (
+    "hpu_magic finds it by itself: nothing here is to be imported. Install it with "
+    "`pip install 'hpu_magic[engine]'`."
+)
 _TAGGED = """\
 packages = ["{name}"]
 
@@ -187,8 +192,9 @@ def _versions(library: str, told: str) -> list[tuple[int, ...]]:
 def _build(
     project: Path, into: Path, tag: str, target: str, *, dependencies: list[str], **described: str
 ) -> Path:
-    described |= {"version": __version__, "dependencies": json.dumps(dependencies)}
-    (project / "pyproject.toml").write_text(_PROJECT.format(**described) + target)
+    described |= {"readme": _README, "version": __version__}
+    text = _PROJECT.format(dependencies=json.dumps(dependencies), **described)
+    (project / "pyproject.toml").write_text(text + target)
     shutil.copyfile(PROJECT / "LICENSE", project / "LICENSE")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", into.resolve()]
     subprocess.run(command, cwd=project, check=True, capture_output=True)
