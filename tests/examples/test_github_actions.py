@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -70,6 +71,9 @@ def test_actionlint_has_nothing_to_say():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.skipif(
+    not os.environ.get("HPU_MAGIC_TEST_ALL_EXAMPLES"), reason="make examples runs it"
+)
 def test_its_commands_run_in_a_repository(job, tmp_path):
     variables = environment(tmp_path, {"python": PYTHON})
     repository = tmp_path / "repository"
