@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Modes:
         self.mode = mode
         self._config = config
         self._other: OtherMode | None = None
-        # As it is before tests and conftests change it.
+        # As they are before tests change them.
         self._environment, self._path = dict(os.environ), list(sys.path)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -75,9 +76,9 @@ class Modes:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """End the other process, where an interrupt or an error has left it."""
+        """End the other process, where the session stops before its last test, as by ``-x``."""
         if self._other is not None:
-            self._other.stop()
+            self._other.finish()
 
     def _elsewhere(self, item: pytest.Item) -> bool:
         return not self._config.stash.get(SERVING, False) and (
@@ -138,8 +139,7 @@ class OtherMode:
                 if (report := self._take(item, *answer)) is not None:
                     yield report
             if following is None:
-                self._connection.send(None)
-                self._process.finish(_PATIENCE)
+                self.finish()
                 self.ended = True
         except (EOFError, OSError):
             self.ended = True
@@ -151,6 +151,12 @@ class OtherMode:
             self.ended = True
             self._process.stop(_PATIENCE)
             raise
+
+    def finish(self) -> None:
+        """Let the process take its fixtures down and end."""
+        with suppress(OSError):
+            self._connection.send(None)
+        self._process.finish(_PATIENCE)
 
     def stop(self) -> None:
         """End the process, whatever it does."""

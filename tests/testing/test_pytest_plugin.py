@@ -518,6 +518,31 @@ def test_options_hold_for_all_tests_and_ranks_count(project):
 
 
 @ALL
+def test_a_session_that_stops_early_takes_fixtures_of_the_other_process_down(project):
+    project.makepyfile(
+        test_it="""
+        import pytest
+        from pathlib import Path
+
+        @pytest.fixture(scope="module")
+        def resource():
+            yield
+            Path("given back").write_text("")
+
+        pytestmark = pytest.mark.lazy
+
+        def test_fails(resource):
+            assert False
+
+        def test_next(resource): ...
+        """
+    )
+    result = project.runpytest_subprocess("--hpu", "-x")
+    result.assert_outcomes(failed=1)
+    assert (project.path / "given back").exists()
+
+
+@ALL
 def test_the_tests_of_the_page_pass(project):
     page = (PROJECT / "docs" / "testing.md").read_text()
     tests = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
