@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import types
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +259,7 @@ def hub(tmp_path) -> Iterator[Hub]:
             env=variables,
             stdout=log,
             stderr=log,
+            start_new_session=True,
         )
     found = Hub(ports[0])
     try:
@@ -266,6 +269,9 @@ def hub(tmp_path) -> Iterator[Hub]:
     finally:
         process.terminate()
         process.wait(60)
+        # One that ends as it begins leaves its proxy.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _answers(hub: Hub) -> bool:
