@@ -19,6 +19,8 @@ from traitlets.config import Config
 _BUILT = ("labextension", "__pycache__")
 # Two cores: two kernels at once, of one thread each.
 _TOGETHER = 2
+# Begin with these, so that no long one runs alone at the end.
+_LONG = ("before_the_card", "fine_tune", "multi_card", "object_detection")
 
 
 def executed(notebooks: Sequence[Path], package: Path, cache: Path) -> dict[str, Any]:
@@ -46,8 +48,7 @@ def executed(notebooks: Sequence[Path], package: Path, cache: Path) -> dict[str,
     for other in set(cache.iterdir()) - set(files.values()):
         other.unlink()
     missing = [path for path in notebooks if not files[path.stem].exists()]
-    # The largest first, so that the last one does not run alone.
-    missing.sort(key=lambda path: -path.stat().st_size)
+    missing.sort(key=lambda path: path.stem not in _LONG)
     with ThreadPoolExecutor(_TOGETHER) as pool:
         for done in [pool.submit(_execute, path, files[path.stem]) for path in missing]:
             done.result()
