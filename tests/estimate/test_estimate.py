@@ -214,5 +214,14 @@ def test_estimate_is_there_where_torch_has_settled_without_a_card(script):
         import hpu_magic
         found = hpu_magic.estimate(model, torch.ones(2, 8))
         print(found.memory["weights"], found.seconds > 0, hasattr(torch, "hpu"))
+
+        # What the CPU has as one operator, a card has as products.
+        layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        for model in torch.nn.LSTM(8, 8), layer:
+            found = hpu_magic.estimate(model, torch.ones(2, 3, 8), train=False)
+            names = [one.operator._schema.name for one in found.program.operations]
+            print(any("rnn" in one or "_fwd" in one for one in names), "aten::addmm" in names)
+        print(torch.backends.mkldnn.enabled, torch.backends.mha.get_fastpath_enabled())
     """
-    assert script(code, TORCH_DEVICE_BACKEND_AUTOLOAD="1") == "288 True False\n"
+    said = script(code, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+    assert said == "288 True False\nFalse True\nFalse True\nTrue True\n"

@@ -238,6 +238,37 @@ def test_fp8_takes_linear_layers_to_8_bits():
     assert ratio == pytest.approx(865 / 432)
 
 
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(8, 512, 1024))
+
+    def forward(self, x):
+        ends = torch.arange(1, 9, dtype=torch.int32, device=x.device) * (x.shape[0] // 8)
+        return nn.functional.grouped_mm(x, self.weight, offs=ends)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_products_of_experts_count_each_token_once(dtype):
+    model = Experts().to("meta")
+    given = torch.empty(4096, 512, device="meta", requires_grad=True)
+    program = trace_step(model, (given,), {}, StepOptions(dtype=dtype))
+    costs = [one.matrix for one in price(program, "gaudi2").operations if one.matrix]
+    peak = GAUDI2.matrix_flops["bf16" if dtype is torch.bfloat16 else "fp32"]
+    expected = 2 * 4096 * 512 * 1024 / (peak * FITTED.matrix_efficiency["gaudi2"])
+    assert costs == [pytest.approx(expected)] * 2
+
+
+def test_few_tokens_read_the_experts_that_they_reach():
+    def moved(rows):
+        program = traced(Experts(), rows, 512)
+        return max(one.memory for one in price(program, "gaudi2").operations)
+
+    one = 2 * 512 * 1024 / (GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"])
+    assert moved(1) == pytest.approx(one, rel=0.01)
+    assert moved(64) == pytest.approx(8 * one, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -12,7 +12,7 @@ import torch
 from hpu_magic.estimate.cost.fusion import traffic
 from hpu_magic.estimate.cost.hardware import Generation
 from hpu_magic.estimate.cost.sharding import Sharding, Share
-from hpu_magic.estimate.cost.work import Kind, Product, Work, work_of
+from hpu_magic.estimate.cost.work import Kind, Product, Work, name_of, work_of
 from hpu_magic.estimate.layout import Layout
 from hpu_magic.estimate.tracing.program import Operand, Operation, Phase, Program, Role
 
@@ -185,11 +185,12 @@ class _Reader:
 
     def _type(self, operation: Operation, work: Work) -> str:
         reads = operation.reads
-        if work.kind is Kind.ATTENTION or len(reads[0].shape) > 3:
+        grouped = name_of(operation.operator) == "_grouped_mm"
+        if work.kind is Kind.ATTENTION or len(reads[0].shape) > 3 or grouped:
             telling = reads[1 % len(reads)]
         else:
             telling = reads[-1]
-        if self._fp8 and len(telling.shape) == 2:
+        if self._fp8 and (len(telling.shape) == 2 or grouped):
             return "fp8"
         if telling.dtype in _FP8:
             return "fp8" if self._card.has_fp8 else "bf16"

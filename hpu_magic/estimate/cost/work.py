@@ -126,6 +126,9 @@ def work_of(operation: Operation) -> Work:
 def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
     """Return what an operation reads and writes: of a table, what is looked up or put in."""
     reads, writes = operation.reads, operation.writes
+    if name_of(operation.operator) == "_grouped_mm" and len(reads[1].shape) == 3:
+        used = _grouped(operation)[0].batch / reads[1].shape[0]
+        return (reads[0], replace(reads[1], bytes=round(reads[1].bytes * used))), writes
     if kind is not Kind.GATHER or not writes:
         return reads, writes
     if not operation.operator._schema.name.endswith("_"):
@@ -200,6 +203,30 @@ def _gemm_fp8(operation: Operation) -> tuple[Product, ...]:
     return (Product(batch, prod(made[:-1]) // batch, made[-1], inner),)
 
 
+def _grouped(operation: Operation) -> tuple[Product, ...]:
+    """Return a product for each group of rows, such as an expert's tokens, of one size each.
+
+    Of more groups than there are rows, some have none, and their matrices are not read.
+    """
+    left, right = _shapes(operation)[:2]
+    if len(left) == len(right) == 2:  # groups of what is summed over, as for weights' gradients
+        groups, rows, columns = operation.writes[0].shape
+        return (Product(groups, rows, columns, -(-left[1] // groups)),)
+    groups = left[0] if len(left) == 3 else right[0]
+    if len(left) == len(right):
+        return (Product(groups, left[1], right[2], left[2]),)
+    if len(right) == 3:
+        used = _filled(groups, left[0])
+        return (Product(used, -(-left[0] // used), right[2], left[1]),)
+    used = _filled(groups, right[1])
+    return (Product(used, left[1], -(-right[1] // used), left[2]),)
+
+
+def _filled(groups: int, rows: int) -> int:
+    """Return how many groups have any rows, of rows that fall into them by chance."""
+    return max(round(groups * (1 - (1 - 1 / groups) ** rows)), 1)
+
+
 def _convolution(operation: Operation) -> tuple[Product, ...]:
     given, weight = _shapes(operation)[:2]
     return (_unfolded(given, operation.writes[0].shape, weight, operation.arguments[6:9]),)
@@ -245,6 +272,7 @@ _PRODUCTS: dict[str, Callable[[Operation], tuple[Product, ...]]] = {
     "_scaled_mm": _gemm_fp8,
     "fp8_gemm": _gemm_fp8,
     "fp8_gemm_v2": _gemm_fp8,
+    "_grouped_mm": _grouped,
     "convolution": _convolution,
     "convolution_overrideable": _convolution,
     "convolution_backward": _convolution_backward,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from hpu_magic.estimate.cost.graph_memory import KEPT_BY_GRAPHS
-from hpu_magic.estimate.cost.work import Kind, work_of
+from hpu_magic.estimate.cost.work import Kind, name_of, work_of
 from hpu_magic.estimate.generation.passes import Pass
 from hpu_magic.estimate.generation.settings import Settings
 from hpu_magic.estimate.memory import peak
@@ -95,7 +95,8 @@ def _weights_of_products(program: Program) -> set[int]:
         for operation in program.operations
         if work_of(operation).kind is Kind.MATRIX
         for operand in operation.reads
-        if len(operand.shape) == 2 and program.storages[operand.storage].role is Role.WEIGHTS
+        if (len(operand.shape) == 2 or name_of(operation.operator) == "_grouped_mm")
+        and program.storages[operand.storage].role is Role.WEIGHTS
     }
 
 

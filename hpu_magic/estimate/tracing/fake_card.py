@@ -13,6 +13,8 @@ from typing import Any
 import torch
 import torch._dynamo.eval_frame
 import torch.autograd.graph
+import torch.backends.mha
+import torch.backends.mkldnn
 import torch.utils._stats
 from torch import nn
 from torch._subclasses.fake_tensor import (
@@ -33,6 +35,7 @@ _WHICH_DEVICE = torch.ops.prim.device.default
 _INDEX = torch.ops.aten.index.Tensor
 _ADD, _ADD_INTO = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
 _ALIAS = torch.ops.aten.alias.default
+_GROUPED = torch.ops.aten._grouped_mm.default
 _LAYERS = frozenset(inspect.getfile(one) for one in (nn.Linear, nn.RNNBase, nn.functional.softmax))
 _AUTOGRAD = inspect.getfile(torch.autograd.graph)
 _BETWEEN = frozenset(
@@ -83,6 +86,8 @@ class FakeCard(FakeTensorMode):
         return result
 
     def _result(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func is _GROUPED and args[0].dtype is not torch.bfloat16:
+            return self._grouped_product(types, args, kwargs)
         try:
             result = super().__torch_dispatch__(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
@@ -94,6 +99,12 @@ class FakeCard(FakeTensorMode):
             return pytree.tree_map_only(torch.Tensor, self._fake, computed)
         known_numbers.follow(func, args, kwargs, result)
         return result
+
+    def _grouped_product(self, types: Any, args: Any, kwargs: Any) -> Any:
+        """Return the shape that bfloat16 gives: PyTorch tells none for types that CUDA lacks."""
+        factors = tuple(one.to(torch.bfloat16) for one in args[:2])
+        result = super().__torch_dispatch__(_GROUPED, types, (*factors, *args[2:]), kwargs)
+        return result.to(args[0].dtype)
 
     def _without_masks(self, indices: Any) -> list[Any] | None:
         """Return indices with whole numbers in the place of masks, if it is known what they choose.
@@ -168,8 +179,31 @@ def _caller() -> str:
 @contextmanager
 def fake_card() -> Iterator[FakeCard]:
     """Have a fake card meanwhile; traces of several threads wait for each other."""
-    with _one_at_a_time, _transformers_looks_at_numbers(), FakeCard() as card:
+    with (
+        _one_at_a_time,
+        _transformers_looks_at_numbers(),
+        _nothing_of_the_cpus(),
+        FakeCard() as card,
+    ):
         yield card
+
+
+@contextmanager
+def _nothing_of_the_cpus() -> Iterator[None]:
+    """Have the operators of a card on fake tensors of the CPU, which stand for it.
+
+    For the CPU, PyTorch has LSTMs and a transformer's layers as one operator each.
+    """
+    if device_type() != "cpu":
+        yield
+        return
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 @contextmanager
