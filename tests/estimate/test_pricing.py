@@ -238,6 +238,46 @@ def test_fp8_takes_linear_layers_to_8_bits():
     assert ratio == pytest.approx(865 / 432)
 
 
+def memory_of(function, *shapes):
+    """The bytes that an operation by itself moves."""
+
+    class Called(nn.Module):
+        def forward(self, *given):
+            return function(*given)
+
+    given = tuple(torch.empty(one, device="meta") for one in shapes)
+    program = trace_step(Called(), given, {}, StepOptions(train=False, dtype=torch.bfloat16))
+    seconds = sum(one.memory for one in price(program, "gaudi2", mode="eager").operations)
+    return seconds * GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
+
+
+def test_bytes_are_those_of_what_is_read_and_written():
+    each = 2 * 2**20
+    whole = (2, 2**19)
+    assert memory_of(torch.zeros_like, whole) == pytest.approx(each)  # the shape alone
+    assert memory_of(lambda to, of: to.copy_(of), whole, whole) == pytest.approx(2 * each)
+    assert memory_of(lambda one: one.zero_(), whole) == pytest.approx(each)
+    # Two halves of one tensor are read, and half as much is written.
+    assert memory_of(lambda one: one[0] * one[1], whole) == pytest.approx(1.5 * each)
+    assert memory_of(lambda one: one * one, whole) == pytest.approx(2 * each)
+
+
+def test_depthwise_convolutions_read_their_input_once():
+    model = nn.Conv2d(256, 256, 7, padding=3, groups=256, bias=False)
+    (cost,) = only(price(traced(model, 8, 256, 64, 64), "gaudi2", mode="eager"))
+    bandwidth = GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
+    assert cost.memory == pytest.approx(2 * 2 * 8 * 256 * 64 * 64 / bandwidth, rel=0.1)
+
+
+@pytest.mark.parametrize("generation", ["gaudi", "gaudi2", "gaudi3"])
+def test_more_rows_never_take_less_time(generation):
+    model = nn.Linear(4096, 4096, bias=False)
+    seconds = [
+        price(traced(model, rows, 4096), generation, mode="eager").seconds for rows in range(1, 9)
+    ]
+    assert seconds == sorted(seconds)
+
+
 class Experts(nn.Module):
     def __init__(self):
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpu_magic.estimate.cost.work import Kind, touched
 from hpu_magic.estimate.tracing.program import NEVER, Operand, Program
@@ -43,7 +43,7 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
                 yield Traffic()
             else:
                 reads, writes = touched(operation, kind)
-                yield Traffic(_distinct(reads) + _distinct(writes), begins=True)
+                yield Traffic(_distinct(reads, program) + _distinct(writes, program), begins=True)
         return
     kernels = _kernels(kinds)
     uses = _last_kernels(program, kernels)
@@ -61,16 +61,24 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
         reads, writes = touched(operation, kind)
         moved: list[Operand] = []
         spared: list[Operand] = []
-        for one in _distinct(reads):
+        for one in _distinct(reads, program):
             (spared if one.storage in here else moved).append(one)
-        for one in _distinct(writes):
+        for one in _distinct(writes, program):
             (spared if uses.get(one.storage, kernel) == kernel else moved).append(one)
         here.update(one.storage for one in (*operation.reads, *operation.writes))
         yield Traffic(tuple(moved), tuple(spared), begins)
 
 
-def _distinct(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-    return tuple({one.storage: one for one in operands}.values())
+def _distinct(operands: tuple[Operand, ...], program: Program) -> tuple[Operand, ...]:
+    """Return one operand for each storage, with the bytes of all its parts that are given."""
+    found: dict[int, Operand] = {}
+    for one in operands:
+        other = found.get(one.storage)
+        if other is not None:
+            whole = max(program.storages[one.storage].bytes, one.bytes, other.bytes)
+            one = replace(one, bytes=min(one.bytes + other.bytes, whole))
+        found[one.storage] = one
+    return tuple(found.values())
 
 
 def _kernels(kinds: Sequence[Kind]) -> list[int]:

@@ -194,13 +194,18 @@ def seconds_of(step: Step, constants: Constants) -> Columns:
     moved += asked.spared * (1 - constants.fusion) + asked.scores
     # Two numbers of the peak are one instruction: a multiplication and an addition.
     rate = card.vector_flops / 2 * constants.vector_efficiency
+    matrix = asked.arrays / constants.matrix_efficiency[card.name]
+    vector = asked.instructions / rate
+    thin_matrix = asked.thin_arrays / constants.matrix_efficiency[card.name]
+    thin_vector = asked.thin_instructions / rate
+    by_arrays = thin_matrix < thin_vector
     if step.eager:
         launch = constants.launch_seconds * asked.operators
     else:
         launch = constants.node_seconds * asked.kernels
     return Columns(
-        matrix=asked.arrays / constants.matrix_efficiency[card.name],
-        vector=asked.instructions / rate,
+        matrix=matrix + np.where(by_arrays, thin_matrix, 0.0),
+        vector=vector + np.where(by_arrays, 0.0, thin_vector),
         memory=moved / bandwidth,
         links=_reduced(step, constants),
         launch=launch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import ceil
 
 import numpy as np
@@ -29,6 +29,10 @@ class Operations:
     """Seconds of the matrix engines at their peak, with arrays as full as the shapes fill them."""
     instructions: Column
     """Of the vector processors, for an element of bf16 each."""
+    thin_arrays: Column
+    """As `arrays`, of products too thin to fill them: the vector processors may do these."""
+    thin_instructions: Column
+    """As `instructions`, of the same products."""
     moved: Column
     """Bytes of its operands that pass through memory."""
     spared: Column
@@ -108,7 +112,7 @@ class _Reader:
             share = sharding.share(operation, work)
             sizes = [self._size(each, share) for each in (found.moved, found.spared)]
             rows.append(self._row(number, operation, share, sizes, found.begins))
-        table = np.array(rows, dtype=np.float64).reshape(len(rows), 9).T
+        table = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Operations))).T
         each = np.array(self._products, dtype=np.float64).reshape(len(self._products), 6).T
         return Operations(*table), Products(each[0].astype(np.int64), *each[1:])
 
@@ -135,15 +139,16 @@ class _Reader:
     ) -> tuple[float, ...]:
         work, times = share.work, operation.times
         if work.kind is Kind.NOTHING:
-            return (0.0,) * 9
+            return (0.0,) * len(fields(Operations))
         instructions, arrays = work.instructions, 0.0
+        thin_instructions, thin_arrays = 0.0, 0.0
         if work.products:
             dtype = self._type(operation, work)
             for one in work.products:
                 by_arrays = array_seconds(one, self._card, dtype)
                 if by_arrays > one.flops / self._card.vector_flops:
-                    # Too thin for arrays: done by the vector processors.
-                    instructions += one.flops / 2
+                    thin_arrays += by_arrays
+                    thin_instructions += one.flops / 2
                 else:
                     arrays += by_arrays
             if work.kind is Kind.MATRIX:
@@ -158,6 +163,8 @@ class _Reader:
         return (
             arrays * times,
             instructions * times,
+            thin_arrays * times,
+            thin_instructions * times,
             *(each * times for each in sizes),
             work.between * times,
             share.reduced * times,

@@ -100,6 +100,14 @@ _NOTHING |= {"_local_scalar_dense", "_assert_async", "_assert_scalar", "sym_size
 _GATHER = {"embedding", "index", "index_select", "gather", "take", "embedding_dense_backward"}
 _GATHER |= {"index_put", "_unsafe_index", "_unsafe_index_put", "scatter", "scatter_add"}
 _GATHER |= {"index_add", "index_copy", "select_scatter", "slice_scatter", "nll_loss_forward"}
+_GATHER |= {"_embedding_bag", "_embedding_bag_forward_only", "scatter_reduce", "index_fill"}
+# Of these, PyTorch passes an operand for its shape alone: all, or the second.
+_SHAPES = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"}
+_SHAPES |= {"new_zeros", "new_ones", "new_full"}
+_SHAPE_OF_SECOND = {"nll_loss_backward", "nll_loss2d_backward", "avg_pool2d_backward"}
+_SHAPE_OF_SECOND |= {"_adaptive_avg_pool2d_backward", "max_pool2d_with_indices_backward"}
+# In place, these write without reading what was there.
+_OVERWRITES = {"copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential"}
 
 
 def name_of(operator: torch._ops.OpOverload) -> str:
@@ -124,14 +132,24 @@ def work_of(operation: Operation) -> Work:
 
 
 def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
-    """Return what an operation reads and writes: of a table, what is looked up or put in."""
+    """Return what an operation reads and writes: not what it is given for its shape alone.
+
+    Of a table, it is what is looked up or put in.
+    """
     reads, writes = operation.reads, operation.writes
-    if name_of(operation.operator) == "_grouped_mm" and len(reads[1].shape) == 3:
+    name, in_place = name_of(operation.operator), operation.operator._schema.is_mutable
+    if name == "_grouped_mm" and len(reads[1].shape) == 3:
         used = _grouped(operation)[0].batch / reads[1].shape[0]
         return (reads[0], replace(reads[1], bytes=round(reads[1].bytes * used))), writes
+    if name in _SHAPES:
+        return (), writes
+    if name in _SHAPE_OF_SECOND:
+        return (*reads[:1], *reads[2:]), writes
+    if in_place and name in _OVERWRITES and reads[:1] == writes[:1]:
+        return reads[1:], writes
     if kind is not Kind.GATHER or not writes:
         return reads, writes
-    if not operation.operator._schema.name.endswith("_"):
+    if not in_place:
         return _at_most(reads, max(one.bytes for one in writes)), writes
     table = {one.storage for one in writes}
     given = tuple(one for one in reads if one.storage not in table)
