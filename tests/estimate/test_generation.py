@@ -72,6 +72,12 @@ def test_memory_is_made_up_of_weights_cache_and_the_prompts_pass(model):
     assert found.fits
 
 
+@pytest.mark.parametrize("mode", ["eager", "graphs"])
+def test_cache_that_grows_stays_behind_the_pass_that_makes_it(model, mode):
+    found = hpu_magic.estimate_generation(model, 3, 20, 2, cache="dynamic", mode=mode)
+    assert 3 * 20 * TOKEN <= found.memory.cache <= 3 * 21 * TOKEN
+
+
 def test_eight_bits_halve_the_weights_of_products_and_the_cache(model):
     wide = hpu_magic.estimate_generation(model, 3, 10, 6)
     narrow = hpu_magic.estimate_generation(model, 3, 10, 6, precision="fp8")

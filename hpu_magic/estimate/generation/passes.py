@@ -97,6 +97,7 @@ class Passes:
         for index in left:
             program.storages[index].role = Role.CACHE
         del logits, last, chosen
+        recorder.close()  # the cache stays for the next pass
         return Pass(program, frozenset(before), frozenset(left))
 
     def _hold(self, recorder: Recorder, given: torch.Tensor) -> None:
