@@ -53,8 +53,10 @@ def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
     EstimateError
         The text is none of these, or the cards cannot be divided so.
     """
-    if cards is not None and (isinstance(cards, bool) or cards < 1):
+    if cards is not None and (not isinstance(cards, int) or isinstance(cards, bool) or cards < 1):
         raise EstimateError(f"cards={cards!r} is no number of cards: give 1 or more.")
+    if parallel is not None and not isinstance(parallel, str):
+        raise EstimateError(f"parallel={parallel!r} is no text; there are {_KNOWN}.")
     sizes = {"tensor": 1, "pipeline": 1}
     stage: int | None = None
     for part in re.split(r"[,*]", (parallel or "").lower().replace(" ", "")):

@@ -64,6 +64,15 @@ def checked(
         raise EstimateError(
             f"{type(model).__name__} is no torch.nn.Module, and only of those is there an estimate."
         )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise EstimateError(
+            "The model is compiled by torch.jit, whose operations cannot be traced: give the "
+            "module that it was made of."
+        )
+    if any(map(nn.parameter.is_lazy, model.parameters())):
+        raise EstimateError(
+            "The model has lazy layers without a shape: call it once, so that they get theirs."
+        )
     chosen = _precision_of(model) if precision is None else precision
     one_of("mode", mode, MODES)
     one_of("precision", chosen, PRECISIONS)

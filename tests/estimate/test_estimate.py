@@ -206,6 +206,33 @@ def test_magic_refuses_with_a_sentence(run, shell, line, sentence):
     assert sentence in str(cell.error)
 
 
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"cards": "two"}, "cards='two' is no number of cards"),
+        ({"parallel": 2}, "parallel=2 is no text; there are ddp"),
+        ({"optimizer": torch.optim.Adam}, "is neither an instance of one, nor a name, nor None"),
+        ({"loss": lambda output: 3}, "The loss is int, and backward takes a tensor of one number"),
+        ({"loss": lambda output: output}, r"The loss is \(\d+, \d+\), and backward takes"),
+    ],
+)
+def test_argument_of_another_type_is_refused(shell, changed, sentence):
+    with pytest.raises(EstimateError, match=sentence):
+        estimate(layers(), X, **changed)
+
+
+def test_models_that_cannot_be_traced_are_refused(shell):
+    with pytest.raises(EstimateError, match="give the module that it was made of"):
+        estimate(torch.jit.script(torch.nn.ReLU()), X)
+    with pytest.raises(EstimateError, match="lazy layers without a shape: call it once"):
+        estimate(torch.nn.LazyLinear(4), X)
+
+
+def test_compiled_model_is_estimated_as_what_it_compiles(shell):
+    plain, compiled = (estimate(one, X) for one in (layers(), torch.compile(layers())))
+    assert (compiled.seconds, compiled.memory) == (plain.seconds, plain.memory)
+
+
 def test_estimate_is_there_where_torch_has_settled_without_a_card(script):
     code = """
         import torch

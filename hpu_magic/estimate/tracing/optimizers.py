@@ -41,6 +41,10 @@ def maker(optimizer: torch.optim.Optimizer | str | None) -> Make | None:
         return None
     if isinstance(optimizer, torch.optim.Optimizer):
         return _Like(optimizer)
+    if not isinstance(optimizer, str):
+        raise EstimateError(
+            f"optimizer={optimizer!r} is neither an instance of one, nor a name, nor None."
+        )
     found = _by_name(optimizer)
     return lambda parameters: found(parameters, lr=1e-3)
 

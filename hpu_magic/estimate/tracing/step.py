@@ -150,6 +150,9 @@ class _Step:
     def _loss(self, args: Any, kwargs: Any) -> torch.Tensor:
         output = self._forward(args, kwargs)
         loss = _loss_of(output, self._options.loss)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            found = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise EstimateError(f"The loss is {found}, and backward takes a tensor of one number.")
         if not loss.requires_grad:
             raise EstimateError(
                 "The loss depends on no parameter that requires a gradient: give train=False, or "
