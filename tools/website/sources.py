@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
 import nbformat
 
 from website import api, commands, gallery, house, links, notebooks
-
-_CONTENTS = re.compile(r"^```\{toctree\}\n.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def assemble(project: Path, into: Path, executions: Path | None) -> None:
@@ -46,19 +43,4 @@ def assemble(project: Path, into: Path, executions: Path | None) -> None:
 
 
 def _page(origin: Path, page: Path, project: Path, site: Path) -> str:
-    text = with_what_is_there(origin.read_text(), origin.parent)
-    return links.on_the_site(text, origin, page, project, site)
-
-
-def with_what_is_there(text: str, folder: Path) -> str:
-    """Return a page of `folder` without those patterns of its contents that match no page."""
-    return _CONTENTS.sub(lambda found: _matching(found[0], folder), text)
-
-
-def _matching(contents: str, folder: Path) -> str:
-    # The page itself is none of those that it lists.
-    return "".join(
-        line
-        for line in contents.splitlines(keepends=True)
-        if "*" not in line or any(one.stem != "index" for one in folder.glob(f"{line.strip()}.md"))
-    )
+    return links.on_the_site(origin.read_text(), origin, page, project, site)
