@@ -26,13 +26,12 @@ _KEPT_BY_PIP = ("PIP_", "SSL_CERT", "REQUESTS_CA", "HTTP", "HTTPS", "NO_PROXY", 
 class EmptyEnvironment:
     """A virtual environment, a home and a working folder of its own below `place`."""
 
-    def __init__(self, place: Path, interpreter: str, index: str | None = None) -> None:
+    def __init__(self, place: Path, interpreter: str) -> None:
         self.prefix, self.home, self.folder = place / "venv", place / "home", place / "work"
         for made in (self.home, self.folder):
             made.mkdir(parents=True)
         subprocess.run([interpreter, "-m", "venv", self.prefix], check=True)
         self.python = self.prefix / "bin" / "python"
-        self.index = index
 
     def variables(self, **more: str) -> dict[str, str]:
         """Return an environment whose PATH has the programs of this environment alone."""
