@@ -103,7 +103,7 @@ class FakeCard(FakeTensorMode):
     def _grouped_product(self, types: Any, args: Any, kwargs: Any) -> Any:
         """Return the shape that bfloat16 gives: PyTorch tells none for types that CUDA lacks."""
         factors = tuple(one.to(torch.bfloat16) for one in args[:2])
-        result = super().__torch_dispatch__(_GROUPED, types, (*factors, *args[2:]), kwargs)
+        result: Any = super().__torch_dispatch__(_GROUPED, types, (*factors, *args[2:]), kwargs)
         return result.to(args[0].dtype)
 
     def _without_masks(self, indices: Any) -> list[Any] | None:
