@@ -109,9 +109,14 @@ def test_a_script_runs_on_two_cards_and_ends_as_a_whole(tmp_path, monkeypatch):
     assert said.count("ValueError: no such batch") == 1
     assert said.count("Traceback (most recent call last)") == 1
     first, second = ((tmp_path / f"pid-{rank}").read_text() for rank in range(2))
+    # A rank whose connection has closed may take a moment to end.
+    ended = (
+        rf"rank 1 \(process {second}\) ended in the middle of it\.",
+        rf"a rank has left the group.*\nRank 1 \(process {second}\) is ended",
+    )
     assert re.search(
-        rf"^\[rank0\]: DistBackendError: .* failed on rank 0 \(process {first}\): rank 1 "
-        rf"\(process {second}\) ended in the middle of it\.",
+        rf"^\[rank0\]: DistBackendError: .* failed on rank 0 \(process {first}\): "
+        rf"({'|'.join(ended)})",
         said,
         re.M,
     ), said
