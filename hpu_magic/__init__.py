@@ -8,7 +8,8 @@ In a notebook, ``%load_ext hpu_magic``. In a script the same commands are functi
     with hpu_magic.autocast():
         ...
 
-Importing this package imports neither torch nor anything that draws.
+Importing this package imports neither torch nor anything that draws. Where Python starts with the
+simulator it is there before pytest is, which shall not warn of that: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations
