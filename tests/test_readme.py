@@ -25,7 +25,7 @@ def test_it_is_one_screen_with_a_picture_and_ten_commands() -> None:
     assert (ROOT / picture).exists()
     commands = [line.split()[0] for line in lines if line.startswith("%")]
     assert commands[0] == "%load_ext"
-    assert len(commands) == len(set(commands)) == 10
+    assert len(commands) == len(set(commands)) == 11
 
 
 @pytest.mark.parametrize("name", AT_THE_TOP)
