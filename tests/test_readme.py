@@ -18,7 +18,7 @@ def links(page: Path) -> set[Path]:
     return {(page.parent / target).resolve() for target in found}
 
 
-def test_it_is_one_screen_with_a_picture_and_ten_commands() -> None:
+def test_it_is_one_screen_with_a_picture_and_the_main_commands() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert 50 < len(lines) <= 80
     [picture] = re.findall(r'^<img src="([^"]+)" .*alt="[^"]+">$', "\n".join(lines), re.M)
