@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -101,6 +102,14 @@ class Lab:
     def kernel_states(self, path: str) -> list[str]:
         """Return the states of the kernels that run the notebook ``path``."""
         return [one["kernel"]["execution_state"] for one in self.sessions() if one["path"] == path]
+
+    def kernel_process(self, path: str) -> int | None:
+        """Return the process of the kernel that runs the notebook ``path``, another if restarted."""
+        [kernel] = [one["kernel"]["id"] for one in self.sessions() if one["path"] == path]
+        for process in psutil.process_iter(["cmdline"]):
+            if any(kernel in part for part in process.info["cmdline"] or ()):
+                return int(process.pid)
+        return None
 
 
 def free_port() -> int:

@@ -49,6 +49,22 @@ def run_all(page: Any) -> None:
     page.get_by_text("Run All Cells", exact=True).click()
 
 
+def restart(page: Any, lab: Any, notebook: str) -> None:
+    """Agree to a restart, and wait until another process answers for the notebook's kernel."""
+    before = lab.kernel_process(notebook)
+    press(page, "Restart")
+    wait_until(
+        page,
+        lambda: (
+            lab.kernel_process(notebook) not in (None, before)
+            and lab.kernel_states(notebook) == ["idle"]
+        ),
+        30,
+        "the restart",
+    )
+    page.wait_for_timeout(1_000)
+
+
 def choose_theme(page: Any, name: str) -> None:
     page.get_by_role("menuitem", name="Settings", exact=True).click()
     page.get_by_text("Theme", exact=True).hover()

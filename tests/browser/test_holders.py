@@ -21,6 +21,7 @@ from lab_page import (
     keep_screenshot,
     open_notebook,
     press,
+    restart,
     run_all,
     wait_for_output,
     wait_for_text,
@@ -153,9 +154,7 @@ def test_one_of_several_holders_is_chosen_and_another_window_keeps_up(
         other.goto(lab.address("third.ipynb", "other"))
         wait_for_text(other, STATUS, "HPU 1 · eager · 3.00 / 96 GiB", 60)
         page.locator(SWITCH).select_option("lazy")
-        press(page, "Restart")
-        wait_until(page, lambda: lab.kernel_states("third.ipynb") == ["idle"], 30, "the restart")
-        page.wait_for_timeout(1_000)
+        restart(page, lab, "third.ipynb")
         run_all(page)
         wait_for_text(other, STATUS, "HPU 1 · lazy", 60)
         other.close()

@@ -20,6 +20,7 @@ from lab_page import (
     open_notebook,
     output,
     press,
+    restart,
     run_all,
     screenshots,
     shown_notebook,
@@ -89,9 +90,7 @@ def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
     wait_until(page, lambda: chosen.inner_text() == "lazy", 20, "the loaded mode in the switch")
 
     switch.select_option("eager")
-    press(page, "Restart")
-    wait_until(page, lambda: lab.kernel_states("mode.ipynb") == ["idle"], 30, "the restart")
-    page.wait_for_timeout(1_000)
+    restart(page, lab, "mode.ipynb")
     run_all(page)
     wait_for_output(page, 2, "loaded eager")
     assert saved_mode(page, lab, "mode.ipynb") == "eager"
