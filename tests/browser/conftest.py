@@ -104,7 +104,7 @@ class Lab:
         return [one["kernel"]["execution_state"] for one in self.sessions() if one["path"] == path]
 
     def kernel_process(self, path: str) -> int | None:
-        """Return the process of the kernel that runs the notebook ``path``, another if restarted."""
+        """Return the process of the kernel that runs ``path``; after a restart it is another."""
         [kernel] = [one["kernel"]["id"] for one in self.sessions() if one["path"] == path]
         for process in psutil.process_iter(["cmdline"]):
             if any(kernel in part for part in process.info["cmdline"] or ()):
