@@ -23,7 +23,8 @@ speed is a fifth too high. Rows of trust *h* are reproducible benchmarks or logs
 settings are partly assumed, of *l* or *loader* something else than the card bounds them: those are
 shown, and neither fitted nor counted, as are those *superseded* by a newer release's figure for the
 same job. *Left out* is the error with constants that are fitted to all other families of models, so
-that no row of the model's own has been seen.
+that no row of the model's own has been seen. Which constants there are, what is assumed of them and
+how rows are weighed was chosen with these errors in view: expect somewhat more of other families.
 """
 
 _SOURCES = """\
