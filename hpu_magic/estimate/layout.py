@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from hpu_magic.estimate.errors import EstimateError
 
@@ -11,6 +13,8 @@ from hpu_magic.estimate.errors import EstimateError
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 _SIZES = {"tp": "tensor", "pp": "pipeline"}
 _KNOWN = "ddp, zero1, zero2, zero3 (or fsdp), tp=N, pp=N, and products such as tp=2,pp=2,zero1"
+MOST_CARDS = 2**16
+"""More than any cluster has."""
 
 
 @dataclass(frozen=True)
@@ -45,43 +49,75 @@ def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
         How many there are; as many as `parallel` needs if None.
     parallel : str, optional
         ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``, ``"pp=N"``, and
-        several of them with commas or asterisks between. Cards that `tp` and `pp` leave take parts
-        of the batch.
+        several of them with commas, asterisks or plus signs between. Cards that `tp` and `pp` leave
+        take parts of the batch.
 
     Raises
     ------
     EstimateError
         The text is none of these, or the cards cannot be divided so.
     """
-    if cards is not None and (not isinstance(cards, int) or isinstance(cards, bool) or cards < 1):
-        raise EstimateError(f"cards={cards!r} is no number of cards: give 1 or more.")
+    if cards is not None and not _counts(cards):
+        raise EstimateError(f"cards={cards!r} is no number of cards: give 1 to {MOST_CARDS}.")
     if parallel is not None and not isinstance(parallel, str):
         raise EstimateError(f"parallel={parallel!r} is no text; there are {_KNOWN}.")
-    sizes = {"tensor": 1, "pipeline": 1}
-    stage: int | None = None
-    for part in re.split(r"[,*]", (parallel or "").lower().replace(" ", "")):
+    sizes: dict[str, int] = {}
+    named: str | None = None
+    for part in filter(None, re.split(r"[,*+]", (parallel or "").lower().replace(" ", ""))):
         name, _, size = part.partition("=")
-        if not part:
-            continue
         if name in _STAGES and not size:
-            if stage is not None:
+            if named is not None:
                 raise EstimateError(
-                    f"parallel={parallel!r} says twice how the batch is divided: give one of "
-                    f"{', '.join(_STAGES)}."
+                    f"parallel={parallel!r} says twice how the batch is divided, by {named} and by "
+                    f"{name}: give one of them."
                 )
-            stage = _STAGES[name]
-        elif name in _SIZES and size.isdecimal() and int(size):
-            if sizes[_SIZES[name]] > 1:
+            named = name
+        elif name in _SIZES and size.isdecimal() and _counts(int(size)):
+            if name in sizes:
                 raise EstimateError(f"parallel={parallel!r} gives {name} twice: give it once.")
-            sizes[_SIZES[name]] = int(size)
+            sizes[name] = int(size)
+        elif name in _SIZES:
+            raise EstimateError(
+                f"parallel={parallel!r}: {part!r} is no number of cards; give {name}=N with an N "
+                f"of 1 to {MOST_CARDS}."
+            )
         else:
             raise EstimateError(f"parallel={parallel!r}: {part!r} is unknown; there are {_KNOWN}.")
-    divided = sizes["tensor"] * sizes["pipeline"]
+    return _layout(cards, sizes, named)
+
+
+def _layout(cards: int | None, sizes: Mapping[str, int], named: str | None) -> Layout:
+    divided = prod(sizes.values())
     total = divided if cards is None else cards
+    product = " times ".join(f"{name}={size}" for name, size in sizes.items())
     if total % divided:
         raise EstimateError(
-            f"{total} cards cannot be divided by tp={sizes['tensor']} times "
-            f"pp={sizes['pipeline']}: give a multiple of {divided} cards."
+            f"cards={total} cannot be divided by {product}: give cards={divided} or a multiple of "
+            "it."
         )
-    data = total // divided
-    return Layout(total, data, (stage or 0) if data > 1 else 0, **sizes)
+    data, stage = total // divided, _STAGES[named or "ddp"]
+    if stage and divided > 1 and data == 1:
+        raise EstimateError(
+            f"{named} divides among cards that have different data, and {product} leaves one of "
+            f"cards={total}: give cards={2 * divided} or more, or leave {named} out."
+        )
+    of_kind = {_SIZES[name]: size for name, size in sizes.items()}
+    return Layout(total, data, stage if data > 1 else 0, **of_kind)
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_CARDS
+
+
+def refuse_zero(layout: Layout) -> None:
+    """Raise an error if cards share what only training has.
+
+    Raises
+    ------
+    EstimateError
+        They do, by a stage of ZeRO.
+    """
+    if layout.zero:
+        raise EstimateError(
+            f"zero{layout.zero} divides what only training has: give tp=N, pp=N or ddp."
+        )

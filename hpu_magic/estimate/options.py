@@ -22,6 +22,8 @@ _TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
     "fp8": (torch.bfloat16, None),
 }
 """For each precision, the type of the weights, and that which autocast computes in."""
+_MOST = 10**9
+"""Above this, bytes of a step could not be counted in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,9 @@ def one_of(argument: str, value: object, known: tuple[str, ...]) -> None:
 
 
 def positive(argument: str, value: object) -> None:
-    """Refuse what is not a whole number above 0."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise EstimateError(f"{argument}={value!r} must be a whole number of at least 1.")
+    """Refuse what is not a whole number from 1 to `_MOST`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
+        raise EstimateError(f"{argument}={value!r} must be a whole number from 1 to {_MOST}.")
 
 
 def _precision_of(model: nn.Module) -> str:

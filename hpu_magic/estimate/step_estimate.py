@@ -12,21 +12,31 @@ from hpu_magic.estimate.cost.hardware import Generation
 from hpu_magic.estimate.cost.pricing import price
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.largest_batch import largest_batch
-from hpu_magic.estimate.layout import Layout
+from hpu_magic.estimate.layout import Layout, refuse_zero
 from hpu_magic.estimate.memory import Moment, curve, peak
 from hpu_magic.estimate.options import Options
 from hpu_magic.estimate.result import Estimate
 from hpu_magic.estimate.shared_memory import collective_buffers, sizes_on_one_card
+from hpu_magic.estimate.stages import refuse_empty_stages
 from hpu_magic.estimate.tracing.program import Program
 from hpu_magic.estimate.tracing.step import trace_step
 
 
 class StepEstimator:
-    """Estimates of one model's step, for batches of any size."""
+    """Estimates of one model's step, for batches of any size.
+
+    Raises
+    ------
+    EstimateError
+        The model, or a step that does not train, cannot be divided so.
+    """
 
     def __init__(
         self, model: nn.Module, call: Call, options: Options, card: Generation, layout: Layout
     ) -> None:
+        refuse_empty_stages(model, layout)
+        if not options.train:
+            refuse_zero(layout)
         self._model, self._call = model, call
         self._options, self._card, self._layout = options, card, layout
 

@@ -196,7 +196,10 @@ def test_magic_takes_an_optimizer_and_a_loss_by_name(run, shell):
         ("model", "%hpu_estimate needs what the model is called with: --inputs x."),
         ("model --inputs x --batch many", "--batch 'many' is no size: give a number, or largest."),
         ("model --inputs x --optimizer adamq", "optimizer='adamq' is none that torch.optim or"),
-        ("model --inputs x --cards 8 --parallel tp=3", "8 cards cannot be divided by tp=3"),
+        (
+            "model --inputs x --cards 8 --parallel tp=3",
+            "cards=8 cannot be divided by tp=3: give cards=3",
+        ),
         ("x --inputs x", "Tensor is no torch.nn.Module, and only of those is there an estimate."),
     ],
 )
@@ -219,6 +222,38 @@ def test_magic_refuses_with_a_sentence(run, shell, line, sentence):
 def test_argument_of_another_type_is_refused(shell, changed, sentence):
     with pytest.raises(EstimateError, match=sentence):
         estimate(layers(), X, **changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"parallel": "pp=64", "cards": 64}, "pp=64 .* Sequential has 3 layers in .*at most 3"),
+        ({"parallel": "tp=7", "cards": 7}, "tp=7 divides no layer .* 256 outputs: give a tp that"),
+        ({"parallel": "zero3", "cards": 8, "train": False}, "zero3 divides what only training has"),
+    ],
+)
+def test_layout_that_the_model_or_the_step_has_not_is_refused(changed, sentence):
+    with pytest.raises(EstimateError, match=sentence):
+        estimate(layers(), X, **changed)
+
+
+def test_heads_written_out_are_not_parted():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = nn.Linear(192, 576), nn.Linear(192, 192)
+
+        def forward(self, x):
+            q, k, v = (
+                one.unflatten(-1, (6, 32)).transpose(1, 2) for one in self.qkv(x).chunk(3, -1)
+            )
+            scores = (q @ k.transpose(-1, -2)).softmax(-1)
+            return self.out((scores @ v).transpose(1, 2).flatten(-2))
+
+    x = torch.empty(2, 16, 192, device="meta")
+    assert estimate(Attention(), x, parallel="tp=3", cards=3).seconds > 0
+    with pytest.raises(EstimateError, match="6 attention heads cannot be divided among tp=4"):
+        estimate(Attention(), x, parallel="tp=4", cards=4)
 
 
 def test_models_that_cannot_be_traced_are_refused(shell):

@@ -125,8 +125,8 @@ def options(model=None, **changed):
         ({"mode": "lzay"}, "mode='lzay' is none that there is: did you mean 'lazy'?"),
         ({"precision": "int4"}, "precision='int4' is none that there is: give one of 'fp32', "),
         ({"checkpointing": True}, "checkpointing=True is none that there is: give one of 'none', "),
-        ({"accumulate": 0}, "accumulate=0 must be a whole number of at least 1."),
-        ({"batch": "all"}, "batch='all' must be a whole number of at least 1."),
+        ({"accumulate": 0}, "accumulate=0 must be a whole number from 1 to 1000000000."),
+        ({"batch": "all"}, "batch='all' must be a whole number from 1 to 1000000000."),
         ({"model": "model"}, "str is no torch.nn.Module, and only of those is there an estimate."),
     ],
 )

@@ -112,6 +112,7 @@ class _Reader:
             share = sharding.share(operation, work)
             sizes = [self._size(each, share) for each in (found.moved, found.spared)]
             rows.append(self._row(number, operation, share, sizes, found.begins))
+        sharding.refuse_whole_layers()
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Operations))).T
         each = np.array(self._products, dtype=np.float64).reshape(len(self._products), 6).T
         return Operations(*table), Products(each[0].astype(np.int64), *each[1:])

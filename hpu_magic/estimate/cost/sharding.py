@@ -17,6 +17,7 @@ from hpu_magic.estimate.tracing.program import Operand, Operation, Phase, Progra
 
 # Parts of a weight narrower than this are not worth the messages; such weights stay whole.
 _NARROWEST = 32
+_SOFTMAX = {"_softmax", "_safe_softmax"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Sharding:
         }
         self._divided: set[int] = set()
         self._partial: dict[int, int] = {}  # storages that hold parts of sums, and their bytes
+        self._widths: set[int] = set()  # of weights' products: columns, or rows that are summed
 
     def share(self, operation: Operation, work: Work) -> Share:
         """Return what one card does of an operation; to be asked in the program's order."""
@@ -63,6 +65,21 @@ class Sharding:
         reduced = sum(self._partial.pop(one, 0) for one in {one.storage for one in partial})
         return replace(self._of_whole_sums(operation, work, reads), reduced=float(reduced))
 
+    def refuse_whole_layers(self) -> None:
+        """Raise an error if no layer could be divided evenly; to be asked behind the program.
+
+        Raises
+        ------
+        EstimateError
+            There are layers, and none of their sizes is a multiple of the cards.
+        """
+        if self._cards > 1 and self._widths and all(one % self._cards for one in self._widths):
+            widest = max(self._widths)
+            raise EstimateError(
+                f"tp={self._cards} divides no layer of the model, the widest of which has {widest} "
+                f"outputs: give a tp that divides {widest}."
+            )
+
     def _of_whole_sums(self, operation: Operation, work: Work, reads: list[Operand]) -> Share:
         divided = any(one.storage in self._divided for one in reads)
         if work.kind is Kind.MATRIX and len(reads) < len(operation.reads):
@@ -74,6 +91,8 @@ class Sharding:
             divided = True
         if not divided:
             return Share(work)
+        if _is_softmax_of_scores(operation):
+            refuse_uneven_heads(operation, self._cards)
         self._divided.update(one.storage for one in operation.writes)
         return Share(_part(work, self._cards), self._cards, makes_parts=True)
 
@@ -86,6 +105,8 @@ class Sharding:
 
     def _product_with_weight(self, operation: Operation, work: Work, divided: bool) -> Share:
         product = work.products[0]
+        if operation.phase is Phase.FORWARD:
+            self._widths.add(product.k if divided else product.n)
         if min(product.n, product.k) < _NARROWEST * self._cards and not divided:
             return Share(work)
         if not divided:
@@ -93,6 +114,13 @@ class Sharding:
             return Share(_part(work, self._cards, by="n"), self._cards, makes_parts=True)
         self._partial |= {one.storage: one.bytes for one in operation.writes}
         return Share(_part(work, self._cards, by="k"), self._cards)
+
+
+def _is_softmax_of_scores(operation: Operation) -> bool:
+    """Tell whether it is attention's, written out: batch x heads x queries x keys, over keys."""
+    if name_of(operation.operator) not in _SOFTMAX:
+        return False
+    return len(operation.reads[0].shape) == 4 and operation.arguments[1] in (-1, 3)
 
 
 def refuse_uneven_heads(operation: Operation, cards: int) -> None:

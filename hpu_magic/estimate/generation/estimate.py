@@ -87,6 +87,7 @@ def estimate_generation(
     from hpu_magic.estimate.generation.estimator import estimate_of
     from hpu_magic.estimate.generation.protocol import protocol_of
     from hpu_magic.estimate.generation.settings import checked
+    from hpu_magic.estimate.stages import refuse_empty_stages
 
     protocol = protocol_of(model)
     settings = checked(
@@ -106,4 +107,5 @@ def estimate_generation(
             "capture_prompt": capture_prompt,
         },
     )
+    refuse_empty_stages(model, settings.layout)
     return estimate_of(model, protocol, settings)

@@ -10,7 +10,7 @@ import torch
 from hpu_magic.estimate.cost.hardware import Generation, generation_named
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.generation.protocol import Protocol
-from hpu_magic.estimate.layout import Layout, parse
+from hpu_magic.estimate.layout import Layout, parse, refuse_zero
 from hpu_magic.estimate.options import MODES, one_of, positive
 
 CACHES = ("static", "dynamic")
@@ -117,10 +117,7 @@ def _layout(cards: int, parallel: str | None, batch: int | str) -> Layout:
     if parallel is None and isinstance(cards, int) and cards > 1:
         parallel = f"tp={cards}"
     layout = parse(cards, parallel)
-    if layout.zero:
-        raise EstimateError(
-            f"parallel={parallel!r} divides what only training has: give tp=N, pp=N or ddp."
-        )
+    refuse_zero(layout)
     if isinstance(batch, int) and batch % layout.data:
         raise EstimateError(
             f"batch={batch} cannot be divided among {layout.data} groups of cards: give a "
