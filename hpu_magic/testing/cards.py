@@ -27,7 +27,7 @@ from hpu_magic.testing.process import Companion, ending
 
 __all__ = ["Ranks"]
 
-_GRACE = 5.0  # seconds in which other ranks may end what one has failed in
+_GRACE = 5.0  # seconds in which other ranks may end what one has failed in, or themselves
 _STARTING = 300.0  # seconds, as the simulator may have to be compiled
 
 
@@ -59,6 +59,7 @@ class Ranks:
         self._backend, self._timeout = backend, timeout
         self._processes: list[Companion] = []
         self._stacks: list[Path] = []
+        self._waiting: dict[Any, int] = {}  # ranks that have not answered yet, by connection
         there = device.torch_with_hpu().hpu.device_count()
         if there < count:
             pytest.skip(f"needs {count} cards, and this machine has {there}")
@@ -92,15 +93,24 @@ class Ranks:
             raise
 
     def close(self) -> None:
-        """End the processes, which gives their cards back."""
+        """End the processes, which gives their cards back.
+
+        Those that wait for the next call end by themselves, so that what they keep for their end,
+        such as a measurement of coverage, is written.
+        """
+        idle = []
         for process in self._processes:
+            if process.connection in self._waiting:
+                process.stop()
+                continue
+            idle.append(process)
             with suppress(OSError):
                 process.connection.send_bytes(b"")
-        for process in self._processes:
-            process.stop()
+        for process in idle:
+            process.finish(_GRACE)
         for stack in self._stacks:
             stack.unlink(missing_ok=True)
-        self._processes, self._stacks = [], []
+        self._processes, self._stacks, self._waiting = [], [], {}
 
     def _packed(self, function: Any, args: Any, kwargs: Any) -> bytes:
         values = {"function": function, "args": args, "kwargs": kwargs}
@@ -156,7 +166,7 @@ class Ranks:
         """Return what the ranks send back, or raise what the first of them raised."""
         __tracebackhide__ = True
         results: list[Any] = [None] * self._count
-        waiting: dict[Any, int] = {
+        waiting = self._waiting = {
             process.connection: rank for rank, process in enumerate(self._processes)
         }
         end, failure = time.monotonic() + longest, None

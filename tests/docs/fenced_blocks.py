@@ -1,8 +1,8 @@
 """The fenced code blocks of a page, in order, with what comments before them say to tests.
 
 ``<!-- not run: REASON -->`` before a block keeps it from being run or checked, ``<!-- listed -->``
-terminal run, and ``<!-- raises: ERROR -->`` says that a cell ends with that error. Anywhere on a
-page, ``<!-- environment: NAME=VALUE ... -->`` is what its process starts with.
+has the magics in it parsed and not called, ``<!-- run -->`` has commands of a terminal run, and
+``<!-- raises: ERROR -->`` says that a cell ends with that error. Anywhere on a page,
 ``<!-- environment: NAME=VALUE ... -->`` is what its process starts with.
 """
 

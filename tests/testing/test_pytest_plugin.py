@@ -205,7 +205,7 @@ def test_a_session_has_both_modes_and_says_what_tests_cost(project):
 
 
 CARDS = """
-import os, signal, time, pytest, torch
+import atexit, os, signal, time, pathlib, pytest, torch
 import torch.distributed as dist
 
 def total(size, *, of):
@@ -222,6 +222,13 @@ def test_result_of_each_rank(hpu_cards):
     number = 5
     # The same processes: the group is still there.
     assert ranks(lambda: number + dist.get_rank()) == [5, 6]
+    end = pathlib.Path("ended").absolute()
+
+    def is_not_done_at_once():
+        time.sleep(0.3)
+        end.with_suffix(f".{os.environ['RANK']}").touch()
+
+    ranks(lambda: atexit.register(is_not_done_at_once) and None)
 
     def fails():
         if dist.get_rank() == 1:
@@ -232,6 +239,8 @@ def test_result_of_each_rank(hpu_cards):
         ranks(fails)
     assert "rank 1 of 2" in str(raised.value.__cause__)
     assert 'raise KeyError("on one of them")' in str(raised.value.__cause__)
+    # Rank 0 waits in the barrier and is killed; this one comes to its end.
+    assert end.with_suffix(".1").exists()
 
 def test_more_cards_than_there_are(hpu_cards):
     hpu_cards(9)
@@ -261,6 +270,45 @@ def test_functions_run_on_several_cards(project):
         "this process. End those processes; a test process keeps its card to its end, so have "
         "tests with hpu_cards run before others, or in a session of their own." in said
     )
+
+
+@ALL
+def test_lines_of_both_modes_and_of_ranks_are_covered(project):
+    project.makepyfile(
+        code_of_it="""
+        def doubled(x):
+            return x * 2
+
+        def in_lazy_mode(x):
+            return x + 1
+
+        def on_a_rank(x):
+            return x + 2
+
+        def never(x):
+            return x + 3
+        """,
+        test_it="""
+        import code_of_it as code, pytest, torch
+
+        def test_here(hpu):
+            assert code.doubled(torch.ones(1, device=hpu)).item() == 2
+
+        @pytest.mark.lazy
+        def test_there(hpu):
+            assert code.in_lazy_mode(torch.ones(1, device=hpu)).item() == 2
+
+        def test_ranks(hpu_cards):
+            assert hpu_cards(2)(code.on_a_rank, 1) == [3, 3]
+        """,
+    )
+    page = (PROJECT / "docs" / "testing.md").read_text()
+    settings = page.partition("```toml\n[tool.coverage")[2].partition("```")[0]
+    (project.path / "pyproject.toml").write_text(f"[tool.coverage{settings}")
+    result = project.runpytest_subprocess("--hpu", "--cov=code_of_it", "--cov-report=term-missing")
+    result.assert_outcomes(passed=3)
+    assert re.search(r"^code_of_it\.py +8 +1 +88% +11$", result.stdout.str(), re.MULTILINE)
+    assert list(project.path.glob(".coverage*")) == [project.path / ".coverage"]
 
 
 def test_without_the_option_nothing_is_imported_and_tests_of_the_device_are_skipped(project):

@@ -49,6 +49,8 @@ def executed(notebooks: Sequence[Path], package: Path, cache: Path) -> dict[str,
         other.unlink()
     missing = [path for path in notebooks if not files[path.stem].exists()]
     missing.sort(key=lambda path: path.stem not in _LONG)
+    if missing:
+        print(f"Executing {len(missing)} notebooks, which takes some minutes ...", flush=True)
     with ThreadPoolExecutor(_TOGETHER) as pool:
         for done in [pool.submit(_execute, path, files[path.stem]) for path in missing]:
             done.result()
