@@ -8,6 +8,9 @@ from collections.abc import Callable
 MOST = 1 << 20
 """No larger batch is looked for."""
 
+_FIRST_STEP = 16
+"""Of two batches far apart, the slope tells what a sample takes; beside weights it is little."""
+
 
 def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> int:
     """Return the largest batch whose memory is at most `limit` bytes; 0 if not even 1 fits.
@@ -33,17 +36,23 @@ def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> in
             fails = guess
         # Where a straight line leads nowhere, halving does.
         halved = (fails - fits) * 2 <= before
-        guess = _on_line(known, limit) if halved or len(known) < 4 else _between(fits, fails)
+        straight = halved or len(known) < 6
+        guess = _on_line(known, fits, fails, limit) if straight else _between(fits, fails)
         guess = min(max(guess, fits + 1), fails - 1)
     return fits
 
 
-def _on_line(known: dict[int, int], limit: int) -> int:
-    """Return the batch that reaches the limit on the line through the two nearest to it."""
+def _on_line(known: dict[int, int], fits: int, fails: int, limit: int) -> int:
+    """Return the batch that reaches the limit on the line through the nearest ones around it.
+
+    Where all known ones lie on one side, through the two nearest there.
+    """
     if len(known) == 1:
-        ((batch, needed),) = known.items()
-        return 2 * batch if needed <= limit else batch // 2
-    one, other = sorted(known, key=lambda batch: abs(known[batch] - limit))[:2]
+        return _FIRST_STEP * fits if fits else fails // 2
+    if fits in known and fails in known:
+        one, other = fits, fails
+    else:
+        one, other = sorted(known, key=lambda batch: abs(batch - (fits or fails)))[:2]
     slope = (known[other] - known[one]) / (other - one)
     if slope <= 0:
         return 2 * max(known)

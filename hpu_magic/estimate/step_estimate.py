@@ -52,24 +52,32 @@ class StepEstimator:
         EstimateError
             Not even one sample fits.
         """
-        batch = self.largest_batch()
+        batch, programs = self._search()
         if not batch:
-            one = self.of(self._traced(1))
+            one = self.of(programs[1])
             raise EstimateError(
                 f"A batch of 1 needs {one.memory_text}, more than a card has: spread the model "
                 'over cards (parallel="zero3"), keep less (checkpointing="full"), or train less of '
                 "it."
             )
-        return replace(self.of(self._traced(batch)), largest=batch)
+        return replace(self.of(programs[batch]), largest=batch)
 
     def largest_batch(self) -> int:
         """Return the largest batch that fits a card; 0 if not even 1 does."""
+        return self._search()[0]
+
+    def _search(self) -> tuple[int, dict[int, Program]]:
+        """Return the largest batch that fits and the steps that were traced to find it."""
+        given = self._traced(None)
+        programs = {given.samples: given} if given.samples else {}
 
         def memory_of(batch: int) -> int:
-            program = self._traced(batch)
+            if batch not in programs:
+                programs[batch] = self._traced(batch)
+            program = programs[batch]
             return self._peak(program).bytes + collective_buffers(program, self._layout)
 
-        return largest_batch(memory_of, self._card.memory, self._traced(None).samples or 1)
+        return largest_batch(memory_of, self._card.memory, given.samples or 1), programs
 
     def _traced(self, batch: int | None) -> Program:
         return trace_step(self._model, *self._call, self._options.with_batch(batch))

@@ -43,6 +43,17 @@ def test_largest_batch_fits_and_the_next_does_not(memory, limit, start):
     assert len(asked) == len(set(asked)) <= 20
 
 
+def test_largest_batch_beside_large_weights_takes_few_traces():
+    asked = []
+
+    def needs(batch):  # in gradients at first, then in activations, as language models do
+        asked.append(batch)
+        return max(53_000 + 140 * batch, 35_000 + 747 * batch)
+
+    assert largest_batch(needs, 100_000, 4) == 87
+    assert len(asked) <= 5
+
+
 def test_modules_have_what_is_below_them():
     classes = {"": "Model", "layers": "ModuleList", "layers.0": "Layer", "layers.1": "Layer"}
     times = [("layers.0", 2.0, "matrix"), ("layers.1", 3.0, "vector"), ("", 1.0, "vector")]
