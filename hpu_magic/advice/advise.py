@@ -49,8 +49,8 @@ def advise(
     name : str
         What the model is called in the code that is shown.
     **arguments
-        Those of `hpu_magic.estimate`: the step as it is now. ``mode`` is this process's if left
-        out.
+        Those of `hpu_magic.estimate`: the step as it is now. ``mode`` and ``precision`` are those
+        of this process if left out: a model may be compiled, and autocast on.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def advise(
             mend = suggestion(argument, known) or f"there are {', '.join(known)}."
             raise RefusedError(f"advise takes no argument {argument!r}: {mend}")
     seen = _measured(observed)
-    given: dict[str, Any] = {"mode": loaded_mode() or "lazy"}
+    given = _as_here(model)
     if isinstance(seen, Observation):
         given |= _as_seen(seen)
     scale = Scale(model, inputs, given | arguments)
@@ -83,7 +83,7 @@ def advise(
     how += [base.options.optimizer] * base.options.train
     how += [str(base.layout)] * (base.layout.cards > 1)
     cards = f"{base.layout.cards} x " * (base.layout.cards > 1)
-    subject = f"{type(model).__name__} on {cards}{base.card.name} ({', '.join(how)})"
+    subject = f"{base.model} on {cards}{base.card.name} ({', '.join(how)})"
     return Advice(subject, ordered(found), _BOTH if seen is not None else _ESTIMATED)
 
 
@@ -140,6 +140,23 @@ def _of(seen: Observation | LedgerReport | None) -> list[Any]:
     if seen is None:
         return []
     return list(of_fit(seen) if isinstance(seen, Observation) else of_ledger(seen))
+
+
+def _as_here(model: Any) -> dict[str, Any]:
+    """Return how a step would run in this process, as arguments of an estimate."""
+    import torch
+    from torch import nn
+
+    given: dict[str, Any] = {"mode": loaded_mode() or "lazy"}
+    if not isinstance(model, nn.Module):
+        return given
+    compiled = isinstance(model, torch._dynamo.OptimizedModule) or model._compiled_call_impl
+    if given["mode"] == "eager" and compiled:
+        given["mode"] = "compile"
+    casts = torch.is_autocast_enabled("hpu")
+    if casts and any(one.dtype is torch.float32 for one in model.parameters()):
+        given["precision"] = "bf16-mixed"
+    return given
 
 
 def _as_seen(seen: Observation) -> dict[str, Any]:

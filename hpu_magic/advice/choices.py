@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -13,7 +15,7 @@ from hpu_magic.advice import fused
 from hpu_magic.estimate.result import Estimate
 from hpu_magic.estimate.tracing.recomputation import layers
 
-__all__ = ["Choice", "choices", "of_batch"]
+__all__ = ["Choice", "as_code", "choices", "of_batch"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Choice:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
     by_hand: str = ""
-    during: Callable[[], AbstractContextManager[None]] | None = None
+    during: Callable[[], AbstractContextManager[Any]] | None = None
     remark: str = ""
 
 
@@ -54,16 +56,22 @@ def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) 
     base : Estimate
         The step as it is.
     name : str
-        What the user calls the model.
+        What the user calls the model, numbers of layers between dots as magics take them.
     framework : str or None
         What trains it, ``lightning`` or ``transformers``.
     """
+    code = as_code(name)
     yield from _precisions(base, name, framework)
     yield from _modes(base, name)
-    yield from _optimizers(base, name)
-    yield from _recomputations(model, base, name)
-    yield from _layouts(base, name)
-    yield from _operators(model, base, name)
+    yield from _optimizers(base, code)
+    yield from _recomputations(model, base, code)
+    yield from _layouts(base, code)
+    yield from _operators(model, base, code)
+
+
+def as_code(name: str) -> str:
+    """Return a dotted name as Python takes it: ``model.layers[0]`` for ``model.layers.0``."""
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)
 
 
 def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
@@ -116,7 +124,7 @@ _FP8_TRAINING = """import habana_frameworks.torch.hpex.experimental.transformer_
 # te.Linear in the place of nn.Linear
 with te.fp8_autocast(enabled=True):
     output = model(batch)"""
-_FP8_INFERENCE = """%hpu_fp8 measure {name} batches
+_FP8_INFERENCE = """%hpu_fp8 measure {name} --data loader
 # in a new process, as Neural Compressor does one step in each
 %hpu_fp8 quantize {name}"""
 
@@ -128,7 +136,7 @@ def _modes(base: Estimate, name: str) -> Iterator[Choice]:
     yield Choice(
         "mode",
         "Compile the model",
-        f'{name} = torch.compile({name}, backend="hpu_backend")',
+        f'{as_code(name)} = torch.compile({as_code(name)}, backend="hpu_backend")',
         {"mode": "compile"},
         by_hand="the name would mean another object than your optimizer or Trainer has",
     )
@@ -149,6 +157,9 @@ def _modes(base: Estimate, name: str) -> Iterator[Choice]:
     )
 
 
+_DEFAULTS = {
+    "FusedAdamW": "Its defaults are eps=1e-6 and weight_decay=0, where AdamW's are 1e-8 and 0.01."
+}
 _FUSED_OPTIMIZERS = {"adamw": "FusedAdamW", "sgd": "FusedSGD", "adagrad": "FusedAdagrad"}
 
 
@@ -163,6 +174,7 @@ def _optimizers(base: Estimate, name: str) -> Iterator[Choice]:
         f"optimizer = {fused_one}({name}.parameters(), lr=...)",
         {"optimizer": fused_one},
         by_hand="an optimizer's state belongs to the one that you have",
+        remark=_DEFAULTS.get(fused_one, ""),
     )
 
 
@@ -170,7 +182,7 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
     now = base.options.step.checkpointing
     if not base.options.train or not layers(model):
         return
-    by_method = hasattr(model, "gradient_checkpointing_enable")
+    enable, disable = _methods(model)
     titles = {
         "none": "Keep activations instead of computing them again",
         "selective": "Compute again what is cheap, and keep products",
@@ -184,14 +196,15 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
         command = ""
         if kind == "none":
             change = "output = layer(hidden)  # without torch.utils.checkpoint.checkpoint"
-            if by_method:
-                change = command = f"{name}.gradient_checkpointing_disable()"
-        elif kind == "full" and by_method:
-            change = command = f"{name}.gradient_checkpointing_enable()"
+            if disable:
+                change = command = f"{name}.{disable}()"
+        elif kind == "full" and enable:
+            change = command = f"{name}.{enable}()"
         else:
             change = _SELECTIVE if kind == "selective" else _FULL
         yield Choice(
-            "checkpointing",
+            # What one line does is shown beside what gains more.
+            f"checkpointing {command}".rstrip(),
             title,
             change,
             {"checkpointing": kind},
@@ -200,11 +213,24 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
         )
 
 
+def _methods(model: nn.Module) -> tuple[str, str]:
+    """Return the methods of transformers that turn recomputation on and off; empty without any."""
+    found = [
+        next((one for one in names if hasattr(model, one)), "")
+        for names in (  # the second is the older name
+            ("activation_checkpointing_enable", "gradient_checkpointing_enable"),
+            ("activation_checkpointing_disable", "gradient_checkpointing_disable"),
+        )
+    ]
+    return found[0], found[1]
+
+
 _FULL = """from torch.utils.checkpoint import checkpoint
 output = checkpoint(layer, hidden, use_reentrant=False)  # for each layer"""
 _SELECTIVE = """from functools import partial
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 kept = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
+kept += [torch.ops.aten.convolution.default]
 contexts = partial(create_selective_checkpoint_contexts, kept)
 output = checkpoint(layer, hidden, use_reentrant=False, context_fn=contexts)  # for each layer"""
 
@@ -217,7 +243,7 @@ _STAGES = {
     "zero1": (
         "Share the optimizer's state among the cards (ZeRO 1)",
         "from torch.distributed.optim import ZeroRedundancyOptimizer\n"
-        "optimizer = ZeroRedundancyOptimizer({name}.parameters(), torch.optim.AdamW, lr=...)",
+        "optimizer = ZeroRedundancyOptimizer({name}.parameters(), type(optimizer), lr=...)",
     ),
     "zero2": (
         "Share gradients too among the cards (ZeRO 2)",
@@ -253,33 +279,42 @@ def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
 
 
 def _operators(model: nn.Module, base: Estimate, name: str) -> Iterator[Choice]:
-    norms = fused.plain_norms(model)
-    if norms:
-        kind = type(norms[0]).__name__
+    for kind, norms in fused.plain_norms(model).items():
         yield Choice(
-            "norms",
+            f"norms {kind}",
             f"Run the {len(norms)} {kind} as FusedRMSNorm",
-            _NORMS.format(name=name, kind=kind, epsilon=_epsilon_name(norms[0])),
-            during=lambda: fused.fused_norms(model),
+            _NORMS.format(name=name, kind=kind, epsilon=_epsilon_code(norms)),
+            during=partial(fused.fused_norms, norms),
             by_hand="a norm of your own may do more than the fused one",
         )
-    if fused.attends_in_parts(base.program):
+    # The first generation has no such operator, nor 8 bits.
+    if base.card.has_fp8 and fused.attends_in_parts(base.program):
         yield Choice(
             "attention",
             "Attend with FusedSDPA",
             "from habana_frameworks.torch.hpex.kernels import FusedSDPA\n"
-            "output = FusedSDPA.apply(query, key, value, mask, dropout, is_causal)",
+            "output = FusedSDPA.apply(query, key, value, mask, dropout, is_causal, scale)",
             during=fused.fused_attention,
             by_hand="it is a line within the model",
         )
 
 
-_NORMS = """from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
+_NORMS = """import torch
+from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
+
+def fused(norm):
+    return lambda x: FusedRMSNorm.apply(x, norm.weight.to(x.dtype), {epsilon})
+
 for norm in {name}.modules():
     if type(norm).__name__ == "{kind}":
-        norm.forward = lambda x, norm=norm: FusedRMSNorm.apply(x, norm.weight, {epsilon})"""
+        norm.forward = fused(norm)"""
 
 
-def _epsilon_name(norm: nn.Module) -> str:
-    found = (one for one in ("eps", "variance_epsilon", "epsilon") if getattr(norm, one, None))
-    return next((f"norm.{one}" for one in found), "1.2e-7")
+def _epsilon_code(norms: Sequence[nn.Module]) -> str:
+    names = {fused.epsilon_name(one) for one in norms}
+    own = next((f"norm.{one}" for one in sorted(filter(None, names))), "")
+    if None not in names:
+        return own
+    # What PyTorch takes where none is given.
+    default = "torch.finfo(torch.float32).eps"
+    return f"{own} or {default}" if own else default

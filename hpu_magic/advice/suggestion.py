@@ -74,7 +74,7 @@ class Suggestion:
     def gain_text(self) -> str:
         """What it gains, in words."""
         if self.needed:
-            speed = f", {times(self.gain.factor)} the speed" if self.gain is not None else ""
+            speed = f"; speed {self.gain}" if self.gain is not None else ""
             return f"fits, {units.size(self.saves)} less (estimate){speed}"
         return str(self.gain) if self.gain is not None else "not known"
 

@@ -10,14 +10,15 @@ from typing import Any
 from torch import nn
 
 from hpu_magic import units
-from hpu_magic.advice.choices import Choice, choices, of_batch
-from hpu_magic.advice.suggestion import Suggestion, estimated, times
-from hpu_magic.estimate.calls import call_of
+from hpu_magic.advice.choices import Choice, as_code, choices, of_batch
+from hpu_magic.advice.suggestion import Gain, Suggestion, estimated
+from hpu_magic.estimate.calls import call_of, uncompiled
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.estimate import estimate
 from hpu_magic.estimate.layout import parse
 from hpu_magic.estimate.result import Estimate
 from hpu_magic.estimate.step_estimate import StepEstimator
+from hpu_magic.estimate.tracing.fake_card import one_at_a_time
 
 __all__ = ["Scale"]
 
@@ -54,7 +55,7 @@ class Scale:
     def __init__(
         self, model: nn.Module, inputs: tuple[Any, ...], arguments: Mapping[str, Any]
     ) -> None:
-        self._model, self._inputs, self._arguments = model, inputs, dict(arguments)
+        self._model, self._inputs, self._arguments = uncompiled(model), inputs, dict(arguments)
         self.base = estimate(model, *inputs, **arguments)
 
     def suggestions(self, name: str, framework: str | None) -> Iterator[Suggestion]:
@@ -82,10 +83,10 @@ class Scale:
             return None  # a choice that this model or card has not
 
     def _with_other_operators(
-        self, during: Callable[[], AbstractContextManager[None]]
+        self, during: Callable[[], AbstractContextManager[Any]]
     ) -> Estimate | None:
         try:
-            with during():
+            with one_at_a_time, during():
                 return estimate(self._model, *self._inputs, **self._arguments)
         except (EstimateError, TypeError, ValueError, RuntimeError):
             return None  # the model calls its own with what the other does not take
@@ -108,6 +109,10 @@ class Scale:
     def _factor(self, found: Estimate) -> float:
         return found.samples_per_second / self.base.samples_per_second
 
+    def _gain(self, found: Estimate) -> Gain:
+        paces = self.base.samples_per_second, found.samples_per_second
+        return estimated(*paces, (self.base.band, found.band))
+
     def _suggestion(self, several: list[_Weighed]) -> Suggestion:
         """Return the best of a group, the others named in its reasons."""
         base = self.base
@@ -118,8 +123,9 @@ class Scale:
         why = [_change_of_time(base, found)]
         if not base.fits:
             why = [f"Memory of a card goes from {base.memory_text} to {found.memory_text}."]
+            why += ["By itself it does not make the step fit."] * (not found.fits)
         why += [
-            f"{other.choice.title}: {times(self._factor(other.found))}."
+            f"{other.choice.title}: {self._gain(other.found)}."
             for other in several
             if other is not best
         ]
@@ -128,7 +134,7 @@ class Scale:
             choice.title,
             " ".join(why),
             choice.change,
-            estimated(base.samples_per_second, found.samples_per_second, (base.band, found.band)),
+            self._gain(found),
             base.peak_memory - found.peak_memory,
             needed=not base.fits and found.fits,
             command=choice.command,
@@ -169,8 +175,8 @@ class Scale:
             f"The exchange of gradients takes {share:.0%} of a step ({_by_estimate(base)}); how "
             "much of it other buckets hide is not estimated.",
             "from torch.nn.parallel import DistributedDataParallel\n"
-            f"{name} = DistributedDataParallel(\n"
-            f"    {name}, bucket_cap_mb=100, gradient_as_bucket_view=True\n"
+            f"{as_code(name)} = DistributedDataParallel(\n"
+            f"    {as_code(name)}, bucket_cap_mb=100, gradient_as_bucket_view=True\n"
             ")",
             by_hand="it is a part of the script that all cards run",
         )
@@ -179,8 +185,8 @@ class Scale:
 def _change_of_time(base: Estimate, found: Estimate) -> str:
     if found.batch == base.batch:
         what = "A step" if base.options.train else "A pass"
-        times = f"{units.duration(base.seconds)} to {units.duration(found.seconds)}"
-        return f"{what} goes from {times} ({_by_estimate(found)})."
+        durations = f"{units.duration(base.seconds)} to {units.duration(found.seconds)}"
+        return f"{what} goes from {durations} ({_by_estimate(found)})."
     before, after = (units.rate(one.samples_per_second, "samples") for one in (base, found))
     batches = f"as batches go from {base.batch} to {found.batch}"
     return f"From {before} to {after}, {batches} ({_by_estimate(found)})."

@@ -6,11 +6,19 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from hpu_magic.estimate.errors import EstimateError
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """Return what ``torch.compile`` wraps, whose call tells its arguments; any other as it is."""
+    if isinstance(model, torch._dynamo.OptimizedModule):
+        model = model._orig_mod
+    return model
 
 
 def call_of(model: nn.Module, inputs: tuple[Any, ...], *, train: bool) -> Call:

@@ -85,12 +85,13 @@ def estimate(
         RefusedError
     ):  # PyTorch may have settled without a card; it is traced all the same
         device.torch_with_hpu()
-    from hpu_magic.estimate.calls import call_of
+    from hpu_magic.estimate.calls import call_of, uncompiled
     from hpu_magic.estimate.cost.hardware import generation_named
     from hpu_magic.estimate.layout import parse
     from hpu_magic.estimate.options import checked
     from hpu_magic.estimate.step_estimate import StepEstimator
 
+    model = uncompiled(model)
     card, layout = generation_named(generation), parse(cards, parallel)
     options = checked(
         model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from hpu_magic.advice.advise import advise
 from hpu_magic.advice.choices import choices, of_batch
-from hpu_magic.advice.fused import fused_norms
+from hpu_magic.advice.fused import fused_attention, fused_norms, plain_norms
 from hpu_magic.errors import RefusedError
 from hpu_magic.estimate.estimate import estimate
 from hpu_magic.fits import fit
@@ -190,7 +191,8 @@ def test_a_table_of_estimates_reads_as_one() -> None:
         "  #. Compile the model\n"
         "     gain    #x (estimate; #x to #x)\n"
         "     why     A step goes from # to # (estimate, # to # of it). "
-        "Replay HPU Graphs: #x. Run in lazy mode: #x.\n"
+        "Replay HPU Graphs: #x (estimate; #x to #x). "
+        "Run in lazy mode: #x (estimate; #x to #x).\n"
         '     change  net = torch.compile(net, backend="hpu_backend")\n'
     )
     assert text.splitlines()[0].startswith(
@@ -206,7 +208,10 @@ def test_what_makes_a_model_fit_comes_first() -> None:
     first, *others = advice
     assert first.needed
     assert first.title.endswith("over 8 cards")
-    assert first.gain_text.startswith("fits, ")
+    band = r"\d+(\.\d+)?x \(estimate; \d+(\.\d+)?x to \d+(\.\d+)?x\)"
+    assert re.fullmatch(rf"fits, .* less \(estimate\); speed {band}", first.gain_text)
+    lacking = [one for one in others if one.gain and one.gain.source == "estimate"]
+    assert all("By itself it does not make the step fit." in one.why for one in lacking)
     assert first.saves > 0
     assert not any(one.needed for one in others)
     assert "fully_shard" in first.change or "ZeroRedundancyOptimizer" in first.change
@@ -233,7 +238,7 @@ def test_every_change_is_code(arguments: dict[str, Any], framework: str | None) 
     model = Attentive()
     base = estimate(model, X, **arguments)
     found = [*choices(model, base, "net.model", framework), of_batch(8, base, framework)]
-    groups = {"batch", "precision", "optimizer", "checkpointing", "norms", "attention"}
+    groups = {"batch", "precision", "optimizer", "checkpointing", "norms RMSNorm", "attention"}
     expected = {"eager": {"mode"}, "lazy": {"layout"}}[arguments["mode"]]
     assert {one.group for one in found} == (groups | expected) - (
         {"checkpointing"} if arguments["mode"] == "eager" else set()
@@ -270,13 +275,68 @@ def test_plain_norms_are_found_and_put_back() -> None:
     assert [dict(vars(one)) for one in model.modules()] == attributes
     [one] = [each for each in advice if "FusedRMSNorm" in each.title]
     assert one.title == "Run the 2 RMSNorm as FusedRMSNorm"
-    assert "FusedRMSNorm.apply(x, norm.weight, norm.eps)" in one.change
-    # What is estimated computes the same.
+    # What is estimated computes the same, and so does what is shown.
     model.to("hpu")
     x = torch.randn(4, 64, device="hpu")
     expected = model(x)
-    with fused_norms(model):
+    with fused_norms(plain_norms(model)["RMSNorm"]):
         torch.testing.assert_close(model(x), expected)
+    exec(one.change, {"model": model})
+    assert all("forward" in vars(norm) for norm in (model.before, model.after))
+    torch.testing.assert_close(model(x), expected)
+
+
+def test_norms_that_add_to_their_weight_are_left_alone() -> None:
+    class ShiftedRMSNorm(nn.RMSNorm):
+        def forward(self, x: Any) -> Any:
+            return nn.functional.rms_norm(x, self.normalized_shape, 1 + self.weight, self.eps)
+
+    class OwnRMSNorm(nn.RMSNorm):
+        pass
+
+    model = nn.Sequential(ShiftedRMSNorm(64, eps=1e-6), OwnRMSNorm(64), nn.RMSNorm(64, eps=1e-6))
+    assert plain_norms(model) == {"OwnRMSNorm": [model[1]], "RMSNorm": [model[2]]}
+
+
+def test_norms_are_put_back_after_an_interrupt() -> None:
+    model = Normed()
+    with pytest.raises(KeyboardInterrupt), fused_norms(plain_norms(model)["RMSNorm"]):
+        raise KeyboardInterrupt
+    assert not any("forward" in vars(norm) for norm in model.modules())
+
+
+def test_attention_of_other_threads_stays_as_it_is() -> None:
+    plain = nn.functional.scaled_dot_product_attention
+    query = torch.randn(1, 2, 8, 4, device="hpu", requires_grad=True)
+
+    def attend() -> str:
+        return type(plain(query, query, query, is_causal=True).grad_fn).__name__
+
+    elsewhere: list[str] = []
+    usual = attend()
+    with fused_attention():
+        here = attend()
+        other = threading.Thread(target=lambda: elsewhere.append(attend()))
+        other.start()
+        other.join()
+    assert here == "FusedSDPABackward" != usual
+    assert [attend(), *elsewhere] == [usual, usual]
+    assert nn.functional.scaled_dot_product_attention is plain
+
+
+def test_the_first_generation_is_not_told_to_attend_with_what_it_lacks() -> None:
+    class Attentive(nn.Module):
+        def forward(self, x: Any) -> Any:
+            heads = x.requires_grad_()[None, None]
+            return nn.functional.scaled_dot_product_attention(heads, heads, heads)
+
+    def groups(generation: str) -> set[str]:
+        model = Attentive()
+        base = estimate(model, X, generation=generation, train=False)
+        return {one.group for one in choices(model, base, "model", None)}
+
+    assert "attention" in groups("gaudi2")
+    assert "attention" not in groups("gaudi")
 
 
 def test_norms_that_take_more_than_the_fused_one_are_left_alone() -> None:
@@ -313,6 +373,20 @@ def test_a_ledger_alone_tells_what_it_saw() -> None:
         "Keep aten::histc off the CPU",
         "Read values less often",
     ]
+
+
+def test_a_step_is_taken_to_run_as_this_process_does() -> None:
+    model = layers()
+    assert advise(model, X).subject == "Sequential on gaudi2 (eager, fp32, batch 4, adamw)"
+    with torch.autocast("hpu", dtype=torch.bfloat16):
+        mixed = advise(model, X)
+    assert mixed.subject == "Sequential on gaudi2 (eager, bf16-mixed, batch 4, adamw)"
+    assert "Compute in bfloat16 where that is safe" not in {one.title for one in mixed}
+    for compiled in (torch.compile(model, backend="hpu_backend"), layers()):
+        compiled.compile(backend="hpu_backend")
+        advice = advise(compiled, X)
+        assert advice.subject == "Sequential on gaudi2 (compile, fp32, batch 4, adamw)"
+        assert "Compile the model" not in {one.title for one in advice}
 
 
 @pytest.mark.parametrize(
@@ -424,6 +498,30 @@ def test_recomputation_is_switched_by_the_models_own_method(models: Callable[[st
     assert advice.numbered(number).needed
     assert models(f"%hpu_advise deep --inputs rows --mode lazy --apply {number}").error is None
     assert models("deep.recomputes").result
+
+
+def test_parts_of_a_model_are_named_as_code(models: Callable[[str], Any]) -> None:
+    models("model.deep = nn.ModuleList([nn.Sequential(nn.Linear(4096, 4096))])")
+    assert models("%hpu_advise model.deep.0 --inputs x --mode eager -o advice").error is None
+    advice = advise(layers(), X, mode="eager", name="net.blocks.0.mlp.12")
+    [compiled] = [one for one in advice if one.title == "Compile the model"]
+    assert compiled.change == (
+        'net.blocks[0].mlp[12] = torch.compile(net.blocks[0].mlp[12], backend="hpu_backend")'
+    )
+    for one in models("advice").result:
+        ast.parse(TransformerManager().transform_cell(one.change))
+
+
+def test_a_change_that_was_made_is_advised_no_more(models: Callable[[str], Any]) -> None:
+    line = "%hpu_advise model --inputs x --mode lazy -o advice"
+    models(line)
+    number = [one.command for one in models("advice").result].index("%hpu_autocast on") + 1
+    assert models(f"{line} --apply {number}").error is None
+    models(line)
+    after = models("advice").result
+    models("%hpu_autocast off")
+    assert "bf16-mixed" in after.subject
+    assert "%hpu_autocast on" not in [one.command for one in after]
 
 
 def test_results_of_fits_are_offered(models: Callable[[str], Any], shell: Any) -> None:

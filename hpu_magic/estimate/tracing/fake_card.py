@@ -44,7 +44,8 @@ _BETWEEN = frozenset(
 )
 """Files whose functions stand between who calls an operator and its run here."""
 _META = torch.device("meta")
-_one_at_a_time = threading.RLock()
+one_at_a_time = threading.RLock()
+"""Held by the thread that traces: meanwhile, a model has fake tensors."""
 
 
 class FakeCard(FakeTensorMode):
@@ -180,7 +181,7 @@ def _caller() -> str:
 def fake_card() -> Iterator[FakeCard]:
     """Have a fake card meanwhile; traces of several threads wait for each other."""
     with (
-        _one_at_a_time,
+        one_at_a_time,
         _transformers_looks_at_numbers(),
         _nothing_of_the_cpus(),
         torch.compiler.set_stance("force_eager"),  # what is compiled runs the same operators
