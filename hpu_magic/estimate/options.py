@@ -38,6 +38,10 @@ class Options:
     optimizer: str
     """Its name, for who reads the estimate."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What makes the optimizer, and the user's loss, stay where the model is.
+        return {**vars(self), "step": replace(self.step, optimizer=None, loss=None)}
+
     def with_batch(self, batch: int | None) -> StepOptions:
         """Return how the step is traced with a batch of another size."""
         return replace(self.step, batch=batch)
@@ -74,6 +78,10 @@ def checked(
     if any(map(nn.parameter.is_lazy, model.parameters())):
         raise EstimateError(
             "The model has lazy layers without a shape: call it once, so that they get theirs."
+        )
+    if loss is not None and not callable(loss):
+        raise EstimateError(
+            f"loss is a {type(loss).__name__}: give a function of the model's output."
         )
     chosen = _precision_of(model) if precision is None else precision
     one_of("mode", mode, MODES)

@@ -15,6 +15,7 @@ from hpu_magic.estimate.layout import Layout
 from hpu_magic.estimate.memory import Moment
 from hpu_magic.estimate.options import Options
 from hpu_magic.estimate.pictures import memory_picture, modules_picture
+from hpu_magic.estimate.portable import Portable
 from hpu_magic.estimate.tracing.program import Program, Role
 from hpu_magic.estimate.tree import tree_html
 from hpu_magic.runtime.present.report import Report, Row
@@ -31,7 +32,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, repr=False)
-class Estimate(Report):
+class Estimate(Portable, Report):
     """What a step takes on a card; `print` shows it as a table, a notebook with pictures."""
 
     program: Program

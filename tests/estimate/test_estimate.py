@@ -1,5 +1,7 @@
 """`hpu_magic.estimate` and `%hpu_estimate`, as a user has them."""
 
+import copy
+import pickle
 import re
 
 import pytest
@@ -214,7 +216,8 @@ def test_magic_refuses_with_a_sentence(run, shell, line, sentence):
     [
         ({"cards": "two"}, "cards='two' is no number of cards"),
         ({"parallel": 2}, "parallel=2 is no text; there are ddp"),
-        ({"optimizer": torch.optim.Adam}, "is neither an instance of one, nor a name, nor None"),
+        ({"optimizer": torch.optim.Adam}, "optimizer is a type: give an instance of one, a name"),
+        ({"loss": torch.ones(3)}, "loss is a Tensor: give a function of the model's output"),
         ({"loss": lambda output: 3}, "The loss is int, and backward takes a tensor of one number"),
         ({"loss": lambda output: output}, r"The loss is \(\d+, \d+\), and backward takes"),
     ],
@@ -263,9 +266,56 @@ def test_models_that_cannot_be_traced_are_refused(shell):
         estimate(torch.nn.LazyLinear(4), X)
 
 
+def test_inputs_without_samples_are_refused_or_are_one(shell):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, factor):
+            return self.weight * factor
+
+    for empty in (torch.empty(0, 3), torch.empty(0, 3, dtype=torch.long)):
+        with pytest.raises(EstimateError, match="The first dimension of the inputs is 0"):
+            estimate(Scaled(), empty, batch=4)
+    one = estimate(Scaled(), 2.0)
+    assert one.batch == 1
+    assert one.samples_per_second == 1 / one.seconds
+    for batch in (4, "largest"):
+        with pytest.raises(EstimateError, match="none of the inputs has a first dimension"):
+            estimate(Scaled(), 2.0, batch=batch)
+
+
+def test_module_that_optimizes_by_hand_is_refused_with_what_to_give(shell):
+    class ByHand(nn.Linear):
+        automatic_optimization = False
+
+        def training_step(self, batch, _):
+            self.optimizers().step()
+
+    model = ByHand(256, 2)
+    with pytest.raises(EstimateError, match=r"ByHand optimizes by hand, .* give loss=, a function"):
+        estimate(model, X)
+    assert estimate(model, X, loss=lambda output: output.sum()).batch == 32
+
+
+def test_estimate_is_pickled_without_its_model(shell):
+    report = estimate(layers(), X, loss=lambda output: output.sum())
+    assert copy.deepcopy(report) is report
+    found = pickle.loads(pickle.dumps(report))
+    assert repr(found) == repr(report)
+    assert found._repr_html_() == report._repr_html_()
+    assert found.program == report.program
+    with pytest.raises(EstimateError, match=r"ask for largest_batch, .* where the model is"):
+        _ = found.largest_batch
+    known = report.largest_batch
+    assert pickle.loads(pickle.dumps(report)).largest_batch == known
+    assert len(pickle.dumps(report.__getstate__())) < 2**20
+
+
 def test_compiled_model_is_estimated_as_what_it_compiles(shell):
     plain, compiled = (estimate(one, X) for one in (layers(), torch.compile(layers())))
-    assert (compiled.seconds, compiled.memory) == (plain.seconds, plain.memory)
+    assert repr(compiled) == repr(plain)
 
 
 def test_estimate_is_there_where_torch_has_settled_without_a_card(script):

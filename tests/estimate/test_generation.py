@@ -1,5 +1,6 @@
 """Generation estimated: its time, its memory, the largest batch, and what is refused."""
 
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -157,6 +158,15 @@ def test_table_says_estimate_and_its_band_at_each_figure(model):
     assert all("(estimate; " in line and " to " in line for line in figures)
     html = hpu_magic.estimate_generation(model, 2, 10, 6)._repr_html_()
     assert "<b>Estimate: LlamaForCausalLM makes 6 tokens" in html
+
+
+def test_pickled_estimate_reads_the_same_without_its_model(model, small_card):
+    small_card(2**26)  # few traces find the largest batch
+    report = hpu_magic.estimate_generation(model, 1, 4, 4)
+    found = pickle.loads(pickle.dumps(report))
+    assert (repr(found), found._repr_html_()) == (repr(report), report._repr_html_())
+    compiled = hpu_magic.estimate_generation(torch.compile(model), 1, 4, 4)
+    assert compiled.title() == report.title()
 
 
 def test_captured_prompt_keeps_memory(model):

@@ -84,11 +84,13 @@ def estimate_generation(
     # PyTorch may have settled without a card; it is traced all the same.
     with suppress(RefusedError):
         device.torch_with_hpu()
+    from hpu_magic.estimate.calls import uncompiled
     from hpu_magic.estimate.generation.estimator import estimate_of
     from hpu_magic.estimate.generation.protocol import protocol_of
     from hpu_magic.estimate.generation.settings import checked
     from hpu_magic.estimate.stages import refuse_empty_stages
 
+    model = uncompiled(model)
     protocol = protocol_of(model)
     settings = checked(
         protocol,

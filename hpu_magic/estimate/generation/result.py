@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hpu_magic import units
 from hpu_magic.estimate import figures
@@ -12,11 +13,12 @@ from hpu_magic.estimate.generation.bands import Band
 from hpu_magic.estimate.generation.memory import Memory
 from hpu_magic.estimate.generation.settings import Settings
 from hpu_magic.estimate.generation.times import Times
+from hpu_magic.estimate.portable import Portable
 from hpu_magic.runtime.present.report import Report, Row
 
 
 @dataclass(frozen=True, repr=False)
-class GenerationEstimate(Report):
+class GenerationEstimate(Portable, Report):
     """How fast text is generated, and what memory it takes; `print` shows it as a table."""
 
     model: str
@@ -35,6 +37,11 @@ class GenerationEstimate(Report):
         """Add up the time of each module."""
         classes = self.times.prompt.program.classes
         object.__setattr__(self, "modules", shares(classes, self.times.by_operation(), {}))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The table shows it, and only here is the model that tells it.
+        _ = self.largest_batch
+        return super().__getstate__()
 
     @property
     def first_token_seconds(self) -> float:

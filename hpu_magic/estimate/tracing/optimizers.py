@@ -43,7 +43,7 @@ def maker(optimizer: torch.optim.Optimizer | str | None) -> Make | None:
         return _Like(optimizer)
     if not isinstance(optimizer, str):
         raise EstimateError(
-            f"optimizer={optimizer!r} is neither an instance of one, nor a name, nor None."
+            f"optimizer is a {type(optimizer).__name__}: give an instance of one, a name, or None."
         )
     found = _by_name(optimizer)
     return lambda parameters: found(parameters, lr=1e-3)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import Any
 
 import torch
 
@@ -90,6 +91,17 @@ class Operation:
     """Positional arguments as given, with None in the place of tensors."""
     times: int = 1
     """How often it runs in a step: one optimizer's step stands for all tensors of its shape."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # PyTorch's operators cannot be pickled, and are found again by their names.
+        name, overload = self.operator._schema.name, self.operator._overloadname
+        values = [getattr(self, one.name) for one in fields(self)[1:]]
+        return _operation, (name, overload, *values)
+
+
+def _operation(name: str, overload: str, *values: Any) -> Operation:
+    library, _, operator = name.partition("::")
+    return Operation(getattr(getattr(getattr(torch.ops, library), operator), overload), *values)
 
 
 @dataclass(slots=True)

@@ -139,6 +139,12 @@ class _Step:
         if not self._options.train or self._options.loss is not None or not callable(step):
             return self._model
 
+        if not getattr(self._model, "automatic_optimization", True):
+            raise EstimateError(
+                f"{type(self._model).__name__} optimizes by hand, and its training_step needs a "
+                "Trainer: give loss=, a function of what forward returns, or train=False."
+            )
+
         def run(*args: Any, **kwargs: Any) -> Any:
             batch = kwargs or (args[0] if len(args) == 1 else args)
             with warnings.catch_warnings():
@@ -177,6 +183,8 @@ class _Step:
                     program.samples = given.shape[0]
                 if given.dim() and not program.tokens and not given.is_floating_point():
                     program.tokens = given.numel()
+        # What has no dimension for them is one sample.
+        program.samples = program.samples or 1
 
     def _tell_roles(self, saved: int) -> None:
         """Tell what backward left behind, and what it found."""
@@ -212,7 +220,11 @@ def _loss_of(output: Any, given: Loss | None) -> torch.Tensor:
     ]
     if not parts:
         raise EstimateError(
-            f"The model returns {type(output).__name__}, in which no tensor requires a gradient: "
+            f"The model returns {_kind(output)}, in which no tensor requires a gradient: "
             "give loss=, a function of the output, or train=False."
         )
     return torch.stack([one.float().sum() for one in parts]).sum()
+
+
+def _kind(output: Any) -> str:
+    return "Tensor" if isinstance(output, torch.Tensor) else type(output).__name__

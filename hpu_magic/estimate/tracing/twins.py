@@ -12,6 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils import _pytree as pytree
 
+from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.tracing import known_numbers
 from hpu_magic.estimate.tracing.place import device_type
 
@@ -69,9 +70,18 @@ def inputs(given: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
         Type of floating point tensors; their own if None.
     batch : int or None
         Size of the first dimension of each tensor that has the first one's; as given if None.
+
+    Raises
+    ------
+    EstimateError
+        There are no samples, or there is nothing whose number of samples could be another.
     """
     leaves, form = pytree.tree_flatten(given)
     first = next((one.shape[0] for one in leaves if _has_samples(one)), None)
+    if first == 0:
+        raise EstimateError("The first dimension of the inputs is 0: give at least one sample.")
+    if first is None and batch is not None:
+        raise EstimateError("There is no batch to size: none of the inputs has a first dimension.")
 
     def twin(one: Any) -> Any:
         if not isinstance(one, torch.Tensor):
