@@ -1,7 +1,8 @@
 # make lab    open the quickstart in JupyterLab, with the sidebar where Node can build it
 # make test   run every check and test
 # make demo   run the quickstart without a browser
-# make fuzz   COUNT random programs on the device and the CPU, from seed FIRST
+# make fuzz   COUNT random programs on the device and the CPU, from seed FIRST, and random lines for
+#             the commands
 # make bench  measure speed and memory
 # make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8 for one,
 #                KEEP=folder for environments that stay, QUICK=1 without the tables of operators)
@@ -189,6 +190,7 @@ races: engine
 	done
 
 fuzz: $(DEVELOPING) engine races
+	HPU_MAGIC_TEST_LINES=10000 $(BIN)/pytest tests/magics/test_commands.py -k random_lines
 	@for lazy in 0 1; do \
 		OMP_NUM_THREADS=1 PT_HPU_LAZY_MODE=$$lazy HPU_MAGIC_CARDS_DIR=$$(mktemp -d) \
 			$(BIN)/python tests/simulator/device/random_programs.py --count $(COUNT) --first $(FIRST) \
