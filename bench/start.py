@@ -1,7 +1,8 @@
 """From ``pip install`` to the first panel that moves, beside the installation of what it runs on.
 
 Both sides install into environments that are empty, with pip's cache as one installation before
-has left it. What `make dist` builds is built here, with the engine of this torch alone.
+has left it. What `make dist` builds is built here, with the engine of this torch alone. Torch is
+the one that pip finds first in the public index, and beside it the build that runs here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .harness import Figure, seconds
 
 ROUNDS = 2
 NOTEBOOK = Path("notebooks/quickstart.ipynb")
-HEADS = {"install": "installing quickstart and engine", "move": "the same until the panel moves"}
+KINDS = {"install": ("installing quickstart and engine", None), "move": ("to a moving panel", 1.3)}
 
 
 def figures() -> Iterator[Figure]:
@@ -33,28 +34,40 @@ def figures() -> Iterator[Figure]:
         print("no browser: nobody sees the panel move", flush=True)
         return
     with tempfile.TemporaryDirectory(prefix="hpu_magic_start_") as folder:
-        place = Path(folder)
+        place, wheels = Path(folder), Path(folder) / "dist"
         os.environ["PIP_CACHE_DIR"] = str(place / "cache")
-        command = [sys.executable, "tools/dist.py", "--cached", "--into", place / "dist"]
+        command = [sys.executable, "tools/dist.py", "--cached", "--into", wheels]
         subprocess.run(command, check=True, capture_output=True)
         with page_of(chromium) as page:
-            Round(place, "warm").until_the_panel_moves(page)
-            rounds = [Round(place, str(number)) for number in range(ROUNDS)]
-            for one in rounds:
-                one.run(page)
-    for kind, target in (("install", None), ("move", 1.3)):
-        ratio = statistics.median(getattr(one, kind) / one.baseline for one in rounds)
-        yield Figure(f"{HEADS[kind]} / torch and JupyterLab", ratio, "ratio", target)
+            for torch, requirement in builds_of_torch().items():
+                names = ("warm", *map(str, range(ROUNDS)))
+                first, *rounds = (Round(place / torch / n, requirement, wheels) for n in names)
+                first.until_the_panel_moves(page)
+                for one in rounds:
+                    one.run(page)
+                for kind, (head, target) in KINDS.items():
+                    ratio = statistics.median(getattr(one, kind) / one.baseline for one in rounds)
+                    name = f"{head} / {torch} and JupyterLab"
+                    yield Figure(name, ratio, "ratio", target)
+
+
+def builds_of_torch() -> dict[str, str]:
+    """Return what pip is asked for: the index's build, and another that is installed here."""
+    import torch
+
+    here = str(torch.__version__)
+    release, _, build = here.partition("+")
+    builds = {"torch": f"torch==={release}"}
+    if build:
+        builds[f"torch+{build}"] = f"torch==={here}"
+    return builds
 
 
 class Round:
     """One installation of each, and how long it took."""
 
-    def __init__(self, place: Path, name: str) -> None:
-        import torch
-
-        self.place, self.name = place, name
-        self.torch = f"torch=={torch.__version__.partition('+')[0]}"
+    def __init__(self, place: Path, torch: str, wheels: Path) -> None:
+        self.place, self.torch, self.wheels = place, torch, wheels
         self.baseline = self.install = self.move = 0.0
 
     def run(self, page: Any) -> None:
@@ -71,9 +84,8 @@ class Round:
         environment = self._environment("ours")
         shutil.copy(NOTEBOOK, environment.folder)
         start = perf_counter()
-        environment.install(
-            self.torch, "hpu_magic[quickstart]", "hpu_magic_engine", wheels=self.place / "dist"
-        )
+        ours = ("hpu_magic[quickstart]", "hpu_magic_engine")
+        environment.install(self.torch, *ours, wheels=self.wheels)
         self.install = perf_counter() - start
         with environment.lab() as lab:
             run_until_the_panel_moves(page, lab, NOTEBOOK.name)
@@ -83,4 +95,4 @@ class Round:
     def _environment(self, what: str) -> Any:
         from tools.empty_environment import EmptyEnvironment
 
-        return EmptyEnvironment(self.place / f"{what}-{self.name}", sys.executable)
+        return EmptyEnvironment(self.place / what, sys.executable)

@@ -40,12 +40,20 @@ def test_a_ci_job_gets_torch_and_nothing_of_jupyter():
         ("lightning", {"lightning"}),
         ("huggingface", {"transformers", "accelerate"}),
         ("gaudi", {"habana-pyhlml"}),
-        ("quickstart", {"jupyterlab", "lightning", "scikit-learn"}),
+        ("quickstart", {"jupyterlab", "lightning", "pillow"}),
+        ("notebooks", {"jupyterlab", "lightning", "peft", "scikit-learn"}),
     ],
 )
 def test_an_extra_brings_what_it_is_named_after_and_all_brings_every_one(extra, brings):
     assert brings <= names(requirements.of_extras(DESCRIBED, extra))
     assert brings <= names(requirements.of_extras(DESCRIBED, "all"))
+
+
+def test_the_first_notebook_waits_for_no_library_of_the_later_ones():
+    first = names(requirements.of_extras(DESCRIBED, "quickstart"))
+    later = {"accelerate", "neural-compressor-pt", "peft", "scikit-learn", "transformers"}
+    assert not first & later
+    assert later <= names(requirements.of_extras(DESCRIBED, "notebooks"))
 
 
 def test_all_leaves_the_vendors_torch_alone():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import re
@@ -10,6 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from PIL import Image
 
 from tools import demo
 
@@ -66,6 +68,13 @@ def test_demo_fails_when_the_accuracy_is_too_low(
     monkeypatch.setattr(demo, "execute", lambda notebook: {"accuracy": 0.96})
     assert demo.main() == 1
     assert capsys.readouterr().err == "demo: accuracy 0.960 is below 0.97.\n"
+
+
+def test_the_drawn_digits_are_shown(executed: Any) -> None:
+    [shown] = outputs_of(executed, "data")
+    picture = Image.open(io.BytesIO(base64.b64decode(shown.data["image/png"])))
+    assert picture.size == (800, 40)
+    assert len(picture.getcolors()) > 20
 
 
 def test_newcomer_meets_no_warnings(executed: Any) -> None:
