@@ -151,6 +151,7 @@ def _modes(base: Estimate, name: str) -> Iterator[Choice]:
         "mode",
         "Run in lazy mode",
         "%hpu_mode lazy --restart\n"
+        "import habana_frameworks.torch.core as htcore\n"
         "htcore.mark_step()  # after backward(), and after optimizer.step()",
         {"mode": "lazy"},
         "%hpu_mode lazy --restart",

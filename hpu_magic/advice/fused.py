@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from hpu_magic.estimate.tracing.fake_card import one_at_a_time
 from hpu_magic.estimate.tracing.program import Program
 
 __all__ = ["attends_in_parts", "epsilon_name", "fused_attention", "fused_norms", "plain_norms"]
@@ -25,10 +26,12 @@ def plain_norms(model: nn.Module) -> dict[str, list[nn.Module]]:
     few numbers, as some add 1 to their weight.
     """
     found: dict[str, list[nn.Module]] = {}
-    for one in model.modules():
-        # What has a `forward` of its own is hooked, or replaced already.
-        if type(one).__name__.endswith("RMSNorm") and "forward" not in vars(one) and _is_plain(one):
-            found.setdefault(type(one).__name__, []).append(one)
+    with one_at_a_time:  # another thread may have them fused meanwhile
+        for one in model.modules():
+            # What has a `forward` of its own is hooked, or replaced already.
+            own = "forward" in vars(one)
+            if type(one).__name__.endswith("RMSNorm") and not own and _is_plain(one):
+                found.setdefault(type(one).__name__, []).append(one)
     return found
 
 

@@ -18,6 +18,7 @@ from hpu_magic.advice.choices import choices, of_batch
 from hpu_magic.advice.fused import fused_attention, fused_norms, plain_norms
 from hpu_magic.errors import RefusedError
 from hpu_magic.estimate.estimate import estimate
+from hpu_magic.estimate.tracing.fake_card import one_at_a_time
 from hpu_magic.fits import fit
 from hpu_magic.panels.result import FitResult
 from hpu_magic.runtime.measure.device_counts import DeviceCounts
@@ -303,6 +304,16 @@ def test_norms_are_put_back_after_an_interrupt() -> None:
     with pytest.raises(KeyboardInterrupt), fused_norms(plain_norms(model)["RMSNorm"]):
         raise KeyboardInterrupt
     assert not any("forward" in vars(norm) for norm in model.modules())
+
+
+def test_norms_that_another_thread_has_fused_are_found_too() -> None:
+    model, found = Normed(), {}
+    other = threading.Thread(target=lambda: found.update(plain_norms(model)))
+    with one_at_a_time, fused_norms([model.before, model.after]):
+        other.start()
+        other.join(0.1)
+    other.join()
+    assert found == {"RMSNorm": [model.before, model.after]}
 
 
 def test_attention_of_other_threads_stays_as_it_is() -> None:
