@@ -94,7 +94,7 @@ def distrust_folders(folder: Path) -> str | None:
     The home and Python's own folder end the way up: who can exchange these, can do it with any
     program of the user.
     """
-    ends = {Path(os.path.realpath(end)) for end in (Path("~").expanduser(), Path(sys.prefix))}
+    ends = {Path(os.path.realpath(end)) for end in (os.path.expanduser("~"), sys.prefix)}
     for level, place in enumerate((folder, *folder.parents)):
         if why := writable_by_others(place, sticky_will_do=level > 1):
             return why

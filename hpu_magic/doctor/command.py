@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
+from typing import TextIO
 
 from .diagnosis import examine
 from .machine import Machine
@@ -37,19 +39,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    status = 0
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper):
+        out.reconfigure(errors="backslashreplace")  # names of folders that a terminal cannot show
+    colours = out is not None and out.isatty() and not os.environ.get("NO_COLOR")
     try:
         diagnosis = examine(Machine.here(), everything=options.all)
-        status = 1 if diagnosis.state == "red" else 0
         if options.json:
-            print(json.dumps(diagnosis.as_record(), indent=2))
+            said = json.dumps(diagnosis.as_record(), indent=2)
         else:
-            print(diagnosis.text(colours=colours))
-        sys.stdout.flush()
+            said = diagnosis.text(colours=colours)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # Whoever read has seen enough; Python's own flush at the end must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return status
+    if out is not None and (trouble := _written(said, out)):
+        print(f"hpu-magic doctor: what was found cannot be written: {trouble}.", file=sys.stderr)
+        return 2
+    return 1 if diagnosis.state == "red" else 0
+
+
+def _written(said: str, out: TextIO) -> str:
+    """Write what was found, and say what hinders; who has closed a pipe has seen enough."""
+    try:
+        print(said, file=out, flush=True)
+    except OSError as error:
+        # Python's own flush at the end must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        return "" if isinstance(error, BrokenPipeError) else str(error.strerror)
+    return ""

@@ -146,14 +146,20 @@ def examine(machine: Machine, *, everything: bool = False) -> Diagnosis:
         for check in checks:
             try:
                 findings = tuple(check(machine))
-            except OSError as error:
+            # Of another's file, the content may be no text, or a number beyond all bounds.
+            except (OSError, ValueError) as error:
                 findings = (_unseen(check.__name__, error),)
             examined.append(Examined(group, check.__name__, findings))
     return Diagnosis(tuple(examined), machine.simulated, everything)
 
 
-def _unseen(check: str, error: OSError) -> Finding:
+def _unseen(check: str, error: OSError | ValueError) -> Finding:
     about = check.replace("_", " ")
-    text = f"This could not be looked at: {error.strerror or type(error).__name__} ({{file}})."
-    private = {"file": str(error.filename)}
-    return Finding(about, "amber", text, "Look whether you may read it.", private=private)
+    private = {"what": str(error)}
+    if isinstance(error, OSError):
+        text = f"This could not be looked at: {error.strerror or type(error).__name__} ({{file}})."
+        private = {"file": str(error.filename)}
+        return Finding(about, "amber", text, "Look whether you may read it.", private=private)
+    text = "This could not be looked at, as a value is none that it may have: {what}."
+    mend = "Look at the variables and files that this is about."
+    return Finding(about, "amber", text, mend, private=private)

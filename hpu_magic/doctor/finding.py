@@ -59,4 +59,6 @@ class Finding:
         }
 
     def _filled(self, text: str) -> str:
-        return _PLACE.sub(lambda place: self.private.get(place[1], place[0]), text)
+        filled = _PLACE.sub(lambda place: self.private.get(place[1], place[0]), text)
+        # Names of files are bytes, which need not be text.
+        return filled.encode(errors="backslashreplace").decode()

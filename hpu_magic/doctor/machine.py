@@ -30,7 +30,8 @@ class Machine:
     root : Path
         Where ``/proc``, ``/sys``, ``/dev`` and ``/etc`` are.
     home, prefix : Path
-        The user's own folder, and that of the Python environment.
+        The user's own folder, ``~`` where the system knows none, and that of the Python
+        environment.
     search_path : tuple of str
         Folders in which Python finds distributions.
     python : tuple of int
@@ -59,7 +60,7 @@ class Machine:
         return cls(
             environment=dict(os.environ),
             root=Path("/"),
-            home=Path("~").expanduser(),
+            home=Path(os.path.expanduser("~")),
             prefix=Path(sys.prefix),
             search_path=tuple(sys.path),
             python=tuple(sys.version_info[:3]),

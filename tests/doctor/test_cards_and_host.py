@@ -304,3 +304,18 @@ def test_hl_smi_tells_versions(tmp_path, monkeypatch):
     hl_smi(tmp_path, "exit 3")
     with pytest.raises(hlsmi.HlSmiUnavailable, match="ended with code 3"):
         hlsmi.versions()
+
+
+def test_a_home_is_there_and_can_be_written(made):
+    home = made.home
+    assert made.ask(host.home) == [("green", f"The home {home} can be written.")]
+    for gone in (home / "gone", home / "file"):
+        (home / "file").touch()
+        made.home = gone
+        [(state, text)] = made.ask(host.home)
+        assert state == "amber"
+        assert text.startswith(f"The home {gone} cannot be written by this user: caches, logs")
+    made.home = Path("~")
+    [(state, text)] = made.ask(host.home)
+    assert state == "amber"
+    assert text.startswith("The system knows no home of this user, and HOME names none")

@@ -56,8 +56,8 @@ def test_all_is_well_in_two_lines(sound):
     diagnosis = examine(sound.machine)
     assert diagnosis.state == "green"
     assert repr(diagnosis).splitlines() == [
-        "Doctor, simulated cards: 28 green",
-        "green: installed 13, versions 1, cards 3, host 2, flags 1, storage 2, jupyter 6 "
+        "Doctor, simulated cards: 29 green",
+        "green: installed 13, versions 1, cards 3, host 3, flags 1, storage 2, jupyter 6 "
         "(--all shows them)",
     ]
 
@@ -66,7 +66,7 @@ def test_what_is_wrong_comes_first_with_its_mend(ailing):
     diagnosis = examine(ailing.machine)
     assert diagnosis.state == "red"
     assert repr(diagnosis).splitlines() == [
-        "Doctor, simulated cards: 1 red, 1 amber, 26 green",
+        "Doctor, simulated cards: 1 red, 1 amber, 27 green",
         "red, installed",
         "  torch: torch is not installed, and there is no device without it.",
         "    -> Run `pip install torch`.",
@@ -74,7 +74,7 @@ def test_what_is_wrong_comes_first_with_its_mend(ailing):
         "  ENABLE_CONSOLE: ENABLE_CONSOLE=1: the logs of the driver's libraries are written into "
         "the output of cells.",
         "    -> Leave it out; the logs are in HABANA_LOGS.",
-        "green: installed 12, cards 3, host 2, flags 1, storage 2, jupyter 6 (--all shows them)",
+        "green: installed 12, cards 3, host 3, flags 1, storage 2, jupyter 6 (--all shows them)",
     ]
     coloured = diagnosis.text(colours=True).splitlines()[1]
     assert coloured == "\x1b[31mred\x1b[0m, installed"
@@ -84,7 +84,7 @@ def test_everything_is_shown_on_request(ailing):
     diagnosis = examine(ailing.machine, everything=True)
     lines = repr(diagnosis).splitlines()
     shown = [line for line in lines if line.startswith("  ") and "->" not in line]
-    assert len(shown) == len(list(diagnosis.findings())) == 28
+    assert len(shown) == len(list(diagnosis.findings())) == 29
     headings = [line for line in lines if re.match("red|amber|green", line)]
     assert headings == [
         *("red, installed", "amber, flags"),
@@ -98,7 +98,7 @@ def test_html_folds_what_is_green_and_escapes(ailing):
     above, _, folded = shown.partition("<details>")
     assert above.count("<tr>") == 2
     assert "&rarr; Run `pip install torch`." in above
-    assert folded.count("<tr>") == 26
+    assert folded.count("<tr>") == 27
     assert "/&lt;b&gt;" in folded
     assert "<b>" not in folded
     assert "<details>" not in examine(ailing.machine, everything=True)._repr_html_()
@@ -126,7 +126,7 @@ def test_json_is_whole_and_stable(ailing):
         "values": {"version": None},
         "left_out": [],
     }
-    assert len(findings) == 28
+    assert len(findings) == 29
     assert {frozenset(finding) for finding in findings} == {frozenset(findings[2])}
     known = {(group, check.__name__) for group, checks in CHECKS.items() for check in checks}
     assert {(finding["group"], finding["check"]) for finding in findings} <= known
@@ -175,7 +175,23 @@ def test_a_check_that_may_not_look_says_so(made, monkeypatch):
     assert f"This could not be looked at: Is a directory ({place})." in texts
 
 
-def command(*arguments, code="", isolated=(), **environment):
+def test_a_value_that_nobody_thought_of_spoils_no_other_finding(sound):
+    sound.environment["HABANA_VISIBLE_MODULES"] = "9" * 5000
+    diagnosis = examine(sound.machine)
+    [finding] = diagnosis.of("amber")
+    assert finding.about == "visible modules"
+    assert finding.told()[0].startswith("This could not be looked at, as a value is none that it")
+    assert len(diagnosis.of("green")) == 29
+
+
+def test_names_that_are_no_text_are_shown_as_bytes(sound):
+    sound.environment["HABANA_LOGS"] = os.fsdecode(b"/tmp/\xff")
+    shown = repr(examine(sound.machine, everything=True))
+    assert "HABANA_LOGS: There are no logs yet: /tmp/\\udcff is made by" in shown
+    assert shown.encode()
+
+
+def command(*arguments, code="", isolated=(), stdout=subprocess.PIPE, **environment):
     program = f"{code}\nimport sys\nfrom hpu_magic import command_line\n"
     program += f"status = command_line.main(['doctor', *{arguments!r}])\n"
     program += f"loaded = [name for name in {ASKED_ABOUT!r} if name in sys.modules]\n"
@@ -183,7 +199,8 @@ def command(*arguments, code="", isolated=(), **environment):
     return subprocess.run(
         [sys.executable, *isolated, "-c", program],
         env={**os.environ, **environment},
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=120,
     )
@@ -200,6 +217,43 @@ def test_the_command_loads_nothing_that_it_asks_about():
     # Mends speak of root and localhost, whoever is called so.
     for private in {getpass.getuser(), socket.gethostname(), str(PROJECT)} - {"root", "localhost"}:
         assert not re.search(rf"\b{re.escape(private)}\b", done.stdout), private
+
+
+def test_the_command_shows_what_a_terminal_cannot(tmp_path):
+    told = {"PYTHONIOENCODING": "ascii", "HABANA_LOGS": str(tmp_path / "prüfung")}
+    done = command("--all", **told)
+    assert done.stderr == "loaded []\n"
+    assert f"{tmp_path}/pr\\xfcfung" in done.stdout
+
+
+def test_the_command_says_that_it_cannot_write():
+    with open("/dev/full", "w") as full:
+        done = command(stdout=full)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "hpu-magic doctor: what was found cannot be written: No space left on device.\nloaded []\n"
+    )
+
+
+def test_the_command_needs_neither_output_nor_home():
+    code = """
+import os, pwd, sys
+def nobody(number):
+    raise KeyError(number)
+pwd.getpwuid = nobody
+del os.environ["HOME"]
+"""
+    done = command("--json", code=code)
+    assert done.stderr == "loaded []\n"
+    record = json.loads(done.stdout)
+    [home] = [finding for finding in record["findings"] if finding["about"] == "home"]
+    assert (home["state"], home["values"]) == ("amber", {"writable": False})
+    silent = command(code=f"{code}\nsys.stdout = None")
+    assert (silent.returncode, silent.stdout, silent.stderr) == (
+        done.returncode,
+        "",
+        "loaded []\n",
+    )
 
 
 def test_a_python_without_torch_ipython_and_all_others(tmp_path):

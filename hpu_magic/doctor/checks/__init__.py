@@ -35,7 +35,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         cards.orphaned_memory,
         cards.device_files,
     ),
-    "host": (host.memory, host.shared_memory, host.huge_pages, host.own_folder),
+    "host": (host.memory, host.shared_memory, host.huge_pages, host.home, host.own_folder),
     "flags": (
         flags.lazy_mode,
         flags.hurtful,

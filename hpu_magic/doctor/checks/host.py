@@ -1,4 +1,4 @@
-"""The host: its memory, shared memory, huge pages, and the folder of this user's own."""
+"""The host: its memory, shared memory, huge pages, and the folders of this user's own."""
 
 from __future__ import annotations
 
@@ -125,6 +125,28 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
         yield Finding("huge pages", "amber", text, mend, values)
     else:
         yield Finding("huge pages", "green", text, values=values)
+
+
+def home(machine: Machine) -> Iterator[Finding]:
+    """Look whether this user has a home that can be written."""
+    folder = machine.home
+    mend = "Set HOME to a folder of your own before Python starts."
+    private = {"folder": str(folder)}
+    if not folder.is_absolute():
+        text = (
+            "The system knows no home of this user, and HOME names none: caches, logs and what "
+            "Jupyter keeps have no place."
+        )
+        yield Finding("home", "amber", text, mend, {"writable": False})
+    elif folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+        text = "The home {folder} can be written."
+        yield Finding("home", "green", text, values={"writable": True}, private=private)
+    else:
+        text = (
+            "The home {folder} cannot be written by this user: caches, logs and what Jupyter keeps "
+            "may have no place."
+        )
+        yield Finding("home", "amber", text, mend, {"writable": False}, private)
 
 
 def own_folder(machine: Machine) -> Iterator[Finding]:

@@ -36,7 +36,9 @@ def user_directory() -> Path:
     chosen = os.environ.get("HPU_MAGIC_CACHE")
     if chosen:
         return Path(chosen)
-    user = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if user.startswith("~"):  # a container may run under a number without a name, or a home
+        return temporary_directory()
     return Path(user) / "hpu_magic" / "engine"
 
 

@@ -5,10 +5,12 @@ import fcntl
 import importlib.util
 import os
 import platform
+import pwd
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,19 @@ def test_the_name_stands_for_all_that_the_binary_depends_on(monkeypatch, tmp_pat
         names.append(cache.entry())
     assert names[1].parts[0].startswith("torch-2.6-")
     assert len(set(names)) == len(names)
+
+
+def test_a_user_without_a_name_and_a_home_has_a_temporary_cache(monkeypatch, tmp_path):
+    def nobody(number):
+        raise KeyError(number)
+
+    for name in ("HOME", "HPU_MAGIC_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert cache.user_directory() == tmp_path / f"hpu_magic-engine-{os.geteuid()}"
+    (tmp_path / "engine.so").touch(mode=0o700)
+    assert cache.distrust(tmp_path / "engine.so") is None
 
 
 @pytest.mark.parametrize(
