@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from subprocess import CalledProcessError
 from typing import Any
 
+import psutil
 from IPython.core.profiledir import ProfileDir, ProfileDirError
 from IPython.paths import get_ipython_dir
 
@@ -26,6 +28,7 @@ __all__ = ["Cluster", "how_ended"]
 
 _LOCAL = "LocalEngineSetLauncher"
 _SECONDS_TO_HEAR = 2.0
+_SECONDS_TO_END = 5.0
 
 
 class Cluster:
@@ -163,6 +166,7 @@ class Cluster:
         try:
             if self.client is not None:
                 self.client.close()
+            self._end_together()
             self._do(self._cluster.stop_cluster())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -170,6 +174,26 @@ class Cluster:
             self._loop.close()
             if self._guard is not None:
                 self._guard.dismiss()
+
+    def _end_together(self) -> None:
+        """End the engines of this machine all at once.
+
+        ipyparallel tells each to end when the one before has, and with PyTorch that takes a second.
+        """
+        if not self.local or self._cluster.engine_set is None:
+            return
+        left = [one for one in self._launchers(self._cluster.engine_set) if one.running]
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            for one in left:
+                with suppress(psutil.NoSuchProcess):
+                    one.signal(signum)
+            until = time.monotonic() + _SECONDS_TO_END
+            while left and time.monotonic() < until:
+                time.sleep(0.02)
+                still = [one for one in left if one.running]
+                if len(still) < len(left):  # where many end, each has its time
+                    until = time.monotonic() + _SECONDS_TO_END
+                left = still
 
 
 def _given(count: int | None, profile: str | None) -> dict[str, Any]:

@@ -396,13 +396,29 @@ def test_a_killed_rank_is_told_once_and_a_restart_mends_it(notebook):
     assert notebook.run(JOIN).texts == JOINED
 
 
-def test_an_interrupt_stops_no_stop(notebook):
+# Ends with a rank when the other one ends too.
+MEET = """%%hpu_parallel
+import atexit, pathlib, time
+folder = pathlib.Path({folder!r})
+def meet():
+    (folder / f"{{rank}} ends").touch()
+    while len(list(folder.glob("* ends"))) < 2:
+        time.sleep(0.02)
+    (folder / f"{{rank}} met the other").touch()
+atexit.register(meet)
+"""
+
+
+def test_workers_end_at_the_same_time_and_an_interrupt_stops_no_stop(notebook, tmp_path):
+    notebook.run(MEET.format(folder=str(tmp_path)))
     assert len(psutil.Process(notebook.pid).children()) > 2
     with notebook.interrupted(0.2):
         below = notebook.run("%hpu_workers stop")
     assert "KeyboardInterrupt" in below.error
     wait_for(lambda: not psutil.Process(notebook.pid).children())
     wait_for(lambda: notebook.run("loops() == before").texts == ["True"])
+    ended = sorted(path.name for path in tmp_path.iterdir())
+    assert ended == ["0 ends", "0 met the other", "1 ends", "1 met the other"]
 
 
 def test_too_many_workers_are_refused_by_the_cards_there_are(notebook):
