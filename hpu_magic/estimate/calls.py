@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from hpu_magic.errors import suggestion
 from hpu_magic.estimate.errors import EstimateError
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -21,7 +22,13 @@ def uncompiled(model: nn.Module) -> nn.Module:
     return model
 
 
-def call_of(model: nn.Module, inputs: tuple[Any, ...], *, train: bool) -> Call:
+def call_of(
+    model: nn.Module,
+    inputs: tuple[Any, ...],
+    named: Mapping[str, Any] | None = None,
+    *,
+    train: bool,
+) -> Call:
     """Return the positional and the named arguments of the model's call.
 
     One mapping whose keys are names of the model's arguments, as a batch of transformers' data
@@ -33,19 +40,19 @@ def call_of(model: nn.Module, inputs: tuple[Any, ...], *, train: bool) -> Call:
     EstimateError
         There are no inputs.
     """
-    if not inputs:
+    if not inputs and not named:
         raise EstimateError(
             f"{type(model).__name__} is called with inputs: give tensors of the right shapes, such "
             "as torch.empty(8, 1024, dtype=torch.long), on any device, or a batch as a dict."
         )
     parameters = inspect.signature(model.forward).parameters
+    kwargs = dict(named or {})
     if len(inputs) == 1 and isinstance(inputs[0], Mapping) and _names(inputs[0], parameters):
-        args, kwargs = (), dict(inputs[0])
-    elif _generates(model) and "input_ids" in parameters:
-        names = list(parameters)[: len(inputs)]
-        args, kwargs = (), dict(zip(names, inputs, strict=False))
+        args, kwargs = (), {**inputs[0], **kwargs}
+    elif _generates(model) and "input_ids" in parameters and len(inputs) <= len(parameters):
+        args, kwargs = (), {**dict(zip(parameters, inputs, strict=False)), **kwargs}
     else:
-        return inputs, {}
+        return inputs, kwargs
     if train and _generates(model):
         if "labels" in parameters and "input_ids" in kwargs:
             kwargs.setdefault("labels", kwargs["input_ids"])
@@ -54,8 +61,34 @@ def call_of(model: nn.Module, inputs: tuple[Any, ...], *, train: bool) -> Call:
     return args, kwargs
 
 
+def refuse_unknown(model: nn.Module, named: Mapping[str, Any], arguments: Iterable[str]) -> None:
+    """Raise an error for names that are neither an estimate's arguments nor the model's.
+
+    Raises
+    ------
+    EstimateError
+        There is one; the text names what may have been meant.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    trains = hasattr(model, "training_step")  # a LightningModule, whose batch has any names
+    open_ended = trains or _is_open_ended(parameters)
+    for name in named:
+        meant = suggestion(name, arguments)
+        if name in parameters or (open_ended and not meant):
+            continue
+        taken = [one.name for one in parameters.values() if one.kind is not one.VAR_KEYWORD]
+        mend = meant or suggestion(name, taken) or f"it takes {', '.join(taken) or 'nothing'}."
+        raise EstimateError(
+            f"{name!r} is neither an argument of an estimate nor of {type(model).__name__}: {mend}"
+        )
+
+
+def _is_open_ended(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
 def _names(given: Mapping[Any, Any], parameters: Mapping[str, inspect.Parameter]) -> bool:
-    open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    open_ended = _is_open_ended(parameters)
     return bool(given) and all(
         isinstance(name, str) and (name in parameters or open_ended) for name in given
     )

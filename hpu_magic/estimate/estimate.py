@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,6 +31,7 @@ def estimate(
     accumulate: int = 1,
     batch: int | Literal["largest"] | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
+    **named_inputs: Any,
 ) -> Estimate:
     """Estimate a step's time and memory on a Gaudi card, without one and without computing.
 
@@ -68,6 +70,9 @@ def estimate(
         Size of the inputs' first dimension; as given if left out; the largest that fits.
     loss : callable, optional
         What of the output is minimized; the output's ``loss``, or else its sum, if left out.
+    **named_inputs
+        What the model is called with by name, such as ``input_ids=ids``; those that are named as an
+        argument above go into a dict.
 
     Returns
     -------
@@ -79,13 +84,14 @@ def estimate(
     Raises
     ------
     EstimateError
-        An argument is none that there is, or what runs depends on numbers.
+        An argument is none that there is, the model cannot take its inputs, or what runs depends
+        on numbers.
     """
     with suppress(
         RefusedError
     ):  # PyTorch may have settled without a card; it is traced all the same
         device.torch_with_hpu()
-    from hpu_magic.estimate.calls import call_of, uncompiled
+    from hpu_magic.estimate.calls import call_of, refuse_unknown, uncompiled
     from hpu_magic.estimate.cost.hardware import generation_named
     from hpu_magic.estimate.layout import parse
     from hpu_magic.estimate.options import checked
@@ -104,5 +110,8 @@ def estimate(
         batch=batch,
         loss=loss,
     )
-    estimator = StepEstimator(model, call_of(model, inputs, train=train), options, card, layout)
+    arguments = [name for name in inspect.signature(estimate).parameters if name != "inputs"]
+    refuse_unknown(model, named_inputs, arguments[:-1])
+    call = call_of(model, inputs, named_inputs, train=train)
+    estimator = StepEstimator(model, call, options, card, layout)
     return estimator.largest() if batch == "largest" else estimator.as_given()

@@ -11,6 +11,7 @@ from hpu_magic.estimate.by_module import ModuleShare
 from hpu_magic.estimate.cost.compilation import compile_seconds
 from hpu_magic.estimate.cost.hardware import Generation
 from hpu_magic.estimate.cost.pricing import Prices
+from hpu_magic.estimate.largest_batch import MOST
 from hpu_magic.estimate.layout import Layout
 from hpu_magic.estimate.memory import Moment
 from hpu_magic.estimate.options import Options
@@ -148,7 +149,10 @@ class Estimate(Portable, Report):
 
     def notes(self) -> Sequence[str]:
         """Return what an estimate is."""
-        return (figures.note("published measurements of this kind of work"),)
+        said = [figures.note("published measurements of this kind of work")]
+        if self.largest == MOST:
+            said.append(f"No batch above {MOST} was looked for: all of them fit.")
+        return said
 
     def warnings(self) -> Sequence[str]:
         """Return what must be changed for it to run at all."""

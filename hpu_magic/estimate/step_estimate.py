@@ -50,7 +50,7 @@ class StepEstimator:
         Raises
         ------
         EstimateError
-            Not even one sample fits.
+            Not even one sample fits, or no input has a dimension.
         """
         batch, programs = self._search()
         if not batch:
@@ -101,6 +101,11 @@ class StepEstimator:
             layout=layout,
             accumulate=options.accumulate,
         )
+        if not prices.seconds:
+            raise EstimateError(
+                f"{type(self._model).__name__} runs nothing on the card with these inputs: there "
+                "is no step to estimate."
+            )
         sizes = sizes_on_one_card(program, layout)
         moment = peak(program, recorded=self._recorded, sizes=sizes)
         times = [

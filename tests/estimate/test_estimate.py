@@ -276,7 +276,7 @@ def test_inputs_without_samples_are_refused_or_are_one(shell):
             return self.weight * factor
 
     for empty in (torch.empty(0, 3), torch.empty(0, 3, dtype=torch.long)):
-        with pytest.raises(EstimateError, match="The first dimension of the inputs is 0"):
+        with pytest.raises(EstimateError, match="There is nothing in what Scaled is called"):
             estimate(Scaled(), empty, batch=4)
     one = estimate(Scaled(), 2.0)
     assert one.batch == 1

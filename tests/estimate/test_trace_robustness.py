@@ -1,7 +1,6 @@
 """What a trace leaves alone, and what it makes of unusual models."""
 
 import threading
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -99,6 +98,59 @@ def test_masks_that_are_known_choose_what_runs():
         ran(whole.to("meta"))
 
 
+def test_numbers_of_the_models_code_choose_what_runs():
+    class Padded(nn.Module):
+        def forward(self, ids):
+            mask = torch.zeros_like(ids)
+            mask[:, :2] = 1
+            mask[(torch.arange(2), ids[:, [-1]].squeeze(-1))] = 1
+            ends = mask.flip(-1).cumsum(-1).flip(-1).sum(-1).tolist()
+            told.append((0 in ids[:, [-1, 0]], ends))
+            return ids + 1
+
+    told = []
+    ids = torch.tensor([[1, 2, 3, 3], [1, 2, 0, 2]])
+    trace_step(Padded(), (ids,), {}, StepOptions(train=False))
+    Padded()(ids)
+    assert told[0] == told[1]
+    assert ids.tolist() == [[1, 2, 3, 3], [1, 2, 0, 2]]
+
+
+def test_inputs_that_the_model_writes_to_are_left_alone():
+    class Writing(nn.Module):
+        def forward(self, mask):
+            mask[0] = 0
+            return mask[mask > 0]
+
+    mask = torch.ones(2, 3, dtype=torch.long)
+    program = trace_step(Writing(), (mask,), {}, StepOptions(train=False))
+    assert program.operations[-1].writes[0].shape == (3,)
+    assert mask.sum() == 6
+
+
+def test_layer_that_is_skipped_at_random_runs():
+    class Skipping(nn.Linear):
+        def forward(self, x):
+            return x if torch.rand([]) < 0.1 else super().forward(x)
+
+    assert traced(Skipping(4, 4), torch.ones(2, 4)).of_role(Role.GRADIENTS) == 4 * (16 + 4)
+
+
+def test_ctc_is_traced_by_its_lengths():
+    class Speech(nn.Linear):
+        def forward(self, x, y):
+            scores = super().forward(x).log_softmax(-1).transpose(0, 1)
+            lengths = (x.new_full((2,), one.shape[1], dtype=torch.long) for one in (x, y))
+            return nn.functional.ctc_loss(scores, y, *lengths)
+
+    program = traced(Speech(8, 10), torch.ones(2, 12, 8), torch.ones(2, 4, dtype=torch.long))
+    (table,) = [
+        one.writes[1].shape for one in program.operations if "_ctc_loss." in str(one.operator)
+    ]
+    assert table == (2, 12, 2 * 4 + 1)
+    assert program.of_role(Role.GRADIENTS) == 4 * (80 + 10)
+
+
 def test_optimizer_with_groups_and_a_scheduler_is_not_stepped():
     model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
     groups = [
@@ -171,16 +223,25 @@ def test_lightning_module_trains_by_its_own_step(recwarn):
     assert not [one for one in recwarn if "self.log" in str(one.message)]
 
 
-def test_output_may_be_a_dataclass():
-    @dataclass
-    class Output:
-        scores: torch.Tensor
+def test_lightning_module_without_a_step_of_its_own_is_called():
+    lightning = pytest.importorskip("lightning")
 
-    class Scoring(nn.Linear):
+    class Plain(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
         def forward(self, x):
-            return Output(super().forward(x))
+            return self.layer(x)
 
-    assert traced(Scoring(4, 4), torch.ones(2, 4)).of_role(Role.GRADIENTS) == 4 * (16 + 4)
+    class Asking(Plain):
+        def training_step(self, batch):
+            return self(batch).sum() * self.trainer.current_epoch
+
+    x = torch.ones(2, 4)
+    assert traced(Plain(), x).of_role(Role.GRADIENTS) == 4 * (16 + 4)
+    with pytest.raises(EstimateError, match=r"The step cannot run: .*Asking is not attached"):
+        traced(Asking(), x)
 
 
 @pytest.mark.parametrize(("name", "said"), [("muon", "only supports 2D"), ("adafactor", "numbers")])

@@ -212,6 +212,8 @@ def array_seconds(product: Product, card: Generation, dtype: str) -> float:
 
 def filled(product: Product, card: Generation) -> float:
     """Return the share of all arrays that a product's output fills, in the best of their shapes."""
+    if not product.flops:  # of an empty tensor
+        return 1.0
     best = 0.0
     for rows, columns in card.array_shapes:
         tiles = product.batch * ceil(product.m / rows) * ceil(product.n / columns)

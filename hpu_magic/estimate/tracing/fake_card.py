@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils import _pytree as pytree
 
-from hpu_magic.estimate.tracing import known_numbers
+from hpu_magic.estimate.tracing import host_random, known_numbers
 from hpu_magic.estimate.tracing.place import device_type
 
 Listener = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
@@ -34,8 +35,13 @@ Listener = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 _WHICH_DEVICE = torch.ops.prim.device.default
 _INDEX = torch.ops.aten.index.Tensor
 _ADD, _ADD_INTO = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
+_CTC = torch.ops.aten._ctc_loss
 _ALIAS = torch.ops.aten.alias.default
 _GROUPED = torch.ops.aten._grouped_mm.default
+_PRODUCTS = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("mm", "addmm", "bmm", "baddbmm", "convolution")
+)
 _LAYERS = frozenset(inspect.getfile(one) for one in (nn.Linear, nn.RNNBase, nn.functional.softmax))
 _AUTOGRAD = inspect.getfile(torch.autograd.graph)
 _BETWEEN = frozenset(
@@ -87,6 +93,8 @@ class FakeCard(FakeTensorMode):
         return result
 
     def _result(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func in _PRODUCTS:
+            _refuse_integers(args)
         if func is _GROUPED and args[0].dtype is not torch.bfloat16:
             return self._grouped_product(types, args, kwargs)
         try:
@@ -94,6 +102,8 @@ class FakeCard(FakeTensorMode):
         except (DataDependentOutputException, DynamicOutputShapeException):
             if func is _INDEX and (indices := self._without_masks(args[1])) is not None:
                 return super().__torch_dispatch__(func, types, (args[0], indices), kwargs)
+            if func.overloadpacket is _CTC and (longest := _longest(args[3])) is not None:
+                return self._ctc(args[0], longest)
             computed = known_numbers.compute(func, args, kwargs)
             if computed is None:
                 raise
@@ -106,6 +116,12 @@ class FakeCard(FakeTensorMode):
         factors = tuple(one.to(torch.bfloat16) for one in args[:2])
         result: Any = super().__torch_dispatch__(_GROUPED, types, (*factors, *args[2:]), kwargs)
         return result.to(args[0].dtype)
+
+    def _ctc(self, logits: torch.Tensor, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of each sequence, and the table that is kept for its gradient."""
+        steps, batch = (*logits.shape[:2], 1)[:2]
+        with self:
+            return logits.new_empty(batch), logits.new_empty(batch, steps, 2 * longest + 1)
 
     def _without_masks(self, indices: Any) -> list[Any] | None:
         """Return indices with whole numbers in the place of masks, if it is known what they choose.
@@ -130,6 +146,23 @@ class FakeCard(FakeTensorMode):
             )
         known_numbers.tell(fake, numbers)
         return fake
+
+
+def _longest(lengths: Any) -> int | None:
+    """Return the largest length, of a list or of a tensor whose numbers are known."""
+    if isinstance(lengths, torch.Tensor):
+        numbers = known_numbers.numbers_of(lengths)
+        lengths = None if numbers is None else numbers.flatten().tolist()
+    return None if lengths is None else max(lengths, default=0)
+
+
+def _refuse_integers(factors: Any) -> None:
+    """Raise an error for a product of integers with numbers, as other devices than meta do."""
+    kinds = {one.dtype for one in factors if isinstance(one, torch.Tensor)}
+    torch._check(
+        len({one.is_floating_point or one.is_complex for one in kinds}) < 2,
+        lambda: f"no product has factors of {' and '.join(sorted(map(str, kinds)))}",
+    )
 
 
 def _nobody_else_has_first(args: Any) -> bool:
@@ -182,12 +215,26 @@ def fake_card() -> Iterator[FakeCard]:
     """Have a fake card meanwhile; traces of several threads wait for each other."""
     with (
         one_at_a_time,
+        _without_tracebacks(),
+        host_random.same_each_time(),
         _transformers_looks_at_numbers(),
         _nothing_of_the_cpus(),
         torch.compiler.set_stance("force_eager"),  # what is compiled runs the same operators
         FakeCard() as card,
     ):
         yield card
+
+
+@contextmanager
+def _without_tracebacks() -> Iterator[None]:
+    """Keep PyTorch from logging the errors of fake tensors, which are raised as well."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Whole numbers and truth values that follow from what a step is given, such as masks.
 
 Models look at some of them to choose what they run: whether any token is masked, whether positions
-follow each other. These few are computed beside the tensors without memory, on the CPU.
+follow each other. These few are computed beside the tensors without memory, on the CPU. A single
+random number, by which a model may skip a layer, is taken to be in the middle.
 """
 
 from __future__ import annotations
@@ -27,26 +28,47 @@ _OF_SHAPES = frozenset(
     for name in ("ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full")
 )
 _CPU = torch.device("cpu")
+_LIFT = aten.lift_fresh.default
+_MIDDLE = {aten.rand: 0.5, aten.randn: 0.0}
 
 
 def tell(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
     """Make the numbers of a fake tensor known, unless it is too large or of other kinds."""
     if _is_followed(numbers) and not tensor.is_inference():
-        vars(tensor)["_known_numbers"] = (numbers, tensor._version)
+        _note(tensor, numbers)
 
 
 def numbers_of(tensor: Any) -> torch.Tensor | None:
     """Return the numbers of a fake tensor as a CPU tensor; None where they are not known."""
-    known = vars(tensor).get("_known_numbers") if isinstance(tensor, FakeTensor) else None
-    if known is None or tensor.is_inference() or tensor._version != known[1]:
+    if not isinstance(tensor, FakeTensor):
+        return None
+    known = vars(tensor).get("_known_numbers")
+    if known is None:  # PyTorch keeps those of lists and numbers in the model's code
+        constant: torch.Tensor | None = tensor.constant
+        return constant if constant is not None and _is_followed(constant) else None
+    if tensor.is_inference() or tensor._version != known[1]:
         return None  # in the last case, it has been written to
     numbers: torch.Tensor = known[0]
     return numbers
 
 
+def _note(tensor: torch.Tensor, numbers: torch.Tensor, *, writes: int = 0) -> None:
+    vars(tensor)["_known_numbers"] = (numbers, tensor._version + writes)
+
+
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     """Make the numbers of an operator's results known, where those of its operands are."""
-    if func._schema.is_mutable or not _may_follow(func, args):
+    if func.overloadpacket in _MIDDLE and isinstance(result, FakeTensor) and result.numel() == 1:
+        middle = torch.full((), _MIDDLE[func.overloadpacket], dtype=result.dtype)
+        _note(result, middle.expand(result.shape))
+        return
+    if func is _LIFT and type(args[0]) is torch.Tensor and isinstance(result, torch.Tensor):
+        tell(result, args[0].detach().clone())  # numbers of the model's code
+        return
+    if not _may_follow(func, args):
+        return
+    if func._schema.is_mutable:
+        _follow_write(func, args, kwargs)
         return
     results = [one for one in pytree.tree_leaves(result) if isinstance(one, FakeTensor)]
     if not results or not all(map(_is_followed, results)):
@@ -57,6 +79,30 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     found = [one for one in pytree.tree_leaves(computed) if isinstance(one, torch.Tensor)]
     for one, numbers in zip(results, found, strict=True):
         tell(one, numbers)
+
+
+def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Make the numbers known that an operator leaves in its first operand, and in what it views.
+
+    The count of writes rises once the operator is done.
+    """
+    target = args[0] if args else None
+    if not isinstance(target, FakeTensor) or func._schema.arguments[0].alias_info is None:
+        return
+    numbers, base = numbers_of(target), target._base
+    if numbers is None or "_known_numbers" not in vars(target):
+        return
+    whole = numbers_of(base) if isinstance(base, FakeTensor) else None
+    written = compute(func, args, kwargs)
+    if isinstance(written, torch.Tensor):
+        _note(target, written, writes=1)
+        # The numbers of a view are a view of its base's.
+        if (
+            base is not None
+            and whole is not None
+            and whole.untyped_storage() is written.untyped_storage()
+        ):
+            _note(base, whole, writes=1)
 
 
 def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -87,7 +133,8 @@ def _may_follow(func: Any, args: tuple[Any, ...]) -> bool:
     first = next(_tensors(args), None)
     if first is None:
         return func.overloadpacket in _WITHOUT_OPERANDS
-    return "_known_numbers" in vars(first) or func.overloadpacket in _OF_SHAPES
+    known = "_known_numbers" in vars(first) or first.constant is not None
+    return known or func.overloadpacket in _OF_SHAPES
 
 
 def _tensors(values: Any) -> Iterator[FakeTensor]:

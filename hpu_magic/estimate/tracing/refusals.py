@@ -1,4 +1,4 @@
-"""What cannot be traced without numbers, and the line of the model that wants them."""
+"""What cannot be traced: the line that wants numbers, or the module and what it was given."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -17,6 +18,13 @@ from torch._subclasses.fake_tensor import (
 )
 
 from hpu_magic.estimate.errors import EstimateError
+from hpu_magic.estimate.tracing.nests import described
+
+_PYTORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parents[1])
+
+
+_NOWHERE = "in PyTorch's own code"
 
 
 class UntracedError(EstimateError):
@@ -25,12 +33,13 @@ class UntracedError(EstimateError):
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Have what cannot be traced say so with its line.
+    """Have what cannot be traced say so with its line, and what a model raises with its module.
 
     Raises
     ------
     EstimateError
-        What runs depends on numbers, or on an operator that tells no shapes without them.
+        What runs depends on numbers, or on an operator that tells no shapes without them; or a
+        module cannot take what it is given.
     """
     try:
         yield
@@ -41,7 +50,9 @@ def explained() -> Iterator[None]:
         ) from error
     except UnsupportedOperatorException as error:
         raise _without_shapes(str(error.args[0]), error) from error
-    except RuntimeError as error:
+    except EstimateError:
+        raise
+    except Exception as error:  # the model's code, which may raise anything
         said = str(error)
         if "no fake impl registered" in said:
             named = re.search(r"<(?:CustomOpDef)?\(?([\w:.]+)", said)
@@ -51,7 +62,48 @@ def explained() -> Iterator[None]:
                 f"A tensor would not be on the card beside the others: {_line(error)}. What a "
                 "model keeps must be a parameter, or a buffer by register_buffer, to move with it."
             ) from error
-        raise
+        if _raised_here(error):
+            raise
+        raise EstimateError(_by_module(error)) from error
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Tell whether it is this package's own fault."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return not frames or frames[-1].filename.startswith(_OURS)
+
+
+def _by_module(error: Exception) -> str:
+    """Name the innermost module that raises, and what it and the model were given."""
+    said = str(error).strip().split("\n")[0].strip().rstrip(".") or "no reason is given"
+    if not isinstance(error, RuntimeError | TypeError | ValueError):
+        said = f"{type(error).__name__}: {said}"
+    line = _line(error)
+    if line is not _NOWHERE:
+        said = f"{said} ({line})"
+    calls = [
+        frame.f_locals
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_name == "_wrapped_call_impl"
+    ]
+    if not calls:
+        return f"The step cannot run: {said}."
+    model, module = calls[0]["self"], calls[-1]["self"]
+    name, outer = type(module).__name__, type(model).__name__
+    if module is model:
+        return f"{name} cannot take {_given(calls[-1])}: {said}."
+    path = next((path for path, one in model.named_modules() if one is module), "")
+    where = f"{path} ({name})" if path else name
+    return (
+        f"{where} of {outer} cannot take {_given(calls[-1])}: {said}. {outer} was called with "
+        f"{_given(calls[0])}."
+    )
+
+
+def _given(call: dict[str, Any]) -> str:
+    told = [described(one) for one in call["args"]]
+    told += [f"{name}={described(one)}" for name, one in call["kwargs"].items()]
+    return ", ".join(told) or "no input"
 
 
 def _without_shapes(operator: str, error: BaseException) -> UntracedError:
@@ -63,14 +115,13 @@ def _without_shapes(operator: str, error: BaseException) -> UntracedError:
 
 def _line(error: BaseException) -> str:
     """Name the innermost line of the user's own, else of the library that is the model's."""
-    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
     frames = [
         one
         for one in traceback.extract_tb(error.__traceback__)
-        if not one.filename.startswith(ours)
+        if not one.filename.startswith((_PYTORCH, _OURS))
     ]
     if not frames:
-        return "in PyTorch's own code"
+        return _NOWHERE
     last = frames[-1]
     text = linecache.getline(last.filename, last.lineno or 0).strip()
     return f"{Path(last.filename).name}, line {last.lineno}: {text}"

@@ -5,16 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from hpu_magic.estimate.errors import EstimateError
-from hpu_magic.estimate.tracing import lasting, optimizers, twins
+from hpu_magic.estimate.tracing import lasting, nests, optimizers, twins
 from hpu_magic.estimate.tracing.fake_card import fake_card
 from hpu_magic.estimate.tracing.modules import RunningModules
 from hpu_magic.estimate.tracing.place import device_type
@@ -108,6 +107,7 @@ class _Step:
     def run(self, given: Any) -> None:
         """Record all of it."""
         options = self._options
+        self._refuse_empty(given)
         args, kwargs = twins.inputs(given, options.dtype, options.batch)
         self._hold(args, kwargs)
         with self._recorder:
@@ -136,9 +136,9 @@ class _Step:
     def _called(self) -> Callable[..., Any]:
         """Return what runs: a LightningModule trains by the step that it defines."""
         step = getattr(self._model, "training_step", None)
-        if not self._options.train or self._options.loss is not None or not callable(step):
+        trains = self._options.train and self._options.loss is None
+        if step is None or not trains or not _is_defined(step):
             return self._model
-
         if not getattr(self._model, "automatic_optimization", True):
             raise EstimateError(
                 f"{type(self._model).__name__} optimizes by hand, and its training_step needs a "
@@ -166,6 +166,17 @@ class _Step:
             )
         return loss
 
+    def _refuse_empty(self, given: Any) -> None:
+        found = list(nests.tensors(given))
+        sizes = [one.shape[0] for one in found if one.dim()]
+        if sizes[:1] == [0] or (found and not any(map(torch.numel, found))):
+            args, kwargs = given
+            told = ", ".join(map(nests.described, (*args, *kwargs.values())))
+            raise EstimateError(
+                f"There is nothing in what {type(self._model).__name__} is called with, {told}: "
+                "give at least one sample."
+            )
+
     def _hold(self, args: Any, kwargs: Any) -> None:
         hold, program = self._recorder.hold, self._program
         for name, one in self._parameters.items():
@@ -176,13 +187,12 @@ class _Step:
                 hold(one.grad, Role.GRADIENTS, path)
         for name, buffer in self._buffers.items():
             hold(buffer, Role.BUFFERS, name.rpartition(".")[0])
-        for given in pytree.tree_leaves((args, kwargs)):
-            if isinstance(given, torch.Tensor):
-                hold(given, Role.INPUTS)
-                if given.dim() and not program.samples:
-                    program.samples = given.shape[0]
-                if given.dim() and not program.tokens and not given.is_floating_point():
-                    program.tokens = given.numel()
+        for given in nests.tensors((args, kwargs)):
+            hold(given, Role.INPUTS)
+            if given.dim() and not program.samples:
+                program.samples = given.shape[0]
+            if given.dim() and not program.tokens and not given.is_floating_point():
+                program.tokens = given.numel()
         # What has no dimension for them is one sample.
         program.samples = program.samples or 1
 
@@ -211,20 +221,19 @@ def _loss_of(output: Any, given: Loss | None) -> torch.Tensor:
         return found
     if isinstance(output, torch.Tensor) and output.dim() == 0:
         return output
-    if is_dataclass(output):
-        output = vars(output)
-    parts = [
-        one
-        for one in pytree.tree_leaves(output)
-        if isinstance(one, torch.Tensor) and one.requires_grad
-    ]
+    parts = [one for one in nests.tensors(output) if one.requires_grad]
     if not parts:
         raise EstimateError(
-            f"The model returns {_kind(output)}, in which no tensor requires a gradient: "
-            "give loss=, a function of the output, or train=False."
+            f"The model returns {nests.described(output)}, in which nothing depends on a parameter "
+            "that requires a gradient: let one require it, give loss=, a function of the output, "
+            "or train=False."
         )
-    return torch.stack([one.float().sum() for one in parts]).sum()
+    return torch.stack(
+        [(one.real if one.is_complex() else one).float().sum() for one in parts]
+    ).sum()
 
 
-def _kind(output: Any) -> str:
-    return "Tensor" if isinstance(output, torch.Tensor) else type(output).__name__
+def _is_defined(step: Any) -> bool:
+    """Tell whether a training step is there, other than Lightning's own, which does nothing."""
+    module = str(getattr(step, "__module__", ""))
+    return callable(step) and not module.startswith(("lightning.", "pytorch_lightning."))

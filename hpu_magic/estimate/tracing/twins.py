@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.utils import _pytree as pytree
 
 from hpu_magic.estimate.errors import EstimateError
-from hpu_magic.estimate.tracing import known_numbers
+from hpu_magic.estimate.tracing import known_numbers, nests
+from hpu_magic.estimate.tracing.nests import described
 from hpu_magic.estimate.tracing.place import device_type
 
 STANDS_FOR = "stands_for"
@@ -64,7 +64,7 @@ def inputs(given: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
 
     Parameters
     ----------
-    given : any nest of tuples, lists and dicts
+    given : any nest of tuples, lists, mappings and dataclasses
         What the model is called with; tensors may be on any device.
     dtype : torch.dtype or None
         Type of floating point tensors; their own if None.
@@ -74,19 +74,19 @@ def inputs(given: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
     Raises
     ------
     EstimateError
-        There are no samples, or there is nothing whose number of samples could be another.
+        A tensor is not dense, or there is nothing whose number of samples could be another.
     """
-    leaves, form = pytree.tree_flatten(given)
-    first = next((one.shape[0] for one in leaves if _has_samples(one)), None)
-    if first == 0:
-        raise EstimateError("The first dimension of the inputs is 0: give at least one sample.")
+    first = next((one.shape[0] for one in nests.tensors(given) if one.dim()), None)
     if first is None and batch is not None:
         raise EstimateError("There is no batch to size: none of the inputs has a first dimension.")
 
-    def twin(one: Any) -> Any:
-        if not isinstance(one, torch.Tensor):
-            return one
-        resized = batch is not None and _has_samples(one) and one.shape[0] == first
+    def twin(one: torch.Tensor) -> torch.Tensor:
+        if one.layout is not torch.strided:
+            raise EstimateError(
+                f"An input is {described(one)} with layout {one.layout}, and an estimate takes "
+                "dense tensors: give it with to_dense()."
+            )
+        resized = batch is not None and one.dim() and one.shape[0] == first
         shape = (batch, *one.shape[1:]) if resized else one.shape
         kind = dtype if dtype is not None and one.is_floating_point() else one.dtype
         fake = torch.empty(shape, dtype=kind, device=device_type())
@@ -94,18 +94,15 @@ def inputs(given: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
             known_numbers.tell(fake, _of_rows(one, shape))
         return fake
 
-    return pytree.tree_unflatten([twin(one) for one in leaves], form)
+    return nests.mapped(given, twin)
 
 
 def _of_rows(one: torch.Tensor, shape: Any) -> torch.Tensor:
     """Return a tensor of a batch of another size, with the rows that there are over again."""
     with unset_fake_temporarily():
         same = one.shape == shape
-        return one.detach() if same else one.detach()[torch.arange(shape[0]) % one.shape[0]]
-
-
-def _has_samples(one: Any) -> bool:
-    return isinstance(one, torch.Tensor) and one.dim() > 0
+        # A copy, which the model may write to.
+        return one.clone() if same else one[torch.arange(shape[0]) % one.shape[0]]
 
 
 def _parameter(one: nn.Parameter, dtype: torch.dtype | None) -> nn.Parameter:
