@@ -55,6 +55,16 @@ def test_a_part_that_is_called_itself_is_described_as_its_call(site: Path) -> No
         assert f"<strong>{parameter}</strong>" in page
 
 
+def test_signatures_name_nothing_that_only_a_module_knows(site: Path) -> None:
+    defaults = {
+        default
+        for page in (site / "reference" / "api").glob("*.html")
+        for default in re.findall(r'default_value"><span class="pre">([^<]*)', page.read_text())
+    }
+    assert {"0.1", "..."} <= defaults
+    assert not [one for one in defaults if re.match(r"_|lambda|[A-Z][A-Z_]+$", one)]
+
+
 def test_pages_fetch_nothing_from_elsewhere_and_name_no_folder_of_this_machine(site: Path) -> None:
     for page in set(site.rglob("*.html")) - set((site / "_static").rglob("*.html")):
         text = page.read_text()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from typing import Any
 
 from sphinx.application import Sphinx
 
 from website.api import documented
 
+_NAMED = re.compile(r"=([A-Z][A-Z_]+|_\w+|lambda [^,)]*)(?=[,)])")
 _JOINED = re.compile(r"^(\w+(?:, \w+)+) : (.+)\n((?:    .*\n)+)", re.MULTILINE)
 
 
@@ -33,11 +35,21 @@ def _of_the_presentation(
 
 def _signature(
     app: Sphinx, what: str, name: str, meant: Any, options: Any, arguments: str, returned: str
-) -> tuple[str, str] | None:
+) -> Any:
     """Show how to call what users call: results are made by functions."""
-    if what == "class" and not name.startswith("hpu_magic.lightning."):
-        return None if name.count(".") == 1 else ("", "")
-    return None
+    if what == "class" and not name.startswith("hpu_magic.lightning.") and name.count(".") > 1:
+        return "", ""
+    return arguments and (_with_values(meant, arguments), returned)
+
+
+def _with_values(meant: Any, arguments: str) -> str:
+    """Return a signature without names that only its module knows: values, and dots for code."""
+
+    def shown(named: re.Match[str]) -> str:
+        value = vars(sys.modules[meant.__module__]).get(named[1], ...)
+        return "=..." if value is ... or callable(value) else f"={value!r}"
+
+    return _NAMED.sub(shown, arguments)
 
 
 def _docstring(
