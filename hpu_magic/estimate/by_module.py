@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+OPTIMIZER = "the optimizer"
+"""Where the optimizer's operations are in the tree, beside the model's own modules."""
+
 
 @dataclass
 class ModuleShare:

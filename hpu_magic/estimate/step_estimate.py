@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from hpu_magic.estimate.by_module import shares
+from hpu_magic.estimate.by_module import OPTIMIZER, shares
 from hpu_magic.estimate.calls import Call
 from hpu_magic.estimate.cost.hardware import Generation
 from hpu_magic.estimate.cost.pricing import price
@@ -18,7 +18,7 @@ from hpu_magic.estimate.options import Options
 from hpu_magic.estimate.result import Estimate
 from hpu_magic.estimate.shared_memory import collective_buffers, sizes_on_one_card
 from hpu_magic.estimate.stages import refuse_empty_stages
-from hpu_magic.estimate.tracing.program import Program
+from hpu_magic.estimate.tracing.program import Phase, Program
 from hpu_magic.estimate.tracing.step import trace_step
 
 
@@ -109,7 +109,11 @@ class StepEstimator:
         sizes = sizes_on_one_card(program, layout)
         moment = peak(program, recorded=self._recorded, sizes=sizes)
         times = [
-            (operation.module, cost.seconds, cost.limit)
+            (
+                OPTIMIZER if operation.phase is Phase.OPTIMIZER else operation.module,
+                cost.seconds,
+                cost.limit,
+            )
             for operation, cost in zip(program.operations, prices.operations, strict=True)
         ]
         return Estimate(
@@ -122,6 +126,8 @@ class StepEstimator:
             memory_curve=curve(program, recorded=self._recorded, sizes=sizes),
             moment=moment,
             exchanged=collective_buffers(program, layout),
-            modules=shares(program.classes, times, moment.by_module),
+            modules=shares(
+                {**program.classes, OPTIMIZER: options.optimizer}, times, moment.by_module
+            ),
             find_largest=self.largest_batch,
         )

@@ -9,6 +9,7 @@ import torch
 
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.estimate import estimate
+from hpu_magic.estimate.tracing.program import Phase
 
 nn = torch.nn
 
@@ -75,10 +76,27 @@ def test_modules_add_up_to_the_model_and_to_its_operations():
     own = sum(
         cost.seconds
         for operation, cost in zip(found.program.operations, found.prices.operations, strict=True)
-        if not operation.module
+        if not operation.module and operation.phase is not Phase.OPTIMIZER
     )
     assert found.modules.seconds == pytest.approx(operations)
     assert found.modules.seconds == pytest.approx(inner + own)
+
+
+def test_optimizer_is_beside_the_models_modules():
+    found = estimate(layers(), X)
+    (one,) = (part for part in found.modules.parts.values() if part.kind == "adamw")
+    assert one.name == "the optimizer"
+    assert one.seconds == pytest.approx(
+        sum(
+            cost.seconds
+            for operation, cost in zip(
+                found.program.operations, found.prices.operations, strict=True
+            )
+            if operation.phase is Phase.OPTIMIZER
+        )
+    )
+    assert "slowest: the optimizer" in str(found)
+    assert "the optimizer" not in estimate(layers(), X, train=False).modules.parts
 
 
 def test_largest_batch_fits_and_the_next_does_not():
