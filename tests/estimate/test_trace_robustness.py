@@ -1,7 +1,10 @@
 """What a trace leaves alone, and what it makes of unusual models."""
 
+import random
 import threading
+from collections import deque
 
+import numpy as np
 import pytest
 import torch
 
@@ -57,6 +60,45 @@ def test_interrupted_trace_leaves_the_model_as_it_was():
     assert all(after[name] is before[name] for name in before)
     assert not hasattr(model, "seen")
     assert torch.equal(torch.ones(2) + 1, torch.full((2,), 2.0))
+
+
+def test_what_a_model_notes_and_draws_is_left_out():
+    class Noting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.losses, self.by_name = [1.0], {"train": []}
+            self.recent, self.seen = deque([2.0], maxlen=1), set()
+
+        def forward(self, x):
+            out = self.layer(x)
+            for noted in (self.losses, self.by_name["train"], self.recent):
+                noted.append(out)
+            self.by_name["other"] = out
+            self.seen.add(random.random() + np.random.rand())
+            torch.manual_seed(0)
+            return out
+
+    def drawn():
+        on_card = torch.rand((), device="hpu").item()
+        return random.random(), np.random.rand(), torch.rand(()).item(), on_card
+
+    def restart():
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(1)
+
+    model = Noting()
+    restart()
+    expected = drawn()
+    restart()
+    traced(model, torch.ones(2, 4))
+    assert drawn() == expected
+    assert (model.losses, model.by_name, model.recent, model.seen) == (
+        [1.0],
+        {"train": []},
+        deque([2.0], maxlen=1),
+        set(),
+    )
 
 
 def test_traces_of_two_threads_are_those_of_one():
@@ -221,6 +263,33 @@ def test_lightning_module_trains_by_its_own_step(recwarn):
     assert "aten.abs.default" in [str(one.operator) for one in program.operations]
     assert program.of_role(Role.GRADIENTS) == 4 * (16 + 4)
     assert not [one for one in recwarn if "self.log" in str(one.message)]
+
+
+def test_lightning_module_of_a_fit_is_traced_without_its_trainer():
+    lightning = pytest.importorskip("lightning")
+    metrics = pytest.importorskip("torchmetrics")
+
+    class Fitted(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.accuracy = metrics.Accuracy(task="multiclass", num_classes=3)
+
+        def training_step(self, batch, _):
+            x, labels = batch
+            out = self.layer(x)
+            self.log("accuracy", self.accuracy(out, labels))
+            self.log_dict({"lr": 1.0})
+            return nn.functional.cross_entropy(out, labels)
+
+    model = Fitted()
+    quiet = {"logger": False, "enable_checkpointing": False, "accelerator": "cpu"}
+    model.trainer = trainer = lightning.Trainer(**quiet)
+    before = dict(vars(model)), dict(vars(model.accuracy))
+    program = traced(model, torch.ones(2, 4), torch.tensor([0, 2]))
+    assert (dict(vars(model)), dict(vars(model.accuracy))) == before
+    assert model.trainer is trainer
+    assert any(one.module == "accuracy" for one in program.operations)
 
 
 def test_lightning_module_without_a_step_of_its_own_is_called():

@@ -1,4 +1,4 @@
-"""Random numbers that a model draws on the host, by Python's and NumPy's generators."""
+"""Random numbers that a model draws on the host, and the generators that it seeds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 
 @contextmanager
 def same_each_time() -> Iterator[None]:
-    """Have these generators give the same numbers at each trace, and leave them as they were."""
-    python = random.getstate()
+    """Have Python's and NumPy's generators give the same numbers at each trace.
+
+    These and PyTorch's are left as they were.
+    """
+    python, host = random.getstate(), torch.get_rng_state()
     numpy: Any = sys.modules.get("numpy.random")
     numpys = numpy.get_state() if numpy is not None else None
+    hpu: Any = getattr(torch, "hpu", None)
+    taken = hpu is not None and hpu.is_initialized()
+    card = hpu.get_rng_state() if taken else None
     random.seed(0)
     if numpy is not None:
         numpy.seed(0)
@@ -22,5 +30,8 @@ def same_each_time() -> Iterator[None]:
         yield
     finally:
         random.setstate(python)
+        torch.set_rng_state(host)
         if numpy is not None:
             numpy.set_state(numpys)
+        if taken:
+            hpu.set_rng_state(card)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.tracing import known_numbers, nests
 from hpu_magic.estimate.tracing.nests import described
 from hpu_magic.estimate.tracing.place import device_type
+from hpu_magic.estimate.tracing.untouched import untouched
 
 STANDS_FOR = "stands_for"
 """Attribute of a fake parameter: the model's own."""
@@ -45,7 +46,7 @@ def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool)
     training : bool
         Whether it is in training mode meanwhile.
     """
-    with _untouched(model):
+    with untouched(model):
         model.train(training)
         parameters = {name: _parameter(one, dtype) for name, one in model.named_parameters()}
         buffers = {name: _fake(one, None) for name, one in model.named_buffers()}
@@ -56,7 +57,20 @@ def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool)
                 table.update(
                     {name: twin[id(one)] for name, one in table.items() if one is not None}
                 )
+            _bring_states(module)
         yield Twins(parameters, buffers)
+
+
+def _bring_states(module: nn.Module) -> None:
+    """Have a metric of torchmetrics count on the card: its states are neither kind of tensor."""
+    attributes = vars(module)
+    defaults = attributes.get("_defaults")
+    if not isinstance(defaults, dict) or "_device" not in attributes:
+        return
+    attributes["_device"] = torch.device(device_type())
+    for name in defaults:
+        if isinstance(state := attributes.get(name), torch.Tensor):
+            attributes[name] = _fake(state, None)
 
 
 def inputs(given: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
@@ -115,22 +129,3 @@ def _parameter(one: nn.Parameter, dtype: torch.dtype | None) -> nn.Parameter:
 def _fake(one: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     kind = dtype if dtype is not None and one.is_floating_point() else one.dtype
     return torch.empty_strided(tuple(one.shape), one.stride(), dtype=kind, device=device_type())
-
-
-@contextmanager
-def _untouched(model: nn.Module) -> Iterator[None]:
-    tables = ("_parameters", "_buffers", "_modules")
-    before: list[tuple[nn.Module, dict[str, Any], list[Mapping[str, Any]]]] = [
-        (module, dict(vars(module)), [dict(getattr(module, name)) for name in tables])
-        for module in model.modules()
-    ]
-    try:
-        yield
-    finally:
-        for module, attributes, contents in before:
-            vars(module).clear()
-            vars(module).update(attributes)
-            for name, content in zip(tables, contents, strict=True):
-                table = getattr(module, name)
-                table.clear()
-                table.update(content)
