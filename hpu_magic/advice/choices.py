@@ -181,7 +181,7 @@ def _optimizers(base: Estimate, name: str) -> Iterator[Choice]:
 
 def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Choice]:
     now = base.options.step.checkpointing
-    if not base.options.train or not layers(model):
+    if not base.options.train or not layers(model) or _recomputes(model):
         return
     enable, disable = _methods(model)
     titles = {
@@ -214,8 +214,17 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
         )
 
 
+def _recomputes(model: nn.Module) -> bool:
+    """Tell whether a model of transformers recomputes by its own method already."""
+    names = "is_activation_checkpointing", "is_gradient_checkpointing"  # the second is the older
+    name = next((one for one in names if hasattr(model, one)), None)
+    return name is not None and bool(getattr(model, name))
+
+
 def _methods(model: nn.Module) -> tuple[str, str]:
     """Return the methods of transformers that turn recomputation on and off; empty without any."""
+    if not getattr(model, "supports_gradient_checkpointing", True):
+        return "", ""
     found = [
         next((one for one in names if hasattr(model, one)), "")
         for names in (  # the second is the older name

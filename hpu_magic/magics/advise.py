@@ -76,6 +76,7 @@ class AdviseMagics(StepMagics):
                 f"{suggestion.title!r} cannot be applied for you, as {suggestion.by_hand}: "
                 f"write\n{suggestion.change}"
             )
+        print(f"Applied: {suggestion.title}, by {command}")
         if command.startswith("%"):
             magic, _, rest = command[1:].partition(" ")
             self.shell.run_line_magic(magic, rest)

@@ -496,6 +496,9 @@ def test_recomputation_is_switched_by_the_models_own_method(models: Callable[[st
             recomputes = False
             def gradient_checkpointing_enable(self):
                 self.recomputes = True
+            @property
+            def is_gradient_checkpointing(self):
+                return self.recomputes
         with torch.device("meta"):
             half = lambda: [nn.Linear(64, 64), nn.GELU()]
             deep = Deep(*(nn.Sequential(*half(), *half()) for _ in range(8)))
@@ -507,8 +510,18 @@ def test_recomputation_is_switched_by_the_models_own_method(models: Callable[[st
     commands = [one.command for one in advice]
     number = commands.index("deep.gradient_checkpointing_enable()") + 1
     assert advice.numbered(number).needed
-    assert models(f"%hpu_advise deep --inputs rows --mode lazy --apply {number}").error is None
+    cell = models(f"%hpu_advise deep --inputs rows --mode lazy --apply {number} -o advice")
+    assert cell.error is None
+    applied = models("advice").result.numbered(number)
+    assert f"Applied: {applied.title}, by {applied.command}\n" in cell.out
     assert models("deep.recomputes").result
+    # What is done, or would fail, is offered no more.
+    model = models("deep").result
+    base = estimate(model, models("rows").result)
+    assert "checkpointing" not in {one.group.split()[0] for one in choices(model, base, "", None)}
+    model.recomputes, model.supports_gradient_checkpointing = False, False
+    found = [one for one in choices(model, base, "", None) if one.group == "checkpointing"]
+    assert [one.command for one in found] == ["", ""]
 
 
 def test_parts_of_a_model_are_named_as_code(models: Callable[[str], Any]) -> None:
