@@ -25,7 +25,7 @@ LIBRARIES = {
 
 _REQUIRED = {*LIBRARIES.values(), "torch", "huggingface-hub", "safetensors"}
 _EXTRAS = ("", "torch")  # what they need in any case, and to train
-# Distribution -> how it is called, and its first release that loads the extension.
+# Distribution -> how it is called, and its first release that the extension is made for.
 _FRONT_ENDS = {"jupyterlab": ("JupyterLab", "4.2"), "notebook": ("Notebook", "7.2")}
 
 
@@ -72,7 +72,7 @@ def conflicts(libraries: Collection[str] = tuple(LIBRARIES.values())) -> list[Co
 
 
 def too_old_a_front_end(version_of: Callable[[str], str | None]) -> list[str]:
-    """Say which front ends are too old for the extension, what is missing there, and the mend.
+    """Say which front ends are too old for the extension, what may be missing, and the mend.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ def too_old_a_front_end(version_of: Callable[[str], str | None]) -> list[str]:
             continue
         if old:
             found.append(
-                f"{name} {version} is older than {oldest}: the sidebar, the status bar and the "
-                "mode switch do not show in it; commands and panels work. Run pip install -U "
-                f'"{distribution}>={oldest}" and reload the page.'
+                f"{name} {version} is older than {oldest}: the sidebar, the status bar, the mode "
+                "switch and charts of panels may be missing or broken in it; commands work. Run "
+                f'pip install -U "{distribution}>={oldest}" and start it anew.'
             )
     return found
 

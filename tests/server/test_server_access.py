@@ -140,3 +140,18 @@ def test_authorizer_decides_on_looking_and_on_shutting_down(tmp_path):
         assert server.ask("api/status").status == 200
     finally:
         server.stop()
+
+
+def test_the_servers_log_says_what_an_old_jupyterlab_may_lack(tmp_path):
+    old = tmp_path / "old" / "jupyterlab-4.1.8.dist-info"
+    old.mkdir(parents=True)
+    (old / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyterlab\nVersion: 4.1.8\n")
+    path = os.pathsep.join([str(old.parent), os.environ.get("PYTHONPATH", "")])
+    server = Server(tmp_path, PYTHONPATH=path)
+    server.stop()
+    [warning] = re.findall(r"HpuMagicServer\] (.*older.*)", (tmp_path / "log").read_text())
+    assert warning == (
+        "JupyterLab 4.1.8 is older than 4.2: the sidebar, the status bar, the mode switch and "
+        "charts of panels may be missing or broken in it; commands work. Run pip install -U "
+        '"jupyterlab>=4.2" and start it anew.'
+    )
