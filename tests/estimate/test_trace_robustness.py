@@ -328,3 +328,40 @@ def test_what_a_step_takes_in_any_case_is_told_where_it_cannot_be_traced():
         traced(Choosing(1024, 1024, bias=False), torch.ones(2, 1024), optimizer=maker("adamw"))
     expected = "takes: weights 4.00 MiB, gradients 4.00 MiB, optimizer 8.00 MiB."
     assert str(raised.value).endswith(expected), str(raised.value)
+
+
+def test_modules_that_replay_graphs_keep_theirs(forked_script):
+    said = forked_script(
+        """
+        import torch
+        from hpu_magic.estimate.estimate import estimate
+        from hpu_magic.runtime.device import device
+        from hpu_magic.runtime.graphs.wrapping import wrap
+
+        hpu = device.torch_with_hpu().hpu
+        wrappers = {
+            "inference": hpu.wrap_in_hpu_graph,
+            "training": lambda model: hpu.ModuleCacher(max_graphs=2)(model=model, inplace=True),
+            "by one": lambda model: hpu.make_graphed_callables(model, (x,)),
+            "ours": wrap,
+        }
+        x = torch.ones(2, 4, device="hpu")
+        for name, wrapped in wrappers.items():
+            train = name != "inference"
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).to("hpu")
+            model.train(train)
+            plain = repr(estimate(model, x, train=train))
+            with torch.set_grad_enabled(train):
+                expected = model(x).tolist()
+                wrapped(model)
+                forward = vars(model)["forward"]
+                same = repr(estimate(model, x, train=train)) == plain
+                print(name, same, vars(model)["forward"] is forward, model(x).tolist() == expected)
+        """,
+        simulated=True,
+        PT_HPU_LAZY_MODE="1",
+    )
+    told = said.splitlines()[-4:]
+    assert told == [
+        f"{name} True True True" for name in ("inference", "training", "by one", "ours")
+    ]

@@ -12,7 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from hpu_magic.estimate.errors import EstimateError
-from hpu_magic.estimate.tracing import known_numbers, nests
+from hpu_magic.estimate.tracing import known_numbers, nests, plain_forward
 from hpu_magic.estimate.tracing.nests import described
 from hpu_magic.estimate.tracing.place import device_type
 from hpu_magic.estimate.tracing.untouched import untouched
@@ -58,6 +58,7 @@ def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool)
                     {name: twin[id(one)] for name, one in table.items() if one is not None}
                 )
             _bring_states(module)
+            plain_forward.unwrap(module)
         yield Twins(parameters, buffers)
 
 
