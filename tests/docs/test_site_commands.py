@@ -70,6 +70,8 @@ def test_defaults_are_those_of_a_new_session(pages: Path) -> None:
     assert (
         "`-r REPEATS`, `--repeats REPEATS`\n: number of repeats (default: `5`, a [setting](" in page
     )
+    estimate = (pages / "magics" / "hpu_estimate.md").read_text()
+    assert "\n: the card (default: `gaudi2`, a [setting](" in estimate
     assert "| `time_repeats` | `5` |" in (pages / "magics" / "index.md").read_text()
 
 

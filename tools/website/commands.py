@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,6 +14,7 @@ from hpu_magic.magics import _FAMILIES
 from hpu_magic.magics.settings import Configured, HPUMagics
 from website.text import code, fenced, from_docstring, table
 
+_SAID = re.compile(r" \([^()]* by default\)$")
 _HEAD = """\
 # Commands, option by option
 
@@ -126,12 +128,16 @@ def _usage(parser: argparse.ArgumentParser, shown: str) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> str:
     return "\n\n".join(
-        ", ".join(code(one) for one in _typed(action))
-        + "\n: "
-        + from_docstring(argparse.HelpFormatter(parser.prog)._expand_help(action))
-        + _default(parser, action)
+        ", ".join(code(one) for one in _typed(action)) + "\n: " + _about(parser, action)
         for action in options(parser)
     )
+
+
+def _about(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """Return what an option is for, with its default once."""
+    about = from_docstring(argparse.HelpFormatter(parser.prog)._expand_help(action))
+    default = _default(parser, action)
+    return (_SAID.sub("", about) if "default: " in default else about) + default
 
 
 def _typed(action: argparse.Action) -> Iterator[str]:
