@@ -17,6 +17,7 @@
 #include "operators/fallback.h"
 #include "calls/policy.h"
 #include "lazy/recorder.h"
+#include "threads/interpreter_guard.h"
 
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/utils/pybind.h>
@@ -179,4 +180,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   bind_execution(module);
   hpu::bind_program(module);
   hpu::bind_collectives(module);
+  py::module_::import("atexit").attr("register")(py::cpp_function(
+      &hpu::end_interpreter_guards, py::call_guard<py::gil_scoped_release>()));
 }

@@ -180,3 +180,65 @@ def test_memory_is_kept_for_collectives_of_several(forked_script, world_size, al
 def test_an_allowance_that_is_none_is_refused(forked_script):
     found = limit_of_the_card(forked_script, WORLD_SIZE="2", PT_HCCL_MEMORY_ALLOWANCE_MB="much")
     assert "PT_HCCL_MEMORY_ALLOWANCE_MB='much' is no size" in found
+
+
+END_OF_PYTHON = """
+import atexit, ctypes, json, os, sys, time
+
+hold, release = os.pipe()
+# Runs behind all other handlers, with the GIL, until the other end of the pipe is closed. Next
+# Python ends: threads that have asked for the GIL meanwhile get it then.
+atexit.register(ctypes.PyDLL(None).read, hold, ctypes.create_string_buffer(1), 1)
+
+import torch
+import torch.distributed as dist
+
+class Sleeper:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.1)  # while others may have the GIL
+
+taken_apart_with_the_module = Sleeper()
+
+def run(rank):
+    global kept
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
+    import hpu_magic.simulator
+
+    hpu_magic.simulator.activate(announce=False)
+    import habana_frameworks.torch.distributed.hccl
+
+    dist.init_process_group("hccl", rank=rank, world_size=2, init_method=os.environ["STORE"])
+    kept = torch.ones(4, device="hpu")
+    dist.barrier()
+    if rank == 0:
+        dist.all_reduce(kept, async_op=True)
+    else:
+        time.sleep(0.3)  # until rank 0 has come to its end
+        dist.all_reduce(kept)
+        dist.destroy_process_group()
+
+left, leave = os.pipe()
+ranks = []
+for rank in range(2):
+    ranks.append(os.fork())
+    if ranks[-1] == 0:
+        os.close(release)
+        if rank == 0:
+            os.close(leave)
+        run(rank)
+        if rank == 1:
+            os.close(leave)
+        sys.exit()
+os.close(leave)
+os.read(left, 1)
+time.sleep(0.4)  # until threads that outlast a group by 0.2 s have let go of it
+os.close(release)
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]))
+"""
+
+
+def test_python_ends_while_threads_of_a_group_let_go_of_it(script, tmp_path):
+    """Rank 0 ends with a collective under way, rank 1 as soon as it has left its group."""
+    # Not simulated=True, which brings a handler that runs behind the script's own.
+    out = script(END_OF_PYTHON, TORCH_DEVICE_BACKEND_AUTOLOAD="0", STORE=f"file://{tmp_path}/store")
+    assert json.loads(out.splitlines()[-1]) == [0, 0]

@@ -1,5 +1,6 @@
 #include "collectives/backend.h"
 
+#include "threads/interpreter_guard.h"
 #include "threads/without_gil.h"
 
 #include <c10/util/Exception.h>
@@ -109,31 +110,74 @@ struct Hccl::State {
   std::string failure_;
 };
 
-/// A collective's steps on their way.
-struct Hccl::Pending {
-  Pending(Operands given, std::vector<Step> all)
-      : operands(std::move(given)), steps(std::move(all)), left(steps.size()) {}
+/// A collective's steps on their way, held by the threads that end them.
+class Hccl::Pending {
+ public:
+  static std::shared_ptr<Pending> make(
+      std::shared_ptr<State> state, Operands operands, std::vector<Step> steps) {
+    return {new Pending(std::move(state), std::move(operands), std::move(steps)), &drop};
+  }
 
-  /// Returns whether that was the last step.
-  bool ended(const std::exception_ptr& with) {
-    const std::lock_guard<std::mutex> guard(mutex);
-    if (with && !failure) {
-      failure = with;
+  const std::vector<Step>& steps() const {
+    return steps_;
+  }
+
+  /// Ends `work_` with the last step.
+  void end(const std::exception_ptr& with) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (with && !failure_) {
+        failure_ = with;
+      }
+      if (--left_ > 0) {
+        return;
+      }
     }
-    return --left == 0;
+    const InterpreterGuard guard;
+    const auto failure = failure_ ? state_->failed(work->call(), failure_) : finish();
+    if (guard) {  // lets go of the memory before anybody learns that it has ended
+      steps_.clear();
+      operands_ = {};
+    }
+    work->end(failure);
   }
 
-  /// Lets go of the memory before anybody learns that it has ended.
-  void release() {
-    steps.clear();
-    operands = {};
+  c10::intrusive_ptr<Work> work;
+
+ private:
+  Pending(std::shared_ptr<State> state, Operands operands, std::vector<Step> steps)
+      : state_(std::move(state)),
+        operands_(std::move(operands)),
+        steps_(std::move(steps)),
+        left_(steps_.size()) {}
+
+  /// Its tensors may be known to Python.
+  static void drop(const Pending* pending) {
+    if (const InterpreterGuard guard; guard) {
+      delete pending;
+    }
   }
 
-  Operands operands;
-  std::vector<Step> steps;
-  size_t left;
-  std::mutex mutex;
-  std::exception_ptr failure;
+  std::exception_ptr finish() {
+    try {
+      for (const Step& step : steps_) {
+        if (step.finish) {
+          step.finish();
+        }
+      }
+      operands_.finish();
+      return nullptr;
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
+  const std::shared_ptr<State> state_;
+  Operands operands_;
+  std::vector<Step> steps_;
+  size_t left_;
+  std::mutex mutex_;
+  std::exception_ptr failure_;
 };
 
 Hccl::Hccl(
@@ -193,10 +237,10 @@ Hccl::Started Hccl::launch(
     call.place = ++begun_;
     state_->announce(call);
   }
-  const auto pending = std::make_shared<Pending>(std::move(operands), std::move(steps));
+  const auto pending = Pending::make(state_, std::move(operands), std::move(steps));
   std::vector<Started> started;
   try {
-    for (const Step& step : pending->steps) {
+    for (const Step& step : pending->steps()) {
       started.push_back(step.start(*transport));
     }
   } catch (...) {
@@ -206,36 +250,15 @@ Hccl::Started Hccl::launch(
     throw;
   }
   auto work = Work::start(rank_, call, std::move(outputs));
+  pending->work = work;
   if (coalesced_) {
     coalesced_->push_back(work);
   }
-  const auto then = [state = state_, pending, work](const std::exception_ptr& with) {
-    if (!pending->ended(with)) {
-      return;
-    }
-    std::exception_ptr failure = pending->failure;
-    if (failure) {
-      failure = state->failed(work->call(), failure);
-    } else {
-      try {
-        for (const Step& step : pending->steps) {
-          if (step.finish) {
-            step.finish();
-          }
-        }
-        pending->operands.finish();
-      } catch (...) {
-        failure = std::current_exception();
-      }
-    }
-    pending->release();
-    work->end(failure);
-  };
   if (started.empty()) {
     work->end(nullptr);
   }
   for (const Started& one : started) {
-    when_ended(one, then);
+    when_ended(one, [pending](const std::exception_ptr& with) { pending->end(with); });
   }
   return work;
 }

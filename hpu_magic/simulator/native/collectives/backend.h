@@ -107,7 +107,7 @@ class Hccl final : public c10d::Backend {
     std::function<void()> finish{};
   };
   struct State;
-  struct Pending;
+  class Pending;
 
   Call next(c10d::OpType type, const char* name, Subject subject = {});
   void check_peer(int rank, const char* name) const;

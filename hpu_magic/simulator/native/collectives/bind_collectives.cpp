@@ -3,9 +3,7 @@
 #include "collectives/backend.h"
 #include "collectives/outstanding.h"
 #include "collectives/whereabouts.h"
-
-#include <c10/core/SafePyObject.h>
-#include <torch/csrc/PyInterpreter.h>
+#include "threads/interpreter_guard.h"
 
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
@@ -18,31 +16,36 @@ namespace {
 
 using collectives::Announcements;
 
-/// A function of Python for threads without the GIL, or null where Python has ended.
+/// A function of Python for threads without the GIL.
 class Function {
  public:
   explicit Function(py::function function)
-      : held_(std::make_shared<c10::SafePyObject>(
-            function.release().ptr(), getPyInterpreter())) {}
+      : held_(new py::function(std::move(function)), &drop) {}
 
-  /// What it returns as text, and `otherwise` where it raises or Python has ended.
+  /// What it returns as text, and `otherwise` where it raises or Python ends.
   template <class... Arguments>
   std::string operator()(const std::string& otherwise, Arguments&&... arguments) const {
-    if (!Py_IsInitialized()) {
+    const InterpreterGuard guard;
+    if (!guard) {
       return otherwise;
     }
     const py::gil_scoped_acquire gil;
     try {
-      const auto callable =
-          py::reinterpret_borrow<py::function>(held_->ptr(getPyInterpreter()));
-      return callable(std::forward<Arguments>(arguments)...).template cast<std::string>();
+      return (*held_)(std::forward<Arguments>(arguments)...).template cast<std::string>();
     } catch (const py::error_already_set& error) {
       return otherwise + " (" + error.what() + ")";
     }
   }
 
  private:
-  std::shared_ptr<c10::SafePyObject> held_;
+  static void drop(const py::function* function) {
+    if (const InterpreterGuard guard; guard) {
+      const py::gil_scoped_acquire gil;
+      delete function;
+    }
+  }
+
+  std::shared_ptr<const py::function> held_;
 };
 
 collectives::Explain explaining(

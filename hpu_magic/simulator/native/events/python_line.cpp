@@ -1,5 +1,6 @@
 #include "events/python_line.h"
 
+#include "threads/interpreter_guard.h"
 #include "threads/locks.h"
 
 #include <Python.h>
@@ -39,7 +40,8 @@ PythonLine line_of(PyFrameObject* frame) {
 }  // namespace
 
 PythonLine python_line() {
-  if (!Py_IsInitialized()) {
+  const InterpreterGuard guard;
+  if (!guard) {
     return {};
   }
   locks::check_may_ask_for_gil();

@@ -1,5 +1,6 @@
 #include "lazy/interruption.h"
 
+#include "threads/interpreter_guard.h"
 #include "threads/locks.h"
 
 #include <pybind11/pybind11.h>
@@ -16,10 +17,14 @@ struct Interrupted : pybind11::error_already_set {
 
 void Interruption::check() {
   const auto now = Clock::now();
-  if (now - asked_ < std::chrono::milliseconds(100) || !Py_IsInitialized()) {
+  if (now - asked_ < std::chrono::milliseconds(100)) {
     return;
   }
   asked_ = now;
+  const InterpreterGuard guard;
+  if (!guard) {
+    return;
+  }
   locks::check_may_ask_for_gil();
   pybind11::gil_scoped_acquire gil;
   // Does nothing on any thread but Python's main one.

@@ -55,7 +55,7 @@ void note_unlocked(Rank) {}
 
 #endif
 
-std::array<void (*)(), 2> forgotten{};
+std::array<void (*)(), 3> forgotten{};
 
 // Of the brief locks: a thread that forks may hold none of them, as it is in the midst of Python.
 constexpr std::array<Brief*, 5> brief{

@@ -63,7 +63,7 @@ extern Brief events;         // counters and the buffer of events
 extern Brief collectives;    // those that have not ended
 
 /// What the child of a fork lets go of, in this order, once its locks are free.
-enum class Forgotten : uint8_t { card, recorded_work };
+enum class Forgotten : uint8_t { card, recorded_work, guarded_threads };
 /// Returns true, for the initialisation of a constant.
 bool forget_in_child(Forgotten what, void (*forget)());
 
