@@ -28,7 +28,6 @@ FIT_RATE = 10.0
 HIGHEST_RATE = 50.0
 CAPACITY = 3600
 MEMORY = "memory"
-MEMORY_COLUMNS = ("time", "in_use", "peak", "limit")
 
 
 class RingBuffer:
