@@ -10,7 +10,7 @@ from itertools import accumulate
 
 import torch
 
-from hpu_magic.estimate.tracing.program import NEVER, Phase, Program, Role, Storage
+from hpu_magic.estimate.tracing.program import NEVER, Operation, Phase, Program, Role, Storage
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,13 @@ def _starts_of_parts(program: Program) -> list[int]:
     for number, one in enumerate(program.operations):
         if one.phase is Phase.OPTIMIZER and program.operations[number - 1].phase is not one.phase:
             starts.append(number)
-        if (one.reads and not one.writes) or torch.Tag.dynamic_output_shape in one.operator.tags:
+        if (one.reads and not one.writes) or _shape_is_of_numbers(one):
             starts.append(number + 1)
     return starts
+
+
+def _shape_is_of_numbers(operation: Operation) -> bool:
+    """Tell whether the host waits for the shape of what an operation gives."""
+    if operation.operator is torch.ops.aten.index.Tensor:  # places tell it, a mask does not
+        return any(one.dtype in (torch.bool, torch.uint8) for one in operation.reads[1:])
+    return torch.Tag.dynamic_output_shape in operation.operator.tags

@@ -570,6 +570,7 @@ OF_EACH_KIND = frozenset(
         "ViT",
         "Whisper",
         "Mixtral",
+        "Mixtral inference",
     }
 )
 
@@ -588,6 +589,7 @@ ONCE = frozenset(
         "attention fused",
         "tables",
         "Llama autocast",
+        "Mixtral",
         "T5",
         "ViT",
     }
