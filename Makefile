@@ -76,7 +76,7 @@ $(DOCUMENTING): requirements-docs.txt constraints.txt $(DEVELOPING)
 
 engine: $(RUNNING)
 	@sh tools/system_packages.sh compiler headers
-	@$(BIN)/python -m hpu_magic.command_line build
+	@$(BIN)/python -m hpu_magic.command_line build >/dev/null
 
 EXTENSION := hpu_magic/labextension/package.json
 EXTENSION_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f) \

@@ -40,9 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers an unknown command with those that are meant."""
+    """Answers an unknown command with those that are meant, and none with all that there are."""
 
     def error(self, message: str) -> NoReturn:
+        if message.endswith("required: COMMAND"):
+            self.exit(2, self.format_help())
         wrong = re.match(r"argument COMMAND: invalid choice: '(.*?)' \(choose", message)
         if wrong is None:
             super().error(message)

@@ -76,6 +76,13 @@ def test_an_unknown_command_is_answered_with_those_there_are(capsys, given, mend
     assert capsys.readouterr().err == f"hpu-magic: there is no command {given!r}: {mend}\n"
 
 
+def test_no_command_is_answered_with_the_help(capsys):
+    with pytest.raises(SystemExit) as left:
+        command_line.main([])
+    assert left.value.code == 2
+    assert capsys.readouterr().err == command_line.parser().format_help()
+
+
 def test_python_m_is_the_same_command(script):
     out = script(
         """
