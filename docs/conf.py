@@ -38,7 +38,6 @@ autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 add_module_names = False
-smartquotes_action = "qe"  # two hyphens are an option's
 default_role = "code"
 napoleon_google_docstring = False
 napoleon_use_ivar = True

@@ -76,7 +76,7 @@ def test_defaults_are_those_of_a_new_session(pages: Path) -> None:
 
 
 def test_examples_of_a_docstring_become_code_and_prose_keeps_its_marks() -> None:
-    text = """Show *all* of ``a|b``, see name_. Examples::
+    text = """Show *all* of ``a|b`` -- with --new-tokens, see name_. Examples::
 
         first = 1
 
@@ -85,7 +85,7 @@ def test_examples_of_a_docstring_become_code_and_prose_keeps_its_marks() -> None
     Then `more`.
     """
     assert from_docstring(text, "python") == (
-        "Show \\*all\\* of `a|b`, see name\\_. Examples:\n\n"
+        "Show \\*all\\* of `a|b` -- with `--new-tokens`, see name\\_. Examples:\n\n"
         "```python\nfirst = 1\n\n    second\n```\n\nThen `more`."
     )
     assert table(("a", "b"), [("`x|y`", "z")]) == "| a | b |\n|---|---|\n| `x\\|y` | z |\n"

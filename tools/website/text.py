@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 _QUOTED = re.compile(r"(`+)(.+?)\1", re.DOTALL)
 # A name with a mark of its own, which prose leaves unquoted, or text that Markdown would read.
+_OPTION = re.compile(r"((?<![\w-])--[a-z][\w-]*)")
 _MARKED = re.compile(r"([*_<\[\]|$\\])")
 
 
@@ -68,4 +69,8 @@ def _prose(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _MARKED.sub(r"\\\1", text)
+    # An option is code, whose hyphens are no dash.
+    pieces = _OPTION.split(text)
+    pieces[::2] = [_MARKED.sub(r"\\\1", one) for one in pieces[::2]]
+    pieces[1::2] = map(code, pieces[1::2])
+    return "".join(pieces)
