@@ -107,7 +107,9 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
         yield Choice(
             "precision",
             "Compute linear layers in 8 bits",
-            _FP8_TRAINING if base.options.train else _FP8_INFERENCE.format(name=name),
+            _FP8_TRAINING.format(name=as_code(name))
+            if base.options.train
+            else _FP8_INFERENCE.format(name=name),
             {"precision": "fp8"},
             by_hand="scales of 8 bits are measured on your data first",
             remark="Check the model's quality.",
@@ -123,7 +125,7 @@ _BF16 = {
 _FP8_TRAINING = """import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 # te.Linear in the place of nn.Linear
 with te.fp8_autocast(enabled=True):
-    output = model(batch)"""
+    output = {name}(batch)"""
 _FP8_INFERENCE = """%hpu_fp8 measure {name} --data loader
 # in a new process, as Neural Compressor does one step in each
 %hpu_fp8 quantize {name}"""

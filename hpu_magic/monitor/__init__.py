@@ -27,7 +27,7 @@ def snapshot() -> Snapshot:
 
     try:
         return Snapshot(allotted.named(simulated.read()), "simulator")
-    except (RuntimeError, ValueError) as refused:
+    except (RuntimeError, ValueError, OSError) as refused:
         return Snapshot((), "simulator", str(refused))
 
 

@@ -13,6 +13,7 @@ import pytest
 from made_machine import GIB, card
 
 from hpu_magic import private_folder
+from hpu_magic.doctor import Machine
 from hpu_magic.doctor.checks import cards, host
 from hpu_magic.monitor import Holder, Snapshot, hlsmi
 
@@ -277,6 +278,15 @@ def test_a_driver_that_hangs_is_not_waited_for(tmp_path, script):
     shot = Snapshot((), "none", "The driver has not answered for 0.1 s.")
     path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
     assert script(code, PYTHONPATH=path) == f"{shot}\n"
+
+
+def test_a_folder_of_cards_that_cannot_be_is_named(monkeypatch):
+    folder = f"/tmp/{'a' * 300}"
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", folder)
+    shot = Machine.here().cards
+    assert (shot.cards, shot.source) == ((), "simulator")
+    assert "File name too long" in shot.reason
+    assert folder in shot.reason
 
 
 def hl_smi(folder, script):
