@@ -149,11 +149,30 @@ def _fallbacks(
             f"Keep {operator} off the CPU",
             f"{_many(count, 'call')} had no kernel on the card and ran on the CPU, with copies "
             f"both ways{told}.",
-            f"# out of the step, or in terms of operators that the card has\n"
-            f"torch.ops.aten.{_short(operator)}",
+            _without(_short(operator), None if seen is None else seen.settings.framework),
             _lost(own, None if seen is None else seen.training_seconds),
             by_hand="it is a line of your code",
         )
+
+
+def _without(operator: str, framework: str | None) -> str:
+    """Return code that does without an operator; PyTorch's fused optimizers have others."""
+    optimizer = _FUSED_OPTIMIZERS.get(operator)
+    if optimizer == "AdamW" and framework == "transformers":
+        return 'args = TrainingArguments(..., optim="adamw_torch")'
+    if optimizer is not None:
+        return f"optimizer = torch.optim.{optimizer}(model.parameters(), lr=..., fused=False)"
+    return (
+        f"# out of the step, or in terms of operators that the card has\ntorch.ops.aten.{operator}"
+    )
+
+
+_FUSED_OPTIMIZERS = {
+    "_fused_adamw_": "AdamW",
+    "_fused_adam_": "Adam",
+    "_fused_sgd_": "SGD",
+    "_fused_adagrad_": "Adagrad",
+}
 
 
 def _short(operator: str) -> str:

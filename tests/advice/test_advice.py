@@ -156,6 +156,35 @@ def test_a_loader_is_changed_where_it_is_made(
     ast.parse(one.change)
 
 
+@pytest.mark.parametrize(
+    ("operator", "framework", "change"),
+    [
+        (
+            "aten::_fused_adamw_",
+            "transformers",
+            'args = TrainingArguments(..., optim="adamw_torch")',
+        ),
+        (
+            "aten::_fused_sgd_",
+            "transformers",
+            "optimizer = torch.optim.SGD(model.parameters(), lr=..., fused=False)",
+        ),
+        (
+            "aten::_fused_adamw_",
+            None,
+            "optimizer = torch.optim.AdamW(model.parameters(), lr=..., fused=False)",
+        ),
+    ],
+)
+def test_an_optimizer_that_runs_on_the_cpu_is_asked_for_otherwise(
+    operator: str, framework: str | None, change: str
+) -> None:
+    counts = DeviceCounts(fallbacks={operator: 6})
+    seen = Observation("hpu:0", settings=FitSettings(framework=framework), counts=counts)
+    [one] = result_of(seen).advice()
+    assert (one.title, one.change) == (f"Keep {operator} off the CPU", change)
+
+
 def test_estimated_gains_are_those_of_two_estimates() -> None:
     model = layers()
     advice = advise(model, X, mode="eager", precision="fp32")
