@@ -84,7 +84,8 @@ def write(into: Path) -> None:
     (folder / "lightning.rst").write_text(_lightning())
     refusals = "".join(f".. autoexception:: hpu_magic.{name}(sentence)\n\n" for name in ERRORS)
     (folder / "errors.rst").write_text(_titled("Errors") + refusals)
-    contents = "\n".join([*pages, "lightning", "errors"])
+    # By their own names, for which the column beside the pages has room.
+    contents = "\n".join([*(f"{name} <{name}>" for name in (*pages, "lightning")), "errors"])
     parts.append(f"```{{toctree}}\n:hidden:\n\n{contents}\n```\n")
     (folder / "index.md").write_text("\n".join(parts))
 

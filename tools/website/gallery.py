@@ -13,10 +13,14 @@ from website.thumbnails import thumbnail
 
 # Group -> notebook -> the cell whose output is its picture.
 GALLERY: dict[str, dict[str, str]] = {
-    "Begin": {"quickstart": "fit", "object_detection": "found"},
-    "Train": {"lightning_features": "precision", "fine_tune": "fit", "multi_card": "ddp"},
+    "Begin": {"quickstart": "fit", "execution_modes": "compare"},
+    "Train": {
+        "lightning_features": "precision",
+        "fine_tune": "fit",
+        "multi_card": "ddp",
+        "object_detection": "found",
+    },
     "Make it fast": {
-        "execution_modes": "compare",
         "hpu_graphs": "capture",
         "generate": "both",
         "mixed_precision": "explain",
