@@ -260,21 +260,22 @@ def test_layout_that_the_model_or_the_step_has_not_is_refused(changed, sentence)
 
 def test_heads_written_out_are_not_parted():
     class Attention(nn.Module):
-        def __init__(self):
+        def __init__(self, width):
             super().__init__()
-            self.qkv, self.out = nn.Linear(192, 576), nn.Linear(192, 192)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
         def forward(self, x):
             q, k, v = (
-                one.unflatten(-1, (6, 32)).transpose(1, 2) for one in self.qkv(x).chunk(3, -1)
+                one.unflatten(-1, (6, -1)).transpose(1, 2) for one in self.qkv(x).chunk(3, -1)
             )
             scores = (q @ k.transpose(-1, -2)).softmax(-1)
             return self.out((scores @ v).transpose(1, 2).flatten(-2))
 
-    x = torch.empty(2, 16, 192, device="meta")
-    assert estimate(Attention(), x, parallel="tp=3", cards=3).seconds > 0
-    with pytest.raises(EstimateError, match="6 attention heads cannot be divided among tp=4"):
-        estimate(Attention(), x, parallel="tp=4", cards=4)
+    for width in (24, 192):  # parts of the first would be too narrow to divide it
+        model, x = Attention(width), torch.empty(2, 16, width, device="meta")
+        assert estimate(model, x, parallel="tp=3", cards=3).seconds > 0
+        with pytest.raises(EstimateError, match="6 attention heads cannot be divided among tp=4"):
+            estimate(model, x, parallel="tp=4", cards=4)
 
 
 def test_models_that_cannot_be_traced_are_refused(shell):

@@ -89,10 +89,10 @@ class Sharding:
             divided = divided or self._is_cache(reads)
         elif operation.writes and self._is_cache(reads) and work.kind is Kind.VECTOR:
             divided = True
+        elif _is_softmax_of_scores(operation):
+            refuse_uneven_heads(operation, self._cards)
         if not divided:
             return Share(work)
-        if _is_softmax_of_scores(operation):
-            refuse_uneven_heads(operation, self._cards)
         self._divided.update(one.storage for one in operation.writes)
         return Share(_part(work, self._cards), self._cards, makes_parts=True)
 
