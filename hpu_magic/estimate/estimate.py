@@ -53,8 +53,9 @@ def estimate(
         How many work together.
     parallel : str, optional
         How they share the work: ``"ddp"`` (if several and nothing is said), ``"zero1"``,
-        ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``, ``"pp=N"``, and products such as
-        ``"tp=2,pp=2,zero1"``.
+        ``"zero2"``, ``"zero3"``, ``"fsdp"``, ``"tp=N"``, ``"pp=N"``, and products such as
+        ``"tp=2,pp=2,zero1"``. ZeRO is DeepSpeed's, whose optimizer steps weights of its own in
+        float32; that of FSDP steps the model's in their type.
     mode : {"lazy", "eager", "graphs", "compile"}
         How operations reach the card.
     precision : {"fp32", "bf16", "bf16-mixed", "fp8"}, optional

@@ -26,6 +26,9 @@ class Layout:
     """How many parts the batch has; each is computed with the whole model."""
     zero: int = 0
     """Divided among these: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights too."""
+    in_float32: bool = False
+    """Whether the optimizer has weights of its own and its state in float32, whatever the model's
+    type, as DeepSpeed's ZeRO does; FSDP's has the model's own."""
     tensor: int = 1
     """Among how many cards each matrix product is divided."""
     pipeline: int = 1
@@ -36,7 +39,8 @@ class Layout:
             self.pipeline > 1
         )
         if self.data > 1:
-            parts.append(f"zero{self.zero}" if self.zero else "ddp")
+            sharded = f"zero{self.zero}" if self.in_float32 else "fsdp"
+            parts.append(sharded if self.zero else "ddp")
         return ",".join(parts) or "one card"
 
 
@@ -102,7 +106,8 @@ def _layout(cards: int | None, sizes: Mapping[str, int], named: str | None) -> L
             f"cards={total}: give cards={2 * divided} or more, or leave {named} out."
         )
     of_kind = {_SIZES[name]: size for name, size in sizes.items()}
-    return Layout(total, data, stage if data > 1 else 0, **of_kind)
+    zero = stage if data > 1 else 0
+    return Layout(total, data, zero, in_float32=zero > 0 and named != "fsdp", **of_kind)
 
 
 def _counts(value: object) -> bool:
@@ -118,6 +123,4 @@ def refuse_zero(layout: Layout) -> None:
         They do, by a stage of ZeRO.
     """
     if layout.zero:
-        raise EstimateError(
-            f"zero{layout.zero} divides what only training has: give tp=N, pp=N or ddp."
-        )
+        raise EstimateError(f"{layout} divides what only training has: give tp=N, pp=N or ddp.")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hpu_magic.estimate.cost.sharding import Sharding
 from hpu_magic.estimate.cost.work import work_of
 from hpu_magic.estimate.layout import Layout
-from hpu_magic.estimate.tracing.program import Program, Role
+from hpu_magic.estimate.tracing.program import Phase, Program, Role, Storage
 
 # The stage of ZeRO from which on the cards share it.
 _SHARED_FROM = {Role.OPTIMIZER: 1, Role.GRADIENTS: 2, Role.WEIGHTS: 3}
@@ -15,6 +16,35 @@ _SHARED_FROM = {Role.OPTIMIZER: 1, Role.GRADIENTS: 2, Role.WEIGHTS: 3}
 
 BUCKET = 10**9
 """Bytes of a bucket in which ZeRO's first two stages reduce: DeepSpeed's 5e8 elements of bf16."""
+
+
+def as_kept(program: Program, layout: Layout) -> Program:
+    """Return a step with what the optimizer keeps under a layout.
+
+    DeepSpeed's ZeRO steps weights of its own in float32, with the optimizer's state in that type,
+    and casts them to the model's; it has them of each weight that has a gradient.
+    """
+    steps = any(True for _ in program.of_phase(Phase.OPTIMIZER))
+    if not (layout.in_float32 and steps):
+        return program
+    storages = [
+        replace(one, bytes=_in_float32(one)) if one.role is Role.OPTIMIZER else one
+        for one in program.storages
+    ]
+    narrow = [
+        one
+        for one in program.storages
+        if one.role is Role.GRADIENTS and _in_float32(one) > one.bytes
+    ]
+    own = [Storage(_in_float32(one), Role.OPTIMIZER, one.module) for one in narrow]
+    return replace(program, storages=[*storages, *own])
+
+
+def _in_float32(storage: Storage) -> int:
+    dtype = storage.dtype
+    if dtype is None or not dtype.is_floating_point or dtype.itemsize >= 4:
+        return storage.bytes
+    return storage.bytes * 4 // dtype.itemsize
 
 
 def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:

@@ -16,7 +16,7 @@ from hpu_magic.estimate.layout import Layout, refuse_zero
 from hpu_magic.estimate.memory import Moment, curve, peak
 from hpu_magic.estimate.options import Options
 from hpu_magic.estimate.result import Estimate
-from hpu_magic.estimate.shared_memory import collective_buffers, sizes_on_one_card
+from hpu_magic.estimate.shared_memory import as_kept, collective_buffers, sizes_on_one_card
 from hpu_magic.estimate.stages import refuse_empty_stages
 from hpu_magic.estimate.tracing.program import Phase, Program
 from hpu_magic.estimate.tracing.step import trace_step
@@ -87,8 +87,9 @@ class StepEstimator:
         return self._options.mode != "eager"
 
     def _peak(self, program: Program) -> Moment:
-        sizes = sizes_on_one_card(program, self._layout)
-        return peak(program, recorded=self._recorded, sizes=sizes)
+        kept = as_kept(program, self._layout)
+        sizes = sizes_on_one_card(kept, self._layout)
+        return peak(kept, recorded=self._recorded, sizes=sizes)
 
     def of(self, program: Program) -> Estimate:
         """Return the estimate of a step that is traced already."""
@@ -106,8 +107,9 @@ class StepEstimator:
                 f"{type(self._model).__name__} runs nothing on the card with these inputs: there "
                 "is no step to estimate."
             )
-        sizes = sizes_on_one_card(program, layout)
-        moment = peak(program, recorded=self._recorded, sizes=sizes)
+        kept = as_kept(program, layout)
+        sizes = sizes_on_one_card(kept, layout)
+        moment = peak(kept, recorded=self._recorded, sizes=sizes)
         times = [
             (
                 OPTIMIZER if operation.phase is Phase.OPTIMIZER else operation.module,
@@ -123,7 +125,7 @@ class StepEstimator:
             card=self._card,
             layout=layout,
             prices=prices,
-            memory_curve=curve(program, recorded=self._recorded, sizes=sizes),
+            memory_curve=curve(kept, recorded=self._recorded, sizes=sizes),
             moment=moment,
             exchanged=collective_buffers(program, layout),
             modules=shares(

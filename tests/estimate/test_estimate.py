@@ -57,6 +57,19 @@ def test_several_cards_have_their_shares():
     assert held == {"ddp": weights["ddp"][0], "zero3": 3 * layer}
 
 
+@pytest.mark.parametrize(
+    ("parallel", "times"), [("zero1", 3 * 4), ("zero3", 3 * 4), ("fsdp", 2 * 2)]
+)
+def test_zero_steps_weights_of_its_own_in_float32(parallel, times):
+    model = layers().bfloat16()
+    found = estimate(model, X, cards=8, parallel=parallel)
+    count = sum(one.numel() for one in model.parameters())
+    # Scalars that count steps are there as well.
+    assert found.memory["optimizer"] == pytest.approx(times * count / 8, rel=1e-3)
+    none = estimate(model, X, cards=8, parallel=parallel, optimizer=None)
+    assert "optimizer" not in none.memory
+
+
 def test_tensor_parallel_cards_have_parts_of_what_lies_between():
     wide = nn.Sequential(
         nn.Linear(256, 4096, bias=False), nn.ReLU(), nn.Linear(4096, 256, bias=False)

@@ -17,13 +17,20 @@ from hpu_magic.estimate.stages import layers_in_sequence
         (8, "fsdp", Layout(cards=8, data=8, zero=3)),
         (1, "zero2", Layout()),
         (None, "tp=4", Layout(cards=4, tensor=4)),
-        (8, "TP=2, pp=2, zero1", Layout(cards=8, data=2, zero=1, tensor=2, pipeline=2)),
+        (8, "TP=2, pp=2, zero1", Layout(8, 2, zero=1, in_float32=True, tensor=2, pipeline=2)),
         (16, "tp=8*pp=2", Layout(cards=16, tensor=8, pipeline=2)),
         (4, "tp=2+ddp", Layout(cards=4, data=2, tensor=2)),
     ],
 )
 def test_layout_is_what_was_asked_for(cards, parallel, layout):
     assert parse(cards, parallel) == layout
+
+
+@pytest.mark.parametrize(
+    "parallel", ["ddp", "fsdp", "zero1", "zero3", "tp=2,zero2", "tp=2,pp=2,fsdp"]
+)
+def test_layout_is_written_as_it_is_read(parallel):
+    assert str(parse(8, parallel)) == parallel
 
 
 @pytest.mark.parametrize(

@@ -124,4 +124,5 @@ def _line(error: BaseException) -> str:
         return _NOWHERE
     last = frames[-1]
     text = linecache.getline(last.filename, last.lineno or 0).strip()
-    return f"{Path(last.filename).name}, line {last.lineno}: {text}"
+    where = f"{Path(last.filename).name}, line {last.lineno}"
+    return f"{where}: {text}" if text else where
