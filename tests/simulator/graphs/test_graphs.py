@@ -340,3 +340,20 @@ def test_in_eager_mode_graphs_are_refused_in_a_sentence(torch):
         with pytest.raises(RuntimeError, match=r"lazy mode only: set PT_HPU_LAZY_MODE=1 before"):
             use()
     assert not torch.hpu.is_current_stream_capturing()
+
+
+def test_an_input_whose_storage_is_resized_to_its_size_is_read_on(lazy_process):
+    assert lazy_process(
+        """
+        x = torch.arange(3.0, device="hpu")
+        graph = torch.hpu.HPUGraph()
+        with torch.hpu.graph(graph):
+            y = x * 2 + 1
+        print(y.tolist())
+        storage = x.untyped_storage()
+        print(storage.resize_(12) is storage, storage.nbytes(), x.tolist())
+        x.fill_(5)
+        graph.replay()
+        print(y.tolist())
+        """
+    ) == ["[1.0, 3.0, 5.0]", "True 12 [0.0, 1.0, 2.0]", "[11.0, 11.0, 11.0]"]
