@@ -104,13 +104,16 @@ front-end: labextension
 	$(BIN)/python tools/labextension.py check test
 
 # What these suites say of eager mode holds in lazy mode; a process has one mode. Tests that start
-# processes of both modes have said it already.
+# processes of both modes have said it already, and how processes start, import and read options is
+# the same in both.
 BOTH_MODES := $(addprefix tests/simulator/device/test_,fallback.py out_of_memory.py races.py)
+NO_MODE := $(addprefix tests/lightning/test_,launched.py cli.py)
 LAZY := tests/simulator/device tests/simulator/custom tests/lightning \
 	$(addprefix tests/huggingface/test_,transformers.py generate.py accelerate.py transformers_trainer.py \
 		diffusers.py sentence_transformers.py) \
 	$(addprefix tests/simulator/face/test_transformer_engine,.py _attention.py _checkpoints.py _graphs.py _state.py) \
-	$(addprefix --ignore=,$(BOTH_MODES))
+	$(addprefix --ignore=,$(BOTH_MODES) $(NO_MODE)) \
+	-k "not (first_generation or import_in_a_script or imported_before_the_hook)"
 
 SPREAD := -n $(WORKERS)
 

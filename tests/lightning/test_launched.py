@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-LAZY = "HPU_MAGIC_TEST_LAZY" in os.environ
-
 NET = """
 import os
 import sys
@@ -146,7 +144,6 @@ if __name__ == "__main__":
 )
 
 
-@pytest.mark.skipif(LAZY, reason="processes are spawned alike")
 def test_spawned_processes_get_the_plug_ins_of_their_own_distribution(tmp_path):
     pytest.importorskip("pytorch_lightning")
     done = launched(

@@ -15,7 +15,7 @@ PROGRAMS = Path(__file__).parents[2] / "race_programs.py"
 @pytest.mark.parametrize("mode", ["eager", "lazy"])
 def test_random_programs_of_threads_forks_and_interrupts(mode, monkeypatch):
     monkeypatch.setenv("PT_HPU_LAZY_MODE", str(int(mode == "lazy")))
-    command = [sys.executable, str(PROGRAMS), "--seconds", "8"]
+    command = [sys.executable, str(PROGRAMS), "--seconds", "5"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr[-4000:]
     done = json.loads(ran.stdout.splitlines()[-1])
