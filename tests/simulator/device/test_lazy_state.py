@@ -119,3 +119,22 @@ def test_a_batched_function_gives_the_cpus_values():
     x = torch.arange(24.0).view(2, 3, 4) / 10
     batched = torch.func.vmap(torch.func.jacrev(function))
     torch.testing.assert_close(batched(x.to("hpu")).cpu(), batched(x))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("last", [(), ("input",), ("weight",), ("input", "weight")])
+@pytest.mark.parametrize(("size", "dimensions"), [(160, 2), (30, 3)])
+def test_a_large_convolution_has_the_cpus_strides(size, dimensions, last, transposed):
+    """Larger than what lazy mode tries on the CPU to learn strides."""
+    channels_last = torch.channels_last if dimensions == 2 else torch.channels_last_3d
+    ones = torch.ones(2, 4, *[size] * dimensions), torch.ones(4, 4, *[3] * dimensions)
+    operands = [
+        tensor.contiguous(memory_format=channels_last) if name in last else tensor
+        for name, tensor in zip(("input", "weight"), ones, strict=True)
+    ]
+    convolve = getattr(nn.functional, f"conv{'_transpose' * transposed}{dimensions}d")
+    result = convolve(*(tensor.to("hpu") for tensor in operands))
+    expected = convolve(*operands)
+    assert result.stride() == expected.stride()
+    assert torch.zeros_like(result).stride() == expected.stride()
+    torch.testing.assert_close(result.cpu(), expected)

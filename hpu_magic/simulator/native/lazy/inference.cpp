@@ -8,7 +8,9 @@
 #include "memory/memory_reuse.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/ConvUtils.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/core/MemoryFormat.h>
 #include <c10/util/strides.h>
 #include <c10/util/hash.h>
 #include <torch/csrc/utils/pybind.h>
@@ -303,6 +305,35 @@ int64_t promised_elements(const Inference& inference) {
   return elements;
 }
 
+/// Gives a convolution's result the strides that it has on the CPU: meta kernels do not look
+/// whether operands have their channels last.
+void lay_out_convolution(const Stack& arguments, Geometry& result) {
+  const KernelsOnly kernels_only;
+  const at::Tensor input = shape_view(arguments[0].toTensor());
+  const at::Tensor weight = shape_view(arguments[1].toTensor());
+  std::optional<at::Tensor> bias;
+  if (arguments[2].isTensor() && arguments[2].toTensor().defined()) {
+    bias = shape_view(arguments[2].toTensor());
+  }
+  const auto numbers = [&arguments](size_t argument) {
+    const auto list = arguments[argument].toIntVector();
+    return std::vector<c10::SymInt>(list.begin(), list.end());
+  };
+  const auto backend = at::native::select_conv_backend(
+      input, weight, bias, numbers(3), numbers(4), numbers(5), arguments[6].toBool(), numbers(7),
+      arguments[8].toInt(), std::nullopt);
+  switch (at::native::_determine_backend_memory_format(input, weight, backend)) {
+    case at::MemoryFormat::ChannelsLast:
+      result.strides = c10::get_channels_last_strides_2d(result.sizes);
+      break;
+    case at::MemoryFormat::ChannelsLast3d:
+      result.strides = c10::get_channels_last_strides_3d(result.sizes);
+      break;
+    default:
+      break;
+  }
+}
+
 /// Where operands are not plainly contiguous or an output gets another size, meta kernels often
 /// choose other strides than the CPU's, which then tell themselves if they take no time.
 Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
@@ -311,8 +342,13 @@ Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
   }
   Inference inference = infer_by_trial(op, arguments, c10::kMeta);
   const auto [plain, elements] = layouts(arguments);
-  if ((plain && inference.resized.empty()) ||
-      elements + promised_elements(inference) > kQuickElements) {
+  if (plain && inference.resized.empty()) {
+    return inference;
+  }
+  if (elements + promised_elements(inference) > kQuickElements) {
+    if (op.operator_name().name == "aten::convolution") {
+      lay_out_convolution(arguments, inference.results[0]);
+    }
     return inference;
   }
   try {
