@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from hpu_magic import units
 from hpu_magic.advice.observed import of_fit, of_ledger
 from hpu_magic.advice.report import Advice, ordered
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution.mode import loaded_mode
 from hpu_magic.runtime.measure.ledger_report import LedgerReport
@@ -49,8 +48,9 @@ def advise(
     name : str
         What the model is called in the code that is shown.
     **arguments
-        Those of `hpu_magic.estimate`: the step as it is now. ``mode`` and ``precision`` are those
-        of this process if left out: a model may be compiled, and autocast on.
+        Those of `hpu_magic.estimate`, inputs by name among them: the step as it is now. ``mode``
+        and ``precision`` are those of this process if left out: a model may be compiled, and
+        autocast on.
 
     Returns
     -------
@@ -64,13 +64,7 @@ def advise(
     """
     device.torch_with_hpu()
     from hpu_magic.advice.weighing import Scale
-    from hpu_magic.estimate.estimate import estimate
 
-    known = list(inspect.signature(estimate).parameters)[2:]
-    for argument in arguments:
-        if argument not in known:
-            mend = suggestion(argument, known) or f"there are {', '.join(known)}."
-            raise RefusedError(f"advise takes no argument {argument!r}: {mend}")
     seen = _measured(observed)
     given = _as_here(model)
     if isinstance(seen, Observation):

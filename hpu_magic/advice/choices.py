@@ -246,6 +246,7 @@ kept += [torch.ops.aten.convolution.default]
 contexts = partial(create_selective_checkpoint_contexts, kept)
 output = checkpoint(layer, hidden, use_reentrant=False, context_fn=contexts)  # for each layer"""
 
+# PyTorch's, by what an estimate calls them and the stage of ZeRO that they are.
 _STAGES = {
     "ddp": (
         "Keep the whole model on each card",
@@ -262,12 +263,13 @@ _STAGES = {
         "from torch.distributed.fsdp import fully_shard\n"
         "fully_shard({name}, reshard_after_forward=False)  # each of its layers first",
     ),
-    "zero3": (
+    "fsdp": (
         "Share weights too among the cards (ZeRO 3)",
         "from torch.distributed.fsdp import fully_shard\n"
         "fully_shard({name})  # each of its layers first",
     ),
 }
+_WIDE = "Its memory is that of DeepSpeed, whose optimizer keeps weights of its own in float32."
 
 
 def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
@@ -278,6 +280,7 @@ def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
         return
     now = None if layout.cards == 1 else list(_STAGES)[layout.zero]
     cards = 8 if layout.cards == 1 else layout.cards
+    narrow = base.options.precision == "bf16"
     for parallel, (title, change) in _STAGES.items():
         if parallel != now:
             more = "" if layout.cards > 1 else f" over {cards} cards"
@@ -287,6 +290,7 @@ def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
                 change.format(name=name),
                 {"cards": cards, "parallel": parallel},
                 by_hand="it is a part of the script that all cards run",
+                remark=_WIDE if parallel in ("zero1", "zero2") and narrow else "",
             )
 
 

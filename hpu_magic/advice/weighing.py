@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -56,6 +57,8 @@ class Scale:
         self, model: nn.Module, inputs: tuple[Any, ...], arguments: Mapping[str, Any]
     ) -> None:
         self._model, self._inputs, self._arguments = uncompiled(model), inputs, dict(arguments)
+        own = inspect.signature(estimate).parameters
+        self._named = {name: one for name, one in arguments.items() if name not in own}
         self.base = estimate(model, *inputs, **arguments)
 
     def suggestions(self, name: str, framework: str | None) -> Iterator[Suggestion]:
@@ -98,7 +101,7 @@ class Scale:
         base = self.base
         options = base.options if mode is None else replace(base.options, mode=mode)
         layout = base.layout if cards is None else parse(cards, parallel)
-        call = call_of(self._model, self._inputs, train=options.train)
+        call = call_of(self._model, self._inputs, self._named, train=options.train)
         return StepEstimator(self._model, call, options, base.card, layout).of(base.program)
 
     def _gains(self, found: Estimate) -> bool:

@@ -50,8 +50,8 @@ def shared_arguments(
             "--parallel",
             {
                 "metavar": "HOW",
-                "help": "how they share the work: ddp, zero1, zero2, zero3, tp=N, pp=N, or "
-                "products, as tp=2,pp=2,zero1",
+                "help": "how they share the work: ddp, zero1, zero2, zero3, fsdp, tp=N, "
+                "pp=N, or products, as tp=2,pp=2,zero1",
             },
         ),
         (

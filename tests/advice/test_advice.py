@@ -429,12 +429,37 @@ def test_a_step_is_taken_to_run_as_this_process_does() -> None:
         assert "Compile the model" not in {one.title for one in advice}
 
 
+def test_inputs_may_have_names() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = layers()
+
+        def forward(self, features: Any) -> Any:
+            return self.layers(features)
+
+    model = Named()
+    assert repr(advise(model, features=X)) == repr(advise(model, X))
+
+
+def test_shared_weights_of_fully_shard_keep_their_type_and_zeros_memory_is_deepspeeds() -> None:
+    model = layers().bfloat16()
+    base = estimate(model, X.bfloat16(), cards=8)
+    layouts = [one for one in choices(model, base, "model", None) if one.group == "layout"]
+    assert {one.arguments["parallel"]: bool(one.remark) for one in layouts} == {
+        "zero1": True,
+        "zero2": True,
+        "fsdp": False,
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (
             {"precison": "bf16"},
-            "advise takes no argument 'precison': did you mean 'precision'?",
+            "'precison' is neither an argument of an estimate nor of Sequential: did you mean "
+            "'precision'?",
         ),
         (
             {"observed": 3},
