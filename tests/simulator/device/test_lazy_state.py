@@ -138,3 +138,15 @@ def test_a_large_convolution_has_the_cpus_strides(size, dimensions, last, transp
     assert result.stride() == expected.stride()
     assert torch.zeros_like(result).stride() == expected.stride()
     torch.testing.assert_close(result.cpu(), expected)
+
+
+def test_a_group_norms_gradient_has_its_inputs_type_beside_wider_weights():
+    """Autograd would hide another one, which costs memory."""
+    x, weight = torch.randn(2, 4, 3, 3, dtype=torch.bfloat16), torch.ones(4)
+    mean = deviation = torch.ones(2, 2)
+    backward = torch.ops.aten.native_group_norm_backward
+    tensors = [x, x, mean, deviation, weight]
+    expected = backward(*tensors, 2, 4, 9, 2, [True] * 3)
+    results = backward(*(one.to("hpu") for one in tensors), 2, 4, 9, 2, [True] * 3)
+    assert [one.dtype for one in results] == [one.dtype for one in expected]
+    torch.testing.assert_close([one.cpu() for one in results], list(expected))
