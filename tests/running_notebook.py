@@ -29,10 +29,17 @@ class Below:
     def texts(self) -> list[str]:
         """The text of each output in order, but errors and the table of the ranks' cards.
 
-        The table appears below whichever cell takes a second.
+        The table appears below whichever cell takes a second. IPython writes the end of a line by
+        itself, which a kernel sends with the line or behind it.
         """
-        shown = (_text(output) for output in self.outputs if output.output_type != "error")
-        return [text for text in shown if not _RANKS.match(text)]
+        texts: list[str] = []
+        for output in self.outputs:
+            text = _text(output)
+            if text == "\n" and texts and output.output_type == "stream":
+                texts[-1] += text
+            elif output.output_type != "error" and not _RANKS.match(text):
+                texts.append(text)
+        return texts
 
     @property
     def ranks(self) -> str:
