@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from typing import Any
@@ -17,7 +16,6 @@ sys.path.insert(0, str(EXAMPLES.parents[1] / "tools"))
 import requirements
 
 WORKFLOW = EXAMPLES / "github-actions.yml"
-KEYS = {"name", "id", "if", "uses", "with", "run", "env"}
 # A program that writes down what pip is asked for.
 PYTHON = f"""
 if sys.argv[1:3] == ["-m", "pip"]:
@@ -45,16 +43,9 @@ def job(workflow: dict[Any, Any]) -> dict[str, Any]:
     return job
 
 
-def test_the_workflow_is_one_that_github_reads(workflow, job):
+def test_the_workflow_uses_what_its_steps_put_out(workflow, job):
     # YAML reads `on` as true.
-    assert set(workflow) == {"name", True, "permissions", "jobs"}
     assert workflow[True] == ["push", "pull_request"]
-    assert set(job) == {"runs-on", "timeout-minutes", "env", "steps"}
-    for step in job["steps"]:
-        assert set(step) <= KEYS
-        assert ("run" in step) != ("uses" in step)
-        if "uses" in step:
-            assert re.fullmatch(r"actions/[a-z-]+@v\d+", step["uses"])
     ids = {step["id"]: step["run"] for step in job["steps"] if "id" in step}
     for expression in re.findall(r"\$\{\{ (.*?) \}\}", WORKFLOW.read_text()):
         found = re.fullmatch(r"steps\.(\w+)\.outputs\.(\w+)", expression)
@@ -62,13 +53,6 @@ def test_the_workflow_is_one_that_github_reads(workflow, job):
             assert f"{found[2]}=" in ids[found[1]]
         else:
             assert expression in ("vars.TORCH_INDEX", "runner.os")
-
-
-def test_actionlint_has_nothing_to_say():
-    if shutil.which("actionlint") is None:
-        pytest.skip("actionlint is not installed")
-    done = subprocess.run(["actionlint", WORKFLOW], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.skipif(
