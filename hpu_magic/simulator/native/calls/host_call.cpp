@@ -4,6 +4,7 @@
 #include "calls/generator.h"
 #include "calls/host_kernel.h"
 #include "calls/kernels_only.h"
+#include "calls/products.h"
 #include "memory/booking.h"
 #include "memory/failure.h"
 #include "memory/memory_reuse.h"
@@ -176,15 +177,36 @@ void HostCall::check_supported() const {
 void HostCall::run_kernel() {
   check_supported();
   const BelowAutograd below_autograd;
-  if (reduced_) {
+  if (reduced_ && multiplies_slowly()) {
+    run_widened();
+  } else if (reduced_) {
     run_reduced();
   } else {
     redispatch(narrow_ ? 2 : 1);
   }
 }
 
+/// Operands of different types are the kernel's to refuse.
+bool HostCall::multiplies_slowly() const {
+  const std::string& name = op_.operator_name().name;
+  const auto dtype = operands_.front().view.scalar_type();
+  const auto is_of_it = [dtype](const Operand& operand) {
+    return operand.view.scalar_type() == dtype;
+  };
+  if (!hpu::multiplies_slowly(dtype) || !is_product(name) ||
+      !std::all_of(operands_.begin(), operands_.end(), is_of_it)) {
+    return false;
+  }
+  // What is added stands before the matrices.
+  const size_t left = name == "aten::mm" || name == "aten::bmm" ? 0 : 1;
+  return is_convolution(name) || operands_.size() < left + 2 ||
+      !is_quick(operands_[left].view, operands_[left + 1].view);
+}
+
+/// Where the results are promised there is room for them, and no more is needed on the card.
+/// Convolutions lay everything out anew, and are judged by their results.
 void HostCall::redispatch(int64_t widening) {
-  if (promised_) {  // there is room for the results, and no more is needed on the card
+  if (promised_ || is_convolution(op_.operator_name().name)) {
     const KeptMemory kept;
     kernel_.redispatchBoxed(kHost, stack_);
   } else {
@@ -221,11 +243,18 @@ void HostCall::run_widened() {
     }
   }
   const KeptMemory kept;  // what is widened has no counterpart on the card
+  const bool convolves = is_convolution(op_.operator_name().name);
   std::vector<at::Tensor> wide;
   int64_t widening = 1;
   for (Operand& operand : operands_) {
     const auto dtype = operand.view.scalar_type();
-    wide.push_back(is_reduced(dtype) ? operand.view.to(wider(dtype)) : operand.view);
+    // The CPU's own kernel for volumes knows no channels that come last.
+    const auto format = convolves && operand.view.dim() == 5 ? c10::MemoryFormat::Contiguous
+                                                             : c10::MemoryFormat::Preserve;
+    wide.push_back(
+        is_reduced(dtype)
+            ? operand.view.to(wider(dtype), /*non_blocking=*/false, /*copy=*/false, format)
+            : operand.view);
     widening = std::max<int64_t>(widening, wide.back().element_size() / operand.view.element_size());
     replace(operand, wide.back());
   }

@@ -49,6 +49,7 @@ class HostCall {
   void check_supported() const;
 
   void run_kernel();
+  bool multiplies_slowly() const;
   void redispatch(int64_t widening = 1);
   void run_reduced();
   void run_widened();

@@ -3,6 +3,7 @@
 #include "calls/generator.h"
 #include "calls/host_kernel.h"
 #include "calls/kernels_only.h"
+#include "calls/products.h"
 #include "memory/failure.h"
 #include "memory/memory_reuse.h"
 #include "memory/narrow_types.h"
@@ -74,7 +75,8 @@ Step::Way Step::prepare() {
       return Way::unprepared;
     }
     if (narrow_types::includes_float64(tensor.scalar_type()) ||
-        (written && narrow_types::include(tensor))) {
+        (written && narrow_types::include(tensor)) ||
+        (is_product(node_->op.operator_name().name) && multiplies_slowly(tensor.scalar_type()))) {
       return Way::as_recorded;
     }
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "calls/kernels_only.h"
+#include "calls/products.h"
 #include "operators/fallback.h"
 #include "memory/memory_reuse.h"
 #include "memory/narrow_types.h"
@@ -77,6 +78,21 @@ bool is_narrow(const T& value) {
   }
 }
 
+/// Whether float32 computes a call of `Op` whose first operand is this.
+template <class Op, class... Others>
+bool is_slow_product(const at::Tensor& first, const Others&... /*others*/) {
+  if constexpr (is_product(Op::name)) {
+    return multiplies_slowly(first.scalar_type());
+  } else {
+    return false;
+  }
+}
+
+template <class Op, class... Others>
+bool is_slow_product(const Others&... /*others*/) {
+  return false;
+}
+
 inline at::Tensor to_device(const at::Tensor& result) {
   return adopt(result);
 }
@@ -108,7 +124,8 @@ struct Kernel;
 template <class Op, class Result, class... Arguments>
 struct Kernel<Op, Result(Arguments...)> {
   static Result call(Arguments... arguments) {
-    if (!recorder::enabled() && !(is_narrow(arguments) || ...)) {
+    if (!recorder::enabled() && !is_slow_product<Op>(arguments...) &&
+        !(is_narrow(arguments) || ...)) {
       try {
         return run(std::index_sequence_for<Arguments...>(), arguments...);
       } catch (const c10::Error& error) {

@@ -1,0 +1,54 @@
+#include "calls/products.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+namespace hpu {
+namespace {
+
+/// Whether PyTorch would have oneDNN compute in a type here: by its own rule, where it was built
+/// with oneDNN.
+bool has_instructions(const char* rule) {
+  const auto op = c10::Dispatcher::singleton().findSchema({rule, ""});
+  if (!op) {
+    return false;
+  }
+  torch::jit::Stack stack;
+  op->callBoxed(&stack);
+  return stack.back().toBool();
+}
+
+bool decided(const char* rule) {
+  const char* setting = std::getenv("HPU_MAGIC_WIDE_PRODUCTS");
+  if (setting && (std::string_view(setting) == "0" || std::string_view(setting) == "1")) {
+    return *setting == '1';
+  }
+  return !has_instructions(rule);
+}
+
+// Below it, the rows are few.
+constexpr int64_t kRows = 16;
+
+}  // namespace
+
+bool is_quick(const at::Tensor& left, const at::Tensor& right) {
+  return left.dim() >= 2 && right.dim() >= 2 && left.stride(-1) == 1 && right.stride(-2) == 1 &&
+      std::min(left.size(-2), right.size(-1)) < kRows;
+}
+
+bool multiplies_slowly(c10::ScalarType dtype) {
+  if (dtype == c10::ScalarType::BFloat16) {
+    static const bool slowly = decided("mkldnn::_is_mkldnn_bf16_supported");
+    return slowly;
+  }
+  if (dtype == c10::ScalarType::Half) {
+    static const bool slowly = decided("mkldnn::_is_mkldnn_fp16_supported");
+    return slowly;
+  }
+  return false;
+}
+
+}  // namespace hpu

@@ -1,0 +1,139 @@
+"""Products of 16-bit operands, on processors with instructions for them and without."""
+
+import json
+
+import pytest
+
+PROGRAM = """
+import json, os
+import torch
+import torch.nn.functional as F
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+import habana_frameworks.torch as ht
+
+torch.manual_seed(0)
+dtype = getattr(torch, os.environ["DTYPE"])
+graphs = os.environ["WAY"] == "graphs"
+
+
+def made(*shape):
+    return torch.randn(shape).to(dtype)
+
+
+a, b, c, v = made(24, 40), made(40, 24), made(24, 24), made(24)
+many, others = made(3, 8, 16), made(3, 16, 8)
+image, kernels, bias = made(2, 6, 9, 9), made(4, 6, 3, 3), made(4)
+rows, filters = made(2, 6, 20), made(6, 2, 3)
+
+
+def into_a_view(x, y):
+    whole = torch.zeros(48, 48, dtype=x.dtype, device=x.device)
+    torch.mm(x, y, out=whole[::2, ::2])
+    return whole
+
+
+def trained(*operands):
+    leaves = [each.detach().clone().requires_grad_() for each in operands]
+    result = F.conv2d(*leaves, padding=1)
+    return [result.detach(), *torch.autograd.grad(result, leaves, torch.ones_like(result))]
+
+
+CALLS = {
+    "mm": (torch.mm, a, b),
+    "mm.transposed": (lambda x, y: torch.mm(x.t(), y.t()), a, b),
+    "mm.out": (into_a_view, a, b),
+    "addmm": (lambda x, y, z: torch.addmm(z, x, y, beta=0.5, alpha=2), a, b, c),
+    "addmm.bias": (lambda x, y, z: torch.addmm(z, x, y), a, b, v),
+    "addmm_": (lambda x, y, z: z.clone().addmm_(x, y), a, b, c),
+    "bmm": (torch.bmm, many, others),
+    "baddbmm": (lambda x, y, z: torch.baddbmm(z, x, y), many, others, made(3, 8, 8)),
+    "addbmm": (lambda x, y, z: torch.addbmm(z, x, y), many, others, made(8, 8)),
+    "linear": (F.linear, a, made(7, 40), made(7)),
+    "empty": (torch.mm, made(0, 40), b),
+    "conv2d": (lambda x, w, z: F.conv2d(x, w, z, stride=2), image, kernels, bias),
+    "conv2d.channels_last": (
+        lambda x, w: F.conv2d(x.to(memory_format=torch.channels_last), w), image, kernels
+    ),
+    "conv1d.groups": (lambda x, w: F.conv1d(x, w, groups=3), rows, filters),
+    "conv_transpose2d": (
+        lambda x, w: F.conv_transpose2d(x, w, stride=2), made(2, 4, 5, 5), kernels
+    ),
+}
+if not graphs:
+    CALLS["conv2d.trained"] = (trained, image, kernels, bias)
+
+
+def on_hpu(function, *operands):
+    operands = [each.to("hpu") for each in operands]
+    if not graphs:
+        return function(*operands)
+    function(*operands)
+    graph = ht.hpu.HPUGraph()
+    with ht.hpu.graph(graph):
+        result = function(*operands)
+    graph.replay()
+    return result
+
+
+def listed(value):
+    return value if isinstance(value, list) else [value]
+
+
+differ = {"from the CPU": [], "from float32": [], "in strides": []}
+for name, (function, *operands) in CALLS.items():
+    given = [each.cpu() for each in listed(on_hpu(function, *operands))]
+    of_cpu = listed(function(*operands))
+    wide = [each.to(dtype) for each in listed(function(*(each.float() for each in operands)))]
+    for one, cpu, float32 in zip(given, of_cpu, wide, strict=True):
+        torch.testing.assert_close(one, cpu, rtol=0.02, atol=0.05)
+        if not torch.equal(one, cpu):
+            differ["from the CPU"].append(name)
+        if not torch.equal(one, float32):
+            differ["from float32"].append(name)
+        if one.stride() != cpu.stride():
+            differ["in strides"].append(name)
+
+refused = []
+for function in (torch.mm, lambda x, y: torch.mm(x, y, out=torch.empty(24, 24, device="hpu"))):
+    try:
+        function(a.to("hpu"), b.to("hpu").float())
+    except RuntimeError as error:
+        refused.append(str(error).partition(":")[0])
+print(json.dumps([differ, refused]))
+"""
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("way", ["eager", "lazy", "graphs"])
+def test_wide_products_are_those_of_float32_rounded_once(forked_script, dtype, way):
+    lazy = str(int(way != "eager"))
+    told = {"DTYPE": dtype, "WAY": way, "PT_HPU_LAZY_MODE": lazy}
+    found = {
+        wide: json.loads(
+            forked_script(PROGRAM, **told, HPU_MAGIC_WIDE_PRODUCTS=wide).splitlines()[-1]
+        )
+        for wide in "01"
+    }
+    assert found["1"][0]["from float32"] == []
+    assert found["0"][0]["from the CPU"] == []
+    assert found["1"][0]["in strides"] == found["0"][0]["in strides"] == []
+    assert found["1"][1] == found["0"][1] != []
+
+
+def test_processors_without_instructions_have_wide_products(forked_script):
+    told = """
+import torch
+from hpu_magic.simulator import activate
+
+activate(announce=False)
+rules = torch.ops.mkldnn._is_mkldnn_bf16_supported, torch.ops.mkldnn._is_mkldnn_fp16_supported
+torch.manual_seed(0)
+for dtype, rule in zip((torch.bfloat16, torch.float16), rules):
+    # What a sum of many terms is in float32 and what it is rounded on the way differ.
+    a, b = torch.randn(64, 4096).to(dtype), torch.randn(4096, 64).to(dtype)
+    wide = (a.float() @ b.float()).to(dtype)
+    print(torch.equal((a.to("hpu") @ b.to("hpu")).cpu(), a @ b if rule() else wide))
+"""
+    assert forked_script(told).split()[-2:] == ["True", "True"]
