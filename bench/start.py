@@ -1,6 +1,7 @@
 """From ``pip install`` to the first panel that moves, beside the installation of what it runs on.
 
-Both sides install into environments that are empty, with pip's cache as one installation before
+Both sides install into environments that are empty but for the newest pip, which reads an index in
+a third of the time that pip took three years ago, and with pip's cache as one installation before
 has left it. What `make dist` builds is built here, with the engine of this torch alone. Torch is
 the one that pip finds first in the public index, and beside it the build that runs here.
 """
@@ -95,4 +96,6 @@ class Round:
     def _environment(self, what: str) -> Any:
         from tools.empty_environment import EmptyEnvironment
 
-        return EmptyEnvironment(self.place / what, sys.executable)
+        environment = EmptyEnvironment(self.place / what, sys.executable)
+        environment.pip("install", "--upgrade", "pip")
+        return environment

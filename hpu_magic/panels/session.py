@@ -30,6 +30,8 @@ _Value = TypeVar("_Value")
 # Each drawing wakes the kernel's sending threads, the server and the browser, and with them
 # costs the training some 1.5 ms on two cores, however little it carries.
 DRAW_SECONDS = 0.5
+# What has just begun is watched, and has not much to draw.
+_FIRST_SECONDS, _FIRST_DRAW_SECONDS = 2.0, 0.2
 KINDS = ("loss", "speed", "memory")
 
 
@@ -142,7 +144,9 @@ class Session:
         with self._drawing:
             if self.progress.over:
                 return
-            self._draw_due = max(self._draw_due, now - DRAW_SECONDS) + DRAW_SECONDS
+            young = now - self.progress.began < _FIRST_SECONDS
+            pace = _FIRST_DRAW_SECONDS if young else DRAW_SECONDS
+            self._draw_due = max(self._draw_due, now - pace) + pace
             self.collect()
 
     def collect(self, now: float | None = None) -> None:
