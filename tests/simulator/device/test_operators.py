@@ -52,8 +52,7 @@ INFERRED_OTHERWISE = {
 # A card sums these once in float32, and so does the device where the processor has no instructions
 # for 16 bits. The CPU's kernels round what they add up.
 SUMMED_ONCE = {
-    "addbmm",
-    *(f"nn.functional.{kind}{dim}d" for kind in ("conv", "conv_transpose") for dim in (1, 2, 3)),
+    f"nn.functional.{kind}{dim}d" for kind in ("conv", "conv_transpose") for dim in (1, 2, 3)
 }
 HAS_INSTRUCTIONS = {
     torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,

@@ -23,7 +23,7 @@ def made(*shape):
 
 
 a, b, c, v = made(24, 40), made(40, 24), made(24, 24), made(24)
-many, others = made(3, 8, 16), made(3, 16, 8)
+many, others = made(3, 20, 40), made(3, 40, 20)
 image, kernels, bias = made(2, 6, 9, 9), made(4, 6, 3, 3), made(4)
 rows, filters = made(2, 6, 20), made(6, 2, 3)
 
@@ -40,6 +40,17 @@ def trained(*operands):
     return [result.detach(), *torch.autograd.grad(result, leaves, torch.ones_like(result))]
 
 
+def frozen(x, w, z):
+    x, z = (each.detach().clone().requires_grad_() for each in (x, z))
+    result = F.conv2d(x, w, z, padding=1)
+    return list(torch.autograd.grad(result, [x, z], torch.ones_like(result)))
+
+
+def in_groups(x, w):
+    x = x.to(memory_format=torch.channels_last)
+    return F.conv2d(x, w[:, :3], dilation=4, groups=2)
+
+
 CALLS = {
     "mm": (torch.mm, a, b),
     "mm.transposed": (lambda x, y: torch.mm(x.t(), y.t()), a, b),
@@ -48,9 +59,9 @@ CALLS = {
     "addmm.bias": (lambda x, y, z: torch.addmm(z, x, y), a, b, v),
     "addmm_": (lambda x, y, z: z.clone().addmm_(x, y), a, b, c),
     "bmm": (torch.bmm, many, others),
-    "baddbmm": (lambda x, y, z: torch.baddbmm(z, x, y), many, others, made(3, 8, 8)),
-    "addbmm": (lambda x, y, z: torch.addbmm(z, x, y), many, others, made(8, 8)),
-    "linear": (F.linear, a, made(7, 40), made(7)),
+    "baddbmm": (lambda x, y, z: torch.baddbmm(z, x, y), many, others, made(3, 20, 20)),
+    "addbmm": (lambda x, y, z: torch.addbmm(z, x, y), many, others, made(20, 20)),
+    "linear": (F.linear, a, made(17, 40), made(17)),
     "empty": (torch.mm, made(0, 40), b),
     "conv2d": (lambda x, w, z: F.conv2d(x, w, z, stride=2), image, kernels, bias),
     "conv2d.channels_last": (
@@ -63,6 +74,7 @@ CALLS = {
 }
 if not graphs:
     CALLS["conv2d.trained"] = (trained, image, kernels, bias)
+    CALLS["conv2d.frozen"] = (frozen, image, kernels, bias)
 
 
 def on_hpu(function, *operands):
@@ -95,12 +107,19 @@ for name, (function, *operands) in CALLS.items():
         if one.stride() != cpu.stride():
             differ["in strides"].append(name)
 
+if on_hpu(in_groups, image, kernels).cpu().stride() != in_groups(image, kernels).stride():
+    differ["in strides"].append("conv2d.in_groups")
+
 refused = []
 for function in (torch.mm, lambda x, y: torch.mm(x, y, out=torch.empty(24, 24, device="hpu"))):
     try:
         function(a.to("hpu"), b.to("hpu").float())
     except RuntimeError as error:
         refused.append(str(error).partition(":")[0])
+# A number of the CPU stays one.
+number = torch.tensor(0.5, dtype=dtype)
+added = torch.addmm(number, a.to("hpu"), b.to("hpu")).cpu()
+torch.testing.assert_close(added, torch.addmm(number, a, b), rtol=0.02, atol=0.05)
 print(json.dumps([differ, refused]))
 """
 

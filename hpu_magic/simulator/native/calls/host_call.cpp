@@ -10,6 +10,8 @@
 #include "memory/memory_reuse.h"
 #include "memory/narrow_types.h"
 
+#include <ATen/MemoryOverlap.h>
+
 #include <algorithm>
 #include <string_view>
 #include <unordered_set>
@@ -177,6 +179,11 @@ void HostCall::check_supported() const {
 void HostCall::run_kernel() {
   check_supported();
   const BelowAutograd below_autograd;
+  std::vector<bool> wanted;
+  if (op_.operator_name().name == "aten::convolution_backward" && schema_.returns().size() == 3) {
+    const c10::List<bool> mask = argument(*schema_.argumentIndexWithName("output_mask")).toBoolList();
+    wanted.assign(mask.begin(), mask.end());
+  }
   if (reduced_ && multiplies_slowly()) {
     run_widened();
   } else if (reduced_) {
@@ -184,23 +191,55 @@ void HostCall::run_kernel() {
   } else {
     redispatch(narrow_ ? 2 : 1);
   }
+  drop_unwanted(wanted);
 }
 
-/// Operands of different types are the kernel's to refuse.
+/// Operands of different types are the kernel's to refuse. CPU tensors beside them stay as they are,
+/// and memory that several elements share is written as the CPU writes it.
 bool HostCall::multiplies_slowly() const {
   const std::string& name = op_.operator_name().name;
   const auto dtype = operands_.front().view.scalar_type();
-  const auto is_of_it = [dtype](const Operand& operand) {
-    return operand.view.scalar_type() == dtype;
-  };
-  if (!hpu::multiplies_slowly(dtype) || !is_product(name) ||
-      !std::all_of(operands_.begin(), operands_.end(), is_of_it)) {
+  if (!hpu::multiplies_slowly(dtype) || !is_product(name)) {
     return false;
+  }
+  for (const Operand& operand : operands_) {
+    if (operand.view.scalar_type() != dtype ||
+        (operand.written && at::has_internal_overlap(operand.view) == at::MemOverlap::Yes)) {
+      return false;
+    }
+  }
+  const auto given = std::count_if(
+      stack_->begin() + static_cast<ptrdiff_t>(first_), stack_->end(),
+      [](const c10::IValue& value) { return value.isTensor() && value.toTensor().defined(); });
+  if (static_cast<size_t>(given) != operands_.size()) {
+    return false;
+  }
+  if (is_convolution(name)) {
+    return keeps_strides_in_float32();
   }
   // What is added stands before the matrices.
   const size_t left = name == "aten::mm" || name == "aten::bmm" ? 0 : 1;
-  return is_convolution(name) || operands_.size() < left + 2 ||
-      !is_quick(operands_[left].view, operands_[left + 1].view);
+  return !is_quick(operands_[left].view, operands_[left + 1].view);
+}
+
+/// Where channels come last, the CPU's kernels for 16 bits lay results out in another way than those
+/// for float32 if there are groups, or one channel only.
+bool HostCall::keeps_strides_in_float32() const {
+  const c10::IValue& groups = (*stack_)[first_ + *schema_.argumentIndexWithName("groups")];
+  const bool in_groups = !groups.isInt() || groups.toInt() != 1;
+  return std::all_of(operands_.begin(), operands_.end(), [in_groups](const Operand& operand) {
+    const bool one_channel = operand.view.dim() > 1 && operand.view.size(1) == 1;
+    return operand.view.is_contiguous() || !(in_groups || one_channel);
+  });
+}
+
+/// Takes away gradients that a convolution's kernel made and nobody asked for.
+void HostCall::drop_unwanted(const std::vector<bool>& wanted) {
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!wanted[i]) {
+      (*stack_)[stack_->size() - wanted.size() + i] = at::Tensor();
+    }
+  }
 }
 
 /// Where the results are promised there is room for them, and no more is needed on the card.

@@ -50,6 +50,8 @@ class HostCall {
 
   void run_kernel();
   bool multiplies_slowly() const;
+  bool keeps_strides_in_float32() const;
+  void drop_unwanted(const std::vector<bool>& wanted);
   void redispatch(int64_t widening = 1);
   void run_reduced();
   void run_widened();

@@ -29,14 +29,20 @@ bool decided(const char* rule) {
   return !has_instructions(rule);
 }
 
-// Below it, the rows are few.
+// Below these, the rows are few, and a whole product is done before its operands are widened.
 constexpr int64_t kRows = 16;
+constexpr int64_t kTerms = int64_t{1} << 13;
 
 }  // namespace
 
 bool is_quick(const at::Tensor& left, const at::Tensor& right) {
-  return left.dim() >= 2 && right.dim() >= 2 && left.stride(-1) == 1 && right.stride(-2) == 1 &&
-      std::min(left.size(-2), right.size(-1)) < kRows;
+  if (left.dim() < 2 || right.dim() < 2) {
+    return false;
+  }
+  const bool along_both = left.stride(-1) == 1 && right.stride(-2) == 1;
+  return left.numel() * right.size(-1) < kTerms ||
+      (along_both && std::min(left.size(-2), right.size(-1)) < kRows) ||
+      (left.stride(-2) == 1 && right.size(-1) < kRows);
 }
 
 bool multiplies_slowly(c10::ScalarType dtype) {

@@ -27,8 +27,9 @@ constexpr bool is_product(std::string_view name) {
   return is_convolution(name);
 }
 
-/// Whether PyTorch's own kernel is quick for two matrices, or stacks of them: it sums along both of
-/// them where their inner dimension is contiguous, and to widen them takes longer than a few rows.
+/// Whether PyTorch's own kernel is quick for two matrices, or stacks of them: for small ones, for a
+/// few rows where it sums along the contiguous dimension of both, and for a few columns where those
+/// of the left one are contiguous.
 bool is_quick(const at::Tensor& left, const at::Tensor& right);
 
 /// Whether float32 shall compute the products of a type.
