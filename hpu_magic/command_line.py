@@ -16,8 +16,10 @@ from hpu_magic.doctor import command as doctor
 from hpu_magic.errors import suggestion
 from hpu_magic.estimate.command import command as estimate
 from hpu_magic.monitor import hlsmi, top
+from hpu_magic.plain_text import printable
 from hpu_magic.simulator.cards.hl_smi import command as hl_smi
 
+_LINES = "\n\t"
 _GROUPS = {
     "Cards of this machine": {
         "top": "hpu-magic top --sort idle",
@@ -124,7 +126,7 @@ def _build(options: argparse.Namespace) -> int:
             elif os.geteuid():
                 print("hpu-magic: other users load only what root has stored.", file=sys.stderr)
     except (engine.BuildError, OSError) as failed:
-        print(f"hpu-magic: {failed}", file=sys.stderr)
+        print(f"hpu-magic: {printable(str(failed), keep=_LINES)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -65,7 +65,7 @@ def commit_time() -> str:
 def pure(into: Path) -> None:
     """Build the source archive and the wheel of hpu_magic."""
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-d", into.resolve()],
+        [sys.executable, "-I", "-m", "hatchling", "build", "-d", into.resolve()],
         cwd=PROJECT,
         check=True,
         stdout=subprocess.DEVNULL,
@@ -118,7 +118,7 @@ def compiled(row: wheels.Made, environments: Path | None) -> Path:
         python = environment(row, environments)
         subprocess.run(
             [python, "-m", "hpu_magic.command_line", "build"],
-            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+            cwd=PROJECT,
             stdout=subprocess.DEVNULL,
             check=True,
         )
@@ -135,9 +135,9 @@ def environment(row: wheels.Made, folder: Path) -> Path:
     python = place / "bin" / "python"
     if (place / "made").exists():
         return python
-    subprocess.run([interpreter(row.python), "-m", "venv", place], check=True)
+    subprocess.run([interpreter(row.python), "-I", "-m", "venv", place], check=True)
     index = os.environ.get("TORCH_INDEX")
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    pip = [python, "-I", "-m", "pip", "--disable-pip-version-check", "install", "-q"]
     source = ["--index-url", index] if index else []
     subprocess.run([*pip, *source, f"torch=={row.torch}.*"], check=True)
     subprocess.run([*pip, *TOOLS_OF_A_BUILD], check=True)

@@ -30,7 +30,7 @@ class EmptyEnvironment:
         self.prefix, self.home, self.folder = place / "venv", place / "home", place / "work"
         for made in (self.home, self.folder):
             made.mkdir(parents=True)
-        subprocess.run([interpreter, "-m", "venv", self.prefix], check=True)
+        subprocess.run([interpreter, "-I", "-m", "venv", self.prefix], check=True)
         self.python = self.prefix / "bin" / "python"
 
     def variables(self, **more: str) -> dict[str, str]:
@@ -47,7 +47,7 @@ class EmptyEnvironment:
     def pip(self, *arguments: str | Path) -> None:
         """Run pip, which alone knows of indexes and proxies."""
         told = {name: value for name, value in os.environ.items() if name.startswith(_KEPT_BY_PIP)}
-        command = [self.python, "-m", "pip", "--disable-pip-version-check", *arguments, "-q"]
+        command = [self.python, "-I", "-m", "pip", "--disable-pip-version-check", *arguments, "-q"]
         subprocess.run(command, env=self.variables() | told, cwd=self.folder, check=True)
 
     def install(self, *requirements: str, wheels: Path | None = None, alone: bool = False) -> None:

@@ -196,7 +196,17 @@ def _build(
     text = _PROJECT.format(dependencies=json.dumps(dependencies), **described)
     (project / "pyproject.toml").write_text(text + target)
     shutil.copyfile(PROJECT / "LICENSE", project / "LICENSE")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", into.resolve()]
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel",
+        "-d",
+        into.resolve(),
+    ]
     subprocess.run(command, cwd=project, check=True, capture_output=True)
     return into / f"{described['name']}-{__version__}-{tag}.whl"
 

@@ -97,10 +97,10 @@ def _cache() -> Path:
 
 def _make(environment: Environment, folder: Path, python: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    subprocess.run([sys.executable, "-I", "-m", "venv", folder], check=True)
     own = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})["purelib"]
     (Path(own) / "shared.pth").write_text(environment.shared())
-    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    pip = [python, "-I", "-m", "pip", "--disable-pip-version-check"]
     # The command line's own output is the path alone.
     subprocess.run(
         [*pip, "install", "-q", *environment.constraints(), *environment.packages],

@@ -6,19 +6,16 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-import hpu_magic
+from hpu_magic import child_python
 from hpu_magic.monitor.reader import ARGUMENTS, READY
 
 _START_TIMEOUT = 30.0  # seconds; on a busy machine starting Python takes its time
 _GRACE = 1.0  # seconds that a process gets to end
 _LONGEST_PAUSE = 60.0  # seconds
 _LONGEST_LINE = 1 << 20  # bytes
-_DIRECTORY = Path(hpu_magic.__file__).parents[1]
 
 
 class ReadError(Exception):
@@ -119,12 +116,11 @@ class ReaderProcess:
 
 async def _start(options: list[str]) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hpu_magic.monitor.reader", *options),
+        *child_python.command("hpu_magic.monitor.reader", *options),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,
-        # The server's directory holds notebooks, and Python would import modules from there.
-        cwd=_DIRECTORY,
+        env=child_python.environment(),
         # Interrupts from the server's terminal are not for it, and it is killed with its children.
         start_new_session=True,
     )

@@ -17,7 +17,9 @@ from pathlib import Path
 __all__ = ["Companion", "ending", "run"]
 
 _PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    # Before its path is set, the working directory is on it.
+    "import sys; sys.path[:] = [each for each in sys.path if each[:1] == '/']; "
+    "import json; sys.path[:] = json.loads(sys.argv[1]); "
     "from hpu_magic.testing import process; process.run(*sys.argv[2:])"
 )
 

@@ -1,6 +1,6 @@
 """Compiles the engine into a directory, in a process of its own that ends with its input.
 
-``python -m hpu_magic.simulator.engine.compile_units DIRECTORY UNITS FLAG...``
+Its arguments are DIRECTORY UNITS FLAG...
 """
 
 from __future__ import annotations

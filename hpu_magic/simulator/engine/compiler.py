@@ -14,7 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from hpu_magic import child_python
+
 from . import cache, key, sources, wheels
+
+_SCRATCH = "build-"
+_ABANDONED = 3600.0  # seconds without a new file, of which a build writes one every few minutes
 
 
 class BuildError(RuntimeError):
@@ -41,17 +46,26 @@ def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
     place = cache.temporary_directory()
     units = place / "units"
     units.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place, prefix="build-") as scratch:
+    _remove_abandoned(place)
+    with tempfile.TemporaryDirectory(dir=place, prefix=_SCRATCH) as scratch:
         log = place / f"{cache.entry().parent.name}.log"  # others may be building, too
         _compile(Path(scratch), units, log, alive)
         yield Path(scratch) / f"{sources.NAME}.so"
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove the folders of builds that were killed."""
+    for folder in place.glob(f"{_SCRATCH}*"):
+        with contextlib.suppress(OSError):  # another process may remove it, too
+            if time.time() - folder.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(folder)
 
 
 def _compile(scratch: Path, units: Path, log: Path, alive: Callable[[], None]) -> None:
     with log.open("wb") as output:
         # In a session of its own, so that it ends as a whole; it ends with its input, too.
         builder = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.compile_units", scratch, units, *sources.FLAGS],
+            child_python.command(f"{__package__}.compile_units", scratch, units, *sources.FLAGS),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -111,13 +125,9 @@ def _ninja_directory() -> str | None:
 
 
 def _environment() -> dict[str, str]:
-    environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    environment = child_python.environment()
+    environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     environment["PATH"] = f"{_ninja_directory()}{os.pathsep}{environment.get('PATH', '')}"
-    # With -m, the working directory must not hide the package that asks.
-    package = str(Path(__file__).parents[3])
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [package, environment.get("PYTHONPATH")])
-    )
     environment.pop("HPU_MAGIC_SIMULATOR", None)
     return environment
 

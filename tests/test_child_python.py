@@ -1,0 +1,144 @@
+"""Processes that hpu_magic starts import nothing from the working directory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running_server import wait_for
+
+from hpu_magic import child_python
+from hpu_magic.parallel.cluster import Cluster
+from hpu_magic.server.reader_process import ReaderProcess
+from hpu_magic.simulator.cards.hl_smi.offer import BIN
+from hpu_magic.testing.process import Companion
+
+PLANTED = (
+    *("torch", "ninja", "hpu_magic", "sitecustomize", "usercustomize", "json", "runpy", "argparse"),
+    *("psutil", "setuptools", "ipyparallel", "zmq", "random", "tempfile", "typing_extensions"),
+)
+# Records the process, then behaves like the real module.
+MODULE = """\
+import os, sys
+with open({record!r}, "a") as record:
+    record.write(__name__ + " in " + " ".join(sys.orig_argv).replace(chr(10), " ") + chr(10))
+sys.path[:] = [each for each in sys.path if os.path.realpath(each) != {folder!r}]
+sys.modules.pop(__name__, None)
+try:
+    __import__(__name__)
+except ModuleNotFoundError:
+    pass
+"""
+FAKE_COMPILER = """#!/bin/sh
+case "$*" in *--version*) echo fake 1.0;; *) echo "x.cpp:1: error: no such thing" >&2; exit 1;; esac
+"""
+COMMAND = "import sys; from hpu_magic.command_line import main; sys.exit(main())"
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch) -> Path:
+    """The working directory has modules that record who imports them."""
+    folder, record = tmp_path / "downloads", tmp_path / "record"
+    folder.mkdir()
+    record.touch()
+    for name in PLANTED:
+        place = folder / name / "__init__.py" if name == "hpu_magic" else folder / f"{name}.py"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(MODULE.format(record=str(record), folder=str(folder.resolve())))
+    monkeypatch.chdir(folder)
+    return record
+
+
+@pytest.fixture
+def simulated(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path / "cards"))
+    monkeypatch.setenv("HPU_MAGIC_SIMULATOR", "1")
+
+
+def test_the_planted_modules_would_be_imported(record):
+    subprocess.run([sys.executable, "-m", "hpu_magic", "--version"], check=True)
+    subprocess.run([sys.executable, "-c", "import json"], check=True)
+    assert {line.split()[0] for line in record.read_text().splitlines()} >= {"hpu_magic", "json"}
+
+
+def test_a_build_for_all_users_runs_no_code_of_the_working_directory(record, tmp_path):
+    compiler = tmp_path / "c++"
+    compiler.write_text(FAKE_COMPILER)
+    compiler.chmod(0o755)
+    own = {"HPU_MAGIC_CACHE": tmp_path / "cache", "TMPDIR": tmp_path, "CXX": compiler}
+    build = subprocess.run(
+        [sys.executable, "-I", "-c", COMMAND, "build", "--into", tmp_path / "engines"],
+        env=os.environ | {name: str(value) for name, value in own.items()},
+        capture_output=True,
+        text=True,
+    )
+    assert (build.returncode, record.read_text()) == (1, "")
+    assert "no such thing" in build.stderr  # the compiler ran
+
+
+def test_the_reader_of_the_cards_runs_no_code_of_the_working_directory(record, simulated):
+    async def read():
+        reader = ReaderProcess(timeout=30.0)
+        sample = await reader.read()
+        await reader.stop()
+        return sample
+
+    assert len(asyncio.run(read())["cards"]) > 0
+    assert record.read_text() == ""
+
+
+def test_a_folder_that_all_users_may_write_to_is_not_searched(record, simulated, monkeypatch):
+    Path.cwd().chmod(0o777)
+    own = record.parent / "own"
+    own.mkdir()
+    (own / "plum.py").write_text("print('plum')")
+    monkeypatch.setenv("PYTHONPATH", f":.:{Path.cwd()}:{own}:/no/such/folder")
+    started = {"env": child_python.environment(), "capture_output": True, "text": True}
+    done = subprocess.run(child_python.command("plum"), check=True, **started)
+    assert (done.stdout, record.read_text()) == ("plum\n", "")
+    reader = subprocess.run(child_python.command("hpu_magic.monitor.reader"), input="", **started)
+    assert (reader.stdout, record.read_text()) == ("ready\n", "")
+
+
+def test_a_process_beside_pytest_has_the_path_that_it_is_told(record, tmp_path):
+    (tmp_path / "answers.py").write_text(
+        "import json, sys\ndef answer(pipe): pipe.send((json.dumps([1]), sys.path))\n"
+    )
+    path = [str(tmp_path), *(each for each in sys.path if each)]
+    companion = Companion("answers:answer", os.environ, path, Path.cwd())
+    assert companion.connection.recv() == ("[1]", path)
+    companion.finish(30.0)
+    assert record.read_text() == ""
+
+
+def test_hl_smi_of_the_simulator_runs_no_code_of_the_working_directory(record, simulated):
+    environment = os.environ | {"HPU_MAGIC_PYTHON": sys.executable}
+    done = subprocess.run(
+        [BIN / "hl-smi", "-L"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout
+    assert record.read_text() == ""
+
+
+def test_workers_run_the_users_code_and_their_controller_does_not(record):
+    cluster = Cluster(1, None)
+    try:
+        path = cluster.client[0].apply_sync(os.getcwd)
+    finally:
+        cluster.stop()
+    assert path == os.getcwd()
+    assert "controller" not in record.read_text()
+    assert "ipyparallel.engine" in record.read_text()
+
+
+def test_the_guard_of_workers_runs_no_code_of_the_working_directory(record):
+    with subprocess.Popen([sys.executable, "-I", "-c", "input()"], stdin=subprocess.PIPE) as one:
+        code = "from hpu_magic.parallel.guard import Guard; import sys; Guard([int(sys.argv[1])])"
+        # Its parent has ended when it looks, so it ends the process.
+        subprocess.run([sys.executable, "-I", "-c", code, str(one.pid)], check=True)
+        wait_for(lambda: one.poll() is not None)
+    assert record.read_text() == ""
