@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpu_magic import sessions
+from hpu_magic.plain_text import printable
 
 __all__ = ["command_words", "full_command", "program_name"]
 
@@ -153,5 +154,5 @@ def _session_name(pid: int) -> str | None:
 
 
 def _shortened(name: str) -> str:
-    name = " ".join(name.split())
+    name = printable(" ".join(name.split()))
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hpu_magic.plain_text import printable
+
 State = Literal["green", "amber", "red"]
 Value = str | int | float | bool | None
 
@@ -23,7 +25,7 @@ class Finding:
     Attributes
     ----------
     about : str
-        What was looked at, in a few words: ``"torch"``, ``"card 3"``.
+        What was looked at, in a few words: ``"torch"``, ``"HPU 3"``.
     state : {"green", "amber", "red"}
         See `STATES`.
     text : str
@@ -60,5 +62,4 @@ class Finding:
 
     def _filled(self, text: str) -> str:
         filled = _PLACE.sub(lambda place: self.private.get(place[1], place[0]), text)
-        # Names of files are bytes, which need not be text.
-        return filled.encode(errors="backslashreplace").decode()
+        return printable(filled, keep="\n")

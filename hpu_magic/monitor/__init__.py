@@ -5,9 +5,13 @@ Reading acquires no card and loads no torch, so that a server may do it.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
 from hpu_magic.backend import is_simulated
 
-from .reading import CardReading, Holder, Snapshot
+from .reading import UNKNOWN, CardReading, Holder, Snapshot
 
 __all__ = ["CardReading", "Holder", "Snapshot", "snapshot"]
 
@@ -26,9 +30,22 @@ def snapshot() -> Snapshot:
     from . import allotted, simulated
 
     try:
-        return Snapshot(allotted.named(simulated.read()), "simulator")
+        return Snapshot(allotted.named(_numbered(simulated.read())), "simulator")
     except (RuntimeError, ValueError, OSError) as refused:
         return Snapshot((), "simulator", str(refused))
+
+
+def _numbered(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
+    """Return the cards in the order of their module ids, all of which differ.
+
+    A card that does not tell its own, such as a lost one, gets the lowest that no other has.
+    """
+    taken = {card.module_id for card in cards}
+    free = (number for number in itertools.count() if number not in taken)
+    numbered = (
+        replace(card, module_id=next(free)) if card.module_id == UNKNOWN else card for card in cards
+    )
+    return tuple(sorted(numbered, key=lambda card: card.module_id))
 
 
 def _real() -> Snapshot:
@@ -46,7 +63,7 @@ def _real() -> Snapshot:
             found, seen = hlsmi.read()
         except hlsmi.HlSmiUnavailable as failed:
             return Snapshot((), "none", f"{missing} {failed}")
-        cards = allotted.named(found)
+        cards = allotted.named(_numbered(found))
         return Snapshot(cards, "hl-smi", _unseen(cards, seen.hidden))
     if not found:
         return Snapshot(
@@ -55,17 +72,17 @@ def _real() -> Snapshot:
             "The Gaudi driver answers but knows no card; "
             "a container sees only the cards that it was started with.",
         )
-    cards = allotted.named(found)
+    cards = allotted.named(_numbered(found))
     return Snapshot(cards, "hlml", _unseen(cards, seen.hidden))
 
 
 def _unseen(cards: tuple[CardReading, ...], hidden: bool) -> str | None:
     """Say which cards are in use by processes that cannot be seen, and why they cannot."""
-    used = [str(card.index) for card in cards if not card.holders and card.in_use]
+    used = [card.label for card in cards if not card.holders and card.in_use]
     if not used:
         return None
     *others, last = used
-    which = f"Cards {', '.join(others)} and {last} are" if others else f"Card {last} is"
+    which = f"{', '.join(others)} and {last} are" if others else f"{last} is"
     if hidden:
         return f"{which} in use by processes of other users, which only root may see."
     return f"{which} in use by processes that cannot be seen from here, as in another container."

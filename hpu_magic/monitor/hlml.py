@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 from .processes import DeviceHolders, device_holders
-from .reading import CardReading, generation
+from .reading import UNKNOWN, CardReading, generation
 
 # Return codes of HLML.
 _UNINITIALIZED = 1
@@ -76,10 +76,10 @@ def _read_card(binding: Any, index: int, seen: DeviceHolders) -> CardReading:
         megahertz = _value(binding, "hlmlDeviceGetClockInfo", device, _SOC)
     except HlmlUnavailable as lost:
         # One card that fell off the bus must not hide the others.
-        return CardReading(index, index, "", None, False, None, None, error=str(lost))
+        return CardReading(index, UNKNOWN, "", None, False, None, None, error=str(lost))
     return CardReading(
         index=index,
-        module_id=index if module_id is None else module_id,
+        module_id=UNKNOWN if module_id is None else module_id,
         name=name,
         generation=generation(name),
         simulated=False,

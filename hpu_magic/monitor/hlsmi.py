@@ -15,10 +15,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from hpu_magic.plain_text import printable
 from hpu_magic.simulator.cards import hl_smi
 
 from .processes import DeviceHolders, describe, device_holders, minors_by_bus
-from .reading import CardReading, generation
+from .reading import UNKNOWN, CardReading, generation
 
 _PROGRAM = "hl-smi"
 _TIMEOUT = 4.0  # seconds for all that one reading asks
@@ -178,7 +179,7 @@ def _run(deadline: float, *arguments: str) -> str:
         raise HlSmiUnavailable(f"{_PROGRAM} cannot be run: {error.strerror}.") from error
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
-        text = f": {said[0]}" if said else ""
+        text = f": {printable(said[0])}" if said else ""
         raise HlSmiUnavailable(f"{_PROGRAM} ended with code {done.returncode}{text}.")
     return done.stdout
 
@@ -248,7 +249,7 @@ def _row(values: Mapping[str, str], units: Mapping[str, str]) -> _Row:
     name = values.get("name", "")
     card = CardReading(
         index=index,
-        module_id=int(module_id) if module_id.isdecimal() else index,
+        module_id=int(module_id) if module_id.isdecimal() else UNKNOWN,
         name=name,
         generation=generation(name),
         simulated=False,

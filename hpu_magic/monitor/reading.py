@@ -41,6 +41,10 @@ class Holder:
         return ", ".join(filter(None, (self.command, sessions.activity(self.idle, self.fit))))
 
 
+UNKNOWN = -1
+"""Module id of a card that does not tell its own, until `snapshot` finds one for it."""
+
+
 @dataclass(frozen=True)
 class CardReading:
     """One card at one moment; None stands for what the source does not know.
@@ -48,9 +52,9 @@ class CardReading:
     Attributes
     ----------
     index : int
-        Position among the machine's cards.
+        Position in the driver's list, which a container may number differently.
     module_id : int
-        The number under which the vendor's bridge acquires it.
+        The number under which the vendor's bridge acquires it, and by which users know it.
     name : str
         ``"HL-225"`` of a real card, ``"GAUDI2"`` of a simulated one.
     generation : str or None
@@ -88,6 +92,11 @@ class CardReading:
     error: str | None = None
 
     @property
+    def label(self) -> str:
+        """The card's name for users: ``HPU 3``."""
+        return f"HPU {self.module_id}"
+
+    @property
     def in_use(self) -> bool:
         """Whether more of its memory is in use than of a free card, up to a hundredth or so."""
         return bool(
@@ -102,7 +111,7 @@ class Snapshot:
     Attributes
     ----------
     cards : tuple of CardReading
-        In the order of their indices.
+        In the order of their module ids.
     source : {"hlml", "hl-smi", "simulator", "none"}
         Where the readings come from.
     reason : str or None

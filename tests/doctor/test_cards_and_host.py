@@ -58,7 +58,7 @@ def test_cards_seen(made):
     made.cards = Snapshot((card(0), card(1, error="It is lost.")), "hlml")
     assert made.ask(cards.seen) == [
         ("green", "2 cards seen, GAUDI2."),
-        ("red", "Card 1 cannot be read: It is lost."),
+        ("red", "HPU 1 cannot be read: It is lost."),
     ]
     made.cards = Snapshot((card(0),), "hlml")
     [(state, text)] = made.ask(cards.seen)
@@ -75,13 +75,13 @@ def test_cards_that_are_held(made):
     made.with_gaudi(cards=2)
     holder = Holder(41, "train.ipynb", "ada", idle=7200.0)
     made.cards = Snapshot((card(0, holders=(holder,), used=90 * GIB), card(1)), "hlml")
-    said = "1 of 2 free. Card 0: train.ipynb, idle for 2 h (process 41)."
+    said = "1 of 2 free. HPU 0: train.ipynb, idle for 2 h (process 41)."
     assert made.ask(cards.held) == [("green", said)]
     hidden = Holder(0, "a process of another container", None)
     made.cards = Snapshot((card(0, holders=(holder,)), card(1, holders=(hidden,))), "hlml")
     said = (
-        "No card is free: the next process gets none. Card 0: train.ipynb, idle for 2 h "
-        "(process 41). Card 1: a process of another container."
+        "No card is free: the next process gets none. HPU 0: train.ipynb, idle for 2 h "
+        "(process 41). HPU 1: a process of another container."
     )
     assert made.ask(cards.held) == [("amber", said)]
     own = Holder(os.getpid(), "here.ipynb", "ada")
@@ -97,7 +97,7 @@ def test_memory_in_use_by_nobody_known(made):
     made.cards = Snapshot((card(0), card(1, used=80 * GIB)), "hlml")
     [(state, text)] = made.ask(cards.orphaned_memory)
     assert state == "amber"
-    assert text.startswith("Card 1 has 80.0 / 96 GiB in use by nobody who can be seen:")
+    assert text.startswith("HPU 1 has 80.0 / 96 GiB in use by nobody who can be seen:")
     assert made.ask(cards.held) == [("green", "1 of 2 free.")]
 
 

@@ -53,4 +53,4 @@ def test_a_card_whose_user_is_named_is_not_said_to_be_held_by_nobody_knows_whom(
     written.write_text('{"0": "ada"}')
     seen = monitor.snapshot()
     assert [[one.user for one in card.holders] for card in seen.cards] == [["ada"], []]
-    assert seen.reason == ("Card 1 is in use by processes of other users, which only root may see.")
+    assert seen.reason == ("HPU 1 is in use by processes of other users, which only root may see.")

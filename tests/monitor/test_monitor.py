@@ -240,11 +240,11 @@ CARD = monitor.CardReading(2, 2, "HL-225", "GAUDI2", False, 60 << 30, 96 << 30)
 @pytest.mark.parametrize(
     ("changes", "hidden", "told"),
     [
-        ({}, True, "Card 2 is in use by processes of other users, which only root may see."),
+        ({}, True, "HPU 2 is in use by processes of other users, which only root may see."),
         (
             {},
             False,
-            "Card 2 is in use by processes that cannot be seen from here, as in another container.",
+            "HPU 2 is in use by processes that cannot be seen from here, as in another container.",
         ),
         ({"memory_used": 768 << 20}, False, None),
         ({"memory_used": 768 << 20}, True, None),

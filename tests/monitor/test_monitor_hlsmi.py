@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 from hpu_magic.monitor import hlsmi
+from hpu_magic.monitor.reading import UNKNOWN
 
 FIELDS = """\
 index, module_id, bus_id, name, memory.used [MiB], memory.total [MiB], utilization.aip [%], \
@@ -65,7 +66,7 @@ def test_fields_are_found_by_name_in_any_order_and_the_missing_are_absent():
     [row] = hlsmi.parse_fields(
         "a line before\npower.draw [mW], memory.used [GiB], index\n1500, 2, 5\n"
     )
-    assert (row.card.index, row.card.module_id, row.card.memory_used) == (5, 5, 2 << 30)
+    assert (row.card.index, row.card.module_id, row.card.memory_used) == (5, UNKNOWN, 2 << 30)
     assert (row.card.power, row.card.memory_total, row.card.name) == (1.5, None, "")
 
 

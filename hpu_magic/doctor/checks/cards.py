@@ -79,11 +79,11 @@ def seen(machine: Machine) -> Iterator[Finding]:
     for card in shot.cards:
         if card.error:
             yield Finding(
-                f"card {card.index}",
+                card.label,
                 "red",
-                f"Card {card.index} cannot be read: {{error}}",
+                f"{card.label} cannot be read: {{error}}",
                 "Do without it (HABANA_VISIBLE_MODULES names the others); a reset may help.",
-                {"card": card.index},
+                {"card": card.module_id},
                 {"error": card.error},
             )
 
@@ -97,13 +97,13 @@ def held(machine: Machine) -> Iterator[Finding]:
     free = len(cards) - len(taken) - len(_orphaned(cards))
     values = {"free": free, "held": len(taken)}
     private = {
-        f"holders_{card.index}": "; ".join(
+        f"holders_{card.module_id}": "; ".join(
             f"{holder.described()} (process {holder.pid})" if holder.pid else holder.described()
             for holder in card.holders
         )
         for card in taken
     }
-    who = "".join(f" Card {card.index}: {{holders_{card.index}}}." for card in taken)
+    who = "".join(f" {card.label}: {{holders_{card.module_id}}}." for card in taken)
     mine = any(holder.pid == os.getpid() for card in taken for holder in card.holders)
     text = f"{free} of {len(cards)} free.{who}"
     if free or mine:
@@ -125,13 +125,13 @@ def orphaned_memory(machine: Machine) -> Iterator[Finding]:
     for card in _orphaned(list(machine.cards.cards)):
         used, total = card.memory_used or 0, card.memory_total or 0
         yield Finding(
-            f"card {card.index}",
+            card.label,
             "amber",
-            f"Card {card.index} has {units.usage(used, total)} in use by nobody who can be seen: a "
+            f"{card.label} has {units.usage(used, total)} in use by nobody who can be seen: a "
             "process of another user or container may hold it, or one that died has left it.",
             "Look as root on the host (`sudo hpu-magic top`); where nobody holds it, reset it "
             "(`sudo hl-smi -r -i BUS_ID`).",
-            {"card": card.index, "used": used, "total": total},
+            {"card": card.module_id, "used": used, "total": total},
         )
 
 

@@ -56,7 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     top.add_argument("--json", action="store_true", help="print one snapshot as JSON and end")
     top.add_argument("--once", action="store_true", help="print one table and end")
-    top.add_argument("--card", type=int, metavar="N", help="show only this card")
+    top.add_argument("--card", type=int, metavar="N", help="show only the card HPU N")
     top.add_argument(
         "--sort", choices=ORDERS, default="card", help="what to sort by (default: %(default)s)"
     )
@@ -91,14 +91,14 @@ def _look() -> Snapshot:
     return with_arguments(monitor.snapshot())
 
 
-def _only(snapshot: Snapshot, index: int | None) -> Snapshot:
-    """Return a snapshot with that card alone; None means all."""
-    if index is None:
+def _only(snapshot: Snapshot, number: int | None) -> Snapshot:
+    """Return a snapshot with the card of that module id alone; None means all."""
+    if number is None:
         return snapshot
-    cards = tuple(card for card in snapshot.cards if card.index == index)
+    cards = tuple(card for card in snapshot.cards if card.module_id == number)
     if not cards:
-        known = f"its cards are 0 to {len(snapshot.cards) - 1}" if snapshot.cards else "it has none"
-        raise _NoSuchCard(f"this machine has no card {index}: {known}.")
+        known = ", ".join(card.label for card in snapshot.cards) or "no cards"
+        raise _NoSuchCard(f"this machine has no HPU {number}; it has {known}.")
     return Snapshot(cards, snapshot.source, snapshot.reason)
 
 

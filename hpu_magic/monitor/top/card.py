@@ -6,10 +6,10 @@ import textwrap
 from collections import deque
 
 from hpu_magic import sessions
+from hpu_magic.plain_text import printable
 from hpu_magic.sessions import Fit
 
 from ..reading import CardReading, Snapshot
-from .cells import printable
 from .table import figures
 
 _KEPT = 1000  # samples
@@ -29,7 +29,7 @@ class MemoryHistory:
         for card in snapshot.cards:
             known = card.memory_used is not None and card.memory_total
             share = min(card.memory_used / card.memory_total, 1.0) if known else None  # type: ignore[operator]
-            self._shares.setdefault(card.index, deque(maxlen=_KEPT)).append(share)
+            self._shares.setdefault(card.module_id, deque(maxlen=_KEPT)).append(share)
 
     def drawn(self, card: int, room: int) -> str:
         """Return the newest samples that fit; what was not known is a blank."""
@@ -44,12 +44,12 @@ def page(card: CardReading, history: MemoryHistory, room: int) -> list[str]:
     """Return the lines of a card's page."""
     room = max(room, _NARROW)
     known = figures(card)
-    lines = [f"HPU {card.index}  {known['model']}  module {card.module_id}"]
+    lines = [f"{card.label}  {known['model']}"]
     if card.memory_used is not None and card.memory_total:
         lines += [
             f"memory  {known['memory']}  {known['full']}",
             _bar(card.memory_used / card.memory_total, room),
-            history.drawn(card.index, room),
+            history.drawn(card.module_id, room),
         ]
     measured = [f"{name} {known[name]}" for name in ("busy", "temp", "power", "clock")]
     lines += textwrap.wrap(_JOINT.join(one for one in measured if not one.endswith(" -")), room)

@@ -30,11 +30,6 @@ def padded(text: str, room: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
-def printable(text: str) -> str:
-    """Take from a text what a terminal would obey."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
 def _cells(character: str) -> int:
     if unicodedata.combining(character):
         return 0

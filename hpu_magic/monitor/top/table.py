@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hpu_magic import sessions, units
+from hpu_magic.plain_text import printable
 
 from ..reading import CardReading, Holder, Snapshot
-from .cells import clipped, padded, printable, width
+from .cells import clipped, padded, width
 
 ORDERS = ("card", "memory", "busy", "idle", "pid", "name")
 """What the cards can be sorted by."""
@@ -29,11 +30,11 @@ _DROPPED = {
 }
 # Not shown where no card has it.
 _OPTIONAL = {"bar", "full", "busy", "temp", "power", "clock", "user", "idle", "fit"}
-_RIGHT = {"card", "full", "busy", "temp", "power", "clock", "pid"}
+_RIGHT = {"full", "busy", "temp", "power", "clock", "pid"}
 
 
 class Line(NamedTuple):
-    """A line of the table, and the card that it is about."""
+    """A line of the table, and the module id of the card that it is about."""
 
     text: str
     card: int | None = None
@@ -61,7 +62,7 @@ class Order:
         unknown = [card for card in cards if key(card) is None]
         falling = (self.by in ("memory", "busy", "idle")) != self.reverse
         # Cards that are equal keep the order of their numbers.
-        known.sort(key=lambda card: card.index)
+        known.sort(key=lambda card: card.module_id)
         return sorted(known, key=key, reverse=falling) + unknown  # type: ignore[arg-type]
 
 
@@ -83,10 +84,11 @@ def table(
     """
     if not snapshot.cards:
         return _remark(f"No Gaudi cards to show: {snapshot.reason}", room)
-    rows = [(card.index, row) for card in order.sort(snapshot.cards) for row in _rows(card, shift)]
+    cards = order.sort(snapshot.cards)
+    rows = [(card.module_id, row) for card in cards for row in _rows(card, shift)]
     shown = _columns([row for _, row in rows], room)
     lines = [Line(_joined({name: name for name, _ in shown}, shown))]
-    lines += [Line(_joined(row, shown), index) for index, row in rows]
+    lines += [Line(_joined(row, shown), module) for module, row in rows]
     return lines + (_remark(snapshot.reason, room) if snapshot.reason else [])
 
 
@@ -109,7 +111,7 @@ def figures(card: CardReading) -> dict[str, str]:
         memory = units.usage(card.memory_used, card.memory_total)
         full, bar = f"{share:.0%}", f"[{'#' * round(share * _BAR):.<{_BAR}}]"
     return {
-        "card": str(card.index),
+        "card": card.label,
         "model": card.name or _NONE,
         "memory": memory,
         "full": full,
@@ -202,7 +204,7 @@ def _of_holders(find: Callable[[Holder], object]) -> Callable[[CardReading], obj
 
 _BLANK = CardReading(0, 0, "", None, False, None, None)
 _KEYS: dict[str, Callable[[CardReading], object]] = {
-    "card": lambda card: card.index,
+    "card": lambda card: card.module_id,
     "memory": lambda card: card.memory_used,
     "busy": lambda card: card.utilization,
     # A card is as idle as the most active of its holders.

@@ -62,7 +62,7 @@ class View:
             self._only = None
         elif key == "enter":
             self._only = self._chosen if self._only is None else None
-        elif key.isdigit() and int(key) in self._indices():
+        elif key.isdigit() and int(key) in self._numbers():
             self._only = self._chosen = int(key)
         elif key in ("up", "down", "home", "end", "page up", "page down"):
             self._choose(key)
@@ -104,9 +104,9 @@ class View:
         if self._help:
             return [(f"{keys:<7}{text}", "") for keys, text in _HELP]
         if self._only is not None:
-            card = next((one for one in snapshot.cards if one.index == self._only), None)
+            card = next((one for one in snapshot.cards if one.module_id == self._only), None)
             if card is None:
-                return [(f"There is no card {self._only} now.", "")]
+                return [(f"There is no HPU {self._only} now.", "")]
             return [(line, "") for line in page(card, self.history, columns)]
         heading, *rows = table(snapshot, columns, self.order, self._shift)
         rows = rows[self._scroll(rows, room - 1) :]
@@ -127,11 +127,11 @@ class View:
         return self._top
 
     def _choose(self, key: str) -> None:
-        indices = self._indices()
-        if not indices:
+        numbers = self._numbers()
+        if not numbers:
             return
-        last = len(indices) - 1
-        place = indices.index(self._chosen) if self._chosen in indices else None
+        last = len(numbers) - 1
+        place = numbers.index(self._chosen) if self._chosen in numbers else None
         if key in ("home", "page up"):
             place = 0
         elif key in ("end", "page down"):
@@ -140,14 +140,14 @@ class View:
             place = 0 if place is None else min(place + 1, last)
         else:
             place = last if place is None else max(place - 1, 0)
-        self._chosen = indices[place]
+        self._chosen = numbers[place]
         if self._only is not None:
             self._only = self._chosen
 
-    def _indices(self) -> list[int]:
-        """Cards in the order in which they are shown."""
+    def _numbers(self) -> list[int]:
+        """Return the cards' module ids in the order in which they are shown."""
         cards = self._snapshot.cards if self._snapshot else ()
-        return [card.index for card in self.order.sort(cards)]
+        return [card.module_id for card in self.order.sort(cards)]
 
     def _foot(self, keys: bool) -> str:
         if not keys:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 
+from hpu_magic.plain_text import printable
 from hpu_magic.simulator.release import DRIVER
 
 from . import fields, query, table
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         return _refuse("-Q needs a format: -f csv, csv,noheader or csv,noheader,nounits.")
     try:
         while True:
-            print("\n".join(_answer(options)), flush=True)
+            print(printable("\n".join(_answer(options)), keep="\n\t"), flush=True)
             if options.loop is None:
                 return 0
             time.sleep(max(options.loop, 0.1))
@@ -113,7 +114,7 @@ def _chosen(bus_id: str | None) -> list[Aip]:
 
 
 def _refuse(why: str) -> int:
-    print(f"hl-smi: {why}", file=sys.stderr)
+    print(f"hl-smi: {printable(why)}", file=sys.stderr)
     return 1
 
 

@@ -1,0 +1,127 @@
+"""Text from outside reaches terminals and pages as plain characters."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hpu_magic.doctor.finding import Finding
+from hpu_magic.plain_text import printable
+from hpu_magic.runtime.present.report import Report
+from hpu_magic.runtime.present.table import Table
+
+# A sequence that clears the screen, an override of the direction, and a byte that is not UTF-8.
+NAME = b"a\x1b[2J\xe2\x80\xaeb\x80\x07.py"
+SHOWN = r"a\x1b[2J\u202eb\udc80\x07.py"
+HOLD = """
+from hpu_magic.simulator import cards
+cards.acquire()
+print(flush=True)
+input()
+"""
+ACQUIRE = """
+from hpu_magic.simulator import cards
+try:
+    cards.acquire()
+except RuntimeError as busy:
+    print(busy)
+"""
+COMMAND = "import sys; from hpu_magic.command_line import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain ä 漢字 😀", "plain ä 漢字 😀"),
+        ("a\x1b[31mb", r"a\x1b[31mb"),
+        ("a\x9b31mb", r"a\x9b31mb"),
+        ("a\rb\x00\x7f", r"a\rb\x00\x7f"),
+        ("\u202e\u2066\u200f\u2028", r"\u202e\u2066\u200f\u2028"),
+        ("\udc80\ud800", r"\udc80\ud800"),
+        ("\U000e0041", r"\U000e0041"),
+        ("a\nb\tc", r"a\nb\tc"),
+    ],
+)
+def test_characters_that_cannot_be_printed_are_escaped(text, shown):
+    assert printable(text) == shown
+    assert printable(text).encode()
+
+
+def test_line_breaks_stay_on_request():
+    assert printable("a\n\x1bb", keep="\n") == "a\n\\x1bb"
+
+
+@pytest.fixture
+def holder(tmp_path, monkeypatch):
+    """A process with such a name holds the only card."""
+    monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path / "cards"))
+    monkeypatch.setenv("HPU_MAGIC_CARDS", "1")
+    with open(os.path.join(os.fsencode(tmp_path), NAME), "w") as code:
+        code.write(HOLD)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, NAME], cwd=tmp_path, **pipes) as process:
+        process.stdout.readline()
+        yield process
+        process.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("hl-smi",), ("hl-smi", "-q"), ("top", "--once"), ("top", "--once", "--card", "0")],
+)
+def test_commands_show_the_name_of_a_process_as_plain_characters(holder, arguments):
+    done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode()
+    assert text.replace("\n", "").replace("\t", "").isprintable()
+    # The table of one card wraps the name.
+    assert (SHOWN in "".join(text.split())) == (arguments != ("hl-smi", "-q"))
+
+
+def test_the_message_of_a_card_in_use_is_plain(holder):
+    done = subprocess.run([sys.executable, "-c", ACQUIRE], capture_output=True, check=True)
+    text = done.stdout.decode()
+    assert SHOWN in text
+    assert text.rstrip("\n").isprintable()
+
+
+def test_what_pages_and_metrics_get_is_plain(holder):
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, "top", "--json"], capture_output=True, check=True
+    )
+    [card] = json.loads(done.stdout)["cards"]
+    assert SHOWN in card["holders"][0]["command"]
+
+
+def test_reports_are_plain_in_a_terminal_and_on_a_page():
+    class One(Report):
+        def title(self):
+            return "title \x1b[31m"
+
+        def rows(self):
+            return [("label\u202e", "value\udc80")]
+
+        def notes(self):
+            return ["note\x9b\nsecond line"]
+
+    class Many(Table, One):
+        def columns(self):
+            return ("column\x07",)
+
+        def lines(self):
+            return [("cell\x1b",)]
+
+    for report in (One(), Many()):
+        for text in (repr(report), report._repr_html_()):
+            assert text.replace("\n", "").isprintable()
+            assert r"title \x1b[31m" in text
+            assert "note\\x9b\nsecond line" in text
+
+
+def test_findings_of_the_doctor_are_plain():
+    finding = Finding("host", "red", "{name} is\x1b[2J", "end {name}", private={"name": "b\u202e"})
+    assert finding.told() == (r"b\u202e is\x1b[2J", r"end b\u202e")
