@@ -92,7 +92,7 @@ def test_eager_mode_marks_no_steps():
 def test_what_was_ported_needs_no_porting():
     again = hpu_magic.port(LAZY_TRAINING, mark_steps=True)
     assert (again.ported, again.changed) == (LAZY_TRAINING, False)
-    assert repr(again).startswith("Nothing to port to hpu:0 (simulated GAUDI2)")
+    assert repr(again).startswith("Nothing to port to hpu (simulated GAUDI2)")
 
 
 def test_every_statement_is_executed_in_its_line():
@@ -162,7 +162,8 @@ def test_every_statement_is_executed_in_its_line():
         ("torch.compile(m, options={}, mode='a')", "torch.compile(m, backend='hpu_backend')"),
         ("@torch.compile\ndef f(): pass", '@torch.compile(backend="hpu_backend")\ndef f(): pass'),
         ('dist.init_process_group("nccl")', 'dist.init_process_group("hccl")'),
-        ('g("cpu:gloo,cuda:nccl")', 'g("cpu:gloo,hpu:hccl")'),
+        ('dist.init_process_group("cpu:gloo,cuda:nccl")',
+         'dist.init_process_group("cpu:gloo,hpu:hccl")'),
         ("torch.nn.parallel.DistributedDataParallel(m, device_ids=[rank], output_device=rank)",
          "torch.nn.parallel.DistributedDataParallel(m, device_ids=None, output_device=None)"),
         ("torch.load(p, map_location=lambda s, l: s.cuda(1))",
@@ -307,7 +308,7 @@ def test_code_that_is_no_python_is_refused_with_its_line():
 def test_report_shows_the_diff_as_text_and_page():
     report = hpu_magic.port("a = 1\nx = '<b>'\ny = f(x).cuda()\nb = 2\n")
     assert repr(report) == (
-        "Ported to hpu:0 (simulated GAUDI2): 1 line changed\n"
+        "Ported to hpu (simulated GAUDI2): 1 line changed\n"
         "  2   x = '<b>'\n"
         "  3 - y = f(x).cuda()\n"
         "    + y = f(x).to('hpu')\n"

@@ -269,17 +269,27 @@ def _bound(cell: Rewriter, node: ast.Call, name: str) -> None:
 
 
 def _device(cell: Rewriter, node: ast.Call, name: str) -> None:
-    """Leave out the number of ``torch.device("cuda", rank)``."""
+    """Leave out the number of ``torch.device("cuda", rank)``, unless it is compared."""
     kinds = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "type")]
-    numbers: list[arguments.Argument] = [*node.args[1:2]]
-    numbers += [each for each in node.keywords if each.arg == "index"]
-    kind = kinds[0] if kinds else None
-    if numbers and isinstance(kind, ast.Constant) and kind.value == "cuda":
-        arguments.leave_out(cell, node, numbers)
-        cell.note(node, REMARK, _ANY_NUMBER)
-        cell.children(node, [each for each in arguments.in_order(node) if each not in numbers])
-    else:
+    written = cell.devices.written.get(kinds[0]) if kinds else None
+    numbers = [each for each in arguments.in_order(node) if _is_index(node, each)]
+    if not numbers or written is None:
         cell.generic_visit(node)
+        return
+    cell.note(node, REMARK, _ANY_NUMBER)
+    if written == "hpu:0":
+        cell.devices.written[kinds[0]] = "hpu"
+        for each in numbers:
+            cell.replace(each.value if isinstance(each, ast.keyword) else each, "0")
+    else:
+        arguments.leave_out(cell, node, numbers)
+    cell.children(node, [each for each in arguments.in_order(node) if each not in numbers])
+
+
+def _is_index(node: ast.Call, argument: arguments.Argument) -> bool:
+    if isinstance(argument, ast.keyword):
+        return argument.arg == "index"
+    return argument in node.args[1:2]
 
 
 def _compile(cell: Rewriter, node: ast.Call, name: str) -> None:

@@ -87,7 +87,7 @@ class PortReport(Report):
     def title(self) -> str:
         """Return the headline."""
         if not self.changed:
-            return f"Nothing to port to {device.label()}"
+            return f"Nothing to port to {device.family()}"
         before, after = _split(self.original), _split(self.ported)
         kept = [(before[old], text) for text, old in self._with_origins(after) if old is not None]
         counts = [
@@ -97,7 +97,7 @@ class PortReport(Report):
         ]
         said = [f"{count} {what}" for count, what in counts if count]
         said[0] = said[0].replace(" ", " line " if said[0].startswith("1 ") else " lines ", 1)
-        return f"Ported to {device.label()}: {', '.join(said)}"
+        return f"Ported to {device.family()}: {', '.join(said)}"
 
     def notes(self) -> Sequence[str]:
         """Return what has no effect, and what is worth knowing."""

@@ -9,13 +9,12 @@ from typing import Any
 
 from hpu_magic.runtime.porting import calls, imports
 from hpu_magic.runtime.porting.bindings import Bindings
+from hpu_magic.runtime.porting.devices import Devices
 from hpu_magic.runtime.porting.findings import INACTIVE, MISSING, NOT_PORTED, REMARK, Finding
 from hpu_magic.runtime.porting.source import Edit, Source
 from hpu_magic.runtime.porting.tables import CUDA, Counterpart, counterpart, gpu_package
+from hpu_magic.runtime.porting.texts import is_device
 
-_DEVICE = re.compile(r"cuda(:\d*)?")
-_FORMATTED = re.compile(r"cuda:(%[ds]|\{\w*\})")
-_BACKEND = re.compile(r"(cpu:gloo,)?(cuda:)?nccl")
 _TENSOR_TYPE = re.compile(r"torch\.cuda\.\w+Tensor")
 _LITERAL = re.compile(r"[rRuU]?('''|\"\"\"|'|\").*\1", re.DOTALL)
 # Where an expression with an operator may stand without parentheses.
@@ -52,6 +51,7 @@ class Rewriter(ast.NodeVisitor):
     def __init__(self, source: Source, tree: ast.Module, variables: Mapping[str, Any]) -> None:
         self.source = source
         self.bindings = Bindings(tree, variables)
+        self.devices = Devices(tree, self.bindings)
         self.edits: list[Edit] = []
         self.findings: list[Finding] = []
         self.needs_torch = False
@@ -69,7 +69,19 @@ class Rewriter(ast.NodeVisitor):
 
     def visit(self, node: ast.AST) -> None:
         """Visit a node."""
+        written = self.devices.written.get(node)
+        if written is not None and isinstance(node, ast.expr) and not _is_plain(node):
+            if self.replace(node, self.text(written)):
+                self._remark(node)
+            return
+        if not _is_plain(node):
+            self._remark(node)
         super().visit(node)
+
+    def _remark(self, node: ast.AST) -> None:
+        remark = self.devices.remarks.get(node)
+        if remark is not None:
+            self.note(node, REMARK, remark)
 
     def generic_visit(self, node: ast.AST) -> None:
         """Visit what a node consists of."""
@@ -151,7 +163,8 @@ class Rewriter(ast.NodeVisitor):
         if name is not None and name != CUDA and self.name(node, name):
             return
         value = self.bindings.variable(node.id)
-        if type(value).__name__ == "device" and getattr(value, "type", "") == "cuda":
+        device = type(value).__name__ == "device" and getattr(value, "type", "") == "cuda"
+        if device or (is_device(value) and self.devices.reaches_device(node)):
             self.note(node, REMARK, f"{node.id} is {value!r}, made by another cell: port that one")
 
     def name(self, node: ast.Attribute | ast.Name, name: str) -> bool:
@@ -237,11 +250,9 @@ class Rewriter(ast.NodeVisitor):
             if ".cuda" in node.value and _is_magic(self.parent):
                 self.note(node, REMARK, NOT_PORTED)
             return
-        if _DEVICE.fullmatch(node.value):
-            self._inside(node, node.value, "hpu")
-        elif _BACKEND.fullmatch(node.value):
-            mapped = node.value.replace("nccl", "hccl").replace("cuda", "hpu")
-            self._inside(node, node.value, mapped)
+        self._remark(node)
+        if node in self.devices.written:
+            self._inside(node, node.value, self.devices.written[node])
 
     def _inside(self, node: ast.Constant, value: str, mapped: str) -> None:
         """Write another value between a text's quotes, or the whole text where it has pieces."""
@@ -252,24 +263,6 @@ class Rewriter(ast.NodeVisitor):
         start = self.source.start(node) + place
         self.edits.append(self.source.replaced(start, start + len(value), mapped))
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Map ``f"cuda:{rank}"``: whichever the number, a process has one card."""
-        first = node.values[0] if node.values else None
-        if isinstance(first, ast.Constant) and first.value == "cuda:":
-            self._numbered(node)
-        else:
-            self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        """Map ``"cuda:" + str(rank)`` and ``"cuda:%d" % rank``."""
-        if isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
-            text = node.left.value
-            joined = isinstance(node.op, ast.Add) and text == "cuda:"
-            if joined or (isinstance(node.op, ast.Mod) and _FORMATTED.fullmatch(text)):
-                self._numbered(node)
-                return
-        self.generic_visit(node)
-
     def visit_keyword(self, node: ast.keyword) -> None:
         """Map Lightning's ``accelerator="gpu"``."""
         value = node.value
@@ -277,10 +270,6 @@ class Rewriter(ast.NodeVisitor):
             self.replace(value, self.text("hpu"))
         else:
             self.generic_visit(node)
-
-    def _numbered(self, node: ast.expr) -> None:
-        if self.replace(node, self.text("hpu")):
-            self.note(node, REMARK, "a process has one card, hpu:0, whichever its number is")
 
     # Statements and calls
 
@@ -294,11 +283,6 @@ class Rewriter(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         """Map a call."""
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "format":
-            text = node.func.value
-            if isinstance(text, ast.Constant) and _FORMATTED.fullmatch(str(text.value)):
-                self._numbered(node)
-                return
         if not calls.mapped(self, node):
             self.generic_visit(node)
 
@@ -350,6 +334,10 @@ class Rewriter(ast.NodeVisitor):
 
     visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
     visit_ClassDef = visit_FunctionDef  # type: ignore[assignment]
+
+
+def _is_plain(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant)
 
 
 def _is_magic(node: ast.AST) -> bool:

@@ -1,0 +1,100 @@
+"""What takes a device, or a backend of torch.distributed: by its name, by torch's signatures."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from typing import Any
+
+from hpu_magic.runtime.porting.bindings import Bindings
+
+OTHERS = ("cpu", "mps", "xpu", "meta", "gloo")
+_DEVICE = re.compile(r"(.*_)?(devices?|device_types?|device_map|map_location|accelerator)")
+_BACKEND = re.compile(r"(.*_)?backend")
+# Of functions without a signature, and of some where torch need not be imported to know it.
+_POSITIONS = {
+    "torch.device": 0,
+    "torch.Generator": 0,
+    "torch.Stream": 0,
+    "torch.Event": 0,
+    "torch.autocast": 0,
+    "torch.amp.autocast": 0,
+    "torch.load": 1,
+    "torch.is_autocast_enabled": 0,
+    "torch.set_autocast_enabled": 0,
+    "torch.get_autocast_dtype": 0,
+    "torch.set_autocast_dtype": 0,
+}
+_METHODS = {"to": 0, "pin_memory": 0, "to_empty": 0, "register_kernel": 0}
+_FUNCTIONS = {"autocast": 0, "GradScaler": 0, "init_device_mesh": 0}  # however they are imported
+_BACKENDS = {"init_process_group": 0}
+_TAKERS = re.compile(r"(.*_)?device")  # of functions
+
+
+def is_name(name: str, *, backend: bool = False) -> bool:
+    """Return whether a name is that of a device, or of a backend.
+
+    ``--device`` and ``map_location`` are names of devices, ``ddp_backend`` is that of a backend.
+    """
+    plain = name.lstrip("-").replace("-", "_").lower()
+    return (_BACKEND if backend else _DEVICE).fullmatch(plain) is not None
+
+
+def last_name(node: ast.AST | None) -> str:
+    """Return the last part of a name or an attribute, "" for anything else."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.arg):
+        return node.arg
+    return node.id if isinstance(node, ast.Name) else getattr(node, "name", "")
+
+
+def takes(call: ast.Call, place: int, bindings: Bindings, *, backend: bool = False) -> bool:
+    """Return whether a call takes a device, or a backend, as its positional argument."""
+    if any(isinstance(each, ast.Starred) for each in call.args[: place + 1]):
+        return False
+    function = last_name(call.func)
+    if backend:
+        return _BACKENDS.get(function) == place
+    name = bindings.dotted(call.func)
+    if name is None and isinstance(call.func, ast.Attribute) and _METHODS.get(function) == place:
+        return True
+    if name is not None and (_POSITIONS.get(name) == place or _of_cuda(name)):
+        return True
+    value = _torch(name) if name is not None else None
+    if value is None and isinstance(call.func, ast.Name):
+        value = bindings.variable(call.func.id)
+    if _FUNCTIONS.get(function) == place:
+        return True
+    parameter = _parameter(value, place)
+    if parameter is not None:
+        return is_name(parameter)
+    return _TAKERS.fullmatch(function) is not None
+
+
+def _of_cuda(name: str) -> bool:
+    return name.startswith(("torch.cuda.", "torch.hpu.")) and "nvtx" not in name
+
+
+def _torch(name: str) -> Any:
+    """Return what a full name means in torch, if torch is imported."""
+    parts = name.split(".")
+    value: Any = sys.modules.get("torch") if parts[0] == "torch" else None
+    for part in parts[1:]:
+        value = getattr(value, part, None)
+    return value
+
+
+def _parameter(value: Any, place: int) -> str | None:
+    """Return the name of a function's positional parameter, if Python can tell."""
+    if not callable(value):
+        return None
+    try:
+        parameters = list(inspect.signature(value).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    found = [each.name for each in parameters if each.kind in positional]
+    return found[place] if place < len(found) else None

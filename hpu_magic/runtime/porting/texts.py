@@ -1,0 +1,159 @@
+"""Texts that look like a device or a backend: plain, joined and formatted ones."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+
+from hpu_magic.runtime.porting.bindings import Bindings
+from hpu_magic.runtime.porting.takers import is_name
+
+_DEVICE = re.compile(r"cuda(:\d+)?")
+_BACKEND = re.compile(r"(cpu:gloo,)?(cuda:)?nccl")
+_BEGINS = re.compile(r"cuda(:.*)?", re.DOTALL)
+_FIELD = re.compile(r"%[ds]|\{\w*\}")
+
+Part = str | ast.expr
+
+
+@dataclass(eq=False)
+class Text:
+    """A text that looks like a device or a backend.
+
+    Attributes
+    ----------
+    node : ast.expr
+    text : str
+        What it is; for a formatted one, its source.
+    varies : bool
+        Whether its number is computed.
+    whole : bool
+        Whether it is no more than a device.
+    uses : set of str
+        How it is used.
+    compared : list of ast.expr
+        What it is compared with, or looked up by.
+    places : set
+        Where it goes.
+    """
+
+    node: ast.expr
+    text: str
+    varies: bool = False
+    whole: bool = True
+    uses: set[str] = field(default_factory=set)
+    compared: list[ast.expr] = field(default_factory=list)
+    places: set[object] = field(default_factory=set)
+
+    def named(self, name: str) -> bool:
+        """Return whether a name says that it holds such a text."""
+        return is_name(name, backend=self.backend)
+
+    @property
+    def backend(self) -> bool:
+        """Whether it looks like a backend of torch.distributed."""
+        return "nccl" in self.text and self.whole and not self.varies
+
+    @property
+    def shown(self) -> str:
+        """The text as a report names it."""
+        return self.text if self.varies or not self.whole else f"'{self.text}'"
+
+    @property
+    def ported(self) -> str:
+        """The text for the card: a process has one, whichever its number is."""
+        if self.backend:
+            return self.text.replace("nccl", "hccl").replace("cuda", "hpu")
+        return "hpu"
+
+
+def text_of(node: ast.expr, parent: ast.AST) -> Text | None:
+    """Return the text that an expression is, None if it does not look like a device."""
+    if isinstance(node, ast.Constant) and isinstance(parent, ast.Expr):
+        return None  # a docstring
+    parts = _parts(node)
+    first, rest = (parts[0], parts[1:]) if parts else ("", [])
+    if not isinstance(first, str):
+        return None
+    if not rest and (_DEVICE.fullmatch(first) or _BACKEND.fullmatch(first)):
+        return Text(node, first)
+    if len(rest) == 1 and first in ("cuda", "cuda:") and not isinstance(rest[0], str):
+        return Text(node, ast.unparse(node), varies=True)
+    if _BEGINS.fullmatch(first):
+        return Text(node, ast.unparse(node), varies=bool(rest), whole=False)
+    return None
+
+
+def is_device(value: object) -> bool:
+    """Return whether a value is the text of a GPU."""
+    return isinstance(value, str) and _DEVICE.fullmatch(value) is not None
+
+
+def is_torch_device(call: ast.AST, bindings: Bindings) -> bool:
+    """Return whether an expression is a call of ``torch.device``."""
+    return isinstance(call, ast.Call) and bindings.dotted(call.func) == "torch.device"
+
+
+def device_index(call: ast.AST, bindings: Bindings) -> ast.expr | None:
+    """Return the number that ``torch.device("cuda", rank)`` has besides the text."""
+    if not isinstance(call, ast.Call) or not is_torch_device(call, bindings):
+        return None
+    named = [each.value for each in call.keywords if each.arg == "index"]
+    return next(iter([*call.args[1:2], *named]), None)
+
+
+def _parts(node: ast.expr) -> list[Part]:
+    """Return the texts and the other values that an expression puts together."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return [text]
+        case ast.JoinedStr():
+            parts = [
+                each.value if isinstance(each, ast.FormattedValue) else part
+                for each in node.values
+                for part in (_parts(each) or [each])
+            ]
+            return _joined(parts)
+        case ast.BinOp(op=ast.Add()):
+            sides = [_parts(each) or [each] for each in (node.left, node.right)]
+            return _joined([*sides[0], *sides[1]])
+        case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod()):
+            return _filled(text, node.right)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            return _filled(text, node)
+    return []
+
+
+def pieces(node: ast.expr) -> list[ast.expr]:
+    """Return the texts that are only a part of a text, with those that they consist of."""
+    found: list[ast.expr] = []
+    match node:
+        case ast.JoinedStr():
+            found = [each for each in node.values if isinstance(each, ast.Constant)]
+        case ast.BinOp(op=ast.Add()) if _parts(node):
+            found = [each for each in (node.left, node.right) if _parts(each)]
+        case ast.BinOp(left=ast.Constant() as text, op=ast.Mod()):
+            found = [text]
+        case ast.Call(func=ast.Attribute(value=ast.Constant() as text, attr="format")):
+            found = [text]
+    return [*found, *(each for part in found for each in pieces(part))]
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    found: list[Part] = []
+    for each in parts:
+        if isinstance(each, str) and found and isinstance(found[-1], str):
+            found[-1] += each
+        else:
+            found.append(each)
+    return found
+
+
+def _filled(text: str, value: ast.expr) -> list[Part]:
+    """Return the parts of ``"cuda:%d" % rank``, with one expression for every field."""
+    pieces = _FIELD.split(text)
+    parts: list[Part] = [pieces[0]]
+    for piece in pieces[1:]:
+        parts += [value, piece] if piece else [value]
+    return parts
