@@ -1,13 +1,14 @@
 """The simulated cards: who owns which one, how full it is, how many there are."""
 
+from .choice import AcquireError, be_rank
 from .configuration import Configuration, DeviceType
 from .driver import (
-    AcquireError,
     Card,
     CardState,
     Holder,
     acquire,
     acquired,
+    choose,
     device_count,
     in_bad_fork,
     snapshot,
@@ -22,6 +23,8 @@ __all__ = [
     "Holder",
     "acquire",
     "acquired",
+    "be_rank",
+    "choose",
     "device_count",
     "in_bad_fork",
     "snapshot",

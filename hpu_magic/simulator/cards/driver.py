@@ -20,6 +20,7 @@ from hpu_magic import sessions
 from hpu_magic.program_name import program_name
 
 from . import place
+from .choice import AcquireError, candidates, choose_for
 from .configuration import MOST_CARDS, Configuration, DeviceType
 from .page import Counters, Page, PageError, read_page, write_page
 from .record_lock import LockHolder, lock_holder, lock_or_holder
@@ -77,14 +78,6 @@ class CardState(Counters):
     error: str | None = None
 
 
-class AcquireError(RuntimeError):
-    """No card could be acquired; `holders` are the processes that own the candidates."""
-
-    def __init__(self, message: str, holders: Sequence[Holder] = ()) -> None:
-        super().__init__(message)
-        self.holders = tuple(holders)
-
-
 @dataclass(frozen=True)
 class _Ownership:
     card: Card
@@ -122,9 +115,29 @@ def in_bad_fork() -> bool:
     return _ownership is not None and _ownership.pid != os.getpid()
 
 
+def choose(index: int) -> None:
+    """Choose the card by its place among those that this process may use, before it is acquired.
+
+    The place is that in ``HABANA_VISIBLE_MODULES``, else the module id. Without effect if this
+    process has chosen or acquired that card already, or has another and the index is that of its
+    rank, by which libraries name the card of a process.
+
+    Raises
+    ------
+    RuntimeError
+        There is no card at that place, or this process uses another one.
+    ValueError
+        An environment variable holds something else than it may.
+    """
+    with _serial:
+        own = None if _ownership is None else _ownership.card.module_id
+        choose_for(own, index, Configuration.from_environment())
+
+
 def acquire() -> Card:
     """Take the first free card for this process; the same card at every later call.
 
+    A card that this process chose is taken, or none. Else
     ``HABANA_VISIBLE_MODULES`` limits the module ids that the process may use and
     ``HLS_MODULE_ID`` says which to take; any other free card does instead only
     while the former is unset, as with the vendor's bridge.
@@ -142,8 +155,7 @@ def acquire() -> Card:
     with _serial:
         if _ownership is None:
             configuration = Configuration.from_environment()
-            candidates = _candidates(configuration)
-            _ownership = _take(configuration, candidates, place.directory())
+            _ownership = _take(configuration, candidates(configuration), place.directory())
         if in_bad_fork():
             raise RuntimeError(
                 "Cannot re-initialize HPU in forked subprocess. To use HPU with "
@@ -214,51 +226,6 @@ def _state(
     )
 
 
-def _candidates(configuration: Configuration) -> list[int]:
-    """Module ids in the order in which to try them."""
-    visible = _module_ids("HABANA_VISIBLE_MODULES")
-    wanted = _module_ids("HLS_MODULE_ID")
-    if wanted is not None and len(wanted) != 1:
-        raise ValueError(
-            f"HLS_MODULE_ID={os.environ['HLS_MODULE_ID']!r} is no module id; "
-            f"write one whole number from 0 to {configuration.count - 1}."
-        )
-    everything = range(configuration.count)
-    if visible is None:
-        first = wanted or []
-        order = first + [module for module in everything if module not in first]
-    elif wanted is None:
-        order = visible
-    else:
-        order = [module for module in wanted if module in visible]
-    candidates = [module for module in order if module in everything]
-    if not candidates:
-        said = [
-            f"{name}={os.environ[name]}"
-            for name in ("HLS_MODULE_ID", "HABANA_VISIBLE_MODULES")
-            if name in os.environ
-        ]
-        raise AcquireError(
-            "synStatus=8 [Device not found] Device acquire failed. No devices found. "
-            f"{' with '.join(said)} leaves none of the module ids "
-            f"0 to {configuration.count - 1} of the simulated cards; unset it or name one of them."
-        )
-    return candidates
-
-
-def _module_ids(variable: str) -> list[int] | None:
-    text = os.environ.get(variable)
-    if text is None:
-        return None
-    entries = [entry.strip() for entry in text.split(",")]
-    if not all(entry.isascii() and entry.isdigit() and len(entry) < 10 for entry in entries):
-        raise ValueError(
-            f"{variable}={text!r} is no list of module ids; "
-            f"write whole numbers from 0 to {MOST_CARDS - 1} with commas between, or unset it."
-        )
-    return list(dict.fromkeys(int(entry) for entry in entries))
-
-
 def _take(configuration: Configuration, candidates: Iterable[int], directory: Path) -> _Ownership:
     holders: list[Holder] = []
     for module in candidates:
@@ -309,9 +276,9 @@ def _busy(holders: Sequence[Holder], configuration: Configuration) -> str:
 
 def _named(holder: Holder) -> str:
     if not holder.pid:
-        return f"card {holder.module_id} by {holder.command}"
+        return f"HPU {holder.module_id} by {holder.command}"
     who = ", ".join(filter(None, (holder.command, sessions.activity(holder.idle, holder.fit))))
-    return f"card {holder.module_id} by process {holder.pid} ({who})"
+    return f"HPU {holder.module_id} by process {holder.pid} ({who})"
 
 
 def _owner(path: Path) -> LockHolder | None:

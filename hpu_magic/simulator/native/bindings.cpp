@@ -45,6 +45,14 @@ void set_driver(py::function acquire) {
   });
 }
 
+void set_chooser(py::function choose) {
+  auto* function = new py::function(std::move(choose));  // leaked, as the driver
+  hpu::card::set_chooser([function](int index) {
+    py::gil_scoped_acquire gil;
+    (*function)(index);
+  });
+}
+
 py::dict memory_stats() {
   const hpu::Counters& now = hpu::card::counters();
   py::dict stats;
@@ -162,6 +170,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.doc() = "The simulated device behind PyTorch's hpu.";
   module.def("make_room_beside_cuda", &hpu::make_room_beside_cuda);
   module.def("set_driver", &set_driver);
+  module.def("set_chooser", &set_chooser);
   module.def(
       "set_narrow_types",
       [](bool float64, bool int64, bool check_range) {

@@ -229,7 +229,7 @@ def test_busy_card_names_the_process_and_program_that_hold_it_without_its_argume
     message = acquire_message(run)
     assert "synStatus=8 [Device not found] Device acquire failed. " in message
     program = os.path.basename(sys.executable)
-    assert f"card 0 by process {holder.pid} ({program} -c)" in message
+    assert f"HPU 0 by process {holder.pid} ({program} -c)" in message
     assert "S3CRET" not in message
     assert "shut down" in message
 
@@ -256,9 +256,9 @@ def test_busy_cards_name_the_session_that_has_idled_for_longest_first(start, run
     busy, lunch, holiday = (holder.pid for holder in holders)
     message = acquire_message(run)
     assert (
-        f"All cards are held (card 2 by process {holiday} (holiday.ipynb, idle for 9 days), "
-        f"card 1 by process {lunch} (lunch.ipynb, idle for 1 h), "
-        f"card 0 by process {busy} (busy.ipynb, busy)): shut down one of these notebooks' kernels, "
+        f"All cards are held (HPU 2 by process {holiday} (holiday.ipynb, idle for 9 days), "
+        f"HPU 1 by process {lunch} (lunch.ipynb, idle for 1 h), "
+        f"HPU 0 by process {busy} (busy.ipynb, busy)): shut down one of these notebooks' kernels, "
         "of which the longest idle stands first, or end that process, then try again"
     ) in message
 
@@ -273,7 +273,7 @@ def test_a_busy_card_tells_how_far_the_fit_on_it_is(start, run, monkeypatch):
     """
     holder = start(textwrap.dedent(fit) + textwrap.dedent(HOLD))
     holder.stdout.readline()
-    who = f"card 0 by process {holder.pid} (first.ipynb, in a fit: 27 %, 40 s left)"
+    who = f"HPU 0 by process {holder.pid} (first.ipynb, in a fit: 27 %, 40 s left)"
     assert who in acquire_message(run)
 
 
@@ -376,7 +376,7 @@ def test_busy_module_gives_way_to_any_card_only_without_a_visible_list(start, ru
     start(HOLD, **environ).stdout.readline()
     assert card_taken(run, **environ) == "0"
     message = acquire_message(run, HABANA_VISIBLE_MODULES="1,2", **environ)
-    assert "The card that this process may use is held (card 2 by process" in message
+    assert "The card that this process may use is held (HPU 2 by process" in message
 
 
 @pytest.mark.parametrize(

@@ -62,17 +62,29 @@ def test_settings_come_from_the_environment(forked_script):
     assert out == "False True\n"
 
 
-def test_lazy_mode_has_no_compile_backend(forked_script):
+def test_lazy_mode_lists_the_backend_and_refuses_to_compile(forked_script):
     out = forked_script(
         """
         import torch
         import torch._dynamo
+
+        @torch.compile(backend="hpu_backend")
+        def decorated(x):
+            return x + 1
+
         print("hpu_backend" in torch._dynamo.list_backends())
+        x = torch.ones(2, device="hpu", requires_grad=True)
+        for call in (decorated, torch.compile(torch.nn.ReLU(), backend="hpu_backend")):
+            try:
+                call(x)
+            except RuntimeError as error:
+                print("this process is in lazy mode; set PT_HPU_LAZY_MODE=0" in str(error))
+        print((x + 1).tolist())
         """,
         simulated=True,
         PT_HPU_LAZY_MODE="1",
     )
-    assert out == "False\n"
+    assert out == "True\nTrue\nTrue\n[2.0, 2.0]\n"
 
 
 def test_dynamo_loads_only_for_those_who_compile(script):

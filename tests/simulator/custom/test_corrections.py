@@ -46,6 +46,47 @@ def test_take_by_int32():
         run(torch.take, numbers.to("hpu"), index.short().to("hpu"))
 
 
+DRAWS = {
+    "randint": lambda: torch.randint(0, 2, (64, 64), dtype=torch.bool, device="hpu"),
+    "randint_like": lambda: torch.randint_like(
+        torch.empty(64, 64, device="hpu"), 2, dtype=torch.bool
+    ),
+    "random_": lambda: torch.empty(64, 64, dtype=torch.bool, device="hpu").random_(),
+    "random_ between": lambda: torch.empty(64, 64, dtype=torch.bool, device="hpu").random_(0, 2),
+    "bernoulli_": lambda: torch.empty(64, 64, dtype=torch.bool, device="hpu").bernoulli_(0.5),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_drawn_bools_are_whole_numbers_of_both_kinds(draw, compiled):
+    if compiled and is_lazy():
+        pytest.skip("lazy mode has no compile backend")
+    draw = torch.compile(draw, backend="hpu_backend") if compiled else draw
+    torch.manual_seed(0)
+    found = draw()
+    assert (found.dtype, found.shape, found.device.type) == (torch.bool, (64, 64), "hpu")
+    assert 1600 < found.sum().item() < 2500
+    for rounding in (torch.ceil, torch.floor, torch.round, torch.trunc):
+        assert torch.equal(rounding(found).cpu(), found.cpu())
+    torch.manual_seed(0)
+    assert torch.equal(draw().cpu(), found.cpu())
+
+
+@pytest.mark.parametrize("name", ["ceil", "floor", "round", "trunc"])
+def test_rounding_leaves_bools_as_they_are(name):
+    values = torch.tensor([[True, False], [False, True]])
+    ours = values.to("hpu")
+    copy = getattr(torch, name)(ours)
+    out = torch.empty(0, dtype=torch.bool, device="hpu")
+    assert getattr(torch, name)(ours, out=out) is out
+    assert getattr(ours, f"{name}_")() is ours
+    ours.fill_(True)
+    assert copy.tolist() == out.tolist() == values.tolist()
+    numbers = torch.tensor([-1.5, 0.5, 2.5])
+    assert torch.equal(getattr(torch, name)(numbers.to("hpu")).cpu(), getattr(torch, name)(numbers))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_add_relu_in_every_type(dtype):
     left, right = torch.randn(2, 3).to(dtype), torch.randn(3).to(dtype)
@@ -230,6 +271,49 @@ def test_a_replay_computes_the_wider_types():
         return torch.randn(4).to("hpu"), index.to("hpu"), torch.arange(n, n + 2).int().to("hpu")
 
     assert_replays(compute, sample(0), sample(3))
+
+
+@pytest.mark.parametrize("requested", [(False, False), (True, False), (False, True), (True, True)])
+def test_unique_returns_what_was_requested(requested):
+    numbers = torch.tensor([3, 1, 3, 2, 1])
+    expected = torch._unique2(numbers, True, *requested)
+    found = torch._unique2(numbers.to("hpu"), True, *requested)
+    returned = (True, *(each or is_lazy() for each in requested))
+    assert [each is not None for each in found] == list(returned)
+    for one, other, is_there in zip(found, expected, returned, strict=True):
+        if is_there:
+            assert torch.equal(one.cpu(), other)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"return_inverse": True}, {"return_counts": True}], ids=str
+)
+@pytest.mark.parametrize("dim", [None, 0])
+@pytest.mark.parametrize("unique", [torch.unique, torch.unique_consecutive])
+def test_the_functions_over_unique_return_tensors(unique, dim, options):
+    numbers = torch.tensor([[3, 1], [3, 1], [2, 1]])
+    found, expected = (unique(x, dim=dim, **options) for x in (numbers.to("hpu"), numbers))
+    for one, other in zip(*(x if options else [x] for x in (found, expected)), strict=True):
+        assert torch.equal(one.cpu(), other)
+
+
+@pytest.mark.parametrize(
+    "gelu",
+    [
+        lambda x, form: torch.nn.functional.gelu(x, approximate=form),
+        lambda x, form: torch.ops.aten.gelu_(x, approximate=form),
+        lambda x, form: torch.ops.aten.gelu.out(x, approximate=form, out=torch.empty_like(x)),
+        lambda x, form: torch.ops.aten.gelu_backward(x, x, approximate=form),
+        lambda x, form: torch.ops.aten.gelu_backward.grad_input(
+            x, x, approximate=form, grad_input=torch.empty_like(x)
+        ),
+    ],
+    ids=["gelu", "gelu_", "gelu.out", "gelu_backward", "gelu_backward.grad_input"],
+)
+@pytest.mark.parametrize("form", ["asdf", "Tanh", ""])
+def test_gelu_refuses_a_form_that_it_does_not_have(gelu, form):
+    with pytest.raises(RuntimeError, match="approximate argument must be either none or tanh"):
+        run(gelu, torch.ones(3, device="hpu"), form)
 
 
 GELU = """

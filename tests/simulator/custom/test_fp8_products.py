@@ -129,6 +129,50 @@ def test_a_scale_of_several_elements_is_one_for_each_channel_of_the_result(scale
         assert_near(listed, expected, torch.float32)
 
 
+@BOTH_OUTPUTS
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "blocks"),
+    [((2, 3), 8, 6, (2, 3)), ((1,), 8, 4, (2, 1)), ((5,), 4, 6, (1, 2)), ((2,), 6, 3, (2, 3))],
+    ids=str,
+)
+def test_a_linear_layer_in_blocks_is_that_of_what_was_cast(
+    rows, inner, columns, blocks, trans_b, out_dtype
+):
+    made = torch.Generator().manual_seed(0)
+    x = torch.randn(*rows, inner, generator=made).to(torch.bfloat16)
+    if len(rows) == 1:
+        x = x * torch.arange(1, rows[0] + 1).unsqueeze(-1)
+    weight, of_b = fp8_tensor(inner, columns), torch.rand(blocks, generator=made) + 0.5
+    block = inner // blocks[0]
+    a, of_a = hpu_ops.cast_to_fp8_just_in_time(
+        x.to("hpu"), [1, block], out_dtype=E4M3, scale_dtype=torch.bfloat16
+    )
+    found = hpu_ops.fp8_gemm_v2(
+        A=a,
+        trans_A=False,
+        B=(weight.t().contiguous() if trans_b else weight).to("hpu"),
+        trans_B=trans_b,
+        D=None,
+        out_dtype=out_dtype,
+        A_scale_inv=of_a,
+        B_scale_inv=of_b.to("hpu"),
+        bias=None,
+        accumulate=False,
+    )
+    wide = a.cpu().double() * of_a.cpu().double().repeat_interleave(block, -1)
+    factor = of_b.double().repeat_interleave(block, 0)
+    factor = factor.repeat_interleave(columns // blocks[1], 1)
+    assert_near(found, wide @ (weight.double() * factor), out_dtype)
+
+
+def test_scales_whose_blocks_do_not_divide_the_operand_are_refused():
+    a, b = fp8_tensor(2, 8).to("hpu"), fp8_tensor(8, 4).to("hpu")
+    scales = torch.ones(2, 3, device="hpu"), torch.ones(3, 2, device="hpu")
+    with pytest.raises(RuntimeError, match="has no factor for each block of an operand"):
+        run(hpu_ops.fp8_gemm_v2, a, False, b, False, None, torch.float32, *scales)
+
+
 @pytest.mark.parametrize(
     ("of_a", "of_b"),
     [((6,), (6,)), ((2, 6), (6,)), ((6,), (6, 3)), ((2, 1, 4, 6), (3, 6, 5)), ((0, 6), (6, 2))],

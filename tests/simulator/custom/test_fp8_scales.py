@@ -10,6 +10,7 @@ activate(announce=False)
 from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 from in_modes import assert_compiles, assert_replays, run  # noqa: E402
 
+cast_in_blocks = torch.ops.hpu.cast_to_fp8_just_in_time
 calculate = torch.ops.hpu.calculate_scale_for_cast
 NO_MAX, OF_TENSOR, OF_CHANNELS = range(3)
 AS_IT_IS, TO_POWER_OF_TWO = range(2)
@@ -84,9 +85,75 @@ def test_what_has_no_meaning_is_refused(options, sentence):
         run(calculate, torch.ones(2, device="hpu"), **{"maxMode": 1, "scaleMode": 0, **options})
 
 
+@pytest.mark.parametrize("scale_dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "block"), [((2, 3, 8), (1, 4)), ((4, 8), (2, 4)), ((3, 6), (2, 4))], ids=str
+)
+def test_each_block_is_cast_by_its_own_largest_magnitude(shape, block, fp8, scale_dtype):
+    made = torch.Generator().manual_seed(0)
+    values = torch.randn(shape, generator=made) * 10 ** torch.randn(shape, generator=made)
+    cast, scale = run(
+        cast_in_blocks, values.to("hpu"), block, out_dtype=fp8, scale_dtype=scale_dtype
+    )
+    assert (cast.shape, cast.dtype, scale.dtype) == (values.shape, fp8, scale_dtype)
+    largest = 57344.0 if fp8 is torch.float8_e5m2 else 240.0
+    rows, columns = (-(-size // of) for size, of in zip(shape[-2:], block, strict=True))
+    assert scale.shape == (*shape[:-2], rows, columns)
+    for row in range(rows):
+        for column in range(columns):
+            here = (
+                ...,
+                slice(row * block[0], (row + 1) * block[0]),
+                slice(column * block[1], (column + 1) * block[1]),
+            )
+            factor = (values[here].abs().amax((-2, -1)) / largest).to(scale_dtype)
+            assert torch.equal(scale[..., row, column].cpu(), factor)
+            exact = values[here] / factor.float()[..., None, None]
+            expected = exact.clamp(-largest, largest).to(fp8).float()
+            assert torch.equal(cast[here].cpu().float(), expected)
+
+
+def test_a_block_of_zeros_is_cast_to_zeros():
+    cast, scale = run(
+        cast_in_blocks,
+        torch.zeros(2, 4, device="hpu"),
+        [1, 2],
+        out_dtype=torch.float8_e4m3fn,
+        scale_dtype=torch.bfloat16,
+    )
+    assert cast.float().tolist() == [[0.0] * 4] * 2
+    assert scale.isfinite().all().item()
+    assert (scale > 0).all().item()
+
+
+@pytest.mark.parametrize(
+    ("values", "block", "dtypes", "sentence"),
+    [
+        (torch.ones(4), [1, 2], (torch.float8_e4m3fn, torch.float32), "but is Float of shape .4."),
+        (torch.ones(2, 4), [2], (torch.float8_e4m3fn, torch.float32), "numbers, but is .2."),
+        (torch.ones(2, 4), [1, 0], (torch.float8_e4m3fn, torch.float32), "numbers, but is .1, 0."),
+        (torch.ones(2, 4), [1, 2], (torch.int8, torch.float32), "but they are Char and Float"),
+        (torch.ones(2, 4), [1, 2], (torch.float8_e4m3fn, torch.half), "e4m3fn and Half"),
+    ],
+    ids=["1D", "block", "empty block", "out dtype", "scale dtype"],
+)
+def test_what_has_no_blocks_is_refused(values, block, dtypes, sentence):
+    with pytest.raises(RuntimeError, match=sentence):
+        run(
+            cast_in_blocks,
+            values.to("hpu"),
+            block,
+            out_dtype=dtypes[0],
+            scale_dtype=dtypes[1],
+        )
+
+
 def both(values):
     whole = calculate(values, OF_TENSOR, TO_POWER_OF_TWO, fullscale=240.0)
-    return whole, calculate(values, OF_CHANNELS, TO_POWER_OF_TWO, -1, True, 240.0, 0.5)
+    of_channels = calculate(values, OF_CHANNELS, TO_POWER_OF_TWO, -1, True, 240.0, 0.5)
+    types = {"out_dtype": torch.float8_e4m3fn, "scale_dtype": torch.bfloat16}
+    return whole, of_channels, *cast_in_blocks(values, [1, 4], **types)
 
 
 SHAPES = [(torch.randn(shape, generator=torch.Generator().manual_seed(1)),) for shape in (7, 9)]

@@ -48,15 +48,43 @@ def test_a_scale_and_a_zero_point_may_be_given_for_groups_of_rows(operator, lowe
     torch.testing.assert_close(operator(*given, torch.float32).cpu(), expected)
 
 
-def test_a_packed_zero_point_is_subtracted_in_eight_bits():
-    values, zero = torch.arange(16).reshape(2, 8), torch.full((2, 8), 3)
-    scale = torch.ones(2, 8)
-    given = packed(zero).to("hpu"), torch.float32
-    found = hpu_ops.convert_from_uint4(packed(values).to("hpu"), scale.to("hpu"), *given)
-    assert torch.equal(found.cpu(), ((values - zero) % 256).float())
-    signed = values - 8
-    found = hpu_ops.convert_from_int4(packed(signed).to("hpu"), scale.to("hpu"), *given)
-    assert torch.equal(found.cpu(), (signed - zero).float())
+@KINDS
+@pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_weight_below_its_packed_zero_point_is_negative(operator, lowest, out_dtype):
+    values = torch.arange(lowest, lowest + 16).reshape(2, 8)
+    scale = torch.full((2, 8), 0.25)
+    for zero in range(lowest, lowest + 16):
+        packed_zero = packed(torch.full((2, 8), zero)).to("hpu")
+        found = operator(packed(values).to("hpu"), scale.to("hpu"), packed_zero, out_dtype)
+        assert torch.equal(found.cpu(), (0.25 * (values - zero)).to(out_dtype))
+
+
+def test_the_weights_of_a_gptq_checkpoint_are_those_of_its_layer():
+    inner, outer, group = 32, 16, 8
+    weight, zero = whole_numbers(inner, outer), whole_numbers(inner // group, outer, seed=1)
+    scale = torch.rand(inner // group, outer).to(torch.bfloat16)
+    device = (each.to("hpu") for each in (packed(weight), scale, packed(zero)))
+    found = hpu_ops.convert_from_uint4(*device, torch.bfloat16)
+    of_rows = (each.repeat_interleave(group, 0) for each in (zero, scale.float()))
+    difference = weight - next(of_rows)
+    assert (difference < 0).any()
+    assert torch.equal(found.cpu(), (difference * next(of_rows)).to(torch.bfloat16))
+    x = torch.randn(4, inner).to(torch.bfloat16)
+    expected = x.double() @ found.cpu().double()
+    torch.testing.assert_close(
+        (x.to("hpu") @ found).cpu().double(), expected, rtol=1e-2, atol=1e-2 * expected.abs().max()
+    )
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (16,), (6, 1), (1, 16), (3, 6, 16), (3, 1, 16)], ids=str
+)
+def test_a_scale_and_a_zero_point_broadcast_to_the_weights(operator, lowest, shape):
+    values = whole_numbers(3, 6, 16, lowest=lowest)
+    scale, zero = torch.rand(shape), torch.randn(shape)
+    given = packed(values).to("hpu"), scale.to("hpu"), zero.to("hpu")
+    torch.testing.assert_close(operator(*given, torch.float32).cpu(), (values - zero) * scale)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +95,8 @@ def test_a_packed_zero_point_is_subtracted_in_eight_bits():
             torch.ones(2, 1).int(),
             torch.ones(3, 8),
             torch.float32,
-            "scale must have the result's shape [2, 8] or a row for each group of its rows, but "
-            "has shape [3, 8].",
+            "scale must broadcast to the result's shape [2, 8] or have a row for each group of its "
+            "rows, but has shape [3, 8].",
         ),
         (torch.ones(2, 1).int(), torch.ones(2, 8), torch.int8, "must be a floating-point dtype"),
     ],

@@ -1,7 +1,5 @@
 """Mixture of experts against float64: float32 within 1e-4, reduced types within 3e-2."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -15,7 +13,7 @@ from in_modes import assert_compiles, assert_replays, run  # noqa: E402
 mixture = torch.ops.hpu.mixture_of_experts
 T, H, F, E, K = 6, 8, 5, 4, 2
 ACTIVATIONS = {
-    "gelu": partial(torch.nn.functional.gelu, approximate="tanh"),
+    "gelu": torch.nn.functional.gelu,
     "relu": torch.relu,
     "silu": torch.nn.functional.silu,
 }
@@ -76,6 +74,67 @@ def test_a_token_is_the_weighted_sum_of_its_experts(dtype, activation, permuted)
     rest = permuted, activation, 0, E - 1
     assert_near(mixture(*routed, *map(on_device, separate), *rest), expected, dtype)
     assert_near(mixture.fused_weights(*routed, *map(on_device, joined), *rest), expected, dtype)
+
+
+@pytest.mark.parametrize("form", ["separate", "fused", "permuted", "permuted and fused"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float32, 1e-5), (torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)],
+    ids=str,
+)
+def test_a_mixture_in_training_shapes_is_rounded_once(dtype, tolerance, activation, form):
+    made = torch.Generator().manual_seed(0)
+    tokens, hidden, inner, experts = 64, 64, 96, 8
+    x = torch.randn(tokens, hidden, generator=made).to(dtype)
+    # Small positive weights: each output is a sum without cancellation, of the inner values' sign.
+    lists = [
+        [(torch.rand(shape, generator=made) / 8).to(dtype) for _ in range(experts)]
+        for shape in [(hidden, inner), (hidden, inner), (inner, hidden)]
+    ]
+    weights, table = torch.rand(tokens, experts, generator=made).softmax(-1).topk(2)
+    weights = weights.to(dtype)
+    expected = reference(x, table, weights, lists, ACTIVATIONS[activation])
+    given = [fused(lists), lists[2]] if "fused" in form else lists
+    given = [transposed(each) for each in given] if "permuted" in form else given
+    overload = mixture.fused_weights if "fused" in form else mixture.default
+    found = overload(
+        *on_device((x, table, weights)),
+        *map(on_device, given),
+        *("permuted" in form, activation, 0, experts - 1),
+    )
+    assert (found.dtype, found.device.type) == (dtype, "hpu")
+    torch.testing.assert_close(
+        found.cpu().double(), expected, rtol=tolerance, atol=1e-6 * expected.abs().max()
+    )
+
+
+GELU = """
+import torch
+x = torch.full((1, 1), -2.0)
+one = torch.ones(1, 1)
+found = torch.ops.hpu.mixture_of_experts(
+    x.to("hpu"), torch.zeros(1, 1, dtype=torch.long, device="hpu"), one.to("hpu"),
+    *([one.to("hpu")] for _ in range(3)), False, "gelu", 0, 0,
+)
+gelu = torch.nn.functional.gelu
+print([torch.allclose(found.cpu(), -2 * gelu(x, approximate=form), rtol=1e-5, atol=0)
+    for form in ("none", "tanh")])
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, "[True, False]\n"),
+        ({"PT_HPU_FORCE_TANH_FOR_GELU": "0"}, "[True, False]\n"),
+        ({"PT_HPU_FORCE_TANH_FOR_GELU": "1"}, "[False, True]\n"),
+    ],
+    ids=["unset", "0", "1"],
+)
+def test_gelu_has_its_tanh_form_only_if_the_flag_is_set(forked_script, lazy, flags, expected):
+    assert forked_script(GELU, simulated=True, PT_HPU_LAZY_MODE=lazy, **flags) == expected
 
 
 def test_experts_held_elsewhere_contribute_nothing():

@@ -171,10 +171,14 @@ def test_the_second_form_takes_rows_at_positions(dtype):
     ("cache", "said"),
     [
         ((3, 3, 2), r"\[3, 3, 2\] turns 6 channels, but p has 4; give at most 2 pairs"),
-        ((2, 2, 2), r"\[2, 2, 2\] has 2 positions, but p has 3; give one row for each"),
+        (
+            (2, 2, 2),
+            r"\[2, 2, 2\] has angles for 2 positions in its first 3 rows, but p has 3 positions in "
+            r"a batch of 2; give 3 or 6",
+        ),
         ((3, 2, 3), r"\[3, 2, 3\] does not fit p of shape \[3, 2, 1, 4\]; give a cache"),
         ((3, 2), r"\[3, 2\] does not fit p of shape \[3, 2, 1, 4\]; give a cache"),
-        ((3, 3, 2, 2), r"\[3, 3, 2, 2\] is for a batch of 3, but that of p is 2; give as many"),
+        ((3, 3, 2, 2), r"\[3, 3, 2, 2\] has angles for 9 positions in its first 3 rows, but p has"),
     ],
     ids=str,
 )
@@ -183,6 +187,28 @@ def test_a_cache_that_does_not_fit_is_refused(cache, said):
     for turn in (RotaryPosEmbeddingHelperV3.apply, apply_rotary_pos_emb):
         with pytest.raises(ValueError, match=said):
             turn(p, rope_cache)
+
+
+@pytest.mark.parametrize(
+    ("shape", "cache_shape"),
+    [
+        ((2, 4, 2, 8), (1, 2, 4, 2)),  # one sample's positions behind a batch dimension
+        ((32, 4, 8, 32), (8192, 8, 2)),  # half of the channels
+        ((32, 4, 8, 32), (8192, 16, 2)),
+    ],
+    ids=str,
+)
+@TYPES
+def test_a_cache_of_chatglm_turns_the_first_channels_pairwise(shape, cache_shape, dtype):
+    p, cache = samples(shape, cache_shape, dtype=dtype)
+    length, pairs = shape[0], cache_shape[-2]
+    x = p.double()[..., : 2 * pairs].unflatten(-1, (pairs, 2))
+    cos, sin = cache[:length].double().reshape(length, -1, 1, pairs, 2).unbind(-1)
+    even, odd = x.unbind(-1)
+    turned = torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(3)
+    expected = torch.cat([turned, p.double()[..., 2 * pairs :]], -1)
+    for turn in (apply_rotary_pos_emb, RotaryPosEmbeddingHelperV3.apply):
+        assert_near(turn(p.to("hpu"), cache.to("hpu")), expected, dtype)
 
 
 @pytest.mark.parametrize("batch", [1, 2])

@@ -1,5 +1,7 @@
 """What the backward of attention makes of the statistics that the forward kept."""
 
+import importlib
+
 import pytest
 import torch
 
@@ -43,6 +45,32 @@ def test_a_query_that_a_mask_in_float32_hides_everything_from(dtype, hidden, p):
         *(each.double() for each in operands),
     )
     torch.testing.assert_close(found, expected, rtol=3e-2, atol=3e-2)
+
+
+@pytest.mark.parametrize("module", ["FusedSDPA", "Fp8FusedSDPA"])
+def test_attention_of_grouped_heads_by_the_helpers_of_the_module(module):
+    helpers = importlib.import_module(f"habana_frameworks.torch.hpex.kernels.{module}")
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 3, 8, device="hpu") for heads in (6, 2, 2))
+    mask = torch.randn(2, 1, 3, 3, device="hpu")
+    assert helpers.is_gqa(q, k)
+    assert not helpers.is_gqa(k, k)
+    *operands, in_groups = helpers.gqa_input_reshape_fwd(q, k, v, mask)
+    assert [each.shape for each in (*operands, in_groups)] == [
+        (2, 2, 3, 3, 8),
+        (2, 2, 1, 3, 8),
+        (2, 2, 1, 3, 8),
+        (2, 1, 1, 3, 3),
+    ]
+    results = hpu_ops.sdpa_recomp_fwd(
+        *operands, in_groups, 0.0, 8**-0.5, False, True, "None", None, "right"
+    )
+    out, largest, inverse = map(helpers.gqa_output_reshape, results[:3])
+    repeated = [each.cpu().repeat_interleave(3, 1) for each in (k, v)]
+    expected = torch.nn.functional.scaled_dot_product_attention(q.cpu(), *repeated, mask.cpu())
+    torch.testing.assert_close(out.cpu(), expected)
+    assert (out.shape, largest.shape, inverse.shape) == ((2, 6, 3, 8), (2, 6, 3, 1), (2, 6, 3, 1))
+    assert helpers.gqa_input_reshape_fwd(q, k, v, None)[3] is None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

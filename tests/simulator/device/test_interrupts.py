@@ -113,15 +113,15 @@ y = x
 for _ in range(20_000):
     y = torch.tanh(y @ x)
     sums.add_(1)
-began = time.monotonic()
+began = time.process_time()
 try:
     interrupt_in(0.3)
     htcore.mark_step()
 except KeyboardInterrupt:
-    print("interrupted", time.monotonic() - began < 10)
+    print("interrupted", time.process_time() - began < 10)
 print("pending", engine.load().pending_operations() > 20_000)
 del y
-print((x * 0 + 1).sum().item(), sums.tolist(), time.monotonic() - began < 20)
+print((x * 0 + 1).sum().item(), sums.tolist(), time.process_time() - began < 20)
 print("left", torch.hpu.memory_allocated() - before)
 """
     )

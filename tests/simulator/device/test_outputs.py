@@ -92,6 +92,85 @@ def test_two_results_are_written_where_the_cpu_writes_them(result, target):
     same(both("hpu"), both("cpu"))
 
 
+SHARED = {
+    "one row": lambda device: torch.zeros(1, 3, device=device).expand(4, 3),
+    "one column": lambda device: torch.zeros(4, 1, device=device).expand(4, 3),
+    "windows": lambda device: torch.zeros(6, device=device).as_strided((4, 3), (1, 1)),
+}
+INTO_SHARED = {
+    "cat": lambda x, out: torch.cat([x[:1], x[1:]], out=out),
+    "stack": lambda x, out: torch.stack(list(x), out=out),
+    "add": lambda x, out: torch.add(x, 1, out=out),
+    "mul_": lambda x, out: out.mul_(x),
+    "masked_fill_": lambda x, out: out.masked_fill_(x > 1, 2.0),
+    "index_add_": lambda x, out: out.index_add_(0, torch.arange(4, device=x.device), x),
+    "gather": lambda x, out: torch.gather(x, 0, torch.zeros_like(x).long(), out=out),
+    "sort": lambda x, out: torch.sort(x, 0, out=(out, torch.zeros_like(x).long())),
+    "cumsum": lambda x, out: torch.cumsum(x, 0, out=out),
+    "where": lambda x, out: torch.where(x > 1, x, -x, out=out),
+}
+
+
+def raised(work, device):
+    """The error of an output, or the output."""
+    try:
+        return work(torch.arange(12.0, device=device).view(4, 3), device).cpu()
+    except RuntimeError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("rows", [4, 40_000], ids=["small", "large"])
+def test_cat_refuses_an_expanded_output(rows):
+    x = torch.ones(rows, 16, device="hpu")
+    out = torch.zeros(1, 16, device="hpu").expand(2 * rows, 16)
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        torch.cat([x, x], out=out)
+
+
+@pytest.mark.parametrize("shared", SHARED)
+@pytest.mark.parametrize("into", INTO_SHARED)
+def test_outputs_that_share_memory_are_refused_as_on_the_cpu(into, shared):
+    def work(x, device):
+        out = SHARED[shared](device)
+        INTO_SHARED[into](x, out)
+        return out
+
+    found, expected = raised(work, "hpu"), raised(work, "cpu")
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        assert torch.equal(found, expected)
+
+
+def test_an_output_that_overlaps_an_operand_is_refused_as_on_the_cpu():
+    def outer_product(x, device):
+        base = torch.arange(13.0, device=device)
+        vectors = torch.ones(4, device=device), torch.ones(3, device=device)
+        return torch.addr(base[:-1].view(4, 3), *vectors, out=base[1:].view(4, 3))
+
+    assert "refer to a single memory location" in raised(outer_product, "cpu")
+    assert raised(outer_product, "hpu") == raised(outer_product, "cpu")
+
+
+@pytest.mark.parametrize("reduce", [torch.any, torch.all])
+def test_an_output_of_a_wrong_type_is_refused_as_on_the_cpu(reduce):
+    def reduced(x, device):
+        return reduce(x, (0, 1), out=torch.empty((), dtype=torch.int16, device=device))
+
+    assert "only supports bool tensor for result" in raised(reduced, "cpu")
+    assert raised(reduced, "hpu") == raised(reduced, "cpu")
+
+
+def test_the_most_frequent_values_are_written_where_the_cpu_writes_them():
+    def modes(device):
+        x = torch.tensor([[1.0, 2.0, 2.0], [3.0, 3.0, 1.0]]).to(device)
+        base, places = torch.zeros(6).to(device), torch.zeros(2, dtype=torch.long).to(device)
+        torch.mode(x, 1, out=(base[1:3], places))
+        return [base, places]
+
+    same(modes("hpu"), modes("cpu"))
+
+
 def test_decompositions_are_written_where_the_cpu_writes_them():
     def results(device):
         matrix = torch.tensor([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]]).to(device)

@@ -46,6 +46,20 @@ def frozen(x, w, z):
     return list(torch.autograd.grad(result, [x, z], torch.ones_like(result)))
 
 
+def in_volumes(x, w):
+    # In each of the formats, and with a kernel of one element, which is in both.
+    last = {"memory_format": torch.channels_last_3d}
+    pairs = [(x.to(**last), w), (x, w.to(**last)), (x.to(**last), w.to(**last))]
+    pairs += [(x, w[..., :1, :1, :1].contiguous().to(**last))]
+    results = []
+    for one, other in pairs:
+        leaves = [each.detach().requires_grad_() for each in (one, other)]
+        result = F.conv3d(*leaves, padding=1)
+        results += [result.detach(), *torch.autograd.grad(result, leaves, torch.ones_like(result))]
+        results.append(F.conv_transpose3d(one, other.transpose(0, 1).contiguous()))
+    return results
+
+
 def in_groups(x, w):
     x = x.to(memory_format=torch.channels_last)
     return F.conv2d(x, w[:, :3], dilation=4, groups=2)
@@ -106,6 +120,13 @@ for name, (function, *operands) in CALLS.items():
             differ["from float32"].append(name)
         if one.stride() != cpu.stride():
             differ["in strides"].append(name)
+
+volumes = made(2, 4, 6, 6, 6), made(8, 4, 3, 3, 3)
+if not graphs:
+    for one, cpu in zip(on_hpu(in_volumes, *volumes), in_volumes(*volumes), strict=True):
+        torch.testing.assert_close(one.cpu(), cpu, rtol=0.02, atol=0.6)
+        if one.stride() != cpu.stride():
+            differ["in strides"].append("conv3d.in_volumes")
 
 if on_hpu(in_groups, image, kernels).cpu().stride() != in_groups(image, kernels).stride():
     differ["in strides"].append("conv2d.in_groups")

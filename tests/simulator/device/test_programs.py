@@ -248,7 +248,7 @@ class TestLongRuns:
                     look()
             done.set()
             for reader in readers:
-                reader.join(10)
+                reader.join(100)
             print(x[0].tolist(), any(reader.is_alive() for reader in readers))
             """,
             simulated=True,

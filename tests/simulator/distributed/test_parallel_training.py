@@ -360,3 +360,127 @@ def test_compiled_graphs_break_at_collectives(pair, request):
         pytest.skip("lazy mode has no compiled graphs")
     for found in pair(compiled):
         assert found == ([7.0] * 3, 2, [7.0] * 3)
+
+
+def random_operators_on(device: str) -> list[dict[str, object]]:
+    """Draw twice from one seed; return for each tensor its own part and the whole."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, rand, randn
+
+    mesh = init_device_mesh(device, (2,))
+    found = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        weight = distribute_tensor(torch.zeros(8, 6), mesh, [Shard(0)])
+        columns = distribute_tensor(torch.zeros(8, 6), mesh, [Shard(1)])
+        same = distribute_tensor(torch.zeros(8, 6), mesh, [Replicate()])
+        nn.init.normal_(weight)
+        nn.init.kaiming_uniform_(columns)
+        nn.init.uniform_(same)
+        drawn = {
+            "normal": weight,
+            "kaiming": columns,
+            "replicated": same,
+            "rand": rand(8, 6, device_mesh=mesh, placements=[Shard(0)]),
+            "randn": randn(5, 3, device_mesh=mesh, placements=[Shard(0)]),  # uneven
+            "dropout": nn.functional.dropout(
+                distribute_tensor(torch.ones(64, 64), mesh, [Shard(0)]), 0.25
+            ),
+            "again": nn.init.normal_(weight.clone()),
+        }
+        found.append(
+            {
+                name: (one.to_local().cpu().tolist(), one.full_tensor().cpu().tolist())
+                for name, one in drawn.items()
+            }
+        )
+        found[-1]["after"] = torch.rand(3, device=device).tolist()
+    return found
+
+
+def random_operators():
+    return random_operators_on("hpu"), random_operators_on("cpu")
+
+
+def test_random_operators_draw_other_numbers_for_each_shard(pair):
+    (first, first_cpu), (second, second_cpu) = pair(random_operators)
+    for one, again in (first, second):
+        assert one == again  # of one seed
+    mine, other, on_cpu = first[0], second[0], first_cpu[0]
+    assert mine.pop("after") == other.pop("after")
+    on_cpu.pop("after")
+    for name, (_, whole) in mine.items():
+        assert other[name][1] == whole, name  # the ranks see one tensor
+        assert torch.tensor(whole).shape == torch.tensor(on_cpu[name][1]).shape, name
+    for name in ("normal", "kaiming", "rand", "dropout", "again"):
+        assert mine[name][0] != other[name][0], name
+    assert mine["replicated"][0] == other["replicated"][0]
+    assert mine["normal"][1] != mine["again"][1]
+    kept = torch.tensor(mine["dropout"][1])
+    assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert 0.7 < kept.count_nonzero().item() / kept.numel() < 0.8
+    for name, most in (("normal", 4.5), ("kaiming", 1.0), ("rand", 1.0), ("replicated", 1.0)):
+        assert 0 < torch.tensor(mine[name][1]).abs().max() <= most, name
+    # On the CPU each rank draws from its own generator: of one seed, equal shards.
+    assert on_cpu["normal"][0] == second_cpu[0]["normal"][0]
+
+
+def made_on_the_card():
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(5)
+    with torch.device("meta"):
+        module = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.5), nn.Linear(16, 4))
+    for layer in (*module, module):
+        fully_shard(layer)
+    module.to_empty(device="hpu")
+    for layer in module:
+        getattr(layer, "reset_parameters", lambda: None)()
+    with torch.no_grad():
+        first = module(torch.ones(2, 8, device="hpu")).tolist()
+    losses = trained(module.eval(), "hpu")
+    shards = [one.to_local().cpu().tolist() for one in module.parameters()]
+    wholes = [one.full_tensor().cpu().tolist() for one in module.parameters()]
+    return first, losses, shards, wholes
+
+
+def test_fully_sharded_modules_are_initialized_on_the_card(pair):
+    one, other = pair(made_on_the_card)
+    assert one[3] == other[3]
+    assert one[1] == other[1]
+    for mine, others in zip(one[2], other[2], strict=True):
+        assert mine != others
+    assert max(abs(value) for row in one[3][0] for value in row) < 1.0
+    assert one[1][-1] < one[1][0] * 2
+
+
+def contexts_of_random_states():
+    rank = dist.get_rank()
+    torch.manual_seed(7)
+    before = torch.hpu.get_rng_state()
+    torch.hpu.set_rng_ctx("philox")
+    state = torch.hpu.get_rng_state()
+    torch.hpu.set_rng_state(state)
+    torch.hpu.unset_rng_ctx("philox")
+    unchanged = torch.equal(torch.hpu.get_rng_state(), before)
+    torch.hpu.set_rng_ctx("philox")
+    moved = state.clone()
+    moved[8:].view(torch.int64).add_(16)
+    torch.hpu.set_rng_state(moved)
+    kept = torch.hpu.get_rng_state().tolist() == moved.tolist()
+    with pytest.raises(RuntimeError, match="has 16 bytes, a seed and an offset, and got"):
+        torch.hpu.set_rng_state(before)
+    torch.hpu.unset_rng_ctx("philox")
+    drawn = torch.rand(2, device="hpu").tolist()
+    with pytest.raises(ValueError, match="'mersenne' of random numbers: use 'philox'"):
+        torch.hpu.set_rng_ctx("mersenne")
+    with pytest.raises(ValueError, match="'mersenne'"):
+        torch.hpu.unset_rng_ctx("mersenne")
+    assert rank in (0, 1)
+    return state.tolist(), unchanged, kept, drawn
+
+
+def test_the_philox_context_has_a_seed_and_an_offset(pair):
+    one, other = pair(contexts_of_random_states)
+    assert one == other
+    assert one[:3] == ([7, *[0] * 15], True, True)

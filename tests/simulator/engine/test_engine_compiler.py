@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpu_magic.simulator import engine
-from hpu_magic.simulator.engine import compile_units, compiler
+from hpu_magic.simulator.engine import cache, compile_units, compiler
 
 FAKE_COMPILER = """#!/bin/sh
 case "$*" in *--version*) echo fake 1.0;; *) echo "x.cpp:1: error: no such thing" >&2; exit 1;; esac
@@ -47,6 +47,22 @@ def test_a_failing_compiler_is_reported_with_its_first_error(monkeypatch, tmp_pa
     with pytest.raises(engine.BuildError, match=r"no such thing .*/torch-[^/]*\.log"):
         engine.compiled()
     assert "compiling the simulated device" in capfd.readouterr().err
+
+
+def test_a_build_removes_what_killed_ones_have_left(monkeypatch, tmp_path, places):
+    place = cache.temporary_directory()
+    abandoned, running = place / "build-abandoned", place / "build-running"
+    for folder in (abandoned, running):
+        folder.mkdir()
+        (folder / "one.o").touch()
+    os.utime(abandoned, (time.time() - 7200,) * 2)
+    compiler = tmp_path / "c++"
+    compiler.write_text(FAKE_COMPILER)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(engine.BuildError):
+        engine.compiled()
+    assert list(place.glob("build-*")) == [running]
 
 
 SLOW_COMPILER = """#!/bin/sh

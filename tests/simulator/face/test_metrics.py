@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -178,6 +179,58 @@ def test_compilations_are_listed_one_by_one_when_asked_for(reported):
     assert sum(recipes.values()) == pytest.approx(statistics["TotalTime"], abs=100)
 
 
+@pytest.mark.parametrize(
+    ("file", "environment", "written"),
+    [
+        ("m.json", {"RANK": "0"}, "m-rank0.json"),
+        ("m.tar.json", {"OMPI_COMM_WORLD_RANK": "2"}, "m.tar-rank2.json"),
+        ("m", {"RANK": "1"}, "m-rank1"),
+        ("m.json", {"WORLD_SIZE": "4"}, "m.json"),
+    ],
+    ids=["RANK", "MPI", "no suffix", "no rank"],
+)
+def test_the_rank_is_part_of_the_name_and_no_file_is_overwritten(
+    forked_script, tmp_path, file, environment, written
+):
+    folder = tmp_path / "made.by" / "the bridge"
+    for _ in range(3):
+        forked_script(
+            """
+            import torch
+            from habana_frameworks.torch.hpu.metrics import metrics_dump
+            torch.ones(1, device="hpu")
+            """,
+            simulated=True,
+            PT_HPU_METRICS_FILE=str(folder / file),
+            **environment,
+        )
+    assert sorted(each.name for each in folder.iterdir()) == [
+        written,
+        f"{written}.1",
+        f"{written}.2",
+    ]
+    for each in folder.iterdir():
+        records = json.loads(each.read_text())
+        assert [set(record) for record in records] == [
+            {"metric_name", "triggered_by", "generated_on", "statistics"}
+        ] * 3
+        assert {record["triggered_by"] for record in records} == {"process_exit"}
+
+
+def test_processes_that_write_at_once_take_names_of_their_own(torch, tmp_path):
+    from habana_frameworks.torch.hpu.metrics import metrics_dump
+
+    torch.ones(1, device="hpu")
+    target, elsewhere = tmp_path / "metrics.json", tmp_path / "elsewhere"
+    target.symlink_to(elsewhere)  # taken, though nothing is there
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(metrics_dump, [str(target)] * 8))
+    assert not elsewhere.exists()
+    written = [tmp_path / f"metrics.json.{number}" for number in range(1, 9)]
+    assert sorted(tmp_path.iterdir()) == [target, *written]
+    assert [len(json.loads(each.read_text())) for each in written] == [3] * 8
+
+
 MANY_RECIPES = """
     import torch
     from habana_frameworks.torch.core import mark_step
@@ -287,7 +340,7 @@ def test_a_subscriber_is_called_in_time_and_its_mistakes_stay_its_own(torch, cap
         dispatcher.subscribe(EventId.CPU_FALLBACK, lambda *_: called.set()),
     ]
     eval(FALLBACK)
-    assert called.wait(10)
+    assert called.wait(100)
     for handle in handles:
         dispatcher.unsubscribe(handle)
     assert "ZeroDivisionError" in caplog.text
@@ -410,6 +463,23 @@ def test_a_profile_shows_operators_and_what_the_bridge_did(torch, tmp_path, need
     # One clock, in microseconds; PyTorch converts its own on a busy machine to some milliseconds.
     assert abs(fallback["ts"] - product["ts"]) < 1e8
     assert trace["deviceProperties"][-1]["name"] == torch.hpu.get_device_name()
+
+
+def test_activities_are_the_vendors_and_equal_pytorchs(torch, tmp_path):
+    from habana_frameworks.torch import activity_profiler
+
+    kinds, theirs = torch.profiler.ProfilerActivity, torch._C._profiler.ProfilerActivity
+    assert kinds is activity_profiler.ProfilerActivity
+    assert {each.name: each.value for each in kinds} == {"CPU": 1, "CUDA": 2, "HPU": 3}
+    assert not isinstance(kinds.CPU, theirs)
+    assert torch.profiler.supported_activities() == {kinds.CPU, kinds.HPU}
+    assert theirs.CPU in torch.profiler.supported_activities()
+    assert (kinds.CPU in {theirs.CUDA, kinds.CPU}, kinds.CPU == theirs.CUDA) == (True, False)
+    for options in ({}, {"activities": [kinds.CPU]}, {"activities": [theirs.CPU]}):
+        with torch.profiler.profile(**options) as profiled:
+            torch.ones(4, device="hpu").relu()
+        assert theirs.CPU in profiled.activities
+        assert "aten::relu" in {each.key for each in profiled.key_averages()}
 
 
 def test_a_profile_in_steps_is_written_for_tensorboard(torch, tmp_path):

@@ -4,6 +4,8 @@ Amaxes are exact. A scale may differ by float32's rounding, a bfloat16 result by
 of itself, beside the rounding of its sum, 2**-16 of the largest result.
 """
 
+import math
+
 import pytest
 import torch
 
@@ -39,7 +41,7 @@ class Reference:
         self.history[0] = max(self.history[0], tensor.double().abs().max().item())
         return rounded(tensor, self.scale, self.fp8)
 
-    def end_step(self):
+    def begin_step(self):
         amax = max(self.history) if self.algorithm == "max" else self.history[0]
         if amax > 0:
             self.scale = LARGEST[self.fp8] / amax / 2**self.margin
@@ -81,6 +83,8 @@ def test_scales_follow_the_largest_magnitudes(name, length, algorithm, margin):
     )
     module = layer()
     for step in range(6):
+        for reference in (of_input, of_weight, of_grad):
+            reference.begin_step()
         data, grad = inputs(step, 4, 6), inputs(step + 2, 4, 5)
         of_input.round(data)
         of_weight.round(module.weight.detach().cpu())
@@ -91,8 +95,6 @@ def test_scales_follow_the_largest_magnitudes(name, length, algorithm, margin):
         with torch.no_grad():
             module.weight -= 0.1 * module.weight.grad
         module.weight.grad = None
-        for reference in (of_input, of_weight, of_grad):
-            reference.end_step()
         of_forward, of_backward = module.fp8_meta["scaling_fwd"], module.fp8_meta["scaling_bwd"]
         for meta, references in ((of_forward, [of_input, of_weight]), (of_backward, [of_grad])):
             histories = torch.tensor([each.history for each in references]).t()
@@ -104,13 +106,16 @@ def test_scales_follow_the_largest_magnitudes(name, length, algorithm, margin):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", FORMATS)
-def test_all_three_products_are_of_rounded_tensors(name, dtype):
+def test_all_three_products_are_of_rounded_tensors(name, dtype, monkeypatch):
+    monkeypatch.setenv("PT_TE_FORCE_SR_BWD", "0")
     forward, backward = FORMATS[name]
     given = recipe.DelayedScaling(fp8_format=recipe.Format[name])
     module = layer(32, 24, dtype)
     references = [Reference(forward), Reference(forward), Reference(backward)]
     of_backward = Reference(backward), Reference(backward)  # on this card, of inputs and weights
     for step in range(3):  # the first step has scales of one
+        for reference in (*references, *of_backward):
+            reference.begin_step()
         data, grad = inputs(step, 2, 7, 32, dtype=dtype), inputs(step + 1, 2, 7, 24, dtype=dtype)
         weight, bias = (each.detach().cpu() for each in (module.weight, module.bias))
         on_device = data.to("hpu").requires_grad_()
@@ -128,8 +133,6 @@ def test_all_three_products_are_of_rounded_tensors(name, dtype):
         assert_near(module.weight.grad, g.flatten(0, 1).t() @ x.flatten(0, 1), dtype)
         assert_near(module.bias.grad, grad.double().sum((0, 1)), dtype)
         module.zero_grad()
-        for reference in (*references, *of_backward):
-            reference.end_step()
 
 
 def trained(enabled, steps=60):
@@ -222,22 +225,125 @@ def test_a_result_is_of_autocasts_type_else_that_of_the_parameters_else_bfloat16
             assert layer(dtype=torch.float32)(data).dtype is torch.bfloat16
 
 
-@pytest.mark.parametrize("measures", ["most", "none"])
-def test_what_a_step_measures(measures):
-    given = recipe.DelayedScaling(interval=2)
-    module = layer()
-    measured = []
-    for step, forced in enumerate([None, None, None, True, False, None, False, None]):
-        if measures == "none":
-            module.eval()
-        with te.fp8_autocast(fp8_recipe=given, force_measurement=forced):
-            module(torch.full((2, 6), 2.0 ** (step + 1), device="hpu")).sum().backward()
-        scale = module.fp8_meta["scaling_fwd"].scale[0].item()
-        measured.append(scale == pytest.approx(240 / 2.0 ** (step + 1)))
-    of_interval = [True, False, True, True, False, False, False, False]
-    assert measured == (of_interval if measures == "most" else [False] * 8)
-    gradients_scaled = module.fp8_meta["scaling_bwd"].scale.item() == LARGEST[E5M2]
-    assert gradients_scaled is (measures == "most")
+def steps(module, given, modes):
+    """Take steps whose inputs and gradients are 2, 4, 8, ...
+
+    Returns which were measured, and whose amax the scales follow after each: of inputs, gradients.
+    """
+    found = []
+    for number, mode in enumerate(modes, 1):
+        with te.fp8_autocast(fp8_recipe=given, force_measurement=mode):
+            out = module(torch.full((2, 6), 2.0**number, device="hpu"))
+        out.backward(torch.full_like(out, 2.0**number))
+        found.append(
+            [
+                (
+                    meta.amax_history[0, 0].item() == 2.0**number,
+                    round(math.log2(limit / meta.scale[0].item())) if meta.scale[0] != 1 else 0,
+                )
+                for limit, meta in (
+                    (240, module.fp8_meta["scaling_fwd"]),
+                    (57344, module.fp8_meta["scaling_bwd"]),
+                )
+            ]
+        )
+    assert all(forward == backward for forward, backward in found)
+    measured, followed = zip(*(forward for forward, _ in found), strict=True)
+    return [number for number, each in enumerate(measured, 1) if each], list(followed)
+
+
+@pytest.mark.parametrize(
+    ("interval", "measured", "followed"),
+    [
+        (1, [1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        (2, [2, 4, 6, 8], [0, 0, 2, 2, 4, 4, 6, 6, 8]),
+        (3, [2, 5, 8], [0, 0, 0, 2, 2, 2, 5, 5, 5]),
+        (4, [2, 6], [0, 0, 0, 0, 2, 2, 2, 2, 6]),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["most_recent", "max"])
+def test_the_second_step_of_an_interval_is_measured_for_the_next(
+    interval, measured, followed, algorithm
+):
+    given = recipe.DelayedScaling(interval=interval, amax_compute_algo=algorithm)
+    assert steps(layer(), given, [None] * 9) == (measured, followed)
+
+
+def test_a_step_may_be_measured_or_not_as_its_region_says():
+    modes = [None, None, None, True, False, None, False, None, None]
+    found = steps(layer(), recipe.DelayedScaling(interval=2), modes)
+    assert found == ([2, 4, 6, 8], [0, 0, 2, 2, 4, 4, 6, 6, 8])
+    found = steps(layer(), recipe.DelayedScaling(interval=4), [True, True, False, False, True])
+    assert found == ([1, 2, 5], [0, 1, 2, 2, 2])
+
+
+def test_an_evaluation_is_not_measured():
+    assert steps(layer().eval(), recipe.DelayedScaling(), [None, True]) == ([], [0, 0])
+
+
+def test_all_steps_may_be_measured_or_none():
+    state, given, module = te.fp8.FP8GlobalStateManager, recipe.DelayedScaling(interval=8), layer()
+    try:
+        for value, expected in ((True, ([1, 2, 3], [0, 1, 2])), (False, ([], [3, 3, 3]))):
+            state.set_measurement_mode(True, value)
+            assert state.get_manual_measurement_mode() is value
+            assert steps(module, given, [None] * 3) == expected
+        state.set_measurement_mode(True)
+        with te.fp8_autocast(force_measurement=False), te.fp8_autocast():
+            assert state.get_manual_measurement_mode() is False
+        assert state.get_manual_measurement_mode() is True
+        state.set_measurement_mode(False)
+        assert state.get_manual_measurement_mode() is None
+        with te.fp8_autocast(force_measurement=True):
+            assert state.get_manual_measurement_mode() is True
+        assert steps(module, given, [None] * 4) == ([4], [3, 3, 3, 3])
+        state.set_measurement_mode(True, False)
+        state.fp8_autocast_enter(fp8_recipe=given)
+    finally:
+        state.reset_global_state()
+    assert state.get_manual_measurement_mode() is None
+    assert state.get_fp8_recipe() == recipe.DelayedScaling()
+    assert steps(module, given, [None] * 9) == ([2], [4] * 8 + [2])  # counted from the first again
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "stochastic"),
+    [
+        ("HYBRID", None, True),
+        ("E5M2", None, False),
+        ("E4M3", None, False),
+        ("HYBRID", "0", False),
+        ("E5M2", "1", True),
+    ],
+)
+def test_gradients_round_stochastically_with_two_formats(name, variable, stochastic, monkeypatch):
+    monkeypatch.delenv("PT_TE_FORCE_SR_BWD", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("PT_TE_FORCE_SR_BWD", variable)
+    given = recipe.DelayedScaling(fp8_format=recipe.Format[name])
+    assert te.fp8.get_fp8_te_sr(given, fprop=True) is False
+    assert te.fp8.get_fp8_te_sr(given, fprop=False) is stochastic
+    module, found = layer(1, 4096, bias=False), []
+    with torch.no_grad():
+        module.weight.fill_(1.0)
+    for value in (torch.ones(1, 1), torch.full((1, 1), 1.1)):
+        data = value.to("hpu").requires_grad_()
+        with te.fp8_autocast(fp8_recipe=given, force_measurement=False):
+            out = module(data)
+        out.backward(torch.full_like(out, 1.1))
+        found.append([out.detach().cpu().unique().tolist(), module.weight.grad.cpu()])
+        module.zero_grad()
+    assert [len(of_forward) for of_forward, _ in found] == [1, 1]
+    rounded = {"E4M3": [1.125], "E5M2": [1.0]}.get(name, [1.0])
+    assert found[0][1].unique().tolist() == ([1.0, 1.25] if stochastic else rounded)
+    if stochastic:
+        assert found[0][1].mean().item() == pytest.approx(1.1, abs=0.01)
+
+
+def test_the_variable_for_rounding_has_two_values(monkeypatch):
+    monkeypatch.setenv("PT_TE_FORCE_SR_BWD", "yes")
+    with pytest.raises(ValueError, match="PT_TE_FORCE_SR_BWD='yes' is not 0 or 1; write 1 for"):
+        te.fp8.get_fp8_te_sr(recipe.DelayedScaling(), fprop=False)
 
 
 def test_a_module_that_is_used_twice_takes_one_step_and_the_largest_of_both():
@@ -246,14 +352,14 @@ def test_a_module_that_is_used_twice_takes_one_step_and_the_largest_of_both():
         first = module(torch.full((1, 6), 7.0, device="hpu"))
         second = module(torch.full((1, 6), 3.0, device="hpu"))
     (2 * first + 5 * second).sum().backward()
-    assert module.fp8_meta["scaling_fwd"].amax_history[:, 0].tolist() == [0, 0, 7]
-    assert module.fp8_meta["scaling_bwd"].amax_history.tolist() == [[0], [0], [5]]
+    assert module.fp8_meta["scaling_fwd"].amax_history[:, 0].tolist() == [7, 0, 0]
+    assert module.fp8_meta["scaling_bwd"].amax_history.tolist() == [[5], [0], [0]]
 
 
 @pytest.mark.parametrize("value", [0.0, torch.inf, torch.nan], ids=str)
 def test_zeros_and_what_is_not_finite_leave_scales_as_they_are(value):
     module = layer()
-    for each in (4.0, value):
+    for each in (4.0, value, value):
         with te.fp8_autocast():
             out = module(torch.full((2, 6), each, device="hpu"))
         out.backward(torch.full_like(out, each))
@@ -274,7 +380,7 @@ def test_the_smallest_magnitudes_have_a_scale_whose_inverse_is_a_number(dtype):
     assert torch.equal(out.detach().cpu(), expected.cpu())
 
 
-def test_layer_norm_linear_is_a_normalization_and_a_linear_layer():
+def test_layer_norm_linear_is_a_normalization_and_a_linear_layer(monkeypatch):
     torch.manual_seed(0)
     fused = te.LayerNormLinear(32, 8, eps=1e-3)
     norm, linear = torch.nn.LayerNorm(32, eps=1e-3, device="hpu"), te.Linear(32, 8)
@@ -283,6 +389,7 @@ def test_layer_norm_linear_is_a_normalization_and_a_linear_layer():
             getattr(fused, its).normal_()
             getattr(norm, mine).copy_(getattr(fused, its))
             getattr(linear, mine).copy_(getattr(fused, mine))
+    monkeypatch.setenv("PT_TE_FORCE_SR_BWD", "0")
     for _ in range(2):
         outs = []
         for model in (fused, torch.nn.Sequential(norm, linear)):
@@ -346,6 +453,29 @@ def test_less_memory_gives_the_same_gradients(asked, monkeypatch):
         gradients.append([each.grad.cpu() for each in (data, module.weight, module.bias)])
     assert all(map(torch.equal, *gradients))
     assert held[1] - held[3] == 256 * 512 + 4  # the weight in 8 bits, and its scale
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+@pytest.mark.parametrize(("dtype", "nearest"), [(E5M2, 20.0), (E4M3, 18.0)], ids=str)
+def test_casts_round_to_nearest_or_right_on_average(dtype, nearest, scale):
+    meta = te.utils.FP8TensorMeta(
+        torch.full((2,), scale, device="hpu"),
+        torch.ones(2, device="hpu"),
+        torch.zeros(1, 2, device="hpu"),
+    )
+    data, casts = torch.full((64, 256), 18.5, device="hpu"), te.cpp_extensions
+    for stochastic, measured in ((False, False), (True, False), (True, True)):
+        cast = casts.cast_to_fp8(
+            *(data, meta, 1, dtype), stochastic_rounding=stochastic, measure_amax=measured
+        )
+        wide = casts.cast_from_fp8(cast, meta, 1, dtype, torch.float32).cpu()
+        if stochastic:
+            assert wide.mean().item() == pytest.approx(18.5, abs=0.1)
+            assert wide.unique().numel() == 2
+        else:
+            assert wide.unique().tolist() == [nearest]
+        assert meta.amax_history.tolist() == [[0.0, 18.5 if measured else 0.0]]
+    assert meta.scale_inv.tolist() == [1.0, 1 / scale]
 
 
 def test_casts_use_and_fill_the_places_of_a_meta():

@@ -62,17 +62,21 @@ def test_a_region_is_entered_and_left_however_it_ends():
     assert not State.is_fp8_enabled()
     assert State.get_fp8_recipe() == te.fp8.get_default_fp8_recipe() == recipe.DelayedScaling()
     State.fp8_autocast_enter()
-    State.reset()
+    State.reset_global_state()
     assert not State.is_fp8_enabled()
 
 
-def test_scales_are_computed_where_the_outermost_region_ends():
+def test_scales_follow_in_the_next_outermost_region():
     module = te.Linear(4, 4)
     data = torch.full((2, 4), 6.0, device="hpu")
+    coarse = recipe.DelayedScaling(margin=1)
     with te.fp8_autocast():
-        with te.fp8_autocast(fp8_recipe=recipe.DelayedScaling(margin=1)):
-            module(data)
-        assert scales(module)["scaling_fwd"]["scale"] == [1.0, 1.0]
+        for _ in range(2):
+            with te.fp8_autocast(fp8_recipe=coarse):
+                module(data)
+    assert scales(module)["scaling_fwd"]["scale"] == [1.0, 1.0]
+    with te.fp8_autocast(fp8_recipe=coarse):
+        module(data)
     assert scales(module)["scaling_fwd"]["scale"][0] == 20.0
 
 
@@ -86,10 +90,10 @@ def test_what_was_measured_before_an_error_counts_for_the_next_step():
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert scales(module)["scaling_fwd"]["scale"] == [1.0, 1.0]
-    with te.fp8_autocast():
-        module(torch.full((2, 4), 6.0, device="hpu"))
-    assert scales(module)["scaling_fwd"]["scale"][0] == 20.0
+    for scale in (1.0, 20.0, 40.0):
+        with te.fp8_autocast():
+            module(torch.full((2, 4), 6.0, device="hpu"))
+        assert scales(module)["scaling_fwd"]["scale"][0] == scale
 
 
 def test_what_a_backward_measured_before_an_error_counts_for_the_next_one():
@@ -105,10 +109,11 @@ def test_what_a_backward_measured_before_an_error_counts_for_the_next_one():
     with pytest.raises(RuntimeError, match="stop"):
         out.backward(torch.full_like(out, 8.0))
     handle.remove()
-    with te.fp8_autocast():
-        out = module(data)
-    out.backward(torch.full_like(out, 4.0))
-    assert scales(module)["scaling_bwd"]["scale"] == [57344 / 8]
+    for scale in (1.0, 57344 / 8, 57344 / 4):
+        with te.fp8_autocast():
+            out = module(data)
+        out.backward(torch.full_like(out, 4.0))
+        assert scales(module)["scaling_bwd"]["scale"] == [scale]
 
 
 def test_a_recipe_may_change_between_steps():
@@ -119,11 +124,12 @@ def test_a_recipe_may_change_between_steps():
             module(torch.full((1, 4), value, device="hpu"))
         if length == 5:
             amaxes = module.fp8_meta["scaling_fwd"].amax_history[:, 0].tolist()
-            assert amaxes == [0.0, 0.0, 4.0, 2.0, 1.0]
-    assert module.fp8_meta["scaling_fwd"].amax_history[:, 0].tolist() == [0.0, 0.5]
+            assert amaxes == [1.0, 0.0, 8.0, 4.0, 2.0]
+    assert module.fp8_meta["scaling_fwd"].amax_history[:, 0].tolist() == [0.5, 1.0]
     other = recipe.DelayedScaling(fp8_format=recipe.Format.E5M2)
-    with te.fp8_autocast(fp8_recipe=other):
-        out = module(torch.full((1, 4), 7.0, device="hpu"))
+    for _ in range(2):
+        with te.fp8_autocast(fp8_recipe=other):
+            out = module(torch.full((1, 4), 7.0, device="hpu"))
     assert out.dtype is torch.bfloat16
     assert scales(module)["scaling_fwd"]["scale"][0] == 57344 / 7
 
@@ -172,6 +178,7 @@ def test_checkpointing_changes_neither_gradients_nor_scales(how, region):
 def train(model, optimizer, steps):
     given = recipe.DelayedScaling(amax_history_len=3, amax_compute_algo="max", interval=2)
     for step in steps:
+        torch.manual_seed(step)  # gradients round stochastically
         with te.fp8_autocast(fp8_recipe=given):
             out = model(batch(step, 4, 8) * (1 + step))
         out.float().square().mean().backward()
@@ -230,9 +237,10 @@ def test_scales_of_another_package_begin_anew(foreign):
     with pytest.warns(UserWarning, match=rf"scales of this Linear begin anew: .* a {kind}, is of"):
         module.load_state_dict(state)
     assert module.fp8_meta == {}
-    with te.fp8_autocast():
-        module(torch.full((2, 4), 6.0, device="hpu"))
-    assert scales(module)["scaling_fwd"]["scale"][0] == 40.0
+    for scale in (1.0, 40.0):
+        with te.fp8_autocast():
+            module(torch.full((2, 4), 6.0, device="hpu"))
+        assert scales(module)["scaling_fwd"]["scale"][0] == scale
 
 
 def test_a_state_is_a_copy():
@@ -243,11 +251,108 @@ def test_a_state_is_a_copy():
     before = scales(module)
     copied = te.Linear(4, 3)
     copied.load_state_dict(state)
-    with te.fp8_autocast():
-        module(batch(0, 2, 4) * 9)
-        copied(batch(0, 2, 4))
+    for each, other in ((module, copied), (copied, te.Linear(4, 3))):
+        with te.fp8_autocast():
+            each(batch(0, 2, 4) * 9)
+        assert scales(each) != before
+        other.load_state_dict(state)
+        assert scales(other) == before
+
+
+def batches_of_microbatches(
+    cached, order, minimize_memory=False, apply=lambda *args: args[0](*args[1:])
+):
+    """Train on batches of four microbatches each; return results, gradients and scales."""
+    torch.manual_seed(0)
+    module, results = te.LayerNormLinear(8, 8, minimize_memory=minimize_memory), []
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    given = recipe.DelayedScaling(amax_history_len=3, amax_compute_algo="max")
+    for number in range(3):
+        losses, data = [], [batch(4 * number + each, 2, 8).requires_grad_() for each in range(4)]
+        for place, each in enumerate(data):
+            first = (place < 2) if cached else None
+            with te.fp8_autocast(fp8_recipe=given):
+                out = apply(module, each, None, None, first)
+            results.append(out.detach().cpu())
+            losses.append(out.float().square().sum())
+            if order == "one after another" or place % 2:
+                for loss in losses:
+                    loss.backward()
+                losses.clear()
+        optimizer.step()
+        results += [each.grad.cpu() for each in (*data, *module.parameters())]
+        optimizer.zero_grad()
+    return results, scales(module)
+
+
+@pytest.mark.parametrize("minimize_memory", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("order", ["one after another", "two forward, two backward"])
+def test_microbatches_may_share_the_cast_weight(cached, order, minimize_memory):
+    expected = batches_of_microbatches(False, "one after another")
+    found = batches_of_microbatches(cached, order, minimize_memory)
+    assert all(map(torch.equal, found[0], expected[0]))
+    assert found[1] == expected[1]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_repeats_the_weight_that_microbatches_shared(reentrant):
+    def apply(*args):
+        return torch_checkpoint(*args, use_reentrant=reentrant)
+
+    for cached in (False, True):
+        expected = batches_of_microbatches(cached, "two forward, two backward")
+        found = batches_of_microbatches(cached, "two forward, two backward", apply=apply)
+        assert all(map(torch.equal, found[0], expected[0]))
+        assert found[1] == expected[1]
+
+
+def test_the_kept_cast_is_used_until_a_first_microbatch_or_a_new_state():
+    module, data = te.Linear(4, 3, bias=False), torch.ones(2, 4, device="hpu")
+    other = {"weight": torch.full((3, 4), 4.0)}
+
+    def result(is_first):
+        with te.fp8_autocast(force_measurement=False), torch.no_grad():
+            return module(data, is_first_microbatch=is_first).unique().tolist()
+
+    with torch.no_grad():
+        module.weight.fill_(1.0)
+        assert result(False) == result(True) == [4.0]
+        module.weight.fill_(2.0)
+    assert [result(is_first) for is_first in (False, None, False, True, False)] == [
+        *([4.0], [8.0], [4.0], [8.0], [8.0])
+    ]
+    module.load_state_dict(other)
+    assert result(False) == [16.0]
+
+
+@pytest.mark.parametrize("ran", [0, 1, 2, 5])
+def test_steps_with_dummy_data_leave_saved_scales_alone(ran):
+    given = recipe.DelayedScaling(interval=2, amax_history_len=2, amax_compute_algo="max")
+
+    def run(module, steps):
+        for step in steps:
+            torch.manual_seed(step)
+            with te.fp8_autocast(fp8_recipe=given):
+                out = module(batch(step, 4, 8) * (1 + step))
+            out.float().square().sum().backward()
+
+    torch.manual_seed(0)
+    module, plain = te.Linear(8, 8), te.Linear(8, 8)
+    plain.load_state_dict(module.state_dict())
+    for each in (module, plain):
+        run(each, range(ran))
+    saved = module.save_fp8_meta()
+    before = scales(module)
+    run(module, range(20, 25))
+    tensors = dict(vars(module.fp8_meta["scaling_fwd"]))
     assert scales(module) != before
-    assert scales(copied) == before
+    module.load_fp8_meta(saved)
+    assert all(vars(module.fp8_meta["scaling_fwd"])[name] is tensors[name] for name in tensors)
+    assert not ran or scales(module) == before
+    for each in (module, plain):
+        run(each, range(ran, ran + 4))
+    assert scales(module) == scales(plain)
 
 
 def test_a_module_is_freed_without_the_garbage_collector():
@@ -355,10 +460,11 @@ def test_scales_that_inference_made_go_on_in_training():
     with torch.inference_mode(), te.fp8_autocast():
         module(batch(0, 2, 4))
     module.train()
-    with te.fp8_autocast():
-        out = module(torch.full((2, 4), 6.0, device="hpu"))
-    out.sum().backward()
-    assert scales(module)["scaling_fwd"]["scale"][0] == 40.0
+    for scale in (1.0, 40.0):
+        with te.fp8_autocast():
+            out = module(torch.full((2, 4), 6.0, device="hpu"))
+        out.sum().backward()
+        assert scales(module)["scaling_fwd"]["scale"][0] == scale
 
 
 def test_scales_are_float32_whatever_the_default_is():

@@ -223,11 +223,15 @@ bool HostCall::multiplies_slowly() const {
 }
 
 /// Where channels come last, the CPU's kernels for 16 bits lay results out in another way than those
-/// for float32 if there are groups, or one channel only.
+/// for float32 if there are groups, or one channel only. Volumes are widened in the standard format.
 bool HostCall::keeps_strides_in_float32() const {
   const c10::IValue& groups = (*stack_)[first_ + *schema_.argumentIndexWithName("groups")];
   const bool in_groups = !groups.isInt() || groups.toInt() != 1;
-  return std::all_of(operands_.begin(), operands_.end(), [in_groups](const Operand& operand) {
+  const bool by_onednn = onednn_takes(operands_.front().view.scalar_type());
+  return std::all_of(operands_.begin(), operands_.end(), [&](const Operand& operand) {
+    if (by_onednn && operand.view.suggest_memory_format() == c10::MemoryFormat::ChannelsLast3d) {
+      return false;
+    }
     const bool one_channel = operand.view.dim() > 1 && operand.view.size(1) == 1;
     return operand.view.is_contiguous() || !(in_groups || one_channel);
   });

@@ -9,9 +9,8 @@
 namespace hpu {
 namespace {
 
-/// Whether PyTorch would have oneDNN compute in a type here: by its own rule, where it was built
-/// with oneDNN.
-bool has_instructions(const char* rule) {
+/// What PyTorch's own rule for oneDNN says, where it was built with oneDNN.
+bool says(const char* rule) {
   const auto op = c10::Dispatcher::singleton().findSchema({rule, ""});
   if (!op) {
     return false;
@@ -21,12 +20,12 @@ bool has_instructions(const char* rule) {
   return stack.back().toBool();
 }
 
-bool decided(const char* rule) {
+bool decided(c10::ScalarType dtype) {
   const char* setting = std::getenv("HPU_MAGIC_WIDE_PRODUCTS");
   if (setting && (std::string_view(setting) == "0" || std::string_view(setting) == "1")) {
     return *setting == '1';
   }
-  return !has_instructions(rule);
+  return !onednn_takes(dtype);
 }
 
 // Below these, the rows are few, and a whole product is done before its operands are widened.
@@ -45,13 +44,22 @@ bool is_quick(const at::Tensor& left, const at::Tensor& right) {
       (left.stride(-2) == 1 && right.size(-1) < kRows);
 }
 
+bool onednn_takes(c10::ScalarType dtype) {
+  if (dtype == c10::ScalarType::BFloat16) {
+    static const bool takes = says("mkldnn::_is_mkldnn_bf16_supported");
+    return takes;
+  }
+  static const bool takes = says("mkldnn::_is_mkldnn_fp16_supported");
+  return takes;
+}
+
 bool multiplies_slowly(c10::ScalarType dtype) {
   if (dtype == c10::ScalarType::BFloat16) {
-    static const bool slowly = decided("mkldnn::_is_mkldnn_bf16_supported");
+    static const bool slowly = decided(dtype);
     return slowly;
   }
   if (dtype == c10::ScalarType::Half) {
-    static const bool slowly = decided("mkldnn::_is_mkldnn_fp16_supported");
+    static const bool slowly = decided(dtype);
     return slowly;
   }
   return false;

@@ -32,6 +32,9 @@ constexpr bool is_product(std::string_view name) {
 /// of the left one are contiguous.
 bool is_quick(const at::Tensor& left, const at::Tensor& right);
 
+/// Whether PyTorch has oneDNN compute in a 16-bit type on this processor.
+bool onednn_takes(c10::ScalarType dtype);
+
 /// Whether float32 shall compute the products of a type.
 /// HPU_MAGIC_WIDE_PRODUCTS=0 or 1, read at the first product, decides for every processor.
 bool multiplies_slowly(c10::ScalarType dtype);

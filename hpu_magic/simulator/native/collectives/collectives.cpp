@@ -73,6 +73,12 @@ Hccl::Started Hccl::broadcast(Tensors& tensors, const c10d::BroadcastOptions& gi
 }
 
 Hccl::Started Hccl::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() > 1) {  // each of them with its counterparts, as HCCL does
+    c10d::AllreduceCoalescedOptions coalesced;
+    coalesced.reduceOp = options.reduceOp;
+    coalesced.timeout = options.timeout;
+    return allreduce_coalesced(tensors, coalesced);
+  }
   Operands operands;
   std::vector<Step> steps;
   add_reduction(

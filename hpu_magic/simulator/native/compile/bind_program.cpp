@@ -87,9 +87,11 @@ py::list run(const Program& program, const py::list& inputs) {
   values.reserve(inputs.size());
   for (const py::handle input : inputs) {
     if (THPVariable_Check(input.ptr())) {
-      values.emplace_back(THPVariable_Unpack(input.ptr()));
-    } else {
-      values.emplace_back(input.cast<int64_t>());
+      const at::Tensor& tensor = THPVariable_Unpack(input.ptr());
+      refuse_forward_mode(tensor);
+      values.emplace_back(tensor);
+    } else {  // a number, or the length of a nested tensor's ragged dimension
+      values.emplace_back(input.cast<c10::SymInt>());
     }
   }
   inputs.attr("clear")();
@@ -114,6 +116,14 @@ DifferentiableProgram::Compile without_gil(py::function compile) {
         py::reinterpret_borrow<py::function>(function->ptr(getPyInterpreter()));
     return callable().cast<std::shared_ptr<Program>>();
   };
+}
+
+void refuse_second_derivatives_of(const py::args& results) {
+  for (const py::handle result : results) {
+    if (THPVariable_Check(result.ptr())) {
+      refuse_second_derivatives(THPVariable_Unpack(result.ptr()));
+    }
+  }
 }
 
 py::tuple differentiable_run(
@@ -184,6 +194,7 @@ void bind_program(py::module_& module) {
           py::arg("forward"), py::arg("compile_backward"), py::arg("input_gets_gradient"),
           py::arg("result_has_gradient"), py::arg("gradients"))
       .def("__call__", &differentiable_run);
+  module.def("refuse_second_derivatives", &refuse_second_derivatives_of);
 }
 
 }  // namespace hpu

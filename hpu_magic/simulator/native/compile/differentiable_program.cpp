@@ -3,18 +3,20 @@
 #include "threads/locks.h"
 
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <iterator>
 #include <mutex>
 
 namespace hpu {
 namespace {
 
 using torch::autograd::AutogradContext;
+using torch::autograd::Edge;
+using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
@@ -70,37 +72,87 @@ at::Tensor laid_out(
       : at::empty_strided(gradient.sizes(), layout.strides, gradient.options()).copy_(gradient);
 }
 
-/// Hands gradients on, and refuses to differentiate them.
+/// Passes gradients on, and refuses to differentiate them.
 struct Once : torch::autograd::Function<Once> {
   static variable_list forward(
-      AutogradContext* /*context*/, at::TensorList gradients, const at::Tensor& /*cause*/) {
-    variable_list handed_on;
+      AutogradContext* /*context*/, at::TensorList gradients, at::TensorList /*causes*/) {
+    variable_list passed_on;
     for (const at::Tensor& gradient : gradients) {
-      handed_on.push_back(gradient.alias());
+      passed_on.push_back(gradient.alias());
     }
-    return handed_on;
+    return passed_on;
   }
 
   static variable_list backward(AutogradContext* /*context*/, const variable_list& /*gradients*/) {
     TORCH_CHECK(
         false,
-        "A compiled graph can be differentiated once, and a gradient of its gradients was asked "
-        "for (create_graph=True). Run this model without torch.compile.");
+        "A compiled graph has first derivatives only, but create_graph=True and a second backward "
+        "pass need second ones; run this model without torch.compile.");
   }
 };
 
-/// With create_graph, what is found must not look like a constant to whoever differentiates on.
-void refuse_twice(variable_list& found) {
+/// Refuses to differentiate gradients once more. The paths from them lead wherever those of their
+/// own node lead, and to the gradients that they come from: autograd skips a node that is on no
+/// path to what it computes gradients of.
+void refuse_twice(variable_list& gradients, const Node& node, const variable_list& upstream) {
+  variable_list causes;
+  for (const Edge& edge : node.next_edges()) {
+    if (edge.is_valid()) {
+      causes.push_back(at::empty({0}));
+      torch::autograd::impl::set_gradient_edge(causes.back(), edge);
+    }
+  }
   variable_list defined;
-  std::copy_if(found.begin(), found.end(), std::back_inserter(defined), [](const auto& gradient) {
-    return gradient.defined();
-  });
-  const at::Tensor cause = at::empty({0}).requires_grad_();
-  defined = Once::apply(at::TensorList(defined), cause);
+  for (const at::Tensor& gradient : gradients) {
+    if (gradient.defined()) {
+      defined.push_back(gradient);
+    }
+  }
+  for (const at::Tensor& gradient : upstream) {
+    if (gradient.defined() && gradient.requires_grad()) {
+      causes.push_back(gradient);
+    }
+  }
+  defined = Once::apply(at::TensorList(defined), at::TensorList(causes));
   auto next = defined.begin();
-  for (at::Tensor& gradient : found) {
+  for (at::Tensor& gradient : gradients) {
     if (gradient.defined()) {
       gradient = *next++;
+    }
+  }
+}
+
+/// Connects what AOTAutograd's node gets with all that the node leads to, so that its own refusal is
+/// on the paths: it would only be on those to tensors that it saved.
+struct RefusalAhead : torch::autograd::FunctionPreHook {
+  explicit RefusalAhead(const Node& node) : node(node) {}
+
+  variable_list operator()(const variable_list& gradients) override {
+    variable_list connected = gradients;
+    if (at::GradMode::is_enabled()) {
+      refuse_twice(connected, node, gradients);
+    }
+    return connected;
+  }
+
+  const Node& node;  // which owns this
+};
+
+/// Adds the hook to the nodes of AOTAutograd that a tensor comes from, through views and copies.
+void refuse_ahead(Node* node, int steps) {
+  if (!node) {
+    return;
+  }
+  if (node->name() == "CompiledFunctionBackward") {
+    const auto& hooks = node->pre_hooks();
+    if (std::none_of(hooks.begin(), hooks.end(), [](const auto& hook) {
+          return dynamic_cast<const RefusalAhead*>(hook.get());
+        })) {
+      node->add_pre_hook(std::make_unique<RefusalAhead>(*node));
+    }
+  } else if (steps > 0) {
+    for (const Edge& edge : node->next_edges()) {
+      refuse_ahead(edge.function.get(), steps - 1);
     }
   }
 }
@@ -161,7 +213,7 @@ struct DifferentiableProgram::Call : torch::autograd::Function<Call> {
       found.push_back(value.isNone() ? at::Tensor() : value.toTensor());
     }
     if (at::GradMode::is_enabled()) {
-      refuse_twice(found);
+      refuse_twice(found, *torch::autograd::get_current_node(), gradients);
     }
     found.emplace_back();  // for the program itself
     return found;
@@ -173,6 +225,7 @@ std::vector<at::Tensor> DifferentiableProgram::run(
   TORCH_CHECK(
       inputs.size() == self->input_gets_gradient_.size(), "The compiled graph takes ",
       self->input_gets_gradient_.size(), " inputs and got ", inputs.size(), ".");
+  refuse_forward_mode(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     // An input that the backward has nothing for gets no gradient, which is not one of zeros.
     if (!self->input_gets_gradient_[i] && inputs[i].requires_grad()) {
@@ -180,6 +233,11 @@ std::vector<at::Tensor> DifferentiableProgram::run(
     }
   }
   return Call::apply(at::TensorList(inputs), self);
+}
+
+void refuse_second_derivatives(const at::Tensor& result) {
+  constexpr int kSteps = 3;
+  refuse_ahead(result.grad_fn().get(), kSteps);
 }
 
 const Program& DifferentiableProgram::backward() {

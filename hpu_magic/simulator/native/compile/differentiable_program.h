@@ -51,4 +51,8 @@ class DifferentiableProgram {
   std::vector<Layout> layouts_;
 };
 
+/// Has AOTAutograd's own node raise its error on every path of a second derivative, if the tensor is
+/// a result of one.
+void refuse_second_derivatives(const at::Tensor& result);
+
 }  // namespace hpu

@@ -115,6 +115,15 @@ void Program::run_call(const Instruction& call, Values& values, Stack& stack) {
   stack.clear();
 }
 
+void refuse_forward_mode(at::TensorList tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !tensor._fw_grad(/*level=*/0).defined(),
+        "A compiled graph has no derivatives in forward mode, but an input of it is a dual tensor; "
+        "run this model without torch.compile.");
+  }
+}
+
 Values Program::run(Values inputs) const {
   TORCH_CHECK(
       inputs.size() == inputs_, "The compiled graph takes ", inputs_, " inputs and got ",

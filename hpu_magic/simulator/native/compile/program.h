@@ -60,4 +60,7 @@ class Program {
   std::vector<Item> results_;
 };
 
+/// Raises an error if one of the tensors carries a tangent, which a program would drop.
+void refuse_forward_mode(at::TensorList tensors);
+
 }  // namespace hpu

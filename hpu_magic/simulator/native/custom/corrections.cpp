@@ -1,6 +1,7 @@
 // PyTorch's own operators for what a card computes and the CPU's kernels refuse, or compute wrongly.
 #include "custom/define.h"
 #include "custom/gelu.h"
+#include "lazy/recorder.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -12,14 +13,24 @@
 
 namespace hpu::custom {
 
-bool forces_tanh_for_gelu() {
-  const char* setting = std::getenv("PT_HPU_FORCE_TANH_FOR_GELU");
-  return !setting || (std::strcmp(setting, "0") != 0 && strcasecmp(setting, "false") != 0);
-}
-
 namespace {
 
 using at::ScalarType;
+
+constexpr const char* kForceTanh = "PT_HPU_FORCE_TANH_FOR_GELU";
+
+}  // namespace
+
+bool asks_for_tanh_gelu() {
+  const char* setting = std::getenv(kForceTanh);
+  return setting && std::strcmp(setting, "0") != 0 && strcasecmp(setting, "false") != 0;
+}
+
+bool forces_tanh_for_gelu() {
+  return !std::getenv(kForceTanh) || asks_for_tanh_gelu();
+}
+
+namespace {
 
 at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
   return at::take(self, index.scalar_type() == ScalarType::Int ? index.to(ScalarType::Long) : index);
@@ -113,6 +124,35 @@ at::Tensor& random_(at::Tensor& self, std::optional<at::Generator> generator) {
       : self.random_(std::move(generator));
 }
 
+/// Values that rounding leaves as they are, of bool too: the CPU's kernels take all other types.
+template <at::Tensor (*round)(const at::Tensor&)>
+at::Tensor rounded(const at::Tensor& self) {
+  return self.scalar_type() == ScalarType::Bool ? self.clone() : round(self);
+}
+
+template <at::Tensor& (*round)(at::Tensor&)>
+at::Tensor& rounded_in_place(at::Tensor& self) {
+  return self.scalar_type() == ScalarType::Bool ? self : round(self);
+}
+
+template <at::Tensor& (*round)(at::Tensor&, const at::Tensor&)>
+at::Tensor& rounded_into(const at::Tensor& self, at::Tensor& out) {
+  if (self.scalar_type() != ScalarType::Bool) {
+    return round(out, self);
+  }
+  out.resize_(self.sizes());
+  return out.copy_(self);
+}
+
+template <
+    at::Tensor (*round)(const at::Tensor&), at::Tensor& (*round_)(at::Tensor&),
+    at::Tensor& (*round_out)(at::Tensor&, const at::Tensor&)>
+void define_rounding(Operators& define, const std::string& name) {
+  define.in_place_of(name, &rounded<round>);
+  define.in_place_of(name + "_", &rounded_in_place<round_>);
+  define.in_place_of(name + ".out", &rounded_into<round_out>);
+}
+
 using Median = std::tuple<at::Tensor, at::Tensor>;
 using MedianOut = std::tuple<at::Tensor&, at::Tensor&>;
 
@@ -133,6 +173,16 @@ Median nanmedian(const at::Tensor& self, int64_t dim, bool keepdim) {
 MedianOut nanmedian_out(
     const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values, at::Tensor& indices) {
   return at::nanmedian_out(values, indices, self.contiguous(), dim, keepdim);
+}
+
+/// In eager mode a card returns None for what was not requested, where the CPU returns empty tensors.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> unique2(
+    const at::Tensor& self, bool sorted, bool return_inverse, bool return_counts) {
+  auto [values, inverse, counts] = at::_unique2(self, sorted, return_inverse, return_counts);
+  const bool all = recorder::enabled();
+  return {
+      values, all || return_inverse ? inverse : at::Tensor(),
+      all || return_counts ? counts : at::Tensor()};
 }
 
 /// How many whole numbers lie in each bin, of which the last holds its upper bound too. Bounds that
@@ -178,32 +228,38 @@ at::Tensor& histc_out(
   return out.copy_(result);
 }
 
-constexpr const char* kTanh = "tanh";
-
-at::Tensor gelu(const at::Tensor& self, c10::string_view /*approximate*/) {
-  return at::gelu(self, kTanh);
+/// The form in which a card computes GELU, whichever of the two the caller chose.
+const char* tanh_in_place_of(c10::string_view approximate) {
+  TORCH_CHECK(
+      approximate == "none" || approximate == "tanh",
+      "approximate argument must be either none or tanh.");
+  return "tanh";
 }
 
-at::Tensor& gelu_(at::Tensor& self, c10::string_view /*approximate*/) {
-  return at::gelu_(self, kTanh);
+at::Tensor gelu(const at::Tensor& self, c10::string_view approximate) {
+  return at::gelu(self, tanh_in_place_of(approximate));
 }
 
-at::Tensor& gelu_out(const at::Tensor& self, c10::string_view /*approximate*/, at::Tensor& out) {
-  return at::gelu_out(out, self, kTanh);
+at::Tensor& gelu_(at::Tensor& self, c10::string_view approximate) {
+  return at::gelu_(self, tanh_in_place_of(approximate));
+}
+
+at::Tensor& gelu_out(const at::Tensor& self, c10::string_view approximate, at::Tensor& out) {
+  return at::gelu_out(out, self, tanh_in_place_of(approximate));
 }
 
 at::Tensor gelu_backward(
-    const at::Tensor& grad, const at::Tensor& self, c10::string_view /*approximate*/) {
-  return at::gelu_backward(grad, self, kTanh);
+    const at::Tensor& grad, const at::Tensor& self, c10::string_view approximate) {
+  return at::gelu_backward(grad, self, tanh_in_place_of(approximate));
 }
 
 at::Tensor& gelu_backward_out(
-    const at::Tensor& grad, const at::Tensor& self, c10::string_view /*approximate*/,
+    const at::Tensor& grad, const at::Tensor& self, c10::string_view approximate,
     at::Tensor& grad_input) {
-  return at::gelu_backward_out(grad_input, grad, self, kTanh);
+  return at::gelu_backward_out(grad_input, grad, self, tanh_in_place_of(approximate));
 }
 
-/// Whether a card computes GELU by its tanh form whatever is asked for, as it does by default.
+/// As a card does by default.
 const Operators gelus([](Operators& define) {
   if (forces_tanh_for_gelu()) {
     define.in_place_of("gelu", &gelu);
@@ -225,8 +281,13 @@ const Operators corrections([](Operators& define) {
   define.in_place_of("lerp_.Tensor", &lerp_tensor_);
   define.in_place_of("lerp.Scalar", &lerp_scalar);
   define.in_place_of("lerp_.Scalar", &lerp_scalar_);
+  define_rounding<&at::ceil, &at::ceil_, &at::ceil_out>(define, "ceil");
+  define_rounding<&at::floor, &at::floor_, &at::floor_out>(define, "floor");
+  define_rounding<&at::round, &at::round_, &at::round_out>(define, "round");
+  define_rounding<&at::trunc, &at::trunc_, &at::trunc_out>(define, "trunc");
   define.in_place_of("uniform_", &uniform_);
   define.in_place_of("random_", &random_);
+  define.in_place_of("_unique2", &unique2);
   define.in_place_of("histc", &histc);
   define.in_place_of("histc.out", &histc_out);
   define.in_place_of("median.dim", &median);

@@ -92,6 +92,16 @@ at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape
   return product;
 }
 
+at::Tensor in_blocks(
+    const at::Tensor& values, const c10::SymInt& rows, const c10::SymInt& columns) {
+  const c10::SymInt height = values.sym_size(-2), width = values.sym_size(-1);
+  std::vector<c10::SymInt> sizes = values.sym_sizes().slice(0, values.dim() - 2).vec();
+  for (const c10::SymInt& size : {rows, height / rows, columns, width / columns}) {
+    sizes.push_back(size);
+  }
+  return values.reshape_symint(sizes);
+}
+
 at::Tensor tensor_of(const at::Tensor& like, at::ArrayRef<double> scales) {
   return at::tensor(scales, at::dtype(ScalarType::Float)).to(like.device());
 }

@@ -49,6 +49,29 @@ at::Tensor operand(const at::Tensor& tensor, bool transposed) {
   return transposed && wide.dim() > 1 ? wide.transpose(-2, -1) : wide;
 }
 
+/// Whether each scale has a factor for each block of its operand: [rows, k] and [k, columns], with as
+/// many blocks along what is summed.
+bool are_of_blocks(const Scale& of_a, const Scale& of_b, const at::Tensor& b) {
+  if (!of_a || !of_b || of_a->dim() < 2 || of_b->dim() < 2) {
+    return false;
+  }
+  const c10::SymInt common = of_a->sym_size(-1), columns = of_b->sym_size(-1);
+  return common == of_b->sym_size(-2) &&
+      (common != 1 || (columns != 1 && columns != b.sym_size(-1)));
+}
+
+/// An operand times a factor for each of its blocks.
+at::Tensor scaled_in_blocks(const at::Tensor& operand, const at::Tensor& scale) {
+  const c10::SymInt rows = scale.sym_size(-2), columns = scale.sym_size(-1);
+  TORCH_CHECK(
+      rows > 0 && columns > 0 && operand.sym_size(-2) % rows == 0 &&
+          operand.sym_size(-1) % columns == 0,
+      "A scale of shape ", scale.sym_sizes(), " has no factor for each block of an operand of ",
+      operand.sym_sizes(), ".");
+  const at::Tensor factor = scale.to(ScalarType::Float).unsqueeze(-2).unsqueeze(-1);
+  return (in_blocks(operand, rows, columns) * factor).reshape_symint(operand.sym_sizes());
+}
+
 /// Adds what may be none.
 at::Tensor plus(const at::Tensor& product, const Scale& term) {
   return term && term->defined() ? product + *term : product;
@@ -83,8 +106,12 @@ at::Tensor fp8_gemm_v2(
   const at::Tensor a = operand(A, trans_A);
   const at::Tensor b = operand(B, trans_B);
   check_shapes(a, b);
-  const at::Tensor product = at::matmul(a, b);
-  at::Tensor result = scaled(scaled(product, A_scale_inv), B_scale_inv, B_scale_shape);
+  const bool of_blocks = !B_scale_shape && are_of_blocks(A_scale_inv, B_scale_inv, b);
+  const at::Tensor product = of_blocks
+      ? at::matmul(scaled_in_blocks(a, *A_scale_inv), scaled_in_blocks(b, *B_scale_inv))
+      : at::matmul(a, b);
+  at::Tensor result =
+      of_blocks ? product : scaled(scaled(product, A_scale_inv), B_scale_inv, B_scale_shape);
   result = plus(plus(result, bias), accumulate ? D : std::nullopt);
   return kept_shape(product, result).to(out_dtype);
 }

@@ -1,5 +1,6 @@
 // Scales of casts to the 8-bit floating-point types, taken from the values that are to be cast.
 #include "custom/define.h"
+#include "custom/fp8.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -52,11 +53,48 @@ at::Tensor calculate_scale_for_cast(
   return scale_mode == kToPowerOfTwo ? to_power_of_two(scale) : scale.clone();
 }
 
+/// The values in blocks of the last two dimensions, each cast by a scale of its own, and the factors
+/// that take them back. Blocks at the edges may be smaller.
+std::tuple<at::Tensor, at::Tensor> cast_to_fp8_just_in_time(
+    const at::Tensor& input, at::IntArrayRef block_size, ScalarType out_dtype,
+    ScalarType scale_dtype) {
+  TORCH_CHECK(
+      is_float_or_bfloat16(input.scalar_type()) && input.dim() >= 2,
+      "CastToFp8JustInTime input must be of float or bfloat16 with two dimensions at least, but is ",
+      toString(input.scalar_type()), " of shape ", input.sym_sizes(), ".");
+  TORCH_CHECK(
+      block_size.size() == 2 && block_size[0] > 0 && block_size[1] > 0,
+      "CastToFp8JustInTime block_size must be two positive numbers, but is ", block_size, ".");
+  TORCH_CHECK(
+      is_fp8(out_dtype) && is_float_or_bfloat16(scale_dtype),
+      "CastToFp8JustInTime out_dtype must be float8_e5m2 or float8_e4m3fn and scale_dtype float or "
+      "bfloat16, but they are ", toString(out_dtype), " and ", toString(scale_dtype), ".");
+  const c10::SymInt height = input.sym_size(-2), width = input.sym_size(-1);
+  const c10::SymInt rows = (height + block_size[0] - 1) / block_size[0];
+  const c10::SymInt columns = (width + block_size[1] - 1) / block_size[1];
+  const at::Tensor whole = at::constant_pad_nd_symint(
+      input.to(ScalarType::Float),
+      {0, columns * block_size[1] - width, 0, rows * block_size[0] - height});
+  const at::Tensor blocks = in_blocks(whole, rows, columns);
+  const at::Tensor largest = at::amax(blocks.abs(), {-3, -1}, /*keepdim=*/true);
+  const at::Tensor scale = (largest / largest_fp8(out_dtype)).clamp_min(kSmallest).to(scale_dtype);
+  const at::Tensor cast = to_fp8(blocks / scale.to(ScalarType::Float), out_dtype);
+  const at::Tensor values = cast.reshape_symint(whole.sym_sizes())
+                                .slice_symint(-2, 0, height)
+                                .slice_symint(-1, 0, width)
+                                .contiguous();
+  return {values, scale.squeeze(-1).squeeze(-2)};
+}
+
 const Operators scales([](Operators& define) {
   define(
       "calculate_scale_for_cast(Tensor input, int maxMode, int scaleMode, int reduceAxis=-1, "
       "bool reduceKeepdim=False, float fullscale=1.0, float backoff=1.0) -> Tensor",
       &calculate_scale_for_cast);
+  define(
+      "cast_to_fp8_just_in_time(Tensor input, int[] block_size, ScalarType out_dtype, "
+      "ScalarType scale_dtype) -> (Tensor, Tensor)",
+      &cast_to_fp8_just_in_time);
 });
 
 }  // namespace

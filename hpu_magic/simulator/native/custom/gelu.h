@@ -3,7 +3,10 @@
 
 namespace hpu::custom {
 
-/// Whether GELU is in its tanh form whatever is asked for, as PT_HPU_FORCE_TANH_FOR_GELU says.
+/// Whether PT_HPU_FORCE_TANH_FOR_GELU is set to true.
+bool asks_for_tanh_gelu();
+
+/// Whether torch's GELU has its tanh form: by default it has.
 bool forces_tanh_for_gelu();
 
 }  // namespace hpu::custom

@@ -13,26 +13,29 @@ using at::ScalarType;
 
 constexpr int64_t kInOne = 8;
 
-/// The values of the last dimension, eight for one: int8 in two's complement, or uint8.
+/// The values of the last dimension, eight for one, in int32: a zero point may be the larger one.
 at::Tensor unpacked(const at::Tensor& packed, bool is_signed) {
   const at::Tensor shifts = at::arange(0, 4 * kInOne, 4, packed.options());
   const at::Tensor shifted = at::bitwise_right_shift(packed.unsqueeze(-1), shifts);
   const at::Tensor values = at::bitwise_and(shifted, 15).flatten(-2);
-  return is_signed ? ((values ^ 8) - 8).to(ScalarType::Char) : values.to(ScalarType::Byte);
+  return is_signed ? (values ^ 8) - 8 : values;
 }
 
-/// What is given for each row of `values`, or for each group of them.
+/// `given` in a shape that broadcasts to that of `values`: a row for each group of rows is repeated.
 at::Tensor for_each_row(const char* name, const at::Tensor& given, const at::Tensor& values) {
-  if (given.sizes() == values.sizes() || given.dim() == 0) {
-    return given;
+  const int64_t missing = values.dim() - given.dim();
+  bool fits = missing >= 0;
+  for (int64_t i = 0; fits && i < given.dim(); ++i) {
+    const int64_t size = given.size(i), rows = values.size(missing + i);
+    const bool divides = i == given.dim() - 2 && size > 0 && rows % size == 0;
+    fits = size == rows || size == 1 || divides;
   }
-  const int64_t groups = given.dim() > 1 ? given.size(-2) : 1;
   TORCH_CHECK(
-      given.dim() <= 2 && values.dim() == 2 && given.size(-1) == values.size(-1) && groups > 0 &&
-          values.size(0) % groups == 0,
-      "ConvertFromInt4 ", name, " must have the result's shape ", values.sizes(),
-      " or a row for each group of its rows, but has shape ", given.sizes(), ".");
-  return given.reshape({groups, -1}).repeat_interleave(values.size(0) / groups, 0);
+      fits, "ConvertFromInt4 ", name, " must broadcast to the result's shape ", values.sizes(),
+      " or have a row for each group of its rows, but has shape ", given.sizes(), ".");
+  const bool of_groups =
+      given.dim() > 1 && given.size(-2) > 1 && given.size(-2) < values.size(-2);
+  return of_groups ? given.repeat_interleave(values.size(-2) / given.size(-2), -2) : given;
 }
 
 at::Tensor convert(
@@ -50,15 +53,14 @@ at::Tensor convert(
     sizes.back() = sizes.back() * kInOne;
     return at::empty_symint(sizes, input.options().dtype(out_dtype));
   }
-  at::Tensor values = unpacked(input, is_signed);
+  at::Tensor values = unpacked(input, is_signed).to(ScalarType::Float);
   const at::Tensor factor = for_each_row("scale", scale.to(ScalarType::Float), values);
   if (zero_point && zero_point->defined()) {
     const bool packed = zero_point->scalar_type() == ScalarType::Int;
-    const at::Tensor zero = for_each_row(
+    values = values - for_each_row(
         "zero_point", packed ? unpacked(*zero_point, is_signed) : *zero_point, values);
-    values = packed ? values - zero : values.to(ScalarType::Float) - zero;
   }
-  const at::Tensor result = values.to(ScalarType::Float) * factor;
+  const at::Tensor result = values * factor;
   return is_fp8(out_dtype) ? to_fp8(result, out_dtype) : result.to(out_dtype);
 }
 

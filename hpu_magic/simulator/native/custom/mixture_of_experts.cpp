@@ -39,9 +39,11 @@ Expert expert_at(const Experts& experts, size_t i, const ExpertScales* scales) {
   return {gate, laid_out(experts.ups, i, permuted, scales ? &scales->ups : nullptr), down};
 }
 
+/// A card's eager mode may take the tanh form, as the flag says; that of its graphs is not public.
+/// So GELU is exact unless the flag is set.
 at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   if (activation == "gelu") {
-    return at::gelu(values, forces_tanh_for_gelu() ? "tanh" : "none");
+    return at::gelu(values, asks_for_tanh_gelu() ? "tanh" : "none");
   }
   return activation == "relu" ? at::relu(values) : at::silu(values);
 }

@@ -38,27 +38,20 @@ struct Event {
   std::chrono::steady_clock::time_point recorded;
 };
 
-void check_index(c10::Device wanted) {
-  TORCH_CHECK(
-      wanted.index() <= 0, "habana active device: 0 != ", static_cast<int>(wanted.index()),
-      ". A process owns one card and sees it as hpu:0; choose another card with HLS_MODULE_ID "
-      "before its first use.");
-}
-
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override {
     return kDevice;
   }
   c10::Device exchangeDevice(c10::Device wanted) const override {
     run_backward_on_this_thread();
-    check_index(wanted);
+    card::choose(wanted.index());
     return device();
   }
   c10::Device getDevice() const override {
     return device();
   }
   void setDevice(c10::Device wanted) const override {
-    check_index(wanted);
+    card::choose(wanted.index());
   }
   void uncheckedSetDevice(c10::Device) const noexcept override {}
   c10::DeviceIndex deviceCount() const noexcept override {
@@ -148,10 +141,10 @@ struct Hooks final : at::HPUHooksInterface {
     return 0;
   }
   void setCurrentDevice(c10::DeviceIndex index) const override {
-    check_index(c10::Device(kDevice, index));
+    card::choose(index);
   }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
-    check_index(c10::Device(kDevice, index));
+    card::choose(index);
     return 0;
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override {

@@ -13,7 +13,7 @@ namespace {
 
 bool is_library(std::string_view file) {
   for (std::string_view part :
-       {"/site-packages/torch/", "/site-packages/lightning", "/site-packages/pytorch_lightning/",
+       {"/site-packages/torch/", "/site-packages/IPython/", "/site-packages/lightning", "/site-packages/pytorch_lightning/",
         // By part of the package, as a user's own folder may be called hpu_magic too.
         "/hpu_magic/lightning/", "/hpu_magic/magics/", "/hpu_magic/panels/", "/hpu_magic/runtime/",
         "/hpu_magic/simulator/", "/contextlib.py", "<frozen "}) {

@@ -8,6 +8,7 @@
 #include "memory/memory_reuse.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/ConvUtils.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/MemoryFormat.h>
@@ -334,6 +335,22 @@ void lay_out_convolution(const Stack& arguments, Geometry& result) {
   }
 }
 
+/// Whether elements of a tensor that a call writes share memory.
+bool writes_shared_memory(const c10::FunctionSchema& schema, const Stack& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = schema.arguments()[i].alias_info();
+    if (!alias || !alias->isWrite()) {
+      continue;
+    }
+    for (const at::Tensor& tensor : tensors_of(arguments[i])) {
+      if (tensor.defined() && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 /// Where operands are not plainly contiguous or an output gets another size, meta kernels often
 /// choose other strides than the CPU's, which then tell themselves if they take no time.
 Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
@@ -345,7 +362,8 @@ Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
   if (plain && inference.resized.empty()) {
     return inference;
   }
-  if (elements + promised_elements(inference) > kQuickElements) {
+  const bool shared = writes_shared_memory(op.schema(), arguments);
+  if (elements + promised_elements(inference) > kQuickElements && !shared) {
     if (op.operator_name().name == "aten::convolution") {
       lay_out_convolution(arguments, inference.results[0]);
     }
@@ -353,8 +371,11 @@ Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
   }
   try {
     return infer_by_trial(op, arguments, c10::kCPU);
-  } catch (const std::exception&) {  // zeros will not do for this operator
+  } catch (const std::exception& error) {  // zeros will not do for this operator
     rethrow_interrupt();
+    if (shared && std::strstr(error.what(), "written-to tensor")) {
+      throw;
+    }
     return inference;
   }
 }

@@ -13,6 +13,8 @@ namespace hpu::card {
 namespace {
 
 std::function<Acquisition()> driver;
+std::function<void(int)> chooser;
+std::atomic<int> chosen{0};
 Counters unowned;  // stands in for the page while this process owns no card
 std::atomic<Counters*> page{&unowned};
 std::atomic<int64_t> limit{0};
@@ -23,6 +25,7 @@ void disown() {
   new (&unowned) Counters();
   page.store(&unowned);
   owned.store(false);
+  chosen.store(0);
 }
 
 const bool fork_handler = locks::forget_in_child(locks::Forgotten::card, &disown);
@@ -44,6 +47,20 @@ std::string allocation_failed(size_t bytes) {
 
 void set_driver(std::function<Acquisition()> function) {
   driver = std::move(function);
+}
+
+void set_chooser(std::function<void(int)> function) {
+  chooser = std::move(function);
+}
+
+void choose(int index) {
+  if (index <= 0 || index == chosen.load(std::memory_order_relaxed)) {
+    return;
+  }
+  TORCH_CHECK(chooser, "habana active device: 0 != ", index, ".");
+  locks::check_may_ask_for_gil();
+  chooser(index);
+  chosen.store(index);
 }
 
 void acquire() {

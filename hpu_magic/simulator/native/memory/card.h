@@ -30,6 +30,14 @@ namespace card {
 /// Names the function that acquires a card; it may throw, and is asked again at the next use.
 void set_driver(std::function<Acquisition()> driver);
 
+/// Names the function that chooses the card by its index before one is acquired. It throws where
+/// this process uses another.
+void set_chooser(std::function<void(int)> chooser);
+
+/// Takes the index of a device. The first explicit one before a card is acquired selects the card,
+/// which the process sees as hpu:0; the same index names that card later. Throws for others.
+void choose(int index);
+
 /// Acquires a card unless this process has one. Throws what the driver throws.
 void acquire();
 bool acquired();

@@ -29,15 +29,52 @@ void take_whole(const std::vector<std::string>& operators) {
     const auto op = c10::Dispatcher::singleton().findSchema(
         {"aten::" + name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
     if (op && op->hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
+        (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) &&
         !op->hasKernelForDispatchKey(c10::DispatchKey::HPU)) {
       library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
     }
   }
 }
 
+namespace {
+
+/// Runs a kernel of PyTorch's on device tensors themselves: those of the CPU for nested tensors call
+/// operators on their parts, wherever these are. PyTorch registers only some of them for HPU.
+template <c10::DispatchKey kKey>
+void run_on_device(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const std::string& name = op.operator_name().name;
+  // These read memory, which recorded tensors lack.
+  const bool sums = name == "aten::sum" || name == "aten::_nested_sum_backward";
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.hasKernelForDispatchKey(kKey) && !(sums && recorder::enabled()), op.operator_name(),
+      " is not supported for nested tensors of strided layout", sums ? " in lazy mode" : "",
+      "; use layout=torch.jagged.");
+  op.redispatchBoxed(c10::DispatchKeySet(kKey), stack);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, NestedTensorHPU, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<
+                   &run_on_device<c10::DispatchKey::NestedTensorCPU>>());
+}
+
 TORCH_LIBRARY_IMPL(_, HPU, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+}
+
+TORCH_LIBRARY_IMPL(aten, HPU, library) {
+  // They make a nested tensor, with sizes on the CPU.
+  for (const char* name :
+       {"_nested_view_from_buffer", "_nested_from_padded", "_nested_tensor_from_mask",
+        "_nested_tensor_from_mask_left_aligned"}) {
+    library.impl(
+        name,
+        torch::CppFunction::makeFromBoxedFunction<&run_on_device<c10::DispatchKey::CPU>>());
+  }
+  // PyTorch's own kernel for all devices names those that it takes.
+  library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
 }
 
 }  // namespace hpu

@@ -1,6 +1,7 @@
 // Operators that make, view, resize, fill and copy device storages.
 #include "calls/dtypes.h"
 #include "events/events.h"
+#include "memory/card.h"
 #include "memory/failure.h"
 #include "memory/lacking_types.h"
 #include "memory/narrow_types.h"
@@ -35,11 +36,9 @@ void check_layout(std::optional<at::Layout> layout, std::optional<bool> pin_memo
 }
 
 void check_device(std::optional<at::Device> wanted) {
-  TORCH_CHECK(
-      !wanted || wanted->index() <= 0, "habana active device: 0 != ",
-      static_cast<int>(wanted->index()),
-      ". A process owns one card and sees it as hpu:0; choose another card with HLS_MODULE_ID "
-      "before its first use.");
+  if (wanted) {
+    card::choose(wanted->index());
+  }
 }
 
 at::Tensor pending(const at::Tensor& meta) {

@@ -4,6 +4,8 @@ import importlib
 
 from habana_frameworks.torch import _bridge, _flags
 
+import torch
+
 _bridge.load()
 
 from habana_frameworks.torch import (  # noqa: E402
@@ -21,7 +23,7 @@ from habana_frameworks.torch._optimizers import overwrite_torch_optimizers  # no
 from habana_frameworks.torch.distributed import hccl  # noqa: E402
 from habana_frameworks.torch.utils import internal  # noqa: E402
 
-_dynamo_registration.install(compiles=not internal.is_lazy())  # the mode is read now, once
+_dynamo_registration.install()
 _fallback_log.install()
 activity_profiler.install()
 _optimizers.overwrite_if_asked()
@@ -36,5 +38,6 @@ __all__ = [
     "hw_utilization_metric",
     "overwrite_torch_optimizers",
     "profiler",
+    "torch",
     "utils",
 ]

@@ -65,6 +65,7 @@ def load() -> None:
     if not _is_accelerator():
         raise TooLate
     native.set_driver(_acquire)
+    native.set_chooser(cards.choose)
     native.set_narrow_types(*narrow_types())
     native.set_autocast_operators(
         _operators("lower_precision", "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", "LOWER_LIST"),

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import partial
 
 from . import _import_hooks
 
 
-def install(*, compiles: bool) -> None:
+def install() -> None:
     """Register now if Dynamo is there, else when it comes.
 
-    A process in lazy mode compiles nothing, but what fake tensors promise holds there too.
+    In lazy mode too: modules with decorated functions are imported there, which the backend
+    refuses when they are called.
     """
-    parts = ("device_interface", "fake_kernels", "compile_backend.backends")
-    when_imported(partial(_register, parts if compiles else ("fake_kernels",)))
+    when_imported(_register)
 
 
 def when_imported(act: Callable[[], None]) -> None:
@@ -23,6 +22,6 @@ def when_imported(act: Callable[[], None]) -> None:
     _import_hooks.when_imported("torch._dynamo", act)
 
 
-def _register(parts: tuple[str, ...]) -> None:
-    for part in parts:
+def _register() -> None:
+    for part in ("device_interface", "fake_kernels", "compile_backend.backends"):
         importlib.import_module(f"habana_frameworks.torch.dynamo.{part}").register()

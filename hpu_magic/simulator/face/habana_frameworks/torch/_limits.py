@@ -59,7 +59,7 @@ def _has_compiled_autograd() -> bool:
 
 
 def _has_profiled_cards() -> bool:
-    return hasattr(torch.profiler.ProfilerActivity, "HPU")
+    return hasattr(torch._C._profiler.ProfilerActivity, "HPU")
 
 
 def _has_optional_lists() -> bool:

@@ -1,5 +1,5 @@
 """PyTorch's profiler with what the bridge did: compilations, fallbacks, synchronisations."""
 
-from ._profile import DebugActivity, install, profile
+from ._profile import DebugActivity, ProfilerActivity, install, profile
 
-__all__ = ["DebugActivity", "profile"]
+__all__ = ["DebugActivity", "ProfilerActivity", "profile"]

@@ -11,7 +11,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Iterable
-from enum import IntEnum
+from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,28 @@ _RECORDED = (
 )
 
 
+_Theirs = torch.profiler.ProfilerActivity
+
+
+class ProfilerActivity(Enum):
+    """What a profile records; each is equal to PyTorch's activity of that name."""
+
+    CPU = 1
+    CUDA = 2
+    HPU = 3
+
+    @property
+    def theirs(self) -> Any:
+        """PyTorch's activity; None for `HPU` in releases without it."""
+        return getattr(_Theirs, self.name, None)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Theirs) and self.theirs == other)
+
+    def __hash__(self) -> int:
+        return hash(self.theirs)
+
+
 class DebugActivity(IntEnum):
     """Further activities that the vendor's profiler can record; the simulator has neither."""
 
@@ -42,13 +64,19 @@ class DebugActivity(IntEnum):
 class profile(torch.profiler.profile):
     """`torch.profiler.profile` whose exported trace also shows what the bridge did.
 
-    Takes the same arguments, and ``debug_activities``, which records nothing here.
+    Takes the same arguments, and ``debug_activities``, which records nothing here. By default it
+    records the host and the card.
     """
 
     def __init__(
-        self, *, debug_activities: Iterable[DebugActivity] | None = None, **arguments: Any
+        self,
+        *,
+        activities: Iterable[Any] | None = None,
+        debug_activities: Iterable[DebugActivity] | None = None,
+        **arguments: Any,
     ) -> None:
-        super().__init__(**arguments)
+        chosen = supported_activities() if activities is None else activities
+        super().__init__(activities=_theirs(chosen), **arguments)
         self._handles: list[int] = []
         self._noted: list[tuple[int, Parameters]] = []
 
@@ -68,11 +96,31 @@ class profile(torch.profiler.profile):
             dispatcher.unsubscribe(handle)
         self._handles = []
 
+    def toggle_collection_dynamic(self, enable: bool, activities: Iterable[Any]) -> None:
+        """Switch the recording of some activities on or off."""
+        super().toggle_collection_dynamic(enable, _theirs(activities))
+
     def export_chrome_trace(self, path: str, **options: Any) -> Any:
         """Write the trace as JSON, compressed when `path` ends with ``.gz``."""
         result = super().export_chrome_trace(path, **options)
         _add_to(Path(path), self._noted)
         return result
+
+
+def supported_activities() -> set[ProfilerActivity]:
+    """Return what a profile can record: the host and the card."""
+    return {ProfilerActivity.CPU, ProfilerActivity.HPU}
+
+
+def _theirs(activities: Iterable[Any]) -> list[Any]:
+    """Return PyTorch's activities, which a dict maps to what is recorded of them."""
+
+    def converted(one: Any) -> Any:
+        if isinstance(one, dict):
+            return {converted(key): value for key, value in one.items()}
+        return one.theirs if isinstance(one, ProfilerActivity) else one
+
+    return [each for each in map(converted, activities) if each is not None]
 
 
 def _takes_as_pytorch(initialize: Callable[..., None]) -> None:
@@ -136,5 +184,7 @@ def _trace_event(timestamp: int, parameters: Parameters, base: int) -> dict[str,
 
 
 def install() -> None:
-    """Put this class in the place of PyTorch's."""
+    """Replace PyTorch's class and its activities."""
     torch.profiler.profile = torch.profiler.profiler.profile = profile
+    torch.profiler.ProfilerActivity = ProfilerActivity
+    torch.profiler.supported_activities = supported_activities

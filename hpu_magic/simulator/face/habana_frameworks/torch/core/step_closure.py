@@ -9,7 +9,7 @@ from typing import Any
 from hpu_magic.simulator import engine
 
 from ..utils.event_dispatcher import EventDispatcher
-from ..utils.internal import lazy_only
+from ..utils.internal import is_lazy, lazy_only
 
 _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
@@ -28,6 +28,12 @@ def mark_step(device_str: str = "", sync: bool = False) -> None:
     engine.load().mark_step()
     EventDispatcher.instance().deliver()
     _run_closures()
+
+
+def _mark_step_if_lazy() -> None:
+    """Call `mark_step` in lazy mode; in eager mode do nothing, without a warning."""
+    if is_lazy():
+        mark_step()
 
 
 @lazy_only

@@ -89,14 +89,13 @@ def _install_in_dynamo() -> None:
 
 def _profile(original: Callable[..., None]) -> Callable[..., None]:
     activities = torch.profiler.ProfilerActivity
-    card = [activities.HPU] if hasattr(activities, "HPU") else []  # older releases know none
 
     @functools.wraps(original)
     def __init__(self: Any, **options: Any) -> None:
         if activities.CUDA in (options.get("activities") or ()):
             _log.note(_log.MATCH, "torch.profiler.profile", (), options, "ProfilerActivity.HPU")
             kept = [each for each in options["activities"] if each != activities.CUDA]
-            options["activities"] = [*kept, *card]
+            options["activities"] = [*kept, activities.HPU]
         original(self, **options)
 
     return __init__

@@ -31,6 +31,7 @@ from .graphs import (
     CachedParams,
     HPUGraph,
     ModuleCacher,
+    TensorPacker,
     copy_to,
     graph,
     input_hash,
@@ -67,8 +68,10 @@ from .random import (
     manual_seed_all,
     seed,
     seed_all,
+    set_rng_ctx,
     set_rng_state,
     set_rng_state_all,
+    unset_rng_ctx,
 )
 from .streams import (
     Stream,
@@ -173,23 +176,28 @@ def set_device(device: Any) -> None:
         )
     if card is None and (listed or index != 0):
         os.environ["HLS_MODULE_ID"] = str(module)
+    if index != 0:
+        cards.choose(index)
 
 
 class device:
-    """Context manager that selects a device; a process has only index 0.
+    """Context manager that selects a device, of which a process has one.
+
+    The first explicit index chooses the card, if none is acquired.
 
     Raises
     ------
     AssertionError
-        The index is neither 0 nor the card's module id.
+        The index is that of another card.
     """
 
     def __init__(self, device: Any) -> None:
         index = _utils.named_index(device) or 0
         if index not in (-1, 0) and str(index) != os.environ.get("HLS_MODULE_ID"):
-            raise AssertionError(
-                f"Invalid device id {index}: a process owns one card and sees it as hpu:0."
-            )
+            try:
+                cards.choose(index)
+            except RuntimeError as refused:
+                raise AssertionError(f"Invalid device id {index}: {refused}") from refused
 
     def __enter__(self) -> None:
         return None

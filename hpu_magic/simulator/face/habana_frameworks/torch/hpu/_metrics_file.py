@@ -49,8 +49,9 @@ class MetricsFile:
         records = [_record(metric, trigger) for metric in metrics]
         with self._writing:
             if self.path is None:
-                self.path = _free(_for_this_rank(Path(self._name)))
-                self.path.parent.mkdir(parents=True, exist_ok=True)
+                path = _for_this_rank(Path(self._name))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self.path = _created(path)
                 self.path.write_text("[]" if self._format == "json" else "")
             if self._format == "text":
                 with self.path.open("a") as file:
@@ -88,17 +89,21 @@ def _as_text(record: dict[str, Any]) -> str:
 
 
 def _for_this_rank(path: Path) -> Path:
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        return path.with_name(f"{path.stem}-rank{os.environ.get('RANK', '0')}{path.suffix}")
-    return path
+    rank = os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK")
+    return path.with_name(f"{path.stem}-rank{rank}{path.suffix}") if rank else path
 
 
-def _free(path: Path) -> Path:
+def _created(path: Path) -> Path:
+    """Create the file, or the first of ``.1``, ``.2``, ... that no process has created."""
     number, candidate = 0, path
-    while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.name}.{number}")
-    return candidate
+    while True:
+        try:
+            candidate.touch(exist_ok=False)
+        except FileExistsError:
+            number += 1
+            candidate = path.with_name(f"{path.name}.{number}")
+        else:
+            return candidate
 
 
 def _variable(name: str, default: str = "") -> str:

@@ -8,6 +8,7 @@ from . import (
     lib_utils,
     library_loader,
     profiler,
+    version_checker,
 )
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "lib_utils",
     "library_loader",
     "profiler",
+    "version_checker",
 ]

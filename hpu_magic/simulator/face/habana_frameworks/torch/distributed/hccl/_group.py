@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import torch.distributed as dist
-from hpu_magic.simulator import engine
+from hpu_magic.simulator import cards, engine
 
 from ._announcements import shared
 from ._members import Member, this_process
@@ -25,6 +25,7 @@ def create(options: Any) -> Any:
     """
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     ranks = list(options.global_ranks_in_group) or list(range(size))
+    cards.be_rank(ranks[rank])
     members = _meet(options.store, rank, ranks)
     gloo = dist.ProcessGroupGloo._Options()
     gloo._devices = [_network(members)]

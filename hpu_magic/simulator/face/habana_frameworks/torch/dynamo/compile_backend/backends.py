@@ -12,6 +12,7 @@ import torch
 from hpu_magic.simulator import engine
 from torch._dynamo.backends.registry import register_backend
 
+from ..._mode import is_lazy
 from ...utils.debug.dynamo_utils import note_graph, operators_to_note
 from . import experimental
 from .config import configuration_flags, patched
@@ -25,8 +26,10 @@ _numbers = itertools.count()
 
 
 def register() -> None:
-    """Add ``hpu_backend`` to Dynamo's backends; for one call a process."""
+    """Add ``hpu_backend`` to Dynamo's backends, in lazy mode too; for one call a process."""
     register_backend(hpu_backend, name=NAME)
+    if is_lazy():
+        return
     # Its schema does not tell that it writes gradients: a graph would drop it.
     torch._dynamo.disallow_in_graph(torch.ops.hpu.accumulate_grads_)
     experimental.enable_if_asked()
@@ -51,7 +54,17 @@ def hpu_backend(
         Fake tensors and numbers.
     options : dict, optional
         Settings for this compilation, see `config`.
+
+    Raises
+    ------
+    RuntimeError
+        The process is in lazy mode.
     """
+    if is_lazy():
+        raise RuntimeError(
+            "hpu_backend compiles in eager mode, but this process is in lazy mode; "
+            "set PT_HPU_LAZY_MODE=0 before Python starts, or call the function uncompiled."
+        )
     from torch._dynamo.backends.common import aot_autograd
 
     started = time.perf_counter_ns()
@@ -69,16 +82,45 @@ def hpu_backend(
             keep_inference_input_mutations=configuration_flags["keep_input_mutations"],
         )
         compiled: Callable[..., Any] = by_aot_autograd(graph, example_inputs)
-        if forward.program is None or partition.backward is None:
+        if partition.backward is None:
             return compiled
-        by_engine = differentiable(
+        _keep_saved_tensors()
+        by_engine = forward.program and differentiable(
             forward.program,
             forward.graph,
             partition,
             example_inputs,
             functools.partial(backward.compile, partition.backward),
         )
-        return by_engine or compiled
+        return by_engine or _refusing_second_derivatives(compiled)
+
+
+def _keep_saved_tensors() -> None:
+    """Take back AOTAutograd's promise that the backward may overwrite what the forward saved.
+
+    Programs never do, and with the promise ``retain_graph=True`` is an error.
+    """
+    context = torch._guards.TracingContext.try_get()
+    donated = getattr(context and context.fw_metadata, "bw_donated_idxs", None)
+    if donated:
+        donated.clear()
+
+
+def _refusing_second_derivatives(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a training graph in AOTAutograd's own wrapper with an error where it drops gradients.
+
+    Without it ``create_graph=True`` and then ``backward(inputs=...)`` skip AOTAutograd's error.
+    """
+    if torch._dynamo.config.compiled_autograd:
+        return compiled
+    refuse = engine.load().refuse_second_derivatives
+
+    def run(*arguments: Any) -> Any:
+        results = compiled(*arguments)
+        refuse(*results, *arguments)
+        return results
+
+    return run
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:

@@ -6,7 +6,9 @@ import math
 
 import torch
 
-from .FusedSDPA import Groups
+from .FusedSDPA import Groups, gqa_input_reshape_fwd, gqa_output_reshape, is_gqa
+
+__all__ = ["fp8_fused_sdpa", "gqa_input_reshape_fwd", "gqa_output_reshape", "is_gqa"]
 
 Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 

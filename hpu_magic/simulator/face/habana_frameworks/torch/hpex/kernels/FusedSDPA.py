@@ -24,6 +24,11 @@ class Groups:
         self._heads = heads if heads > 1 and q.shape[1] != heads else 0
         self._query_heads = q.shape[1] if self._heads else 0
 
+    @property
+    def are_several(self) -> bool:
+        """Whether there are groups."""
+        return bool(self._heads)
+
     def queries(self, q: torch.Tensor) -> torch.Tensor:
         """[batch, query heads, ...] as [batch, heads, group, ...]."""
         if not self._heads:
@@ -48,6 +53,30 @@ class Groups:
     def joined(self, result: torch.Tensor) -> torch.Tensor:
         """[batch, heads, group, ...] as [batch, query heads, ...]."""
         return result.flatten(1, 2) if self._heads and result.dim() == 5 else result
+
+
+def is_gqa(q: torch.Tensor, k: torch.Tensor) -> bool:
+    """Whether several heads of queries share a head of keys, as `gqa_input_reshape_fwd` needs."""
+    return Groups(q, k).are_several
+
+
+def gqa_input_reshape_fwd(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attention_mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Return the operands of attention with a dimension for the group after that of key heads.
+
+    Raises
+    ------
+    ValueError
+        The number of query heads is not a multiple of that of key heads.
+    """
+    groups = Groups(q, k)
+    return groups.queries(q), groups.keys(k), groups.keys(v), groups.mask(attention_mask)
+
+
+def gqa_output_reshape(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a result of such operands as [batch, query heads, ...]."""
+    return tensor.flatten(1, 2)
 
 
 def _check_training(training: bool, probabilities: bool, fast: bool, is_causal: bool) -> None:

@@ -60,7 +60,8 @@ def parse_rope_cache(
     p : torch.Tensor
         Of shape [length, batch, heads, channels].
     rope_cache : torch.Tensor
-        Of shape [at least length, ..., pairs, 2], cosines before sines.
+        Of shape [positions, ..., pairs, 2], cosines before sines. Its first `length` rows are
+        used; they hold the angles of each position for the batch, or for one sample.
 
     Returns
     -------
@@ -70,7 +71,8 @@ def parse_rope_cache(
     Raises
     ------
     ValueError
-        The cache has other than pairs, fewer positions, more channels or another batch than `p`.
+        The cache has other than pairs, more channels than `p`, or angles for other positions or
+        another batch.
     """
     _check_cache(p, rope_cache)
     length, pairs = p.shape[0], rope_cache.shape[-2]
@@ -87,19 +89,17 @@ def _check_cache(p: torch.Tensor, rope_cache: torch.Tensor) -> None:
             "pairs, 2], cosines before sines, and p as [length, batch, heads, channels]."
         )
     length, batch, _, channels = p.shape
-    positions, pairs = rope_cache.shape[0], rope_cache.shape[-2]
-    if positions < length:
-        raise ValueError(
-            f"{given} has {positions} positions, but p has {length}; give one row for each."
-        )
+    pairs = rope_cache.shape[-2]
     if 2 * pairs > channels:
         raise ValueError(
             f"{given} turns {2 * pairs} channels, but p has {channels}; give at most "
             f"{channels // 2} pairs: channels beyond them stay as they are."
         )
-    if (batches := math.prod(rope_cache.shape[1:-2])) not in (1, batch):
+    angles = math.prod(rope_cache[:length].shape[:-2])
+    if angles not in (length, length * batch):
         raise ValueError(
-            f"{given} is for a batch of {batches}, but that of p is {batch}; give as many, or 1."
+            f"{given} has angles for {angles} positions in its first {length} rows, but p has "
+            f"{length} positions in a batch of {batch}; give {length} or {length * batch}."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,10 @@ from ._inputs import (
     check,
     check_device,
     fixed_copy,
-    input_key,
     tensors_of,
     tensors_within,
 )
+from ._keys import NoKeyError, input_key
 
 
 @dataclass
@@ -58,11 +59,27 @@ def _bytes_spanned(tensor: torch.Tensor) -> int:
 
 
 class CacheStatistics:
-    """Counts how often a graph was found, and prints it now and then when asked to."""
+    """Counts how often a graph was found, and prints it now and then if `verbose`."""
 
     def __init__(self, name: str, verbose: bool, log_frequency: int) -> None:
         self.hits = self.misses = self.ungraphed = 0
         self._name, self._verbose, self._frequency = name, verbose, max(1, log_frequency)
+        self._warned = False
+
+    def key_of(self, inputs: Any) -> Hashable | None:
+        """Return the key of a call's inputs; None, counted and told once, if they have none."""
+        try:
+            return input_key(inputs)
+        except NoKeyError as error:
+            self.count("ungraphed")
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{self._name} runs without HPU graphs for some of its inputs: {error}; pass "
+                    "tensors, plain values, or containers of them.",
+                    stacklevel=4,
+                )
+            return None
 
     def count(self, outcome: str) -> None:
         """Add one to ``hits``, ``misses`` or ``ungraphed``."""
@@ -106,7 +123,9 @@ class _CachedForward:
     ) -> Any:
         if bypass_hpu_graphs:
             return self._function(*args, **kwargs)
-        key = input_key((args, kwargs))
+        key = self.statistics.key_of((args, kwargs))
+        if key is None:
+            return self._function(*args, **kwargs)
         found = self.cached.get(key)
         if found is not None:
             self.statistics.count("hits")

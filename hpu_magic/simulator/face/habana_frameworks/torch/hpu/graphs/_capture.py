@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -37,8 +38,8 @@ def is_current_stream_capturing() -> bool:
 class HPUGraph:
     """Operations of one capture, which `replay` runs again on the same tensors.
 
-    A mistake in the order of calls is refused here with an error. A card ignores some of
-    them: `capture_end` without a capture, and `replay` where nothing was captured.
+    A mistake in the order of calls is refused here with an error, also `capture_end` without a
+    capture, which a card ignores.
 
     Raises
     ------
@@ -55,6 +56,7 @@ class HPUGraph:
         self._stream = 0
         self._inputs: list[torch.Tensor] = []
         self._outputs: list[torch.Tensor] | None = None
+        self._warned = False
 
     def capture_begin(self, dry_run: bool = False) -> None:
         """Start to capture what runs on the device, by any thread; switches dynamic shapes off.
@@ -115,6 +117,8 @@ class HPUGraph:
     def replay(self, asynchronous: bool = False) -> None:
         """Run the captured operations again, on the captured tensors.
 
+        If nothing was captured, it does nothing, and the first such replay of a graph warns.
+
         Parameters
         ----------
         asynchronous : bool
@@ -123,12 +127,19 @@ class HPUGraph:
         Raises
         ------
         RuntimeError
-            A capture is in progress, or nothing has been captured.
+            A capture is in progress.
         """
-        if self._native.is_empty() and not (self._may_be_empty or is_current_stream_capturing()):
-            raise RuntimeError(
+        if (
+            self._native.is_empty()
+            and not (self._may_be_empty or self._warned)
+            and not is_current_stream_capturing()
+        ):
+            self._warned = True
+            warnings.warn(
                 "GRAPH:: Nothing to replay: capture something with this graph first, between "
-                "capture_begin() and capture_end()."
+                "capture_begin() and capture_end().",
+                RuntimeWarning,
+                stacklevel=2,
             )
         self._native.replay()
 

@@ -1,41 +1,90 @@
-"""Inputs of captured graphs: keys to find a graph by, fixed copies to replay into."""
+"""Inputs of captured graphs: the tensors within arguments, and fixed copies to replay into."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import copy
+from collections import UserDict
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
-def input_hash(obj: Any) -> int:
-    """Return the hash of the key under which a graph for these inputs is kept; see `input_key`."""
-    return hash(input_key(obj))
+@dataclass
+class Parts:
+    """What a container is made of.
 
-
-def input_key(obj: Any) -> Hashable:
-    """Return the key under which a graph for these inputs is kept.
-
-    A tensor counts by its shape, its layout as a view and autocast's state, not by its dtype or
-    values; anything else by its value. Lists, tuples and dicts may be nested.
+    Attributes
+    ----------
+    children : sequence
+        Where tensors are a graph's inputs.
+    about : object
+        What else distinguishes the container: names of the children, further attributes.
+    make : callable
+        Returns such a container of other children.
     """
-    return _key(obj, torch.is_autocast_enabled("hpu") and torch.get_autocast_dtype("hpu"))
+
+    children: Sequence[Any]
+    about: Any
+    make: Callable[[Sequence[Any]], Any]
 
 
-def _key(obj: Any, autocast: Any) -> Hashable:
-    if isinstance(obj, torch.Tensor):
-        view = (obj._is_view(), obj.stride(), obj.storage_offset())
-        return ("tensor", tuple(obj.shape), view, autocast)
-    if isinstance(obj, Mapping):
-        return ("dict", tuple([(name, _key(value, autocast)) for name, value in obj.items()]))
-    if isinstance(obj, (list, tuple)):
-        return ("list", tuple([_key(value, autocast) for value in obj]))
-    try:
-        hash(obj)
-    except TypeError:
-        obj = repr(obj)
-    return (type(obj).__name__, obj, autocast)
+def parts(obj: Any) -> Parts | None:
+    """Take a container apart by one level; None for anything else."""
+    kind = type(obj)
+    if kind is dict:
+        names = list(obj)
+        return Parts(list(obj.values()), names, lambda new: dict(zip(names, new, strict=True)))
+    if kind is tuple or kind is list:
+        return Parts(obj, None, kind)
+    if kind in _PLAIN or isinstance(obj, torch.Tensor | torch.nn.Module | type):
+        return None
+    children, structure = tree_flatten(obj, is_leaf=lambda one: one is not obj)
+    if not structure.is_leaf():
+        return Parts(children, structure.context, lambda new: tree_unflatten(new, structure))
+    if isinstance(obj, MutableMapping):
+        names, own = list(obj), () if not isinstance(obj, UserDict) else ("data",)
+        return _copied(obj, list(obj.values()), names, own, _set_items)
+    if is_dataclass(obj):
+        names = [one.name for one in fields(obj) if hasattr(obj, one.name)]
+        children = [getattr(obj, name) for name in names]
+        return _copied(obj, children, names, names, _set_attributes)
+    if isinstance(obj, list):
+        return _copied(obj, obj, range(len(obj)), (), _set_items)
+    return None
+
+
+def _copied(
+    obj: Any,
+    children: Sequence[Any],
+    names: Sequence[Any],
+    own: Sequence[str],
+    replace: Callable[[Any, Sequence[Any], Sequence[Any]], None],
+) -> Parts:
+    """Return parts that are replaced in a shallow copy; `own` attributes are the children."""
+
+    def make(new: Sequence[Any]) -> Any:
+        made = copy.copy(obj)
+        replace(made, names, new)
+        return made
+
+    attributes = getattr(obj, "__dict__", {})
+    others = {name: value for name, value in attributes.items() if name not in own}
+    return Parts(children, (names, others), make)
+
+
+def _set_items(made: Any, names: Sequence[Any], new: Sequence[Any]) -> None:
+    for name, value in zip(names, new, strict=True):
+        made[name] = value
+
+
+def _set_attributes(made: Any, names: Sequence[Any], new: Sequence[Any]) -> None:
+    for name, value in zip(names, new, strict=True):
+        object.__setattr__(made, name, value)  # of frozen ones too
 
 
 def fixed_copy(obj: Any) -> Any:
@@ -44,12 +93,13 @@ def fixed_copy(obj: Any) -> Any:
     A graph reads the addresses it was captured with: the copies are those addresses, so that
     replaying overwrites no tensor of the caller.
     """
-    return tree_map(_fixed, obj)
+    if isinstance(obj, torch.Tensor):
+        return _fixed(obj)
+    taken = parts(obj)
+    return obj if taken is None else taken.make([fixed_copy(one) for one in taken.children])
 
 
-def _fixed(leaf: Any) -> Any:
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
+def _fixed(leaf: torch.Tensor) -> torch.Tensor:
     # An expanded tensor has fewer elements in memory than in its shape.
     expanded = any(
         step == 0 and size > 1 for size, step in zip(leaf.shape, leaf.stride(), strict=True)
@@ -72,7 +122,7 @@ def tensors_of(obj: Any) -> list[torch.Tensor]:
 
 
 def _collect(obj: Any, found: list[torch.Tensor]) -> None:
-    """Add the tensors of `obj`; what calls are mostly made of is taken apart without a pytree."""
+    """Add the tensors of `obj`; what calls are mostly made of is taken apart right here."""
     kind = type(obj)
     if isinstance(obj, torch.Tensor):
         found.append(obj)
@@ -82,8 +132,9 @@ def _collect(obj: Any, found: list[torch.Tensor]) -> None:
     elif kind is tuple or kind is list:
         for value in obj:
             _collect(value, found)
-    elif obj is not None and kind not in (bool, int, float, str):
-        found += [leaf for leaf in tree_leaves(obj) if isinstance(leaf, torch.Tensor)]
+    elif kind not in _PLAIN and (taken := parts(obj)) is not None:
+        for value in taken.children:
+            _collect(value, found)
 
 
 def tensors_within(obj: Any) -> list[torch.Tensor]:

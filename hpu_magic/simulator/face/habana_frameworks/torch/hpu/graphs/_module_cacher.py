@@ -15,7 +15,7 @@ import torch
 from ._cache import CacheStatistics
 from ._capture import is_current_stream_capturing
 from ._graphed_callables import TrainingGraphs, without_tensor_cache
-from ._inputs import check_device, fixed_copy, input_key, tensors_of
+from ._inputs import check_device, fixed_copy, tensors_of
 
 
 class ModuleCacher:
@@ -132,10 +132,13 @@ class _TrainingCache:
         arguments = self._signature.bind(*args, **kwargs)
         arguments.apply_defaults()
         named = arguments.arguments
+        inputs = self._statistics.key_of(named)
+        if inputs is None:
+            return self.original(*args, **kwargs)
         check_device(tensors_of(named))
         parameters = list(self._model.parameters())
         surface = (*tensors_of(named), *parameters)
-        key = (input_key(named), tuple(each.requires_grad for each in surface))
+        key = (inputs, tuple(each.requires_grad for each in surface))
         captured = self._captured.get(key)
         if captured is None and not self._has_room():
             self._statistics.count("ungraphed")

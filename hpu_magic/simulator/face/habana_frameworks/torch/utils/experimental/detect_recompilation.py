@@ -12,9 +12,35 @@ from ._batches import Shapes, shapes_of
 from ._constant_shapes import const_shape_dataloader
 from ._watched_modules import watch
 
-__all__ = ["const_shape_dataloader", "data_dynamicity", "detect_recompilation_auto_model"]
+__all__ = [
+    "const_shape_dataloader",
+    "data_dynamicity",
+    "detect_recompilation_auto_model",
+    "get_shape",
+]
 
 _DYNAMICITY = ((1, "There is no"), (5, "There is a little"), (20, "There is some"))
+
+
+def get_shape(x: Any) -> Any:
+    """Return what the shapes of `x` are known by, to compare inputs of two calls.
+
+    That is a tensor's shape as a tuple, a tuple of those of a list's or tuple's items, a tuple of
+    (key, value) pairs of those of a dict's, and the hash of anything else, with a printed line.
+
+    Raises
+    ------
+    TypeError
+        Something else is not hashable.
+    """
+    if isinstance(x, torch.Tensor):
+        return tuple(x.shape)
+    if isinstance(x, (list, tuple)):
+        return tuple(get_shape(item) for item in x)
+    if isinstance(x, dict):
+        return tuple((get_shape(key), get_shape(value)) for key, value in x.items())
+    print(f"{x!r} of type {type(x).__name__} has no shape; its hash is used.")
+    return hash(x)
 
 
 def data_dynamicity(dl: Iterable[Any]) -> dict[Shapes, int]:

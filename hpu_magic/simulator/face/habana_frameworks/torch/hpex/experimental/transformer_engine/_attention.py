@@ -13,6 +13,7 @@ from ...kernels.FusedSDPA import FusedSDPA, Groups
 from . import _scales
 from ._module import Fp8Module
 from ._uses import Use
+from .fp8 import get_fp8_te_sr
 from .recipe import DelayedScaling
 from .utils import AttentionBwdTensors, AttentionFwdTensors
 
@@ -84,8 +85,9 @@ class _Attention(torch.autograd.Function):
         grad = ctx.groups.queries(grads[0])
         of_gradients = module.gradient_scales(use)
         factor, inverse = _scales.factor_of(of_gradients[_BWD.GRAD_OUTPUT], grad.dtype)
+        stochastic = get_fp8_te_sr(use.recipe, fprop=False)
         cast, amax = torch.ops.hpu.cast_to_fp8_v2(
-            grad, factor, False, use.measures, use.recipe.fp8_format.backward
+            grad, factor, stochastic, use.measures, use.recipe.fp8_format.backward
         )
         *found, of_scores = torch.ops.hpu.fp8_sdpa_bwd(
             *(cast, *casts, probabilities, kept, is_causal, dropout, scale, *inverses, None),

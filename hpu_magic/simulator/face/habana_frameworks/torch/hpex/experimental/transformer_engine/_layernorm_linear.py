@@ -64,8 +64,9 @@ class LayerNormLinear(Linear):
         inp: torch.Tensor,
         weight: torch.Tensor | None = None,
         bias: torch.Tensor | None = None,
+        is_first_microbatch: bool | None = None,
     ) -> torch.Tensor:
-        """Normalize [..., in_features] and apply the linear layer.
+        """Normalize [..., in_features] and apply the linear layer, as `Linear.forward` does.
 
         Raises
         ------
@@ -83,4 +84,4 @@ class LayerNormLinear(Linear):
         if not torch.is_autocast_enabled(inp.device.type):
             gamma, beta = gamma.to(inp.dtype), beta.to(inp.dtype)
         normalized = functional.layer_norm(inp, (self.in_features,), gamma, beta, self.eps)
-        return super().forward(normalized, weight, bias)
+        return super().forward(normalized, weight, bias, is_first_microbatch)

@@ -15,7 +15,8 @@ from torch.nn import functional
 from . import _scales
 from ._module import Fp8Module
 from ._uses import Use
-from .recipe import DelayedScaling
+from .fp8 import get_fp8_te_sr
+from .recipe import DelayedScaling, Format
 from .utils import FP8BwdTensors, FP8FwdTensors
 
 _INPUT, _WEIGHT = FP8FwdTensors.GEMM1_INPUT, FP8FwdTensors.GEMM1_WEIGHT
@@ -53,6 +54,26 @@ def _cast(
     return _Cast(values, inverse), _Cast(wide, wide_inverse), amax
 
 
+def _cast_weight(
+    module: Linear, weight: torch.Tensor, use: Use, for_backward: bool, is_first: bool | None
+) -> tuple[_Cast, _Cast]:
+    """Cast the weight, or return a cast that an earlier forward pass kept."""
+    kept = use.weight or (module.kept_weight if is_first is False else None)
+    if kept is not None and kept[0] is use.recipe.fp8_format:
+        casts, amax = kept[1], None
+    else:
+        for_backward |= is_first is not None and not module.minimize_memory
+        *casts, amax = _cast(weight, _WEIGHT, use, use.measures_forward, for_backward)
+        kept = use.recipe.fp8_format, casts
+        if is_first is not None:
+            module.kept_weight = kept
+    if is_first is not None:
+        use.weight = kept  # a checkpoint repeats it with this one
+    if use.measures_forward:
+        module.note_forward(_WEIGHT, weight.abs().amax().float() if amax is None else amax)
+    return casts[0], casts[1]
+
+
 class _Product(torch.autograd.Function):
     """``inp @ weight.T + bias`` of 8-bit tensors, and its gradients."""
 
@@ -63,28 +84,26 @@ class _Product(torch.autograd.Function):
         inp: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
-        module: Fp8Module,
+        module: Linear,
         use: Use,
-        minimize_memory: bool,
+        is_first_microbatch: bool | None,
     ) -> torch.Tensor:
         """Cast, multiply, and keep what the gradients need, in 8 bits."""
         of_input, of_weight = (use.has_backward and each for each in ctx.needs_input_grad[:2])
-        measured = use.measures_forward
-        cast_weight = not minimize_memory and of_input
+        keeps_weight = of_input and not module.minimize_memory
         rows = inp.reshape(-1, inp.shape[-1])
-        left, kept_left, amax = _cast(rows, _INPUT, use, measured, of_weight)
-        right, kept_right, weight_amax = _cast(weight, _WEIGHT, use, measured, cast_weight)
-        if measured:
+        left, kept_left, amax = _cast(rows, _INPUT, use, use.measures_forward, of_weight)
+        if use.measures_forward:
             module.note_forward(_INPUT, amax)
-            module.note_forward(_WEIGHT, weight_amax)
+        right, kept_right = _cast_weight(module, weight, use, keeps_weight, is_first_microbatch)
         out = torch.ops.hpu.fp8_gemm_v2(
             *(left.values, False, right.values, True, None, use.out_dtype),
             *(left.inverse, right.inverse, bias),
         )
         ctx.save_for_backward(
             *((kept_left.values, kept_left.inverse) if of_weight else (None, None)),
-            *((kept_right.values, kept_right.inverse) if cast_weight else (None, None)),
-            weight if of_input and minimize_memory else None,
+            *((kept_right.values, kept_right.inverse) if keeps_weight else (None, None)),
+            weight if of_input and module.minimize_memory else None,
         )
         ctx.module, ctx.use = module, use
         ctx.shape = inp.shape
@@ -102,7 +121,8 @@ class _Product(torch.autograd.Function):
         scale = module.gradient_scales(use)[_GRADIENT]
         factor, inverse = _scales.factor_of(scale, grad.dtype)
         hpu, dtype = torch.ops.hpu, use.recipe.fp8_format.backward
-        cast, amax = hpu.cast_to_fp8_v2(grad, factor, False, use.measures, dtype)
+        stochastic = get_fp8_te_sr(use.recipe, fprop=False)
+        cast, amax = hpu.cast_to_fp8_v2(grad, factor, stochastic, use.measures, dtype)
         if use.measures:
             module.note_backward(_GRADIENT, amax, use)
         of_input = of_weight = of_bias = None
@@ -125,11 +145,11 @@ class _Product(torch.autograd.Function):
 
 
 def linear(
-    module: Fp8Module,
+    module: Linear,
     inp: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    minimize_memory: bool,
+    is_first_microbatch: bool | None,
 ) -> torch.Tensor:
     """Return ``inp @ weight.T + bias``, in 8 bits where the region says so, else in inp's type.
 
@@ -145,7 +165,7 @@ def linear(
         )
     use = module.begin_forward(inp, weight)
     if use is not None:
-        return _Product.apply(inp, weight, bias, module, use, minimize_memory)
+        return _Product.apply(inp, weight, bias, module, use, is_first_microbatch)
     if not torch.is_autocast_enabled(inp.device.type):
         weight = weight.to(inp.dtype)
         bias = None if bias is None else bias.to(inp.dtype)
@@ -198,6 +218,7 @@ class Linear(Fp8Module):
         self.out_features = out_features
         self.use_bias = bias
         self.minimize_memory = minimize_memory or _is_set("PT_HPU_FP8_MINIMIZE_MEMORY")
+        self.kept_weight: tuple[Format, list[_Cast]] | None = None
         self.register_parameter("weight", None)
         self.register_parameter("bias", None)
         if not skip_weight_param_allocation:
@@ -219,6 +240,7 @@ class Linear(Fp8Module):
         inp: torch.Tensor,
         weight: torch.Tensor | None = None,
         bias: torch.Tensor | None = None,
+        is_first_microbatch: bool | None = None,
     ) -> torch.Tensor:
         """Apply the layer to [..., in_features].
 
@@ -227,6 +249,10 @@ class Linear(Fp8Module):
         inp : torch.Tensor
         weight, bias : torch.Tensor, optional
             In place of the module's own.
+        is_first_microbatch : bool, optional
+            If microbatches share a weight, True to cast it to 8 bits and keep the cast, False to
+            use that one. Pass True for the first two after an optimizer's step: the scale of the
+            second is that of the new weight. By default each forward pass casts the weight.
 
         Raises
         ------
@@ -241,7 +267,13 @@ class Linear(Fp8Module):
                 "This Linear was made with skip_weight_param_allocation=True and has no weight "
                 "yet: assign one to its weight, or give it to the call."
             )
-        return linear(self, inp, weight, self.bias if bias is None else bias, self.minimize_memory)
+        bias = self.bias if bias is None else bias
+        return linear(self, inp, weight, bias, is_first_microbatch)
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Load scales, and cast the weight again in the next forward pass."""
+        self.kept_weight = None
+        super().set_extra_state(state)
 
     def extra_repr(self) -> str:
         """Return the layer's sizes."""

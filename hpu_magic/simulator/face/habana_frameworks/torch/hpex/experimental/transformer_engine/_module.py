@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -19,6 +20,25 @@ from .utils import FP8BwdTensors, FP8FwdTensors, FP8TensorMeta
 
 _INPUT_TYPES = (torch.float32, torch.bfloat16)
 _OF_FORWARD = ("scaling_fwd", "scaling_hybrid")
+
+
+@dataclass
+class _Progress:
+    """How far a module is in the interval of its recipe.
+
+    Attributes
+    ----------
+    steps : int
+        Training steps until now.
+    forced : bool
+        Whether the last one was told whether to measure.
+    pending : list of str
+        Metas with measurements that their scales do not follow yet.
+    """
+
+    steps: int = 0
+    forced: bool = False
+    pending: list[str] = field(default_factory=list)
 
 
 class Fp8Module(nn.Module):
@@ -41,9 +61,11 @@ class Fp8Module(nn.Module):
             )
         self.fp8_meta: dict[str, Any] = {}
         self._params_dtype = params_dtype
-        self._steps = 0  # those that could measure
+        self._progress = _Progress()
+        self._resets = FP8GlobalStateManager.resets
         self._step: Step | None = None  # the last
-        self._measures = False  # in that step
+        self._measures = self._updates = False  # in that step
+        self._backward_step: object = None
         self._uses = Uses()
         self._gradients_measured = False
 
@@ -59,7 +81,7 @@ class Fp8Module(nn.Module):
             # A checkpointed forward pass, again: as it was, with the scales that it had.
             use = self._uses.repeated()
             if use is not None and use.measures:
-                self._update_where_backward_ends(use)
+                self._agree_where_backward_ends(use)
             return use and replace(
                 use, measures_forward=False, has_backward=torch.is_grad_enabled()
             )
@@ -80,6 +102,8 @@ class Fp8Module(nn.Module):
             recipe=region.recipe,
             scale=self.fp8_meta["scaling_fwd"].scale.clone(),
             hybrid_scale=hybrid and hybrid.scale.clone(),
+            step=region.step,
+            updates=self._updates,
             measures=self._measures,
             measures_forward=self._measures,
             has_backward=torch.is_grad_enabled(),
@@ -115,20 +139,24 @@ class Fp8Module(nn.Module):
                 _scales.note_amax(self.fp8_meta[name], tensor, amax)
 
     def gradient_scales(self, use: Use) -> torch.Tensor:
-        """Return the scales of gradients; ones where a new state came after the forward pass."""
+        """Return the scales of gradients; ones if a new state was loaded after the forward pass."""
         meta = self.fp8_meta.get("scaling_bwd")
         if meta is None:
             return use.scale.new_ones(len(self.metas(use.recipe)["scaling_bwd"]))
+        if self._backward_step is not use.step:
+            self._backward_step = use.step
+            if use.updates:
+                self._update_scales("scaling_bwd")
         scales: torch.Tensor = meta.scale
         return scales
 
     def note_backward(self, tensor: IntEnum, amax: torch.Tensor, use: Use) -> None:
-        """Enter the largest magnitude of a gradient; its scale follows where backward ends."""
+        """Enter the largest magnitude of a gradient."""
         if "scaling_bwd" not in self.fp8_meta:
             return
         _scales.note_amax(self.fp8_meta["scaling_bwd"], tensor, amax)
         self._gradients_measured = True
-        self._update_where_backward_ends(use)
+        self._agree_where_backward_ends(use)
 
     def forward_amaxes(self) -> list[torch.Tensor]:
         """Return what processes agree on; nothing where the recipe has them not to."""
@@ -138,44 +166,60 @@ class Fp8Module(nn.Module):
             self.fp8_meta[name].amax_history[0] for name in _OF_FORWARD if name in self.fp8_meta
         ]
 
-    def update_forward_scales(self) -> None:
-        """Compute the scales of inputs and weights for the next step."""
-        recipe = self.fp8_meta["recipe"]
-        _scales.end_step(self.fp8_meta["scaling_fwd"], recipe.fp8_format.forward, recipe)
-        if "scaling_hybrid" in self.fp8_meta:
-            _scales.end_step(self.fp8_meta["scaling_hybrid"], recipe.fp8_format.backward, recipe)
+    def end_forward_measurement(self) -> None:
+        """Have the scales of inputs and weights follow, from the next step on that updates them."""
+        self._await_update(*_OF_FORWARD)
 
-    def _update_where_backward_ends(self, use: Use) -> None:
-        update = partial(self._update_backward_scales, use.group)
-        torch.autograd.Variable._execution_engine.queue_callback(update)
+    def _await_update(self, *names: str) -> None:
+        pending = {*self._progress.pending, *names}
+        self._progress.pending = [name for name in self.fp8_meta if name in pending]
 
-    def _update_backward_scales(self, group: Any) -> None:
+    @torch.no_grad()
+    def _update_scales(self, *names: str) -> None:
+        recipe, pending = self.fp8_meta["recipe"], self._progress.pending
+        for name in filter(pending.__contains__, names):
+            pending.remove(name)
+            _scales.end_step(self.fp8_meta[name], _dtype_of(name, recipe.fp8_format), recipe)
+
+    def _agree_where_backward_ends(self, use: Use) -> None:
+        agree = partial(self._agree_on_gradients, use.group)
+        torch.autograd.Variable._execution_engine.queue_callback(agree)
+
+    def _agree_on_gradients(self, group: Any) -> None:
         # Each use of the module in a backward pass asks for this; the first call does it. What runs
         # within another backward pass, as a reentrant checkpoint does, leaves it to that one.
         if self._gradients_measured and torch._C._current_autograd_node() is None:
             self._gradients_measured = False
-            recipe, meta = self.fp8_meta["recipe"], self.fp8_meta["scaling_bwd"]
             with torch.no_grad():
-                if recipe.reduce_amax:
-                    _scales.agree([meta.amax_history[0]], group)
-                _scales.end_step(meta, recipe.fp8_format.backward, recipe)
+                if self.fp8_meta["recipe"].reduce_amax:
+                    _scales.agree([self.fp8_meta["scaling_bwd"].amax_history[0]], group)
+            self._await_update("scaling_bwd")
 
     def _begin_step(self, region: Region) -> None:
         if self._step is not region.step:
             self._step = region.step
-            self._measures = False
+            self._measures = self._updates = False
             if self.training:
-                due = self._steps % region.recipe.interval == 0
-                forced = region.force_measurement
-                self._measures = due if forced is None else forced
-                self._steps += 1
+                self._begin_training_step(region.recipe)
         if self._measures:
             region.step.measured[self] = region.group
+
+    def _begin_training_step(self, recipe: DelayedScaling) -> None:
+        if self._resets != FP8GlobalStateManager.resets:
+            self._resets = FP8GlobalStateManager.resets
+            self._progress.steps, self._progress.forced = 0, False
+        forced, interval = FP8GlobalStateManager.get_manual_measurement_mode(), recipe.interval
+        progress, number = self._progress, self._progress.steps % interval
+        self._measures = number == 1 % interval if forced is None else forced
+        self._updates = number == 0 or forced is not None or progress.forced
+        progress.steps, progress.forced = progress.steps + 1, forced is not None
+        if self._updates:
+            self._update_scales(*_OF_FORWARD)
 
     # Made in inference mode, they could not be written in training.
     @torch.inference_mode(False)
     def _prepare_meta(self, recipe: DelayedScaling, device: torch.device) -> None:
-        before, made = self.fp8_meta, {"recipe": recipe}
+        before, made, new = self.fp8_meta, {"recipe": recipe}, []
         same_format = "recipe" in before and before["recipe"].fp8_format == recipe.fp8_format
         for name, tensors in self.metas(recipe).items():
             if same_format and name in before:
@@ -183,8 +227,10 @@ class Fp8Module(nn.Module):
                 meta = _scales.with_history_of(meta, recipe.amax_history_len)
             else:
                 meta = _scales.new_meta(len(tensors), recipe.amax_history_len, device)
+                new.append(name)
             made[name] = meta
         self.fp8_meta = made  # whole: another thread may compute with the module
+        self._await_update(*new)  # changes nothing, but is in a graph that captures the first step
 
     def _out_dtype(self) -> torch.dtype:
         if not torch.is_autocast_enabled("hpu"):
@@ -209,7 +255,7 @@ class Fp8Module(nn.Module):
         }
         recipe["fp8_format"] = recipe["fp8_format"].name
         limit = _scales.largest(torch.float8_e4m3fn)
-        return {"recipe": recipe, "steps": self._steps, "metas": metas, "e4m3_limit": limit}
+        return {"recipe": recipe, "metas": metas, "e4m3_limit": limit} | asdict(self._progress)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Take scales from a ``state_dict``; from an empty state, those of a new module.
@@ -218,7 +264,7 @@ class Fp8Module(nn.Module):
         """
         self.fp8_meta = {}
         self._step, self._gradients_measured = None, False
-        self._steps = 0
+        self._progress = _Progress()
         if not isinstance(state, dict):
             warnings.warn(
                 f"The scales of this {type(self).__name__} begin anew: what its state has in their "
@@ -226,19 +272,46 @@ class Fp8Module(nn.Module):
                 stacklevel=2,
             )
             return
-        self._steps = state.get("steps", 0)
+        for name in vars(self._progress).keys() & state.keys():
+            setattr(self._progress, name, copy.copy(state[name]))
         if "recipe" in state:
             recipe = state["recipe"]
             formats = Format[recipe["fp8_format"]]
             self.fp8_meta["recipe"] = DelayedScaling(**recipe | {"fp8_format": formats})
             for name, meta in state["metas"].items():
                 copied = FP8TensorMeta(**{key: each.clone() for key, each in meta.items()})
-                dtype = formats.forward if name == "scaling_fwd" else formats.backward
+                dtype = _dtype_of(name, formats)
                 if dtype == torch.float8_e4m3fn and "e4m3_limit" in state:
                     _scales.fit(copied, _scales.largest(dtype) / state["e4m3_limit"])
                 self.fp8_meta[name] = copied
+
+    def save_fp8_meta(self) -> dict[str, Any]:
+        """Return a copy of the scales, inverse scales and amax histories.
+
+        Together with `load_fp8_meta` it undoes what steps with dummy data do to them, such as those
+        that capture a graph.
+        """
+        metas = {name: self.fp8_meta[name] for name in self.fp8_meta if name != "recipe"}
+        copies = {name: _scales.copied(meta) for name, meta in metas.items()}
+        return copies | {"progress": copy.deepcopy(self._progress)}
+
+    def load_fp8_meta(self, fp8_meta: dict[str, Any]) -> None:
+        """Restore what `save_fp8_meta` returned, in place, so that captured graphs use it.
+
+        Scales that were not there are those of a new module.
+        """
+        for name, meta in self.fp8_meta.items():
+            if name != "recipe":
+                history, tensors = meta.amax_history.shape
+                new = _scales.new_meta(tensors, history, meta.scale.device)
+                _scales.restore(meta, fp8_meta.get(name, new))
+        self._progress = copy.deepcopy(fp8_meta["progress"])
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         # Weights of an ordinary layer have no scales: they begin anew.
         state.setdefault(f"{prefix}_extra_state", {})
         super()._load_from_state_dict(state, prefix, *rest)
+
+
+def _dtype_of(meta: str, formats: Format) -> torch.dtype:
+    return formats.forward if meta == "scaling_fwd" else formats.backward

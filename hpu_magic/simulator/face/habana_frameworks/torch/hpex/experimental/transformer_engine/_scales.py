@@ -29,13 +29,13 @@ def products_take_two_formats() -> bool:
 
 
 def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
-    """Return scales of one and an empty history."""
-    like = {"device": device, "dtype": torch.float32}
-    return FP8TensorMeta(
-        torch.ones(tensors, **like),
-        torch.ones(tensors, **like),
-        torch.zeros(history, tensors, **like),
-    )
+    """Return scales of one and an empty history.
+
+    They are copied from the host: filled in a captured step, each replay would fill them again.
+    """
+    like = {"device": "cpu", "dtype": torch.float32}
+    ones, empty = torch.ones(tensors, **like), torch.zeros(history, tensors, **like)
+    return FP8TensorMeta(ones.to(device), ones.to(device), empty.to(device))
 
 
 def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
@@ -71,7 +71,7 @@ def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, to
 
 @torch.autocast("hpu", enabled=False)
 def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) -> None:
-    """Compute the scales of the next step, and make room for its measurements.
+    """Compute scales from what was measured, and make room for the next measurement.
 
     Everything is written in place, so that a captured step goes on at each replay.
     """
@@ -82,6 +82,22 @@ def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) ->
     meta.scale_inv.copy_(meta.scale.reciprocal())
     history.copy_(history.roll(-1, 0))
     history[0].zero_()
+
+
+def copied(meta: FP8TensorMeta) -> FP8TensorMeta:
+    """Return a copy that later steps leave alone."""
+    return FP8TensorMeta(**{name: each.clone() for name, each in vars(meta).items()})
+
+
+@torch.no_grad()
+def restore(meta: FP8TensorMeta, saved: FP8TensorMeta) -> None:
+    """Write what was saved in place, so that a captured step continues from there."""
+    for name, each in vars(saved).items():
+        mine = getattr(meta, name)
+        if mine.shape == each.shape:
+            mine.copy_(each)
+        else:
+            setattr(meta, name, each.to(mine.device, copy=True))
 
 
 def fit(meta: FP8TensorMeta, share: float) -> None:

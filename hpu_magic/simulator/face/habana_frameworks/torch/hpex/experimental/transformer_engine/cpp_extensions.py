@@ -16,11 +16,13 @@ def cast_to_fp8(
     fp8_meta_tensor: FP8TensorMeta,
     fp8_tensor: Place,
     otype: torch.dtype,
+    stochastic_rounding: bool = False,
+    measure_amax: bool = True,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Multiply by the scale of a tensor and round to 8 bits.
 
-    The largest magnitude is entered in the history, and the inverse of the scale beside it.
+    The inverse of the scale is written to `fp8_meta_tensor`.
 
     Parameters
     ----------
@@ -31,6 +33,10 @@ def cast_to_fp8(
         The tensor's place there.
     otype : torch.dtype
         ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``.
+    stochastic_rounding : bool
+        Round up or down by chance, so that the mean is right; otherwise to nearest.
+    measure_amax : bool
+        Write the largest magnitude to the history.
     out : torch.Tensor, optional
         Where to write the result.
 
@@ -44,8 +50,9 @@ def cast_to_fp8(
             f"otype={otype} is no 8-bit type: write torch.float8_e5m2 or torch.float8_e4m3fn."
         )
     scale = fp8_meta_tensor.scale[fp8_tensor]
-    cast, amax = torch.ops.hpu.cast_to_fp8_v2(inp, scale, False, True, otype)
-    note_amax(fp8_meta_tensor, int(fp8_tensor), amax)
+    cast, amax = torch.ops.hpu.cast_to_fp8_v2(inp, scale, stochastic_rounding, measure_amax, otype)
+    if measure_amax:
+        note_amax(fp8_meta_tensor, int(fp8_tensor), amax)
     fp8_meta_tensor.scale_inv[fp8_tensor] = scale.reciprocal()
     return cast if out is None else out.copy_(cast)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,7 +14,9 @@ import torch
 from .... import hpu
 from ...._first_generation import NO_FP8
 from . import _scales
-from .recipe import DelayedScaling
+from .recipe import DelayedScaling, Format
+
+_FORCED_ROUNDING = "PT_TE_FORCE_SR_BWD"
 
 
 class Measured(Protocol):
@@ -22,8 +25,8 @@ class Measured(Protocol):
     def forward_amaxes(self) -> list[torch.Tensor]:
         """Return what processes agree on: the largest magnitudes of this step."""
 
-    def update_forward_scales(self) -> None:
-        """Compute the scales for the next step."""
+    def end_forward_measurement(self) -> None:
+        """Have scales follow what was measured, from the next step on that updates them."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,9 @@ _regions = _Regions()
 class fp8_autocast(contextlib.ContextDecorator):
     """Let modules of this package compute in 8 bits, as a block or as a decorator.
 
-    It belongs around the forward pass alone: gradients follow what their forward pass did. Where
-    the outermost region ends, the scales of the next step are computed. A captured graph repeats
-    what lies in it: scales go on in its replays where the region lies in it, too.
+    It belongs around the forward pass alone: gradients follow what their forward pass did. An
+    outermost region is a step. Scales follow what earlier steps measured, as the recipe's interval
+    says. A captured graph repeats its region: scales follow in its replays, too.
 
     Parameters
     ----------
@@ -73,7 +76,8 @@ class fp8_autocast(contextlib.ContextDecorator):
     fp8_recipe : recipe.DelayedScaling, optional
         By default ``DelayedScaling()``.
     force_measurement : bool, optional
-        True to measure in this step, False not to, whatever the recipe's interval says.
+        True to measure in this step, False not to, regardless of the recipe's interval, as
+        `FP8GlobalStateManager.set_measurement_mode` does for all steps.
     fp8_group : torch.distributed.ProcessGroup, optional
         The processes that agree on the largest magnitudes, by default all. Each of them uses the
         same modules in the same order.
@@ -121,8 +125,39 @@ def get_default_fp8_recipe() -> DelayedScaling:
     return DelayedScaling()
 
 
+def get_fp8_te_sr(fp8_recipe: DelayedScaling, fprop: bool) -> bool:
+    """Return whether casts round stochastically.
+
+    Forward passes round to nearest; gradients round stochastically with ``Format.HYBRID``, or as
+    ``PT_TE_FORCE_SR_BWD`` says, which is 0 or 1.
+
+    Raises
+    ------
+    ValueError
+        The variable has another value.
+    """
+    forced = os.environ.get(_FORCED_ROUNDING, "").strip()
+    if forced not in ("", "0", "1"):
+        raise ValueError(
+            f"{_FORCED_ROUNDING}={forced!r} is not 0 or 1; write 1 for gradients that round "
+            "stochastically, 0 for gradients that round to nearest."
+        )
+    if fprop:
+        return False
+    return fp8_recipe.fp8_format is Format.HYBRID if forced == "" else forced == "1"
+
+
 class FP8GlobalStateManager:
-    """What region the calling thread is in."""
+    """The region that the calling thread is in, and the measurement mode of all threads.
+
+    Attributes
+    ----------
+    resets : int
+        How often the state was reset: modules count their steps from there.
+    """
+
+    resets = 0
+    _manual: bool | None = None
 
     @classmethod
     def is_fp8_available(cls) -> tuple[bool, str]:
@@ -151,6 +186,8 @@ class FP8GlobalStateManager:
             if not available:
                 raise RuntimeError(why_not)
         entered = _regions.entered
+        if force_measurement is None and entered:
+            force_measurement = entered[-1].force_measurement
         entered.append(
             Region(
                 enabled,
@@ -163,7 +200,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def fp8_autocast_exit(cls, completed: bool = True) -> None:
-        """End the innermost region; at the end of the outermost one scales are computed.
+        """End the innermost region; at the end of the outermost one processes agree.
 
         Parameters
         ----------
@@ -180,7 +217,7 @@ class FP8GlobalStateManager:
                 amaxes = [module.forward_amaxes() for module in groups if groups[module] is group]
                 _scales.agree([each for of_module in amaxes for each in of_module], group)
             for module in groups:
-                module.update_forward_scales()
+                module.end_forward_measurement()
 
     @classmethod
     def region(cls) -> Region | None:
@@ -206,6 +243,32 @@ class FP8GlobalStateManager:
         return region.group if region else None
 
     @classmethod
-    def reset(cls) -> None:
-        """Leave all regions of the calling thread."""
+    def set_measurement_mode(cls, manual: bool, manual_value: bool = True) -> None:
+        """Measure in all steps or in none, or as recipes say.
+
+        Parameters
+        ----------
+        manual : bool
+            False to measure as the interval of the recipe says, which is the default.
+        manual_value : bool
+            Whether to measure, if `manual`.
+        """
+        cls._manual = bool(manual_value) if manual else None
+
+    @classmethod
+    def get_manual_measurement_mode(cls) -> bool | None:
+        """Return whether steps are measured; None if the recipe says so."""
+        region = cls.region()
+        forced = region.force_measurement if region else None
+        return cls._manual if forced is None else forced
+
+    @classmethod
+    def reset_global_state(cls) -> None:
+        """Leave all regions of the calling thread, count steps from 0, measure as recipes say."""
         _regions.entered.clear()
+        cls._manual = None
+        cls.resets += 1
+
+
+is_fp8_available = FP8GlobalStateManager.is_fp8_available
+is_fp8_enabled = FP8GlobalStateManager.is_fp8_enabled

@@ -32,16 +32,18 @@ class Format(Enum):
 class DelayedScaling:
     """Scales from the largest magnitudes of earlier steps.
 
-    A scale is ``largest value of the format / amax / 2**margin``. It is computed where a step
-    ends, for the next one, and stays as it is where nothing but zeros was measured, or something
-    infinite.
+    A scale is ``largest value of the format / amax / 2**margin``. It stays the same if all values
+    were zero, or some were infinite.
 
     Parameters
     ----------
     margin : int
         Powers of two that are left free above the largest magnitude.
     interval : int
-        Steps from one measurement to the next; the steps between use its scales.
+        Steps from one measurement to the next: the second of each `interval` steps is measured, and
+        the first of the next ones computes scales from it. If it is 1, each step is measured, and
+        computes scales from the step before it. If measurement is forced, the step after a measured
+        one computes them.
     fp8_format : Format
     amax_history_len : int
         How many measurements are remembered.

@@ -1,0 +1,136 @@
+"""Which card a process takes: by the environment, or by the first index that it names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .configuration import MOST_CARDS, Configuration
+
+if TYPE_CHECKING:
+    from .driver import Holder
+
+
+class AcquireError(RuntimeError):
+    """No card could be acquired; `holders` are the processes that own the candidates."""
+
+    def __init__(self, message: str, holders: Sequence[Holder] = ()) -> None:
+        super().__init__(message)
+        self.holders = tuple(holders)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The card that this process chose, by its place among those that it may use."""
+
+    index: int
+    module: int
+
+
+_choice: _Choice | None = None
+_rank: int | None = None
+
+
+def choose_for(own: int | None, index: int, configuration: Configuration) -> None:
+    """Choose the card at a place for a process that owns the card `own`, or none; see `choose`."""
+    global _choice
+    modules = _module_ids("HABANA_VISIBLE_MODULES") or list(range(configuration.count))
+    if _choice is not None and _choice.index == index:
+        return
+    current = _current_module() if own is None else own
+    exists = index in range(len(modules))
+    if exists and current in (None, modules[index]):
+        _choice = _Choice(index, modules[index])
+    elif _choice is not None or index not in _rank_indices(configuration, modules):
+        why = _why(modules, current, exists)
+        raise RuntimeError(f"habana active device: 0 != {index}. {why}")
+
+
+def _why(modules: Sequence[int], current: int | None, exists: bool) -> str:
+    if exists:
+        return (
+            f"This process uses HPU {current} and sees it as hpu:0; use another card in another "
+            "process."
+        )
+    named = f"hpu:0 to hpu:{len(modules) - 1}" if len(modules) > 1 else "hpu:0 alone"
+    return f"This process may use {named}; name one of them."
+
+
+def be_rank(rank: int) -> None:
+    """Note the rank of this process among those that exchange tensors."""
+    global _rank
+    _rank = rank
+
+
+def _rank_indices(configuration: Configuration, modules: Sequence[int]) -> set[int]:
+    """Return what libraries take for the index of this rank's card."""
+    local = os.environ.get("LOCAL_RANK", "")
+    indices = {int(local)} if local.isascii() and local.isdigit() else set()
+    return (
+        indices if _rank is None else indices | {_rank % len(modules), _rank % configuration.count}
+    )
+
+
+def _current_module() -> int | None:
+    """Return the card that this process has chosen or is told to take."""
+    if _choice is not None:
+        return _choice.module
+    wanted = _module_ids("HLS_MODULE_ID")
+    return wanted[0] if wanted else None
+
+
+def candidates(configuration: Configuration) -> list[int]:
+    """Return module ids in the order in which to try them.
+
+    Raises
+    ------
+    AcquireError
+        The environment leaves none.
+    ValueError
+        An environment variable holds something else than it may.
+    """
+    if _choice is not None:
+        return [_choice.module]
+    visible = _module_ids("HABANA_VISIBLE_MODULES")
+    wanted = _module_ids("HLS_MODULE_ID")
+    if wanted is not None and len(wanted) != 1:
+        raise ValueError(
+            f"HLS_MODULE_ID={os.environ['HLS_MODULE_ID']!r} is no module id; "
+            f"write one whole number from 0 to {configuration.count - 1}."
+        )
+    everything = range(configuration.count)
+    if visible is None:
+        first = wanted or []
+        order = first + [module for module in everything if module not in first]
+    elif wanted is None:
+        order = visible
+    else:
+        order = [module for module in wanted if module in visible]
+    candidates = [module for module in order if module in everything]
+    if not candidates:
+        said = [
+            f"{name}={os.environ[name]}"
+            for name in ("HLS_MODULE_ID", "HABANA_VISIBLE_MODULES")
+            if name in os.environ
+        ]
+        raise AcquireError(
+            "synStatus=8 [Device not found] Device acquire failed. No devices found. "
+            f"{' with '.join(said)} leaves none of the module ids "
+            f"0 to {configuration.count - 1} of the simulated cards; unset it or name one of them."
+        )
+    return candidates
+
+
+def _module_ids(variable: str) -> list[int] | None:
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    entries = [entry.strip() for entry in text.split(",")]
+    if not all(entry.isascii() and entry.isdigit() and len(entry) < 10 for entry in entries):
+        raise ValueError(
+            f"{variable}={text!r} is no list of module ids; "
+            f"write whole numbers from 0 to {MOST_CARDS - 1} with commas between, or unset it."
+        )
+    return list(dict.fromkeys(int(entry) for entry in entries))
