@@ -180,7 +180,7 @@ def test_a_fork_while_another_thread_tells_is_free_to_tell(published):
                 PublishedFit().tell(FIT)
                 sessions.telling._here.end()  # as at its exit
                 os._exit(0)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 100
             while not (done := os.waitpid(child, os.WNOHANG))[0]:
                 assert time.monotonic() < deadline, "the child waits for a lock that nobody holds"
                 time.sleep(0.01)

@@ -14,7 +14,7 @@ from hpu_magic.runtime.device import device as devices
 from hpu_magic.runtime.measure.curves import LOSS, Curve
 from hpu_magic.runtime.measure.metric_names import metric_of
 from hpu_magic.runtime.measure.observation import FitSettings, LoaderSettings, loader_settings
-from hpu_magic.runtime.measure.read_values import number_of
+from hpu_magic.runtime.measure.read_values import copied, number_of
 from hpu_magic.runtime.measure.source import Report
 from hpu_magic.runtime.measure.step_report import StepReport, in_steps
 
@@ -113,19 +113,19 @@ class LoopSource:
 
     # What the loop tells
 
-    def plan(self, epochs: int, batches: int | None) -> None:
-        """Note what is planned, as training begins."""
+    def plan(self, epochs: int | None, batches: int | None) -> None:
+        """Note what is planned, as training begins; None for what is not known."""
         progress = self._running().progress
         self._running().begin()
         progress.epochs, progress.batches = epochs, batches
-        progress.planned_batches = None if batches is None else epochs * batches
+        progress.planned_batches = None if not epochs or batches is None else epochs * batches
         # The loss comes first whatever is told before it.
         self._curves[LOSS] = progress.curves.follow(LOSS, LOSS, "training", "step", returned=True)
 
     def epoch_began(self, loader: Any) -> None:
         """Mark the epoch; a sampler that shuffles by the epoch hears of it."""
+        self.train()
         steps = self._running()
-        steps.train()
         progress = steps.progress
         reshuffle = getattr(getattr(loader, "sampler", None), "set_epoch", None)
         if callable(reshuffle) and self._epochs_begun:
@@ -171,9 +171,26 @@ class LoopSource:
         """Tell of a validation's batch."""
         self._running().validate(batch)
 
+    def validated(self) -> None:
+        """Keep the values of a validation as those of this moment, and of this epoch."""
+        values = {
+            curve: self._told.pop(curve)
+            for curve in list(self._told)
+            if curve.stage == "validation"
+        }
+        if values:
+            steps = self._running()
+            steps.add(values, steps.steps)
+
     def train(self) -> None:
         """Go on after a validation."""
+        self.validated()
         self._running().train()
+
+    def go_on(self, other: LoopSource, batches: int | None) -> None:
+        """Take the loader's length and the loss of another watch, for an epoch of its own."""
+        self._running().progress.batches = batches
+        self._loss = other._loss
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Keep values until they are shown."""
@@ -230,11 +247,11 @@ def _rank_and_ranks() -> tuple[int, int]:
 
 
 def _number(value: Any) -> Any:
-    """Return a tensor as it is, to be read later, or what else is one number; None for others."""
+    """Return a copy of a tensor, to be read later, or what else is one number; None for others."""
     if not hasattr(value, "detach"):
         return number_of(value)
     is_complex = getattr(getattr(value, "dtype", None), "is_complex", False)
-    return value.detach() if value.numel() == 1 and not is_complex else None
+    return copied(value) if value.numel() == 1 and not is_complex else None
 
 
 def _told(value: Any) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from hpu_magic.runtime.measure.curves import LOSS, Curve
 from hpu_magic.runtime.measure.metric_names import metric_of
-from hpu_magic.runtime.measure.read_values import number_of
+from hpu_magic.runtime.measure.read_values import copied, number_of
 from hpu_magic.runtime.measure.source import Report
 from hpu_magic.runtime.measure.step_report import StepReport, in_steps, known_length
 
@@ -51,6 +51,7 @@ class FitMonitorBase:
         self._logs = 0
         self._in_hand = False  # the batch that was counted last: its step and hooks are to come
         self._validation_batches: int | None = None
+        self._callbacks: list[Any] = []
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -68,11 +69,12 @@ class FitMonitorBase:
     def hearing(self, trainer: Any) -> Iterator[None]:
         """Take the losses that the Trainer's steps return inside the block, and time its loader."""
         waiting = self._progress.observer.waiting
+        self._callbacks = trainer.callback_handler.callbacks
 
         def training_step(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             self._in_hand = False
             loss = original(*args, **kwargs)
-            self._losses.append(loss)
+            self._losses.append(copied(loss))
             self._steps.batch_ended()
             self._in_hand = True
             return loss
@@ -194,10 +196,13 @@ class FitMonitorBase:
         self._in_hand = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report the last steps."""
+        """Report the last steps, and what ended the fit before its plan."""
         if not self._steps.heard:
             self._hear()
         self._steps.train()
+        early = control.should_training_stop and state.global_step < state.max_steps
+        if early and not self._steps.stopped:
+            self._progress.ended_by = _early_end(self._callbacks, args.metric_for_best_model)
 
     # The work
 
@@ -247,6 +252,16 @@ class FitMonitorBase:
 def _has_more_to_do(control: Any) -> bool:
     """Tell whether a step that has ended is to be logged, judged or saved."""
     return bool(control.should_log or control.should_evaluate or control.should_save)
+
+
+def _early_end(callbacks: Iterable[Any], metric: str | None) -> str:
+    """Return what ended a fit before its planned steps, and why."""
+    for callback in callbacks:
+        checks = getattr(callback, "early_stopping_patience_counter", 0)
+        if checks and checks >= callback.early_stopping_patience:
+            times = f"{checks} check{'s' * (checks > 1)}"
+            return f"{type(callback).__name__}: {metric} did not improve in {times}"
+    return "control.should_training_stop, which a callback has set"
 
 
 @contextmanager

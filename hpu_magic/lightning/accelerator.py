@@ -10,6 +10,7 @@ import torch
 from hpu_magic.errors import RefusedError
 from hpu_magic.lightning.devices import number_of_cards, vendor_hpu
 from hpu_magic.lightning.fp8 import require_fp8
+from hpu_magic.runtime.device.peak import since_reset
 
 __all__ = ["MEMORY_METRICS", "HPUAcceleratorBase"]
 
@@ -48,11 +49,15 @@ class HPUAcceleratorBase:
         """Leave the card as it is: it belongs to the process until the process ends."""
 
     def get_device_stats(self, device: torch.device | str | int) -> dict[str, Any]:
-        """Return the documented memory statistics: bytes, and counts of allocations."""
+        """Return the documented memory statistics: bytes, and counts of allocations.
+
+        The peak is that since the user's own last reset, though a panel resets the device's.
+        """
         hpu = vendor_hpu()
         if hpu is None:
             return {}
-        stats = hpu.memory_stats(device)
+        stats = dict(hpu.memory_stats(device))
+        stats["MaxInUse"] = since_reset(stats)
         return {name: stats[name] for name in MEMORY_METRICS if name in stats}
 
     @staticmethod
@@ -68,8 +73,8 @@ class HPUAcceleratorBase:
 
     @staticmethod
     def get_parallel_devices(devices: object) -> list[torch.device]:
-        """Return the device of each process, which sees its own card as the first."""
-        return [torch.device("hpu", 0)] * number_of_cards(devices)
+        """Return the device of each process, without an index: each has a card of its own."""
+        return [torch.device("hpu")] * number_of_cards(devices)
 
     @staticmethod
     def auto_device_count() -> int:

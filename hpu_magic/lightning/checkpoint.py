@@ -2,48 +2,105 @@
 
 from __future__ import annotations
 
-import copy
+import io
+import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 __all__ = ["HPUCheckpointIOBase"]
 
 
-def _on_host(value: Any, copies: dict[tuple[Any, ...], torch.Tensor]) -> Any:
-    """Return `value` with the tensors inside dicts, lists and tuples copied to the host.
+def _on_host(value: Any) -> Any:
+    """Return a copy of `value` with the tensors of the card on the host, whatever holds them.
 
-    Parameters
-    ----------
-    value : object
-        What is to be written.
-    copies : dict
-        The copies so far: tensors that are one, tied weights for example, stay one.
+    Objects are pickled and read again, as by ``torch.save``; tensors and arrays are not.
     """
-    if isinstance(value, torch.Tensor):
-        if value.device.type != "hpu":
-            return value
+    return _Copies().copied(value)
+
+
+class _Copies:
+    """The copies so far: tensors that are one, tied weights for example, stay one."""
+
+    def __init__(self) -> None:
+        # Each with its original, so that no other tensor gets the original's identity.
+        self._memory: dict[tuple[Any, ...], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def copied(self, value: Any) -> Any:
+        """Return `value` as it would be read from a checkpoint, with its tensors on the host."""
+        file = io.BytesIO()
+        pickler = _Pickler(file, self)
+        pickler.dump(value)
+        file.seek(0)
+        return _Unpickler(file, pickler.kept).load()
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the copy of one tensor, of the same class and with the same attributes."""
+        if tensor.device.type != "hpu":
+            return tensor
+        if id(tensor) not in self._tensors:
+            if _is_made_of_tensors(tensor):
+                copied = tensor.detach().cpu()
+            else:
+                copied = self._of_memory(tensor.detach().as_subclass(torch.Tensor))
+                if type(tensor) is not torch.Tensor or vars(tensor):
+                    copied = copied.as_subclass(type(tensor))  # type: ignore[arg-type]
+            self._tensors[id(tensor)] = (tensor, copied.requires_grad_(tensor.requires_grad))
+            own = {name: one for name, one in vars(tensor).items() if name not in vars(copied)}
+            if own:
+                vars(copied).update(self.copied(own))
+        return self._tensors[id(tensor)][1]
+
+    def _of_memory(self, plain: torch.Tensor) -> torch.Tensor:
         key = (
-            value.untyped_storage()._cdata,
-            value.dtype,
-            value.storage_offset(),
-            value.shape,
-            value.stride(),
-            type(value),
+            plain.untyped_storage()._cdata,
+            plain.dtype,
+            plain.storage_offset(),
+            plain.shape,
+            plain.stride(),
+            plain.is_conj(),
+            plain.is_neg(),
         )
-        if key not in copies:
-            copies[key] = value.detach().cpu()
-        return copies[key]
-    if isinstance(value, dict):
-        copied = copy.copy(value)  # with its attributes: a state's _metadata is one
-        copied.update((key, _on_host(item, copies)) for key, item in value.items())
-        return copied
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_on_host(item, copies) for item in value))
-    if type(value) in (list, tuple):
-        return type(value)(_on_host(item, copies) for item in value)
-    return value
+        if key not in self._memory:
+            self._memory[key] = (plain, plain.cpu())
+        return self._memory[key][1].detach()
+
+
+def _is_made_of_tensors(tensor: torch.Tensor) -> bool:
+    """Return whether other tensors have the memory, as of a DTensor or a jagged tensor."""
+    return tensor.layout is not torch.strided or hasattr(tensor, "__tensor_flatten__")
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles all but tensors and arrays, which are kept in a list."""
+
+    def __init__(self, file: io.BytesIO, copies: _Copies) -> None:
+        super().__init__(file, protocol=pickle.DEFAULT_PROTOCOL)
+        self._copies = copies
+        self.kept: list[Any] = []
+
+    def persistent_id(self, obj: Any) -> int | None:
+        """Return the place in the list; None for what is pickled."""
+        if isinstance(obj, torch.Tensor) and not torch.nn.parameter.is_lazy(obj):
+            self.kept.append(self._copies.of(obj))
+        elif type(obj) is np.ndarray and not obj.dtype.hasobject:
+            self.kept.append(obj)
+        else:
+            return None
+        return len(self.kept) - 1
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, kept: list[Any]) -> None:
+        super().__init__(file)
+        self._kept = kept
+
+    def persistent_load(self, place: Any) -> Any:
+        """Return what is kept at that place."""
+        return self._kept[place]
 
 
 class HPUCheckpointIOBase:
@@ -54,5 +111,5 @@ class HPUCheckpointIOBase:
     ) -> None:
         """Write a checkpoint whose tensors are on the host."""
         super().save_checkpoint(  # type: ignore[misc]
-            _on_host(checkpoint, {}), path, storage_options=storage_options
+            _on_host(checkpoint), path, storage_options=storage_options
         )

@@ -75,6 +75,7 @@ def _tables() -> dict[str, dict[str, Counterpart]]:
     for one in counterparts():
         for module in one.modules:
             tables.setdefault(module, {})[one.name] = one
+            tables.setdefault(module.rpartition(".")[0] or PACKAGE, {})
     return tables
 
 

@@ -44,9 +44,9 @@ class ScriptLauncherBase:
         if not self.is_interactive_compatible:
             if self.num_processes > 1:
                 _require_script(self.num_processes)
-            with begun_by_this() as path, _as_it_was_started():
+            with begun_by_this() as pipe, _as_it_was_started():
                 self._call_children_scripts()  # type: ignore[attr-defined]
-            watch_from_parent(self.procs, path)
+            watch_from_parent(self.procs, pipe)
         self._set_num_threads(self.num_processes)
         return function(*args, **kwargs)
 

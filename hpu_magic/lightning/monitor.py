@@ -18,12 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from hpu_magic.lightning.early_end import early_end
 from hpu_magic.lightning.fetching import timed_fetches
 from hpu_magic.lightning.logged import Logged, goals_of, loss_of
 from hpu_magic.runtime.measure.curves import Curve
-from hpu_magic.runtime.measure.heard import Heard, HeardValues
+from hpu_magic.runtime.measure.heard import FIRST_STEPS, Heard, HeardValues
 from hpu_magic.runtime.measure.observation import SETTLED
+from hpu_magic.runtime.measure.pace import PaceSeries
 from hpu_magic.runtime.measure.progress import FitProgress
+from hpu_magic.runtime.measure.read_values import copied
 from hpu_magic.runtime.measure.sampler import Sampler, Subscription
 
 __all__ = ["FitMonitorBase"]
@@ -92,8 +95,7 @@ class FitMonitorBase:
         self._batches: Any = None  # Lightning's own count, from the start of training
         self._counted = 0  # batches, and when
         self._counted_at = 0.0
-        self._unreported_batches = 0
-        self._unreported_seconds = 0.0
+        self._pace = PaceSeries(sampler, interval)
         self._ready_before_epoch = 0
         self._trainer: Any = None
         self._steps_before = 0
@@ -137,7 +139,7 @@ class FitMonitorBase:
         self._hear_epoch(trainer)
         self._observer.epoch_began()
         progress, step = self.progress, trainer.global_step
-        progress.epoch = trainer.current_epoch
+        progress.epoch, progress.epoch_over = trainer.current_epoch, False
         self._ready_before_epoch = self._batches.total.ready
         progress.batches = _bounded(trainer.num_training_batches)
         length = math.nan if self._epoch_began_at is None else float(step - self._epoch_began_at)
@@ -151,7 +153,8 @@ class FitMonitorBase:
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Count the epoch if it was run to its end."""
         self.progress.batch = self._batches.current.processed
-        if self._batches.is_last_batch:
+        self.progress.epoch_over = self._batches.is_last_batch
+        if self.progress.epoch_over:
             self.progress.epochs_done += 1
         else:
             self.progress.batches_over = self.progress.batch
@@ -212,9 +215,11 @@ class FitMonitorBase:
         self._resume()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report the last batches, and what was logged for the last epoch."""
+        """Report the last batches, what was logged for the last epoch, and an early end."""
         self._hear_epoch(trainer)
-        self._report(time.monotonic())
+        if not self._stop.is_set():
+            self.progress.ended_by = early_end(trainer)
+        self._report(time.monotonic(), last=True)
         self.release(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -222,6 +227,7 @@ class FitMonitorBase:
         if self.progress.phase == "training":
             self._trainer = trainer
             self._pause()
+            self._report_pace(time.monotonic(), last=True)
             in_epoch = self._batches.total.ready > self._ready_before_epoch
             self.progress.batch = (self._batches.current.completed if in_epoch else 0) + 1
         with suppress(RuntimeError):  # the device may be what failed
@@ -262,12 +268,11 @@ class FitMonitorBase:
         if self._heard_last == number - 1:
             if now >= self._due:
                 self._report(now)
-                self._awake = self._stop.is_set() or self._slow()
                 self._answer()
             elif self._heard.full:
-                self._heard.read(shown=False)
+                self._heard.read()
                 self._pause()
-                self._awake = self._stop.is_set() or self._slow()
+            self._awake = self._stop.is_set() or self._heard_each(number)
         # Where this one is the last for a while, what it logged will be old by the next report. Its
         # loss is kept, as every second batch may have none.
         self._hear(trainer, pl_module, outputs, number, logged=self._awake)
@@ -278,10 +283,10 @@ class FitMonitorBase:
         for poll in self._polls:
             poll()
 
-    def _slow(self) -> bool:
-        """Tell whether batches take so long that hearing each of them is nothing beside it."""
+    def _heard_each(self, number: int) -> bool:
+        """Return whether each batch is heard: the first ones, and those that take long enough."""
         pace = self.progress.batches_per_second
-        return pace is not None and pace <= _SLOW
+        return number <= FIRST_STEPS or (pace is not None and pace <= _SLOW)
 
     def _hear(
         self, trainer: Any, pl_module: Any, outputs: Any, number: int, *, logged: bool
@@ -312,8 +317,9 @@ class FitMonitorBase:
         self._heard.add(self._after(epoch, f"after epoch {epoch}", found))
 
     def _after(self, number: int, place: str, values: Mapping[Curve, Any]) -> Heard:
-        """Return values as those of this moment."""
+        """Return values as those of this moment, whatever the fit does to its tensors later."""
         trainer, now = self._trainer, time.monotonic()
+        values = {curve: copied(value) for curve, value in values.items()}
         return Heard(number, now, trainer.global_step, self.progress.epoch, place, values)
 
     def _resume(self) -> None:
@@ -326,27 +332,22 @@ class FitMonitorBase:
         progress.batch = self._batches.current.processed
         batches, seconds = self._batches.total.processed - self._counted, now - self._counted_at
         self._counted, self._counted_at = self._counted + batches, now
-        self._unreported_batches += batches
-        self._unreported_seconds += seconds
+        self._pace.add(batches, seconds)
         progress.trained += batches
         progress.steps = self._trainer.global_step - self._steps_before
         progress.training_seconds += seconds
 
-    def _report(self, now: float) -> None:
+    def _report(self, now: float, *, last: bool = False) -> None:
         self._due = max(self._due, now - self._interval) + self._interval
         self._pause()
-        batches, seconds = self._unreported_batches, self._unreported_seconds
-        if batches and seconds > 0 and self.progress.steps:
-            # In a short while steps are few where gradients are accumulated, batches are not.
-            steps = batches * self.progress.steps / self.progress.trained
-            self._sampler.record(
-                "speed",
-                moment=now,
-                steps_per_second=steps / seconds,
-                step=float(self._trainer.global_step),
-            )
-            self._unreported_batches, self._unreported_seconds = 0, 0.0
+        self._report_pace(now, last=last)
         self._heard.read()
+
+    def _report_pace(self, now: float, *, last: bool) -> None:
+        # In a short while steps are few where gradients are accumulated, batches are not.
+        share = self.progress.steps / max(1, self.progress.trained)
+        step = self._trainer.global_step
+        self._pace.report(now, step, steps_per_batch=share, last=last)
 
     def _end_early(self, trainer: Any) -> None:
         """Ask Lightning to stop; a person's wish comes before ``min_epochs`` and ``min_steps``."""

@@ -19,12 +19,17 @@ from hpu_magic.lightning.strategy import EvaluationOnHPU, StrategyOnHPU
 __all__ = [
     "DDP",
     "PARALLEL",
+    "REDUCTIONS",
     "FabricOverHCCL",
     "FabricParallelHPUStrategyBase",
     "HPUDDPStrategyBase",
     "StrategyOverHCCL",
     "TrainerOverHCCL",
     "TrainerParallelHPUStrategyBase",
+    "all_reduced",
+    "all_reduced_if_over_hccl",
+    "is_over_hccl",
+    "is_reduction",
 ]
 
 PARALLEL = "hpu_parallel"
@@ -57,11 +62,21 @@ class StrategyOverHCCL(StrategyOnHPU):
 
     @parallel_devices.setter
     def parallel_devices(self, devices: list[torch.device] | None) -> None:
-        self._parallel_devices = devices and [_own_card(device) for device in devices]
+        self._parallel_devices = devices and [_of_own_card(device) for device in devices]
+
+    @property
+    def root_device(self) -> torch.device:
+        """The card of this process, with its index, as its tensors have it."""
+        return card(super().root_device)  # type: ignore[misc]
+
+    @property
+    def process_group_backend(self) -> str:
+        """The backend of the process group, ``"hccl"`` by default."""
+        return self._process_group_backend or _BACKEND
 
     def _configure_launcher(self) -> None:
         """Start the other processes by running the script again, unless somebody else does."""
-        self._process_group_backend = _for_cards(self._process_group_backend)
+        self._process_group_backend = _for_cards(self.process_group_backend)
         super()._configure_launcher()  # type: ignore[misc]
         started = self.cluster_environment.creates_processes_externally
         if started or getattr(self, "_start_method", "popen") == "popen":
@@ -156,25 +171,85 @@ class HPUDDPStrategyBase:
     strategy_name = DDP
 
 
-def _own_card(device: Any) -> torch.device:
-    own = card(device)
-    if own != torch.device("hpu", 0):
+def _of_own_card(device: Any) -> torch.device:
+    if card(device) != torch.device("hpu", 0):
         raise RefusedError(
             f"parallel_devices holds {str(device)!r}, and each process sees its own card as hpu:0: "
             "leave parallel_devices out, and write devices=N."
         )
-    return own
+    return torch.device(device)
 
 
-def _for_cards(backend: str | None) -> str:
-    """Return the backend of the process group, which must be hccl for what lies on a card."""
-    chosen = backend or _BACKEND
-    if chosen != _BACKEND and f"hpu:{_BACKEND}" not in chosen.split(","):
+def _for_cards(backend: str) -> str:
+    """Return the backend of the process group, which must be hccl for tensors on a card."""
+    if backend != _BACKEND and f"hpu:{_BACKEND}" not in backend.split(","):
         raise RefusedError(
             f"process_group_backend={backend!r} cannot carry what lies on a card: leave it out, or "
             "write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange tensors of the CPU too."
         )
-    return chosen
+    return backend
+
+
+REDUCTIONS = {
+    "sum": torch.distributed.ReduceOp.SUM,
+    "min": torch.distributed.ReduceOp.MIN,
+    "max": torch.distributed.ReduceOp.MAX,
+}
+"""What the vendor's library computes of the tensors of all processes, by name."""
+
+
+def is_over_hccl() -> bool:
+    """Return whether this process is in a process group over ``hccl``."""
+    distributed = torch.distributed
+    return (
+        distributed.is_available()
+        and distributed.is_initialized()
+        and "hccl" in distributed.get_backend()
+    )
+
+
+def is_reduction(reduce_op: Any) -> bool:
+    """Return True for what `all_reduced` takes.
+
+    Raises
+    ------
+    TypeError
+        It does not take `reduce_op`.
+    """
+    name = reduce_op.lower() if isinstance(reduce_op, str) else reduce_op
+    means = "mean", "avg", torch.distributed.ReduceOp.AVG
+    if not any(name == each for each in (*REDUCTIONS, *REDUCTIONS.values(), *means)):
+        raise TypeError(
+            f"reduce_op={reduce_op!r} is not supported over hccl; write "
+            f"{', '.join(map(repr, REDUCTIONS))} or 'mean'."
+        )
+    return True
+
+
+def all_reduced(result: torch.Tensor, group: Any = None, reduce_op: Any = "sum") -> torch.Tensor:
+    """Return the sum, or what else `reduce_op` names, of the tensors of all processes, in place.
+
+    Raises
+    ------
+    TypeError
+        `reduce_op` is not supported.
+    """
+    reduce_op = "sum" if reduce_op is None else reduce_op
+    is_reduction(reduce_op)
+    return _reduced(_all_reduce, result, group, reduce_op)  # type: ignore[no-any-return]
+
+
+def all_reduced_if_over_hccl(
+    result: torch.Tensor, group: Any = None, reduce_op: Any = "sum"
+) -> torch.Tensor:
+    """Return `all_reduced` in a process group over ``hccl``, else `result`."""
+    return all_reduced(result, group, reduce_op) if is_over_hccl() else result
+
+
+def _all_reduce(tensor: torch.Tensor, group: Any, reduce_op: Any) -> torch.Tensor:
+    named = REDUCTIONS[reduce_op.lower()] if isinstance(reduce_op, str) else reduce_op
+    torch.distributed.all_reduce(tensor, named, group)
+    return tensor
 
 
 def _reduced(reduce: Any, tensor: Any, group: Any, reduce_op: Any) -> Any:

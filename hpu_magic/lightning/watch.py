@@ -14,21 +14,23 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
+
+from hpu_magic.plain_text import printable
 
 __all__ = ["STARTED_BY", "begun_by_this", "watch_from_child", "watch_from_parent"]
 
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 STARTED_BY = "HPU_MAGIC_STARTED_BY"
-"""The process that started this one as a rank, and its file, in the environment."""
+"""The process that started this one as a rank, and its end of a pipe, in the environment."""
+_ENDED = b"."  # what rank 0 writes for each other when it ends by itself
 _LOOKS = 0.2  # seconds between two looks at who is alive
 _LEAVES = 15.0  # seconds in which a collective tells that somebody is missing
 _ENDS = 2.0  # seconds that a process takes to end by itself
@@ -36,58 +38,64 @@ _TELLS = 0.5  # seconds in which it writes where it is
 
 
 @contextmanager
-def begun_by_this() -> Generator[str, None, None]:
+def begun_by_this() -> Generator[int, None, None]:
     """Tell the processes that are started inside the block who started them.
+
+    They read from a pipe of this process how it ended: nothing has to be removed after a kill.
 
     Yields
     ------
-    str
-        A file that lies there until this process ends by itself.
+    int
+        The end of that pipe to which `watch_from_parent` writes.
     """
-    descriptor, path = tempfile.mkstemp(prefix="hpu_magic_ranks_")
-    os.close(descriptor)
-    atexit.register(_remove, path)
-    os.environ[STARTED_BY] = f"{os.getpid()}:{path}"
+    reading, writing = os.pipe()
+    os.environ[STARTED_BY] = f"{os.getpid()}:{reading}"
     try:
-        yield path
+        yield writing
     finally:
         del os.environ[STARTED_BY]
 
 
-def watch_from_parent(children: list[subprocess.Popen[bytes]], path: str) -> None:
+def watch_from_parent(children: list[subprocess.Popen[bytes]], writing: int) -> None:
     """Let the ranks that this process has started end with it, and it with them.
 
     Parameters
     ----------
     children
         The processes.
-    path
+    writing
         As `begun_by_this` yields it.
     """
-    watch = _Parent(list(children), path, sys.excepthook)
+    atexit.register(os.write, writing, _ENDED * len(children))
+    watch = _Parent(list(children), sys.excepthook)
     sys.excepthook = watch.failed
     threading.Thread(target=watch.run, name="hpu_magic ranks", daemon=True).start()
 
 
 def watch_from_child() -> None:
     """Let this process end with the one that started it as a rank, if one did."""
-    parent, _, path = os.environ.pop(STARTED_BY, "").partition(":")
+    parent, _, reading = os.environ.pop(STARTED_BY, "").partition(":")
     if not parent or (parent != str(os.getppid()) and _is_there(int(parent))):
         return
+    try:
+        pipe = os.open(f"/proc/{parent}/fd/{reading}", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        if _is_there(int(parent)):
+            return  # a system without /proc
+        pipe = None
     sys.excepthook = functools.partial(_show, sys.excepthook)
     if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL and sys.__stderr__ is not None:
         faulthandler.register(signal.SIGUSR2, file=sys.__stderr__, all_threads=False)
     threading.Thread(
-        target=_end_with, args=[int(parent), path], name="hpu_magic parent", daemon=True
+        target=_end_with, args=[int(parent), pipe], name="hpu_magic parent", daemon=True
     ).start()
 
 
 class _Parent:
     """Rank 0, which has started the others of this machine."""
 
-    def __init__(self, children: list[subprocess.Popen[bytes]], path: str, show: _Hook) -> None:
+    def __init__(self, children: list[subprocess.Popen[bytes]], show: _Hook) -> None:
         self._children = children
-        self._path = path
         self._show = show
         self._leaving = threading.Event()
         self._others_are_late = False
@@ -109,7 +117,6 @@ class _Parent:
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         traceback.print_stack(frame)
         self._end_children()
-        _remove(self._path)
         os.kill(os.getpid(), signal.SIGKILL)
 
     def failed(
@@ -147,19 +154,28 @@ def _is_there(process: int) -> bool:
     return True
 
 
-def _end_with(parent: int, path: str) -> None:
-    """End this process soon after the one that started it was killed."""
+def _end_with(parent: int, pipe: int | None) -> None:
+    """End this process soon after the one that started it was killed.
+
+    Parameters
+    ----------
+    parent
+        The number of that process.
+    pipe
+        What it writes to when it ends by itself; None if it had ended before this one could look.
+    """
     while os.getppid() == parent:
         time.sleep(_LOOKS)
-    if os.path.exists(path):
+    if pipe is None or not _ended_by_itself(pipe):
         time.sleep(_LEAVES)  # a collective fails first, with a sentence
-        _remove(path)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
+def _ended_by_itself(pipe: int) -> bool:
+    try:
+        return os.read(pipe, len(_ENDED)) == _ENDED
+    except BlockingIOError:  # a process that it forked has the other end open still
+        return False
 
 
 def _show(
@@ -181,7 +197,7 @@ def _is_of_others(kind: type[BaseException]) -> bool:
 
 
 def _say(sentence: Any) -> None:
-    print(sentence, file=sys.stderr, flush=True)
+    print(printable(str(sentence), keep="\n\t"), file=sys.stderr, flush=True)
 
 
 def _code(code: int) -> str:

@@ -22,10 +22,13 @@ def described(record: RunRecord, kinds: Sequence[str]) -> str:
     if "speed" in kinds and (paces := _known(data["speed"])):
         sentences.append(f"Pace: {units.rate(paces[-1])} at the end")
     if "memory" in kinds and (used := _known(data["in_use"])):
-        limit = f" of {units.size(record.limit)}" if math.isfinite(record.limit) else ""
+        peak = max(_known(data["peak"]) or used)
+        known = math.isfinite(record.limit)
+        share = f", {units.share(peak, record.limit)}" if known else ""
+        limit = f" of {units.capacity(record.limit)}" if known else ""
         sentences.append(
             f"Device memory: {units.size(used[-1])} in use at the end, "
-            f"at most {units.size(max(_known(data['peak']) or used))}{limit}"
+            f"at most {units.size(peak)}{share}{limit}"
         )
     times = _known(data["time"])
     span = f"Over {units.duration(times[-1])}. " if times else ""
@@ -37,14 +40,14 @@ def _metric(record: RunRecord, metric: str) -> str:
     last = ", ".join(
         f"{one.name} {number(one.last.value)}" for one in curves if one.last is not None
     )
-    best = best_of(curves)
+    best = best_of(record.curves, curves)
     if not last:
         return ""
-    if best is None or best.best is None:
+    if best is None:
         return f"Chart of {metric}: last {last}"
     return (
-        f"Chart of {metric}: last {last}; best of {best.name} {number(best.best.value)} "
-        f"at step {best.best.step}"
+        f"Chart of {metric}: last {last}; best of {best.curve.name} {number(best.value)} "
+        f"at step {best.step}"
     )
 
 

@@ -145,7 +145,10 @@ class _Ear:
             return bool(content["target_name"] == _WIDGET_STATES)
         if kind in ("comm_msg", "comm_close"):
             comm = content["comm_id"]
-            return comm in self._states or any(comm in one.comms for one in self._open)
+            # A page whose first question was answered late asks every widget for its state, and
+            # shows none before all have answered: those of other cells, too.
+            asks = content.get("data", {}).get("method") == "request_state"
+            return asks or comm in self._states or any(comm in one.comms for one in self._open)
         return kind in _QUESTIONS
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hpu_magic.panels import palette
+from hpu_magic.panels.trace import Trace
 from hpu_magic.runtime.measure.curves import Curve
 
 __all__ = [
     "LABEL_ROOM",
+    "LONGEST_BEST",
     "NUMBER_ROOM",
+    "Best",
     "Style",
     "best_of",
     "epoch_labels",
@@ -25,6 +29,10 @@ LABEL_ROOM = 56
 
 NUMBER_ROOM = 24
 """The same of a number alone."""
+
+
+LONGEST_BEST = ", best seen -1.234e-05 at step 123456"
+"""The most that a title may say after its name."""
 
 
 @dataclass(frozen=True)
@@ -63,32 +71,45 @@ def _by_epoch_too(curve: Curve, curves: Sequence[Curve]) -> bool:
     return curve.every == "epoch" and steps
 
 
-def best_of(curves: Sequence[Curve]) -> Curve | None:
-    """Return the curve whose best value a chart marks.
+class Best(NamedTuple):
+    """The best value of a chart, which is a point of one of its curves."""
 
-    That is the validation's, else that of epochs: single steps are better by chance.
+    curve: Curve
+    time: float
+    step: int
+    epoch: int
+    value: float
+
+    @property
+    def words(self) -> str:
+        """For example ``best 0.123 in epoch 4``."""
+        if self.curve.every == "epoch":
+            return f"best {number(self.value)} in epoch {self.epoch + 1}"
+        # Not every step is looked at, every epoch is.
+        return f"best seen {number(self.value)} at step {self.step}"
+
+
+def best_of(traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -> Best | None:
+    """Return the best value of a chart, as far as it is drawn.
+
+    It is one of the validation, else one of an epoch: single steps are better by chance.
     """
-    known = [curve for curve in curves if curve.best is not None]
-    known.sort(key=lambda curve: (curve.every == "step", curve.stage == "training"))
-    return known[0] if known else None
+    known = [
+        (curve, row)
+        for curve in curves
+        if curve in traces and (row := traces[curve].best) is not None
+    ]
+    known.sort(key=lambda one: (one[0].every == "step", one[0].stage == "training"))
+    for curve, (time, step, epoch, value) in known[:1]:
+        return Best(curve, time, int(step), int(epoch), value)
+    return None
 
 
-def title(metric: str, curves: Sequence[Curve]) -> str:
+def title(metric: str, traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -> str:
     """Return the words above a chart: its name and its best value."""
     name = curves[0].name if len(curves) == 1 else metric
-    best = best_of(curves)
-    if best is None or best.best is None:
-        return name
-    # Not every step is looked at, every epoch is.
-    word = "best" if best.every == "epoch" else "best seen"
-    return f"{name}, {word} {number(best.best.value)} {_when(best)}"
-
-
-def _when(curve: Curve) -> str:
-    assert curve.best is not None
-    if curve.every == "epoch":
-        return f"in epoch {curve.best.epoch + 1}"
-    return f"at step {curve.best.step}"
+    best = best_of(traces, curves)
+    return name if best is None else f"{name}, {best.words}"
 
 
 def number(value: float) -> str:
@@ -99,22 +120,24 @@ def number(value: float) -> str:
 
 
 def epoch_labels(places: Sequence[float], numbers: Sequence[float]) -> list[str]:
-    """Return what stands above the line of each epoch: its number where there is room for it.
+    """Return the label above each line between epochs: the one that ended there, if it fits.
+
+    The values of an epoch are known at its end, so its label is where they are drawn.
 
     Parameters
     ----------
     places
         Where the lines are, in pixels.
     numbers
-        Of the epochs.
+        Of the epochs that began there.
     """
     labels: list[str] = []
     free = 0.0
     for place, epoch in zip(places, numbers, strict=True):
-        if place < free or epoch == 1:  # the first begins where the axis does
+        if place < free or not labels:  # the first begins where the axis does
             labels.append("")
             continue
         word = "" if any(labels) else "epoch "
-        labels.append(f"{word}{epoch:.0f}")
+        labels.append(f"{word}{epoch - 1:.0f}")
         free = place + (LABEL_ROOM if word else NUMBER_ROOM)
     return labels

@@ -5,9 +5,11 @@ Every colour is of middle lightness, so that it reads on a light and on a dark p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hpu_magic.runtime.present.drawing import FONT, GRID, TEXT
 
-__all__ = ["FONT", "GRID", "TEXT"]
+__all__ = ["FONT", "GRID", "TEXT", "legend_width", "width_of"]
 
 TRAIN = "#3d85c6"
 VALIDATION = "#d9822b"
@@ -34,6 +36,20 @@ COMPILATION_DASHES = "5 3"
 """Of the lines where a graph was compiled; those of epochs are solid, those of NaN are dotted."""
 
 WIDTH = 760
+_CHARACTER = 6.1  # pixels of an average one in titles and legends
+_GAP = 12
+
+
+def width_of(words: str) -> float:
+    """Return about how many pixels words of a title or a legend take."""
+    return _CHARACTER * len(words)
+
+
+def legend_width(words: Sequence[str]) -> float:
+    """Return about how many pixels a legend in one line takes, with a gap before it."""
+    return sum(width_of(one) + 32 + _GAP for one in words)
+
+
 LEFT = 64
 """Pixels left of each plot for its labels, so that the time axes line up."""
 EPOCHS_HEIGHT = 14

@@ -18,8 +18,8 @@ from hpu_magic.panels.record import COLUMNS, RunRecord
 from hpu_magic.panels.session import DRAW_SECONDS
 from hpu_magic.panels.trace import Window
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.measure.memory import MemoryReport, memory
-from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.measure.sampler import Sampler, Subscription, sampler
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class MemoryPanel:
     """
 
     def __init__(self, interval: float, history: float, view: str = "auto") -> None:
+        from IPython.core.getipython import get_ipython
+
         rows = min(_MOST_ROWS, max(2, math.ceil(history / interval)))
         began = time.monotonic()
         self._peak = Peak()
@@ -59,6 +61,8 @@ class MemoryPanel:
         self._output = Output()
         self._show()
         self._subscription: Subscription | None = sampler().subscribe(self._tick, 1 / interval)
+        self._shell: Any = get_ipython()
+        self._shell.events.register("post_run_cell", self._after_cell)
 
     def _made(self, rows: int, history: float) -> PanelWidget:
         from hpu_magic.panels.charts import Charts
@@ -86,6 +90,7 @@ class MemoryPanel:
             if subscription is None:
                 return
             subscription.close()
+            self._shell.events.unregister("post_run_cell", self._after_cell)
             self._peak.close()
             report = memory()
             bundle = {"text/plain": repr(report)}
@@ -126,6 +131,12 @@ class MemoryPanel:
             if alone and now >= self._picture_due:
                 self._picture_due = now + _PICTURE_SECONDS
                 self._show()
+
+    def _after_cell(self, *_: object) -> None:
+        """Draw what this cell left: a notebook that a program runs may end with it."""
+        self._picture_due = 0.0
+        sampler().sample()
+        self._tick(sampler())
 
     def _head(self) -> tuple[str, str, float | None]:
         """Return the headline as HTML, the line below it, and how full the card is."""

@@ -13,14 +13,15 @@ from html import escape
 from hpu_magic import units
 from hpu_magic.panels import palette
 from hpu_magic.panels.alternative import described
+from hpu_magic.panels.memory_chart import LEGEND, memory_ticks, memory_title
 from hpu_magic.panels.metric_chart import Style, best_of, epoch_labels, styles, title
-from hpu_magic.panels.picture_parts import Frame, Point, legend, line, thinned
+from hpu_magic.panels.picture_parts import Frame, Point, dot, legend, line, thinned
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.runtime.present import drawing
 
 __all__ = ["draw"]
 
-_TITLE = 18
+_TITLE, _BASELINE = 18, 11
 _GAP = 10
 _FOOT = 20
 _KINDS = ("loss", "speed", "memory")
@@ -71,12 +72,11 @@ class _Picture:
         shown = styles(curves)
         points = {one: self._points(record.curves[one.curve].data(), "value") for one in shown}
         values = [value for each in points.values() for _, value in each]
-        words = title(metric, curves) if curves else metric
+        words = title(metric, record.curves, curves) if curves else metric
         first = self._top == 0.0
-        frame = self._frame(kind, words, *_ticks(values), epochs=first)
-        if len(shown) > 1:
-            entries = [(one.words, one.colour, one.dashes) for one in shown]
-            self._parts += legend(self._top + 11, entries)
+        entries = [(one.words, one.colour, one.dashes) for one in shown]
+        entries = entries if len(entries) > 1 else []
+        frame = self._frame(kind, words, entries, *_ticks(values), epochs=first)
         self._marks(frame)
         if first:
             self._number_epochs(frame)
@@ -87,9 +87,9 @@ class _Picture:
                 self._parts.append(frame.broken(broken, record.began, place))
         for one in shown:
             self._curve(frame, one, points[one])
-        best = best_of(curves)
-        if best is not None and best.best is not None:
-            at = (frame.x(best.best.moment - record.began), frame.y(best.best.value))
+        best = best_of(record.curves, curves)
+        if best is not None:
+            at = (frame.x(best.time), frame.y(best.value))
             self._parts.append(
                 f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="5.5" fill="none" '
                 f'stroke="{palette.BEST}" stroke-width="1.6"/>'
@@ -100,26 +100,26 @@ class _Picture:
         """Draw steps per second."""
         points = self._points(self._data, "speed")
         ticks, label = _ticks([value for _, value in points], low=0.0)
-        frame = self._frame("speed", "steps per second", ticks, label)
+        frame = self._frame("speed", "steps per second", [], ticks, label)
         self._marks(frame)
         self._parts += line(frame, points, palette.SPEED)
         self._end_chart(frame)
 
     def memory(self) -> None:
-        """Draw memory in use, its peak and, at the top, its limit."""
+        """Draw memory in use and its peak, and the limit if that is near."""
         record = self._record
         in_use, peak = (self._points(self._data, name) for name in ("in_use", "peak"))
-        highest = max([value for _, value in in_use + peak if math.isfinite(value)], default=0.0)
-        top = max(highest, record.limit if math.isfinite(record.limit) else 0.0)
+        known = [value for _, value in in_use + peak if math.isfinite(value)]
+        ticks = memory_ticks(max(known, default=0.0), record.limit)
         compiled = any(mark.kind == "compilation" for mark in record.marks)
-        words = f"device memory, peak dashed, at most {units.size(highest)}"
-        words += f", of {units.size(record.limit)}" if math.isfinite(record.limit) else ""
+        words = memory_title(max(known, default=math.nan), record.limit)
         words += ", dashed vertical lines: graph compilations" if compiled else ""
-        frame = self._frame("memory", words, *_bytes_ticks(top))
+        entries = [(word, palette.MEMORY, dashes) for word, dashes in LEGEND]
+        frame = self._frame("memory", words, entries, ticks, units.capacity)
         self._marks(frame)
-        self._parts += line(frame, in_use, palette.MEMORY)
-        self._parts += line(frame, peak, palette.MEMORY, "4 3")
-        if math.isfinite(record.limit):
+        for points, (_, dashes) in zip((in_use, peak), LEGEND, strict=True):
+            self._parts += line(frame, points, palette.MEMORY, dashes)
+        if ticks[-1] >= record.limit:
             at = frame.y(record.limit)
             right = palette.WIDTH - frame.right
             self._parts.append(drawing.rule(palette.LEFT, at, right, at, 0.9, palette.COMPILATION))
@@ -131,7 +131,7 @@ class _Picture:
         frame = Frame(self._start, self._end, 0.0, bottom, [0.0, 1.0])
         ticks = drawing.round_numbers(self._start, self._end, 6)
         self._parts += [
-            drawing.text(frame.x(tick), bottom + 15, _time_label(tick), "middle", 10)
+            _centred(frame.x(tick), bottom + 15, _time_label(tick))
             for tick in ticks
             if self._start <= tick <= self._end
         ]
@@ -141,23 +141,24 @@ class _Picture:
         self,
         kind: str,
         words: str,
+        entries: Sequence[tuple[str, str, str]],
         ticks: list[float],
         label: Callable[[float], str],
         *,
         epochs: bool = False,
     ) -> Frame:
-        top = (
-            self._top
-            + _TITLE
-            + (palette.EPOCHS_HEIGHT if epochs and len(self._record.epochs) > 1 else 0)
-        )
+        legends, baseline = legend(words, self._top + _BASELINE, entries)
+        top = baseline - _BASELINE + _TITLE
+        top += palette.EPOCHS_HEIGHT if epochs and len(self._record.epochs) > 1 else 0
         frame = Frame(self._start, self._end, top, top + palette.HEIGHTS[kind] - 30, ticks)
-        self._parts.append(drawing.text(palette.LEFT, self._top + 11, words))
+        self._parts += [drawing.text(palette.LEFT, self._top + _BASELINE, words), *legends]
         right = palette.WIDTH - frame.right
         for tick in ticks:
             at = frame.y(tick)
             self._parts.append(drawing.rule(palette.LEFT, at, right, at, 0.3))
-            self._parts.append(drawing.text(palette.LEFT - 8, at + 3.5, label(tick), "end", 10))
+            place = (palette.LEFT - 8, at + 3.5)
+            words = label(tick)
+            self._parts.append(drawing.text(*place, words, "end", 10, most=palette.LEFT - 10))
         return frame
 
     def _end_chart(self, frame: Frame) -> None:
@@ -167,11 +168,7 @@ class _Picture:
         self._parts += line(frame, points, style.colour, style.dashes)
         if style.dots:
             known = [point for point in points if math.isfinite(point[1])]
-            self._parts += [
-                f'<circle cx="{frame.x(t):.1f}" cy="{frame.y(v):.1f}" r="2.5" '
-                f'fill="{style.colour}"/>'
-                for t, v in thinned(known)
-            ]
+            self._parts += [dot(frame, *point, style.colour) for point in thinned(known)]
 
     def _marks(self, frame: Frame) -> None:
         """Draw where epochs began and graphs were compiled."""
@@ -191,13 +188,21 @@ class _Picture:
         data = self._record.epochs.data()
         labels = epoch_labels([frame.x(at) for at in data["time"]], data["number"])
         self._parts += [
-            drawing.text(frame.x(at), frame.top - 4, words, "middle", 10)
+            _centred(frame.x(at), frame.top - 4, words)
             for at, words in zip(data["time"], labels, strict=True)
             if words and self._start <= at <= self._end
         ]
 
     def _points(self, data: dict[str, list[float]], name: str) -> list[Point]:
         return list(zip(data["time"], data[name], strict=True))
+
+
+def _centred(x: float, baseline: float, words: str) -> str:
+    """Return words below or above a place, which do not leave the picture."""
+    beyond = x + palette.width_of(words) / 2 > palette.WIDTH
+    return drawing.text(
+        palette.WIDTH if beyond else x, baseline, words, "end" if beyond else "middle", 10
+    )
 
 
 def _time_label(seconds: float) -> str:
@@ -215,13 +220,3 @@ def _ticks(
         return ticks, lambda tick: f"{tick:.4g}"
     digits = next(d for d in range(8) if abs(width * 10**d - round(width * 10**d)) < 1e-6)
     return ticks, lambda tick: f"{tick:.{digits}f}"
-
-
-def _bytes_ticks(top: float) -> tuple[list[float], Callable[[float], str]]:
-    """Return round sizes up to the top, which is the last of them where it is a card's."""
-    unit = 1024.0 ** max(0, math.floor(math.log(max(top, 1.0), 1024)))
-    most = top / unit
-    quarters = [unit * most * share / 4 for share in range(5)]
-    if most and (most / 4).is_integer():
-        return quarters[::2], units.size
-    return [unit * tick for tick in drawing.round_numbers(0.0, most, 3)], units.size

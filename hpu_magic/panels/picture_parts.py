@@ -11,10 +11,12 @@ from hpu_magic.panels import palette
 from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.present import drawing
 
-__all__ = ["Frame", "Point", "legend", "line", "runs", "thinned"]
+__all__ = ["Frame", "Point", "dot", "legend", "line", "runs", "thinned"]
 
 _POINTS = 240
-_RIGHT = 14
+_LEGEND_HEIGHT = 14
+_RIGHT = 24
+_ROOM = palette.WIDTH - palette.LEFT - _RIGHT
 
 Point = tuple[float, float]
 
@@ -65,7 +67,15 @@ def line(frame: Frame, points: Sequence[Point], colour: str, dashes: str = "") -
     )
     if not path:
         return []
-    return [f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>']
+    # A line of one point would not be seen.
+    alone = [dot(frame, *run[0], colour) for run in found if len(run) == 1]
+    line = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>'
+    return [line, *alone]
+
+
+def dot(frame: Frame, time: float, value: float, colour: str) -> str:
+    """Return a dot at a value."""
+    return f'<circle cx="{frame.x(time):.1f}" cy="{frame.y(value):.1f}" r="2.5" fill="{colour}"/>'
 
 
 def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
@@ -99,12 +109,29 @@ def _value(point: Point) -> float:
     return point[1]
 
 
-def legend(baseline: float, entries: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return words, colours and dashes in a line that ends on the right."""
+def legend(
+    title: str, baseline: float, entries: Sequence[tuple[str, str, str]]
+) -> tuple[list[str], float]:
+    """Return words, colours and dashes in lines that end on the right, and the last baseline.
+
+    The first line has as many as there is room for next to the title.
+    """
+    parts: list[str] = []
+    fitting: list[tuple[str, str, str]] = []
+    room = _ROOM - palette.width_of(title)
+    for entry in entries:
+        if palette.legend_width([word for word, *_ in [*fitting, entry]]) > room:
+            parts += _legend_line(baseline, fitting)
+            fitting, room, baseline = [], _ROOM, baseline + _LEGEND_HEIGHT
+        fitting.append(entry)
+    return parts + _legend_line(baseline, fitting), baseline
+
+
+def _legend_line(baseline: float, entries: Sequence[tuple[str, str, str]]) -> list[str]:
     parts, right = [], float(palette.WIDTH - _RIGHT)
     for word, colour, dashes in reversed(entries):
         parts.append(drawing.text(right, baseline, word, "end"))
-        right -= 6.1 * len(word) + 4
+        right -= palette.width_of(word) + 4
         dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         parts.append(
             f'<line x1="{right - 28:.1f}" y1="{baseline - 4:.1f}" x2="{right:.1f}" '

@@ -76,10 +76,10 @@ class RankTable(Table):
         return {
             "rank": str(state.rank),
             "host": state.host,
-            "card": "none" if state.card is None else str(state.card),
+            "card": "none" if state.card is None else f"HPU {state.card}",
             "memory": _memory(state),
             "peak": "" if state.peak is None else units.size(state.peak),
-            "steps": str(state.steps),
+            "steps": f"{state.steps:,}",
             "pace": "" if pace is None else units.rate(pace),
             "own part of a step": ("" if own is None else units.duration(own))
             + ("  slowest" if state is self.slowest else ""),

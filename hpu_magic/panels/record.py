@@ -7,50 +7,23 @@ from bisect import bisect
 from collections import deque
 from dataclasses import dataclass, field
 
-from hpu_magic.panels.trace import Trace, Window
+from hpu_magic.panels.trace import Change, Row, Trace, Window
+from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.measure.curves import Curve, Curves
 from hpu_magic.runtime.measure.not_finite import NotFinite
-from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import MEMORY, Mark, Sampler
 
 __all__ = ["COLUMNS", "CURVE_COLUMNS", "EPOCH_COLUMNS", "Change", "News", "Row", "RunRecord"]
 
 COLUMNS = ("time", "step", "speed", "in_use", "peak")
-CURVE_COLUMNS = ("time", "step", "value")
+CURVE_COLUMNS = ("time", "step", "epoch", "value")
 EPOCH_COLUMNS = ("time", "step", "number", "length")
 SERIES = ("speed", MEMORY, "epochs")
-Row = tuple[float, ...]
 _MARKS_DRAWN = 60
 _EPOCHS_DRAWN = 20
 _GAP_INTERVALS = 5
 _SHORTEST_GAP = 1.0  # seconds; pauses up to it are ordinary
-
-
-@dataclass
-class Change:
-    """What became of a trace since the last look.
-
-    Attributes
-    ----------
-    rows
-        Rows that were added to its end.
-    thinned
-        Whether those before have changed as well.
-    """
-
-    rows: list[Row] = field(default_factory=list)
-    thinned: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.rows) or self.thinned
-
-    def add(self, trace: Trace | Window, row: Row) -> None:
-        """Give a row to the trace."""
-        became = trace.add(*row)
-        self.thinned |= became == "thinned"
-        if became != "skipped":
-            self.rows.append(row)
 
 
 @dataclass(frozen=True)
@@ -134,14 +107,20 @@ class RunRecord:
         Parameters
         ----------
         now
-            Adds a row for this moment, which has what is newest.
+            The moment at which the run ended: adds a row with the newest values.
         """
         new = {name: self._read(name) for name in self._series}
         epochs = Change()
         for row in new["epochs"]:
             number, step, length = row[1:]
-            epochs.add(self.epochs, (row[0] - self.began, step, number, length))
-        return News(self._new_lines(new, now), self._new_curves(), epochs, self._new_marks())
+            epochs += self.epochs.add(row[0] - self.began, step, number, length)
+        if now is not None and self._progress is not None and self._progress.epoch_over:
+            # The line where the next one would have begun.
+            number, step = self._progress.epoch + 2.0, self._latest.get("step", math.nan)
+            epochs += self.epochs.add(now - self.began, step, number, math.nan)
+            epochs += self.epochs.end()
+        curves = self._new_curves(last=now is not None)
+        return News(self._new_lines(new, now), curves, epochs, self._new_marks())
 
     def _new_lines(self, new: dict[str, deque[Row]], now: float | None) -> Change:
         """Add a row for each sample of memory, or of speed where there is none."""
@@ -151,7 +130,7 @@ class RunRecord:
         for place, (moment, *memory) in enumerate(samples, 1):
             if self._memory and moment - self._newest > longest:
                 nothing = (math.nan,) * (len(COLUMNS) - 1)
-                change.add(self.lines, ((self._newest + moment) / 2 - self.began, *nothing))
+                change += self.lines.add((self._newest + moment) / 2 - self.began, *nothing)
             self._advance(new["speed"], moment)
             if memory:
                 self._note_memory(*memory, newest=place == len(samples))
@@ -161,14 +140,16 @@ class RunRecord:
             self._add_row(change, now)
         return change
 
-    def _new_curves(self) -> dict[Curve, Change]:
+    def _new_curves(self, *, last: bool) -> dict[Curve, Change]:
         changes = {}
         for curve in [one for one in self.metrics if one.last is not None]:
-            trace = self.curves.setdefault(curve, Trace(CURVE_COLUMNS))
+            trace = self.curves.setdefault(curve, Trace(CURVE_COLUMNS, goal=curve.goal))
             self._cursors.setdefault(curve.series, 0)
             change = Change()
-            for moment, value, step in self._read(curve.series):
-                change.add(trace, (moment - self.began, step, value))
+            for moment, value, step, epoch in self._read(curve.series):
+                change += trace.add(moment - self.began, step, epoch, value)
+            if last:
+                change += trace.end()
             if change:
                 changes[curve] = change
         return changes
@@ -220,7 +201,7 @@ class RunRecord:
         self._newest = moment
         if self._progress is not None and self._progress.long_validation:
             row[COLUMNS.index("speed") - 1] = math.nan
-        change.add(self.lines, (moment - self.began, *row))
+        change += self.lines.add(moment - self.began, *row)
 
 
 def _drawn(value: float) -> float:

@@ -33,7 +33,7 @@ class FitResult(Report):
     where : str
         The last batch, for example ``epoch 3 of 10, batch 40 of 57``.
     device : str
-        For example ``hpu:0 (simulated GAUDI2)``.
+        For example ``HPU 0 (simulated GAUDI2)``.
     steps : int
         Optimizer steps.
     seconds : float
@@ -52,6 +52,9 @@ class FitResult(Report):
         What became NaN or infinite, and at which step.
     error : str or None
         Of a failed fit.
+    ended_by : str or None
+        What ended a finished fit before its plan, and why, for example
+        ``EarlyStopping: val_loss did not improve in 3 checks``.
     picture : str
         The curves as SVG.
     kind : str
@@ -78,6 +81,7 @@ class FitResult(Report):
     not_finite: list[NotFinite] = field(default_factory=list)
     kind: str = "Fit"
     observed: Observation | None = None
+    ended_by: str | None = None
     _shown_by_cell: int | None = None
 
     @property
@@ -114,7 +118,8 @@ class FitResult(Report):
         duration = units.duration(self.seconds)
         if self.outcome == "finished":
             trained = f": {self.trained}" if self.trained else ""
-            title = f"{self.kind} finished on {self.device}{trained} in {duration}"
+            early = " early" if self.ended_by else ""
+            title = f"{self.kind} finished{early} on {self.device}{trained} in {duration}"
         else:
             place = self.where if self.where.startswith("before") else f"in {self.where}"
             title = f"{self.kind} {self.outcome} on {self.device} {place}"
@@ -151,6 +156,8 @@ class FitResult(Report):
     def notes(self) -> Sequence[str]:
         """Say how it ended, when not by itself, and which metrics are not in the table."""
         notes = [f"It ended with {self.error}"] if self.error else []
+        if self.ended_by:
+            notes.append(f"Ended in {self.where} by {self.ended_by}.")
         hidden = len(self.metrics) - _METRICS_SHOWN
         if hidden > 0:
             notes.append(f"{hidden} more are in its attribute `metrics`.")

@@ -18,7 +18,7 @@ from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.terminal import TerminalView
 from hpu_magic.panels.view import FitView, Head
 from hpu_magic.runtime.device import device
-from hpu_magic.runtime.measure.peak import Peak
+from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler, device_memory, sampler
 from hpu_magic.runtime.measure.source import FitSource, Report
@@ -53,7 +53,6 @@ class Session:
 
     def __init__(self, source: FitSource, interval: float = 0.1, panel: str = "auto") -> None:
         on_hpu = str(source.device).partition(":")[0] == "hpu"
-        self.device_label = device.label() if on_hpu else str(source.device)
         self.stop = threading.Event()
         self.progress = FitProgress()
         self._source = source
@@ -76,6 +75,11 @@ class Session:
             peak=self._peak,
         )
 
+    @property
+    def device_label(self) -> str:
+        """The card, by the number that it gets with the first tensor; or another device."""
+        return str(self._source.device) if self._peak is None else device.label()
+
     def open(self) -> None:
         """Sample, draw and tell others, from here until `close`."""
         polls = [view.poll for view in self._views if view.poll is not None]
@@ -85,7 +89,12 @@ class Session:
         self._running.enter_context(self.told())
         self._running.enter_context(self._source.attached(report))
 
-    def close(self, outcome: str | None = None, error: BaseException | None = None) -> FitResult:
+    def close(
+        self,
+        outcome: str | None = None,
+        error: BaseException | None = None,
+        moment: float | None = None,
+    ) -> FitResult:
         """Replace the views by what stays, and return it.
 
         Parameters
@@ -94,13 +103,15 @@ class Session:
             How the fit ended; None where it ended by itself or by Stop.
         error
             What left the fit.
+        moment
+            When it ended, in seconds of ``time.monotonic()``; None for now.
         """
         traceback = None if error is None else error.__traceback__
         self._running.__exit__(type(error) if error else None, error, traceback)
         self.progress.metrics = self._source.metrics
         ended = "stopped" if self.progress.stopping else "finished"
         told = f"{type(error).__name__}: {error}" if outcome == "failed" else None
-        self.progress.end(outcome or ended, told)
+        self.progress.end(outcome or ended, told, moment)
         return self._finish()
 
     def _shown(self, panel: str) -> list[FitView]:
@@ -202,6 +213,7 @@ class Session:
             metrics=dict(progress.metrics),
             not_finite=list(progress.not_finite),
             error=progress.error,
+            ended_by=progress.ended_by,
             picture=draw(self.record, self._kinds, self._source.model_name),
         )
 

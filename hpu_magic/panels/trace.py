@@ -4,8 +4,35 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass, field
 
-__all__ = ["Trace", "Window"]
+__all__ = ["Change", "Row", "Trace", "Window"]
+
+Row = tuple[float, ...]
+
+
+@dataclass
+class Change:
+    """What became of a trace.
+
+    Attributes
+    ----------
+    rows
+        Rows that were added to its end.
+    thinned
+        Whether those before have changed as well.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    thinned: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.rows) or self.thinned
+
+    def __iadd__(self, other: Change) -> Change:
+        self.rows += other.rows
+        self.thinned |= other.thinned
+        return self
 
 
 class Trace:
@@ -20,42 +47,74 @@ class Trace:
     columns
         Names of the columns; the first is the time.
     capacity
-        Rows kept at most, an even number of at least 2.
+        Rows kept at most, an even number of at least 4.
+    goal
+        ``min`` or ``max``: which value of the last column is best. The best row is always kept; it
+        is added together with the next row that is kept.
     """
 
-    def __init__(self, columns: tuple[str, ...], capacity: int = 1000) -> None:
-        if capacity < 2 or capacity % 2:
-            raise ValueError(f"a trace keeps an even number of rows, at least 2, not {capacity}")
+    def __init__(
+        self, columns: tuple[str, ...], capacity: int = 1000, goal: str | None = None
+    ) -> None:
+        if capacity < 4 or capacity % 2:
+            raise ValueError(f"a trace keeps an even number of rows, at least 4, not {capacity}")
         self.columns = columns
         self.capacity = capacity
         self.stride = 1
+        self.best: Row | None = None
+        self._sign = {None: 0, "min": -1, "max": 1}[goal]
         self._given = 0
-        self._rows: list[tuple[float, ...]] = []
+        self._rows: list[Row] = []
+        self._last: Row | None = None
+        self._better: Row | None = None  # the best of the rows skipped since the last one kept
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, *row: float) -> str:
-        """Take one row.
-
-        Returns
-        -------
-        str
-            ``kept``, ``skipped``, or ``thinned`` when the rows kept so far have
-            changed as well.
-        """
+    def add(self, *row: float) -> Change:
+        """Take one row and return what became of the rows."""
+        change = Change()
         if _is_gap(row):
-            if not self._rows or _is_gap(self._rows[-1]):
-                return "skipped"
-        else:
-            self._given += 1
-            if (self._given - 1) % self.stride:
-                return "skipped"
-        thinned = len(self._rows) == self.capacity
-        if thinned:
+            if self._rows and not _is_gap(self._rows[-1]):
+                self._keep(change, row)
+            return change
+        self._given += 1
+        self._last = row
+        if (self._given - 1) % self.stride == 0:
+            self._keep_with_better(change, row)
+        elif self._is_better(row):
+            self._better = row
+        return change
+
+    def end(self) -> Change:
+        """Keep the last row, too, as no others follow, and return what became of the rows."""
+        change = Change()
+        if self._last is not None and self._last not in self._rows[-2:]:
+            self._keep_with_better(change, self._last)
+        return change
+
+    def _keep_with_better(self, change: Change, row: Row) -> None:
+        better, self._better = self._better, None
+        if better is not None and better != row:
+            self._keep(change, better)
+        self._keep(change, row)
+
+    def _keep(self, change: Change, row: Row) -> None:
+        if len(self._rows) == self.capacity:
             self._thin()
+            change.thinned = True
         self._rows.append(row)
-        return "thinned" if thinned else "kept"
+        change.rows.append(row)
+        if self._is_better(row):
+            self.best = row
+
+    def _is_better(self, row: Row) -> bool:
+        """Tell whether a row is better than all before it, skipped ones too."""
+        best = self._better or self.best
+        value = self._sign * row[-1]
+        if not self._sign or not math.isfinite(value):
+            return False
+        return best is None or value > self._sign * best[-1]
 
     def data(self) -> dict[str, list[float]]:
         """Return the columns."""
@@ -63,12 +122,12 @@ class Trace:
 
     def _thin(self) -> None:
         """Drop every second row that is no gap, and gaps between which nothing is left."""
-        kept: list[tuple[float, ...]] = []
+        kept: list[Row] = []
         known = 0
         for row in self._rows:
             if not _is_gap(row):
                 known += 1
-                if known % 2:
+                if known % 2 or row is self.best:
                     kept.append(row)
             elif not _is_gap(kept[-1]):
                 kept.append(row)
@@ -82,26 +141,26 @@ class Window:
     def __init__(self, columns: tuple[str, ...], capacity: int) -> None:
         self.columns = columns
         self.capacity = capacity
-        self._rows: deque[tuple[float, ...]] = deque(maxlen=capacity)
+        self._rows: deque[Row] = deque(maxlen=capacity)
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, *row: float) -> str:
-        """Take one row and return ``kept``, or ``skipped`` for a gap beside another."""
+    def add(self, *row: float) -> Change:
+        """Take one row and return what became of the rows: a gap next to another is not kept."""
         if _is_gap(row) and (not self._rows or _is_gap(self._rows[-1])):
-            return "skipped"
+            return Change()
         self._rows.append(row)
-        return "kept"
+        return Change([row])
 
     def data(self) -> dict[str, list[float]]:
         """Return the columns."""
         return _columns(self.columns, list(self._rows))
 
 
-def _is_gap(row: tuple[float, ...]) -> bool:
+def _is_gap(row: Row) -> bool:
     return all(map(math.isnan, row[1:]))
 
 
-def _columns(names: tuple[str, ...], rows: list[tuple[float, ...]]) -> dict[str, list[float]]:
+def _columns(names: tuple[str, ...], rows: list[Row]) -> dict[str, list[float]]:
     return {name: [row[index] for row in rows] for index, name in enumerate(names)}

@@ -86,10 +86,10 @@ class Console:
         with contextlib.suppress(ProcessLookupError):  # it has heard of that already
             os.killpg(self._process.pid, signal.SIGHUP)
         try:
-            self._process.wait(20)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(20)
+            self._process.wait(60)
 
 
 def _take_the_terminal() -> None:

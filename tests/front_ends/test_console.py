@@ -27,7 +27,7 @@ def shown(console: Console) -> dict[str, str]:
 
 
 def test_a_fit_leaves_its_table_and_nothing_else(shown: dict[str, str]) -> None:
-    table = shown[walk.FIT][shown[walk.FIT].index("Fit finished on hpu:0 (simulated GAUDI2)") :]
+    table = shown[walk.FIT][shown[walk.FIT].index("Fit finished on HPU 5 (simulated GAUDI2)") :]
     rows = [line.split()[0] for line in table.splitlines()[1:]]
     if "waiting" in rows:  # steps as short as these may well wait for their batches
         rows.remove("waiting")
@@ -38,7 +38,7 @@ def test_a_fit_leaves_its_table_and_nothing_else(shown: dict[str, str]) -> None:
 def test_a_fit_that_fails_ends_with_its_table_and_the_users_frames(shown: dict[str, str]) -> None:
     failing = shown[walk.FAILING]
     table, _, traceback = failing.partition("-" * 75)
-    assert "Fit failed on hpu:0 (simulated GAUDI2) in epoch 2 of 2, batch 2 of 4" in table
+    assert "Fit failed on HPU 5 (simulated GAUDI2) in epoch 2 of 2, batch 2 of 4" in table
     assert re.findall(r"skipping hidden|^Cell In|^File", traceback, re.MULTILINE) == [
         "Cell In",
         "skipping hidden",
@@ -50,12 +50,12 @@ def test_a_fit_that_fails_ends_with_its_table_and_the_users_frames(shown: dict[s
 
 
 def test_a_panel_is_the_table_of_this_moment(shown: dict[str, str]) -> None:
-    assert "Memory of hpu:0 (simulated GAUDI2)" in shown[walk.PANEL]
+    assert "Memory of hpu (simulated GAUDI2)" in shown[walk.PANEL]
 
 
 def test_commands_and_graphs_are_shown_as_text(shown: dict[str, str]) -> None:
     assert "SIMULATED on the CPU" in shown[walk.DEVICE]
-    assert shown[walk.GRAPH].startswith("Graph step captured on hpu:0 (simulated GAUDI2)")
+    assert shown[walk.GRAPH].startswith("Graph step captured on HPU 5 (simulated GAUDI2)")
     assert "Graph step replayed 10 times" in shown[walk.REPLAY]
 
 
@@ -78,7 +78,7 @@ def test_a_line_tells_meanwhile_where_the_fit_stands(
     console.wait_for(r"\rTraining Model: epoch 2 of 2, batch \d of 4, .* steps/s, about \d s left")
     lines = console.shown(SLOW).splitlines()
     assert len([line for line in lines if line.startswith("Training Model")]) <= 1
-    assert lines[-5].startswith("Fit finished on hpu:0 (simulated GAUDI2)")
+    assert lines[-5].startswith("Fit finished on HPU 5 (simulated GAUDI2)")
 
 
 def test_an_interrupt_leaves_the_table_and_the_result(
@@ -88,6 +88,6 @@ def test_an_interrupt_leaves_the_table_and_the_result(
     console.wait_for("Training Model: epoch")
     console.interrupt()
     left = console.shown(ENDLESS)
-    assert "Fit interrupted on hpu:0 (simulated GAUDI2) in epoch" in left
+    assert "Fit interrupted on HPU 5 (simulated GAUDI2) in epoch" in left
     assert "KeyboardInterrupt" in left
     assert console.run("interrupted.outcome").endswith(": 'interrupted'")

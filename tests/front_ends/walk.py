@@ -43,5 +43,5 @@ CELLS += [FAILING, FAILED]
 # What a front end shows of an object that it cannot show.
 NO_WORDS = ["VBox(", "HBox(", "HTML(value", "Widget(", "<IPython.core.display.", "<hpu_magic."]
 
-ENVIRONMENT = {**os.environ, "PT_HPU_LAZY_MODE": "1"}
+ENVIRONMENT = {**os.environ, "PT_HPU_LAZY_MODE": "1", "HLS_MODULE_ID": "5"}
 """Graphs are captured in lazy mode."""

@@ -331,6 +331,25 @@ PROGRAMS = {
         rounded = [x.to(torch.float8_e4m3fn).float() for x in (a, b)]
         same(found, (rounded[0] @ rounded[1].T).bfloat16(), 2e-2)
     """,
+    "ops.fp8_gemm_v2 and cast_to_fp8_just_in_time": """
+        assert hasattr(torch.ops.hpu, "cast_to_fp8_just_in_time")
+        fp8, block = torch.float8_e4m3fn, 16
+        x, weight = row(2, 3, 32).bfloat16(), row(48, 32).to(fp8)
+        scale_inv = torch.rand(3, 2) + 0.5
+        values, of_values = torch.ops.hpu.cast_to_fp8_just_in_time(
+            x.to("hpu"), [1, block], out_dtype=fp8, scale_dtype=torch.bfloat16
+        )
+        found = torch.ops.hpu.fp8_gemm_v2(
+            A=values, trans_A=False, B=weight.to("hpu"), trans_B=True, D=None,
+            out_dtype=torch.bfloat16, A_scale_inv=of_values, B_scale_inv=scale_inv.to("hpu").t(),
+            bias=None, accumulate=False,
+        )
+        spread = scale_inv.repeat_interleave(block, 0).repeat_interleave(block, 1)
+        expected = x.float() @ (weight.float() * spread).T
+        assert found.shape == (2, 3, 48) and found.dtype is torch.bfloat16
+        error = (found.float().cpu() - expected).norm() / expected.norm()
+        assert error < 0.05, error
+    """,
     "ops.convert_from_uint4": """
         values = torch.arange(16, dtype=torch.int32).reshape(2, 8)
         packed = (values << torch.arange(0, 32, 4, dtype=torch.int32)).sum(-1, keepdim=True)
@@ -338,6 +357,11 @@ PROGRAMS = {
             packed.int().to("hpu"), torch.full((8,), 0.5).to("hpu"), None, torch.float32
         )
         same(found, values * 0.5)
+        zero = torch.full((1, 1), 0x55555555, dtype=torch.int32)
+        found = torch.ops.hpu.convert_from_uint4(
+            packed.int().to("hpu"), torch.full((1, 8), 0.5).to("hpu"), zero.to("hpu"), torch.float32
+        )
+        same(found, (values - 5) * 0.5)
     """,
     # last: it holds for the rest of the process
     "dynamo.compile_backend.experimental.enable_compiled_autograd": """

@@ -10,7 +10,8 @@ from transformers import (
 config = BertConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
     intermediate_size=16, max_position_embeddings=8)
 rows = [dict(input_ids=torch.arange(i, i + 8) % 32, labels=torch.tensor(i % 2)) for i in range(32)]
-folder = tempfile.mkdtemp()
+place = tempfile.TemporaryDirectory()
+folder = place.name
 def make_trainer(callbacks=(), trainer_class=Trainer, data=rows, **options):
     options = dict(output_dir=folder, report_to=[], per_device_train_batch_size=8,
         num_train_epochs=2, save_strategy="no", logging_steps=2, eval_strategy="no") | options

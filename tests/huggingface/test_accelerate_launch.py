@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,14 @@ LONG = pytest.mark.skipif(
 
 def run(*command: Any, fails: bool = False, **environment: str) -> str:
     """Run a command on simulated cards and return what it wrote."""
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
+    with tempfile.TemporaryDirectory() as folder:  # a launch leaves a folder
+        done = subprocess.run(
+            [sys.executable, *map(str, command)],
+            env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", "TMPDIR": folder, **environment},
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
     assert (done.returncode != 0) is fails, done.stdout + done.stderr
     return done.stdout + done.stderr
 

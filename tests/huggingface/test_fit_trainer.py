@@ -42,17 +42,17 @@ def stop(shell: Any) -> Callable[[], None]:
 
 
 @proves(TRANSFORMERS, "`Trainer`: the live panel, by `%%hpu_fit` and `hpu_magic.fit`")
-def test_line_form_returns_the_result(trains: Callable[[str], Any]) -> None:
+def test_line_form_returns_the_result(trains: Callable[[str], Any], own_card: str) -> None:
     cell = trains("result = %hpu_fit trainer")
     assert cell.error is None
     result = trains("result").result
     assert (result.outcome, result.steps, result.batches) == ("finished", 8, 8)
     assert (result.where, result.trained) == ("epoch 2 of 2, batch 4 of 4", "2 epochs")
-    assert result.device == "hpu:0 (simulated GAUDI2)"
+    assert result.device == own_card
     assert result.peak_memory > 0
     assert result.steps_per_second > 0
     assert {"loss", "grad_norm", "learning_rate", "train_loss"} < result.metrics.keys()
-    assert cell.out.count("Fit finished on hpu:0 (simulated GAUDI2): 2 epochs") == 1
+    assert cell.out.count(f"Fit finished on {own_card}: 2 epochs") == 1
     assert "{'loss'" not in cell.out  # what the Trainer prints where nobody else shows it
 
 
@@ -84,6 +84,34 @@ def test_the_losses_are_those_of_the_steps(trains: Callable[[str], Any], shell: 
         assert value == pytest.approx(of_steps[int(step) - 1], rel=1e-5)
 
 
+def test_a_loss_that_is_overwritten_in_place_keeps_its_value(
+    trains: Callable[[str], Any], shell: Any
+) -> None:
+    from hpu_magic.runtime.measure.sampler import sampler
+
+    seen = sampler().cursor("train")
+    cell = trains(
+        """
+        class Running(Trainer):
+            total = None
+            def training_step(self, *batch, **more):
+                loss = super().training_step(*batch, **more)
+                if self.total is None:
+                    self.total = torch.zeros_like(loss)
+                return self.total.fill_(self.state.global_step + 1)
+            def _maybe_log_save_evaluate(self, *state, **more):
+                self.total.zero_()
+                return super()._maybe_log_save_evaluate(*state, **more)
+        running = make_trainer(trainer_class=Running, logging_strategy="no")
+        result = %hpu_fit running
+        """
+    )
+    assert cell.error is None
+    values, _ = sampler().read("train", seen)
+    assert values["value"][-1] == 8.0
+    assert list(values["value"]) == list(values["step"])
+
+
 def test_evaluations_lie_in_the_chart_of_the_loss(trains: Callable[[str], Any]) -> None:
     trains(
         """
@@ -99,6 +127,23 @@ def test_evaluations_lie_in_the_chart_of_the_loss(trains: Callable[[str], Any]) 
     assert result.metrics["eval_loss"] == pytest.approx(math.log(2), abs=0.1)
     assert 0 <= result.metrics["eval_accuracy"] <= 1
     assert result.picture.count(">eval_loss") == result.picture.count(">eval_accuracy") == 1
+
+
+def test_early_stopping_is_named(trains: Callable[[str], Any], own_card: str) -> None:
+    cell = trains(
+        """
+        from transformers import EarlyStoppingCallback
+        judged = make_trainer([EarlyStoppingCallback(2)], num_train_epochs=9, eval_strategy="epoch",
+            save_strategy="epoch", load_best_model_at_end=True, learning_rate=0.0,
+            metric_for_best_model="eval_loss", greater_is_better=False)
+        result = %hpu_fit judged
+        """
+    )
+    assert f"Fit finished early on {own_card}: 3 epochs in " in cell.out
+    assert (
+        "Ended in epoch 3 of 9, batch 4 of 4 by EarlyStoppingCallback: eval_loss did not improve "
+        "in 2 checks." in cell.out
+    )
 
 
 def test_figures_of_bookkeeping_have_no_chart_and_come_last(trains: Callable[[str], Any]) -> None:
@@ -204,7 +249,9 @@ def test_the_result_is_kept_however_the_fit_ends(
     assert trains("%hpu_fit trainer").error is None
 
 
-def test_a_failure_is_shown_without_the_frameworks_frames(trains: Callable[[str], Any]) -> None:
+def test_a_failure_is_shown_without_the_frameworks_frames(
+    trains: Callable[[str], Any], own_card: str
+) -> None:
     trains(
         """
         class Broken(Trainer):
@@ -218,7 +265,7 @@ def test_a_failure_is_shown_without_the_frameworks_frames(trains: Callable[[str]
     assert "skipping hidden" in cell.out
     assert "Broken.compute_loss" in cell.out
     assert "_inner_training_loop" not in cell.out
-    assert "Fit failed on hpu:0 (simulated GAUDI2) in epoch 1 of 2, batch 1 of 4" in cell.out
+    assert f"Fit failed on {own_card} in epoch 1 of 2, batch 1 of 4" in cell.out
 
 
 def test_stop_completes_the_accumulated_step(
@@ -325,7 +372,7 @@ def test_other_processes_are_told_and_can_stop_it(
     told = []
 
     def look() -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 100
         while not told or told[-1].phase != "training":
             assert time.monotonic() < deadline
             time.sleep(0.05)

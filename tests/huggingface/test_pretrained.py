@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpu_magic.simulator import activate
+from hpu_magic.simulator import activate, cards
 
 activate(announce=False)  # before a library asks PyTorch which accelerator there is
 pytest.importorskip("transformers")
@@ -69,9 +69,11 @@ def test_what_the_card_cannot_hold_lies_elsewhere(saved, tmp_path, host):
 
 
 @proves(TRANSFORMERS, "`device_map` that names a second card")
-@pytest.mark.parametrize("device_map", ["hpu:1", {"model": "hpu:0", "lm_head": "hpu:1"}])
-def test_a_second_card_is_refused(saved, device_map):
-    with pytest.raises(RuntimeError, match=r"A process owns one card and sees it as hpu:0; choose"):
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_second_card_is_refused(saved, whole):
+    other = "hpu:2" if cards.acquire().module_id == 1 else "hpu:1"
+    device_map = other if whole else {"model": "hpu:0", "lm_head": other}
+    with pytest.raises(RuntimeError, match=r"active device: 0 != .\. This process uses HPU"):
         loaded(saved[0], device_map=device_map)
 
 

@@ -35,7 +35,7 @@ def fitted(starter: str, *cases: str) -> dict[str, Any]:
         result = Path(folder) / "result.json"
         done = subprocess.run(
             [sys.executable, "-m", *STARTERS[starter], PROGRAM, result, *cases],
-            env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
+            env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", "TMPDIR": folder},
             capture_output=True,
             text=True,
             timeout=250,

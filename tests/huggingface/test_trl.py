@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +100,8 @@ def assert_fits(kind: str, folder: Path, **options: Any) -> None:
     assert len(set(told(expected))) == 17
     assert told(found) == pytest.approx(told(expected), abs=2e-5)
     assert (result.outcome, result.steps, result.batches) == ("finished", 8, 8)
-    assert (result.where, result.device) == (
-        "epoch 1 of 1, batch 8 of 8",
-        "hpu:0 (simulated GAUDI2)",
-    )
+    assert result.where == "epoch 1 of 1, batch 8 of 8"
+    assert re.fullmatch(r"HPU \d \(simulated GAUDI2\)", result.device)
     assert result.metrics["loss"] == pytest.approx(told(expected)[-3], abs=1e-4)
     assert result.metrics["eval_loss"] == pytest.approx(told(expected)[-1], abs=1e-4)
     assert not {"num_tokens", "eval_num_tokens", "epoch"} & result.metrics.keys()
@@ -125,11 +124,11 @@ def test_tuning_by_preferences(tmp_path):
 
 
 @proves(TRL, "`SFTTrainer`: a fit with its live panel, by `%%hpu_fit` and `hpu_magic.fit`")
-def test_a_cell_is_observed(tmp_path, shell, run):
+def test_a_cell_is_observed(tmp_path, shell, run, own_card):
     shell.user_ns["tuned"] = trainer("text", tmp_path, cpu=False)
     cell = run("%%hpu_fit -o kept\nout = tuned.train()\nNone")
     assert cell.error is None
-    assert cell.out.count("Fit finished on hpu:0 (simulated GAUDI2): 1 epoch") == 1
+    assert cell.out.count(f"Fit finished on {own_card}: 1 epoch") == 1
     assert (shell.user_ns["out"].global_step, shell.user_ns["kept"].steps) == (8, 8)
 
 

@@ -15,6 +15,7 @@ from steps import Steps
 from torch import nn
 
 import hpu_magic.lightning as plugins
+from hpu_magic.lightning.parallel import all_reduced_if_over_hccl
 
 ROWS = 32
 BATCH = 8  # of all ranks together
@@ -358,6 +359,7 @@ def reductions() -> dict[str, Any]:
         whole = torch.tensor([rank, 3 * rank], device="hpu")
         halves = run.strategy.reduce(whole.float(), reduce_op=name)
         assert torch.equal(other.all_reduce(whole.float(), reduce_op=name), halves)
+        assert torch.equal(all_reduced_if_over_hccl(whole.float(), reduce_op=name), halves)
         found[str(name)] = (halves.tolist(), run.strategy.reduce(whole, reduce_op=name).tolist())
     found["decisions"] = (
         run.strategy.reduce_boolean_decision(rank == 0, all=True),

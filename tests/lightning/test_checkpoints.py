@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import functools
 import signal
 import subprocess
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, UserDict, defaultdict, deque
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,6 +130,151 @@ def test_what_is_one_tensor_stays_one(torch: Any, lightning: Any, tmp_path: Path
     assert torch.equal(loaded["parts"][0], state["0.bias"][:3].cpu())
     assert {value.device.type for value in state.values()} == {"hpu"}
     assert (tmp_path / "tied.ckpt").stat().st_size < 1.5 * 64 * 64 * 4
+
+
+@dataclasses.dataclass
+class Running:
+    total: Any
+    name: str = "loss"
+
+
+class Slotted:
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+
+class OwnMapping(Mapping[str, Any]):
+    def __init__(self, **items: Any) -> None:
+        self._items = items
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+def test_tensors_reach_the_host_in_whatever_holds_them(
+    torch: Any, lightning: Any, tmp_path: Path
+) -> None:
+    from hpu_magic.lightning import HPUCheckpointIO
+
+    class Marked(torch.Tensor):  # type: ignore[name-defined,misc]
+        pass
+
+    globals()["Marked"] = Marked  # pickle finds classes by name
+    Marked.__qualname__ = "Marked"
+
+    def made(device: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        one = torch.arange(3.0, device=device)
+        marked = one.clone().as_subclass(Marked)
+        marked.scale = torch.ones(1, device=device)
+        module = torch.nn.Linear(2, 1).to(device)
+        torch.nn.init.ones_(module.weight)
+        module.loss = Running(one)
+        counts = defaultdict(list, {"a": [one]})
+        holders = {
+            "dataclass": Running(one),
+            "ordered": OrderedDict(a=one),
+            "counts": counts,
+            "deque": deque([one], maxlen=2),
+            "set": {one},
+            "frozen set": frozenset([one]),
+            "mapping": OwnMapping(a=one),
+            "user dict": UserDict(a=one),
+            "slots": Slotted(one),
+            "namespace": SimpleNamespace(a={"b": [one]}),
+            "array": numpy_array_of(one),
+            "partial": functools.partial(max, one),
+            "module": module,
+            "parameter": torch.nn.Parameter(one),
+            "class": marked,
+            "number": 7,
+        }
+        tensors = {
+            "dataclass": lambda it: [it["dataclass"].total],
+            "ordered": lambda it: [it["ordered"]["a"]],
+            "counts": lambda it: it["counts"]["a"],
+            "deque": lambda it: list(it["deque"]),
+            "set": lambda it: list(it["set"]),
+            "frozen set": lambda it: list(it["frozen set"]),
+            "mapping": lambda it: [it["mapping"]["a"]],
+            "user dict": lambda it: [it["user dict"]["a"]],
+            "slots": lambda it: [it["slots"].tensor],
+            "namespace": lambda it: it["namespace"].a["b"],
+            "array": lambda it: [it["array"][0]],
+            "partial": lambda it: list(it["partial"].args),
+            "module": lambda it: [it["module"].weight, it["module"].loss.total],
+            "parameter": lambda it: [it["parameter"]],
+            "class": lambda it: [it["class"], it["class"].scale],
+            "number": lambda it: [torch.tensor(it["number"])],
+        }
+        return holders, tensors
+
+    saved, read = made("hpu")
+    expected, _ = made("cpu")
+    before = {name: type(one) for name, one in saved.items()}
+    HPUCheckpointIO().save_checkpoint(saved, tmp_path / "held.ckpt")
+    loaded = torch.load(tmp_path / "held.ckpt", weights_only=False)
+    assert {name: type(one) for name, one in loaded.items()} == before
+    assert loaded["counts"].default_factory is list
+    assert loaded["deque"].maxlen == 2
+    for name, tensors in read.items():
+        for mine, theirs in zip(tensors(loaded), tensors(expected), strict=True):
+            assert (mine.device.type, type(mine)) == ("cpu", type(theirs)), name
+            assert mine.requires_grad == theirs.requires_grad, name
+            assert torch.equal(mine, theirs), name
+        kinds = {one.device.type for one in tensors(saved) if name != "number"}
+        assert kinds <= {"hpu"}, name
+    shared = {
+        tensors(loaded)[-1].data_ptr()
+        for name, tensors in read.items()
+        if name not in ("class", "number")
+    }
+    assert len(shared) == 1  # one tensor stays one, whatever holds it
+
+
+def numpy_array_of(value: Any) -> Any:
+    import numpy as np
+
+    array = np.empty(1, dtype=object)
+    array[0] = value
+    return array
+
+
+def test_conjugate_and_negative_views_are_saved_with_their_values(
+    torch: Any, lightning: Any, tmp_path: Path
+) -> None:
+    from hpu_magic.lightning import HPUCheckpointIO
+
+    z = torch.tensor([1 + 2j, 3 - 4j], device="hpu")
+    x = torch.arange(3.0, device="hpu")
+    views = {
+        "plain": z,
+        "conjugate": z.conj(),
+        "imaginary": z.imag,
+        "negative": z.conj().imag,
+        "real": x,
+        "negated": torch._neg_view(x),
+        "conjugate parameter": torch.nn.Parameter(z).conj(),
+    }
+    assert views["negative"].is_neg()
+    HPUCheckpointIO().save_checkpoint(views, tmp_path / "views.ckpt")
+    loaded = torch.load(tmp_path / "views.ckpt", weights_only=False)
+    assert {name: one.tolist() for name, one in loaded.items()} == {
+        "plain": [1 + 2j, 3 - 4j],
+        "conjugate": [1 - 2j, 3 + 4j],
+        "imaginary": [2.0, -4.0],
+        "negative": [-2.0, 4.0],
+        "real": [0.0, 1.0, 2.0],
+        "negated": [0.0, -1.0, -2.0],
+        "conjugate parameter": [1 - 2j, 3 + 4j],
+    }
 
 
 def test_checkpoints_are_written_by_whom_they_are_given_to(

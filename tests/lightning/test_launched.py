@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -189,12 +189,13 @@ if len(sys.argv) > 1:
     while os.path.exists("late"):
         time.sleep(0.05)
     watch.watch_from_child()
+    open(f"{os.getpid()}.begun", "w").close()
     exec(sys.argv[1])
 else:
-    with watch.begun_by_this() as path:
+    with watch.begun_by_this() as pipe:
         children = [subprocess.Popen([sys.executable, __file__, code]) for code in CHILDREN]
     print(*(child.pid for child in children), flush=True)
-    watch.watch_from_parent(children, path)
+    watch.watch_from_parent(children, pipe)
     PARENT
 """
 
@@ -209,15 +210,17 @@ def watched(
     folder: Path, children: list[str], parent: str, hook: bool = False
 ) -> subprocess.Popen[str]:
     path = folder / "watched.py"
+    (folder / "temporary").mkdir()
     code = WATCHED.replace("CHILDREN", repr(children)).replace("PARENT", parent)
     path.write_text((HOOK if hook else "") + code)
     return subprocess.Popen(
         [sys.executable, str(path)],
         cwd=folder,
-        env={**os.environ, "TMPDIR": str(folder)},
+        env={**os.environ, "TMPDIR": str(folder / "temporary")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
@@ -228,9 +231,16 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def test_a_first_rank_that_hangs_says_where_when_another_has_ended(tmp_path):
     process = watched(tmp_path, ["sys.exit(3)", "wait_here()"], "wait_here()")
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=100)
     first, second = map(int, out.split())
     assert process.returncode == -signal.SIGKILL
     assert (
@@ -238,7 +248,7 @@ def test_a_first_rank_that_hangs_says_where_when_another_has_ended(tmp_path):
     )
     assert "in wait_here" in said
     assert not is_alive(second)
-    assert list(tmp_path.glob("hpu_magic_ranks_*")) == []
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_other_ranks_end_with_an_error_of_the_first(tmp_path):
@@ -270,29 +280,52 @@ def test_ranks_end_with_the_first_when_it_is_killed(tmp_path, late):
     process = watched(tmp_path, ["wait_here()"], "wait_here()")
     assert process.stdout is not None
     pid = int(process.stdout.readline())
-    time.sleep(0.5)
+    if not late:
+        wait_for(lambda: (tmp_path / f"{pid}.begun").exists())
     process.kill()
     process.wait()
     (tmp_path / "late").unlink(missing_ok=True)
-    until = time.monotonic() + 30
-    while is_alive(pid) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not is_alive(pid)
-    assert list(tmp_path.glob("hpu_magic_ranks_*")) == []
+    wait_for(lambda: not is_alive(pid))
+    assert list((tmp_path / "temporary").iterdir()) == []
     process.stdout.close()
     assert process.stderr is not None
     process.stderr.close()
 
 
-def test_a_rank_may_work_on_when_the_first_has_ended_well(tmp_path):
-    work = "time.sleep(4); open(sys.argv[0] + '.done', 'w').close()"
-    process = watched(tmp_path, [work], "pass")
-    out, said = process.communicate(timeout=60)
+def test_ranks_that_are_killed_all_at_once_leave_nothing(tmp_path):
+    process = watched(tmp_path, ["wait_here()"], "wait_here()")
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    wait_for(lambda: (tmp_path / f"{pid}.begun").exists())
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_ranks_may_work_on_when_the_first_has_ended_well(tmp_path):
+    work = "time.sleep(4); open(f'{os.getpid()}.done', 'w').close()"
+    parent = "while not all(os.path.exists(f'{c.pid}.begun') for c in children): time.sleep(0.05)"
+    process = watched(tmp_path, [work, work], parent)
+    out, said = process.communicate(timeout=100)
     assert process.returncode == 0, said
-    until = time.monotonic() + 30
-    while is_alive(int(out)) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert (tmp_path / "watched.py.done").exists()
+    for pid in out.split():
+        wait_for(lambda pid=pid: not is_alive(int(pid)))
+        assert (tmp_path / f"{pid}.done").exists()
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_rank_ends_with_the_first_that_has_forked(tmp_path):
+    """What a fork has inherited of rank 0 must not pass for it."""
+    parent = "os.fork(); wait_here()"
+    process = watched(tmp_path, ["wait_here()"], parent)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    wait_for(lambda: (tmp_path / f"{pid}.begun").exists())
+    process.kill()
+    process.wait()
+    wait_for(lambda: not is_alive(pid))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
 
 
 def test_a_hook_for_errors_that_a_script_has_set_is_called(tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator
@@ -97,9 +99,71 @@ def test_every_name_of_the_table_is_there(offered: None) -> None:
             else:
                 assert one.name in dir(module)
                 found = getattr(module, one.name)
-                assert found is True or (found.__module__, found.__name__) == tuple(
-                    one.here.rsplit(".", 1)
-                )
+                expected = pkgutil.resolve_name(one.here.removesuffix("()"))
+                assert found == (expected() if one.here.endswith("()") else expected)
+
+
+def test_modules_besides_those_of_classes_have_their_names(offered: None, tmp_path: Path) -> None:
+    from typing import get_args
+
+    import torch
+    from lightning_habana.fabric.plugins.fsdp_precision import HPUPrecision
+    from lightning_habana.pytorch.plugins.fsdp_precision import (
+        _PRECISION_INPUT,
+        HPUPrecisionPlugin,
+    )
+    from lightning_habana.utils import hpu_distributed, imports, resources
+
+    for precision in get_args(_PRECISION_INPUT):
+        HPUPrecisionPlugin(precision)
+        HPUPrecision(precision)
+    assert imports._HPU_SYNAPSE_GREATER_EQUAL_1_14_0
+    assert imports._HABANA_FRAMEWORK_AVAILABLE
+    assert imports._LIGHTNING_GREATER_EQUAL_2_3_0
+    assert imports._TORCH_GREATER_EQUAL_2_0_0
+    assert [imports._TORCH_LESSER_EQUAL_1_13_1, imports._TORCH_LESSER_2_3_0] == [False, False]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", resources.get_hpu_synapse_version())
+    assert resources.device_count() == torch.hpu.device_count()  # type: ignore[attr-defined]
+    assert resources.is_fp8_available() == resources.is_fp16_available() == (True, "")
+    stats = resources.get_device_stats(torch.device("hpu"))
+    assert stats["Limit"] == torch.hpu.memory_stats()["Limit"]  # type: ignore[attr-defined]
+    assert [resources._parse_hpus(devices) for devices in (None, 2, "8")] == [None, 2, 8]
+    with pytest.raises(ValueError, match=r"devices=\[1\] is not a number or text; write devices=1"):
+        resources._parse_hpus([1])
+    versions = resources._parse_hpu_synapse_versions
+    assert versions("hl-smi version hl-1.11.0-fw-45.1.1.1 (Aug)") == ("1.11.0", "45.1.1.1")
+    assert versions("no version") == ("", "")
+    (tmp_path / "fp8.json").write_text('{"mode": "MEASURE", "observer": "maxabs"}')
+    resources.modify_fp8_json(tmp_path / "fp8.json", {"mode": "QUANTIZE"})
+    edited = json.loads((tmp_path / "fp8.json").read_text())
+    assert edited == {"mode": "QUANTIZE", "observer": "maxabs"}
+    value = torch.ones(2)
+    assert hpu_distributed._sync_ddp_if_available(value, reduce_op="mean") is value
+    assert not hpu_distributed._distributed_available()
+    reductions = torch.distributed.ReduceOp
+    for supported in ("SUM", "mean", "avg", *hpu_distributed.supported_reduce_ops, reductions.AVG):
+        assert hpu_distributed._is_reduce_op_supported(supported)
+    for other in ("product", reductions.PRODUCT):
+        with pytest.raises(TypeError, match="is not supported over hccl; write 'sum', 'min',"):
+            hpu_distributed._is_reduce_op_supported(other)
+
+
+def test_devices_of_processes_have_no_index(offered: None) -> None:
+    import lightning_habana.fabric.strategies as on_fabric
+    import torch
+    from lightning_habana.pytorch import strategies
+    from lightning_habana.pytorch.accelerator import HPUAccelerator
+
+    devices = [torch.device("hpu")] * 2
+    assert HPUAccelerator.get_parallel_devices(2) == devices
+    for module in (strategies, on_fabric):
+        for name in ("HPUDDPStrategy", "HPUParallelStrategy", "HPUFSDPStrategy"):
+            strategy = getattr(module, name)(parallel_devices=devices)
+            assert strategy.parallel_devices == devices
+            assert strategy.process_group_backend == "hccl"
+            assert strategy.root_device == torch.device("hpu", 0)
+            chosen = getattr(module, name)(process_group_backend="cpu:gloo,hpu:hccl")
+            assert chosen.process_group_backend == "cpu:gloo,hpu:hccl"
 
 
 def test_star_gives_what_is_there(offered: None) -> None:

@@ -143,6 +143,22 @@ def test_compiled_modules_learn_as_the_cpus(
     assert str(run.strategy.root_device) == "hpu:0"
 
 
+@pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="lazy mode has no such backend")
+def test_a_compiled_module_logs_as_the_cpus_does(
+    torch: Any, trainer: Any, net: Any, loader: Any
+) -> None:
+    class Logging(net):
+        log = torch.compiler.disable(net.log)
+
+    plain, compiled = trainer("cpu", max_epochs=2), trainer("hpu", max_epochs=2)
+    plain.fit(net(), loader(), loader(shuffle=False))
+    module = torch.compile(Logging(), backend="hpu_backend")
+    compiled.fit(module, loader(), loader(shuffle=False))
+    found, expected = compiled.callback_metrics, plain.callback_metrics
+    assert found.keys() == expected.keys() >= {"train_loss", "val_loss"}
+    torch.testing.assert_close(dict(found), dict(expected), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
 def test_half_precision_is_the_cpus(
     torch: Any, trainer: Any, net: Any, loader: Any, same_weights: Any, logged: Any, precision: str

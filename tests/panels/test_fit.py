@@ -19,7 +19,7 @@ import pytest
 from small_fit import SETUP
 
 
-def test_line_form_returns_the_result(fits: Callable[[str], Any]) -> None:
+def test_line_form_returns_the_result(fits: Callable[[str], Any], own_card: str) -> None:
     cell = fits("result = %hpu_fit trainer model data")
     assert cell.error is None
     result = fits("result").result
@@ -27,12 +27,12 @@ def test_line_form_returns_the_result(fits: Callable[[str], Any]) -> None:
     assert result.metrics["train_loss"] > 0
     assert result.peak_memory > 0
     assert result.steps_per_second > 0
-    assert result.device == "hpu:0 (simulated GAUDI2)"
+    assert result.device == own_card
 
 
-def test_table_ends_the_fit_in_a_terminal(fits: Callable[[str], Any]) -> None:
+def test_table_ends_the_fit_in_a_terminal(fits: Callable[[str], Any], own_card: str) -> None:
     out = fits("%hpu_fit trainer model data").out
-    assert out.count("Fit finished on hpu:0 (simulated GAUDI2)") == 1
+    assert out.count(f"Fit finished on {own_card}") == 1
     assert "peak memory" in out
     assert "steps/s" in out
 
@@ -58,6 +58,30 @@ def test_cell_form_gives_every_fit_its_panel(fits: Callable[[str], Any]) -> None
 
 def test_cell_without_a_fit_says_so(fits: Callable[[str], Any]) -> None:
     assert "saw no trainer.fit" in fits("%%hpu_fit\n1 + 1").out
+
+
+def test_what_ends_a_fit_before_its_plan_is_named(
+    fits: Callable[[str], Any], own_card: str
+) -> None:
+    fits("from lightning.pytorch.callbacks import EarlyStopping")
+    fits("stopping = EarlyStopping('val_loss', patience=2, min_delta=1e9)")
+    fits("both = (data, data)")
+    fits("trainer = make_trainer(max_epochs=9, callbacks=[stopping])")
+    cell = fits("%hpu_fit -o result trainer model both")
+    assert f"Fit finished early on {own_card}: 3 epochs in " in cell.out
+    why = "by EarlyStopping: val_loss did not improve in 2 checks."
+    sentence = f"Ended in epoch 3 of 9, batch 4 of 4 {why}"
+    assert sentence in cell.out
+    assert fits("result.outcome").result == "finished"
+    assert sentence in fits("result._repr_html_()").result
+
+    fits("class Ends(Model):\n    def on_train_epoch_end(self): self.trainer.should_stop = True")
+    fits("trainer, ends = make_trainer(max_epochs=9), Ends()")
+    assert "by trainer.should_stop, which" in fits("%hpu_fit trainer ends data").out
+    fits("trainer, ends = make_trainer(max_epochs=1), Ends()")
+    assert "early" not in fits("%hpu_fit trainer ends data").out
+    fits("trainer = make_trainer(max_epochs=-1, max_time={'seconds': 1})")
+    assert "by Timer: its time is over" in fits("%hpu_fit trainer model data").out
 
 
 def test_validation_loss_is_in_the_result_and_in_the_picture(fits: Callable[[str], Any]) -> None:
@@ -123,10 +147,12 @@ def test_wrong_input_gets_one_sentence(
     assert "Traceback" not in cell.out + cell.err
 
 
-def test_failure_names_the_step_and_keeps_the_users_traceback(fits: Callable[[str], Any]) -> None:
+def test_failure_names_the_step_and_keeps_the_users_traceback(
+    fits: Callable[[str], Any], own_card: str
+) -> None:
     cell = fits("%hpu_fit trainer Broken data" if fits("Broken = Model(fail_at=5)") else "")
     assert isinstance(cell.error, ValueError)
-    assert "Fit failed on hpu:0 (simulated GAUDI2) in epoch 2 of 2, batch 2 of 4" in cell.out
+    assert f"Fit failed on {own_card} in epoch 2 of 2, batch 2 of 4" in cell.out
     assert "ValueError: the data is broken" in cell.out
     assert fits("import hpu_magic; hpu_magic.fit(trainer, Model(), data).outcome").error is None
 
@@ -175,7 +201,7 @@ def test_stop_is_heard_at_once_though_the_next_report_is_far(
 
 
 def test_interrupt_releases_the_memory_and_leaves_the_device_usable(
-    fits: Callable[[str], Any], shell: Any, torch: Any
+    fits: Callable[[str], Any], shell: Any, torch: Any, own_card: str
 ) -> None:
     before = torch.hpu.memory_allocated()
 
@@ -189,14 +215,14 @@ def test_interrupt_releases_the_memory_and_leaves_the_device_usable(
     handler = signal.getsignal(signal.SIGINT)
     cell = fits("%hpu_fit long model data")
     assert isinstance(cell.error, KeyboardInterrupt)
-    assert "Fit interrupted on hpu:0 (simulated GAUDI2) in epoch 1 of 1000" in cell.out
+    assert f"Fit interrupted on {own_card} in epoch 1 of 1000" in cell.out
     assert signal.getsignal(signal.SIGINT) is handler
     assert torch.hpu.memory_allocated() == before
     assert fits("%hpu_fit trainer model data").error is None
 
 
 def test_a_full_card_releases_the_memory_and_leaves_the_device_usable(
-    fits: Callable[[str], Any], torch: Any
+    fits: Callable[[str], Any], torch: Any, own_card: str
 ) -> None:
     before = torch.hpu.memory_allocated()
     fits(
@@ -215,7 +241,7 @@ def test_a_full_card_releases_the_memory_and_leaves_the_device_usable(
     cell = fits(
         "try:\n    %hpu_fit trainer greedy data\nexcept RuntimeError as full: said = str(full)"
     )
-    assert "Fit failed on hpu:0 (simulated GAUDI2) in epoch 1 of 2, batch 4 of 4" in cell.out
+    assert f"Fit failed on {own_card} in epoch 1 of 2, batch 4 of 4" in cell.out
     said = fits("said").result
     assert "MODULE:PT_DEVMEM Allocation failed for size::1099511627776" in said
     assert fits("{str(p.device) for p in greedy.parameters()}").result == {"cpu"}
@@ -228,16 +254,20 @@ def test_a_full_card_releases_the_memory_and_leaves_the_device_usable(
 
 
 def test_losses_are_read_at_the_panels_rate_not_at_every_step(
-    fits: Callable[[str], Any], shell: Any
+    fits: Callable[[str], Any], shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from hpu_magic.lightning import monitor
+    from hpu_magic.runtime.measure.heard import FIRST_STEPS
     from hpu_magic.runtime.measure.sampler import sampler
 
+    # However slow this machine is just now: of a slow fit, every step is heard.
+    monkeypatch.setattr(monitor, "_SLOW", 0)
     start = sampler().cursor("train")
     fits("many = make_trainer(max_epochs=100)\nresult = %hpu_fit --interval 1 many model data")
     result = fits("result").result
     assert result.steps == 400
     reads = sampler().cursor("train") - start
-    assert 1 <= reads <= math.ceil(result.seconds) + 1
+    assert FIRST_STEPS <= reads <= FIRST_STEPS + math.ceil(result.seconds) + 1
 
 
 def test_losses_are_read_though_validations_come_faster_than_the_panels_rate(
@@ -282,9 +312,14 @@ def test_script_prints_only_the_table_where_there_is_no_terminal() -> None:
         "hpu_magic.fit(trainer, model, data)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=180
+        [sys.executable, "-c", program],
+        env={**os.environ, "HLS_MODULE_ID": "5"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=180,
     )
-    assert done.stdout.startswith("Fit finished on hpu:0 (simulated GAUDI2)")
+    assert done.stdout.startswith("Fit finished on HPU 5 (simulated GAUDI2)")
     assert "\r" not in done.stdout
 
 
@@ -307,7 +342,7 @@ hpu_magic.fit(trainer, model, data)
             shown += piece
     os.close(ours)
     assert fit.wait(180) == 0, fit.stderr.read().decode()
-    progress, table = shown.decode().split("Fit finished on hpu:0")
+    progress, table = shown.decode().split("Fit finished on HPU ")
     assert re.search(r"\rTraining Model: epoch 1 of 2, .*about \d+ s left", progress), progress
     assert progress.endswith("\r")
     assert "\n" not in progress

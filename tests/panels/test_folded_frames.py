@@ -126,11 +126,13 @@ def test_frames_that_lead_from_lightning_to_the_user_stay(failing: Callable[...,
     assert "LookupError: there is no row 0" in cell.out
 
 
-def test_what_lightning_raises_is_shown_with_the_users_call(failing: Callable[..., Any]) -> None:
+def test_what_lightning_raises_is_shown_with_the_users_call(
+    failing: Callable[..., Any], own_card: str
+) -> None:
     out = failing("%%hpu_fit\ntrainer.fit(pl.LightningModule(), data)").out
     assert shown(out) == ["cell", FOLDED, "__verify_train_val_loop_configuration"]
     assert re.search(r"^MisconfigurationException: No `training_step\(\)` method", out, re.M)
-    assert "Fit failed on hpu:0 (simulated GAUDI2) before the first batch" in out
+    assert f"Fit failed on {own_card} before the first batch" in out
     out = failing("mistaken = Mistaken()\n%hpu_fit trainer mistaken data").out
     functions = shown(out)
     assert functions[:4] == ["cell", FOLDED, "Mistaken.training_step", FOLDED]

@@ -57,7 +57,7 @@ class Page:
         """Return the answer on the shell channel."""
         sent = self.send(kind, **content)
         while True:
-            reply = self.client.get_shell_msg(timeout=20)
+            reply = self.client.get_shell_msg(timeout=100)
             if reply["parent_header"]["msg_id"] == sent:
                 return reply["content"]
 
@@ -68,7 +68,7 @@ class Page:
     def _ask_control(self, kind: str, **content: Any) -> Any:
         message = self.client.session.msg(kind, content)
         self.client.control_channel.send(message)
-        return self.client.control_channel.get_msg(timeout=20)
+        return self.client.control_channel.get_msg(timeout=100)
 
     def _is_subscribed(self) -> bool:
         """Tell whether what is published comes here; what was published before that is lost."""
@@ -197,8 +197,28 @@ def test_a_page_that_is_loaded_in_mid_fit_has_the_panel_and_its_stop(page):
     ended = second.shows(cell)
     while not ended["metadata"]["hpu_magic"]["over"]:
         ended = second.shows(cell)
-    assert "Fit stopped on hpu:0 (simulated GAUDI2)" in ended["data"]["text/plain"]
+    assert "Fit stopped on HPU " in ended["data"]["text/plain"]
     assert WIDGET not in ended["data"]
+
+
+def test_a_page_that_asks_each_widget_for_its_state_is_answered_in_mid_fit(page):
+    first = page()
+    first.ask("execute_request", code="import ipywidgets\nslider = ipywidgets.IntSlider(7)")
+    cell = first.run("t, m = trainer(500), Model()\n%hpu_fit t m data")
+    first.shows(cell)
+    second = page()
+    comms = second.ask("comm_info_request", target_name="jupyter.widget")["comms"]
+    states = {}
+    for comm in comms:
+        second.say(comm, method="request_state")
+        states[comm] = second.told(comm, "state")["state"]
+        while "_model_name" not in states[comm]:  # an update that came before the answer
+            states[comm] = second.told(comm, "state")["state"]
+    assert 7 in [state.get("value") for state in states.values()], "a widget of another cell"
+    [stop] = [comm for comm, state in states.items() if state.get("description") == "Stop"]
+    second.say(stop, method="custom", content={"event": "click"})
+    while not second.shows(cell)["metadata"]["hpu_magic"]["over"]:
+        pass
 
 
 def test_a_panel_whose_fit_is_stopped_elsewhere_says_so_before_the_batch_has_ended(page, kernel):
@@ -229,7 +249,7 @@ def test_a_panel_whose_fit_is_stopped_elsewhere_says_so_before_the_batch_has_end
     ended = first.shows(cell)
     while not ended["metadata"]["hpu_magic"]["over"]:
         ended = first.shows(cell)
-    assert "Fit stopped on hpu:0" in ended["data"]["text/plain"]
+    assert "Fit stopped on HPU " in ended["data"]["text/plain"]
 
 
 @pytest.mark.skipif(ipykernel.version_info < (7,), reason="only the training hears there")
@@ -275,7 +295,7 @@ def test_the_kernel_tells_what_stands_in_an_output_to_who_missed_it(page):
     ended = first.ask_control("hpu_magic_outputs_request", outputs=known)
     table, picture = ended["outputs"].values()
     assert sorted(table["data"]) == ["text/html", "text/plain"]
-    assert "Fit finished on hpu:0" in table["data"]["text/html"]
+    assert "Fit finished on HPU " in table["data"]["text/html"]
     assert picture["data"]["image/svg+xml"].startswith("<svg")
     assert table["metadata"]["hpu_magic"]["over"]
     assert first.ask_control("hpu_magic_outputs_request", outputs="all") == {

@@ -212,7 +212,7 @@ def test_the_peak_is_never_below_what_is_in_use(fit, run, torch):
 
 
 def test_a_record_keeps_its_peak_when_another_measurement_resets_the_devices(run, torch):
-    from hpu_magic.runtime.measure.peak import Peak
+    from hpu_magic.runtime.device.peak import Peak
 
     held = torch.ones(1 << 20, device="hpu")
     source, peak = Sampler(), Peak()
@@ -250,8 +250,8 @@ def test_a_picture_without_anything_finite_is_still_a_picture():
     loss = progress.curves.follow("loss", "loss", "training", "step", returned=True)
     for index in range(3):
         moment = float(index)
-        loss.see(Point(moment, math.nan, index, 0))
-        source.record("train", moment=moment, value=math.nan, step=moment)
+        loss.last = Point(moment, math.nan, index, 0)
+        source.record("train", moment=moment, value=math.nan, step=moment, epoch=0.0)
         progress.watch.see("loss", math.nan, index=index, step=index, place="", moment=moment)
         record.news(moment)
     picture = draw(record)

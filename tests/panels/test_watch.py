@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from hpu_magic.runtime.measure.heard import FIRST_STEPS
+
 FAILS = ("loader", "body")
 SETUP = """
 import torch, time, hpu_magic
@@ -73,7 +75,7 @@ def test_a_loop_is_told_by_its_batches(loops: Callable[[str], Any]) -> None:
     assert cell.out.count("Loop finished on cpu: 3 epochs") == 1
 
 
-def test_a_loop_on_the_card_has_its_memory(loops: Callable[[str], Any]) -> None:
+def test_a_loop_on_the_card_has_its_memory(loops: Callable[[str], Any], own_card: str) -> None:
     loops(
         """
         model.to("hpu")
@@ -83,7 +85,7 @@ def test_a_loop_on_the_card_has_its_memory(loops: Callable[[str], Any]) -> None:
         """
     )
     result = loops("watched.result").result
-    assert result.device == "hpu:0 (simulated GAUDI2)"
+    assert result.device == own_card
     assert result.peak_memory > 0
     assert result.metrics["loss"] == pytest.approx(loops("loss.item()").result, rel=1e-5)
 
@@ -95,6 +97,7 @@ def test_tensors_are_read_at_the_panels_rate(loops: Callable[[str], Any]) -> Non
             reads = 0
             def numel(self): return 1
             def detach(self): return self
+            def clone(self): return self
             def __float__(self): Counted.reads += 1; return 0.5
         one = Counted()
         began = time.monotonic()
@@ -105,8 +108,34 @@ def test_tensors_are_read_at_the_panels_rate(loops: Callable[[str], Any]) -> Non
         """
     )
     reads, seconds = loops("Counted.reads, seconds").result
-    assert 1 <= reads <= 2 * math.ceil(seconds / 0.5) + 2
+    assert FIRST_STEPS <= reads <= FIRST_STEPS + 2 * math.ceil(seconds / 0.5) + 2
     assert loops("watched.result.metrics").result == {"loss": 0.5}
+
+
+@pytest.mark.parametrize("device", ["cpu", "hpu"])
+def test_values_are_those_of_the_moment_at_which_they_were_told(
+    loops: Callable[[str], Any], device: str
+) -> None:
+    cell = loops(
+        f"""
+        model.to("{device}")
+        running, counted = torch.zeros(2, device="{device}"), torch.zeros(2).numpy()
+        for number in (watched := hpu_magic.watch(range(3), loss=lambda: running[:1])):
+            running.fill_(number + 1)
+            counted[:] = number + 1
+            watched.log(speed=running[0], again=running.sum(), numpy=counted[:1])
+            counted[:] = 0
+            running.fill_(10 * (number + 1))
+        running.zero_()
+        """
+    )
+    assert cell.error is None
+    assert loops("watched.result.metrics").result == {
+        "loss": 30.0,
+        "speed": 3.0,
+        "again": 6.0,
+        "numpy": 3.0,
+    }
 
 
 def test_stop_ends_the_loop_after_the_batch(loops: Callable[[str], Any], press: Any) -> None:
@@ -199,6 +228,134 @@ def test_each_pass_in_a_block_is_an_epoch_of_one_panel(loops: Callable[[str], An
     # What comes between the epochs is no training.
     assert result.seconds > 0.6
     assert result.steps / result.steps_per_second < 0.3
+
+
+NESTED = {
+    "loops": """
+        for epoch in range(3):
+            for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+                hpu_magic.watch.log(loss=step(batch))
+    """,
+    "a function for each epoch": """
+        def train_epoch():
+            for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+                hpu_magic.watch.log(loss=step(batch))
+            return watched
+        for epoch in range(3):
+            watched = train_epoch()
+    """,
+    "one watch": """
+        watched, epoch = hpu_magic.watch(loader, device="cpu"), 0
+        while epoch < 3:
+            for batch in watched:
+                watched.log(loss=step(batch))
+            epoch += 1
+    """,
+    "a new loader for each epoch, at two places": """
+        for epoch in range(3):
+            if epoch == 1:
+                for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+                    watched.log(loss=step(batch))
+            else:
+                for batch in enumerate(watched := hpu_magic.watch(loader, device="cpu")):
+                    watched.log(loss=step(batch[1]))
+    """,
+}
+
+
+@pytest.mark.parametrize("form", NESTED)
+def test_a_loop_in_a_loop_over_epochs_has_one_panel(loops: Callable[[str], Any], form: str) -> None:
+    cell = loops(NESTED[form])
+    assert cell.error is None
+    assert cell.out.count("Loop finished on cpu: 3 epochs") == cell.out.count("Loop ") == 1
+    result = loops("watched.result").result
+    assert (result.outcome, result.steps, result.trained) == ("finished", 24, "3 epochs")
+    assert result.where == "epoch 3, batch 8 of 8"
+    assert result.metrics["loss"] > 0
+
+
+def test_a_loop_between_two_epochs_is_a_validation(loops: Callable[[str], Any]) -> None:
+    cell = loops(
+        """
+        for epoch in range(2):
+            for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+                watched.log(loss=step(batch))
+            for batch in hpu_magic.watch(loader.dataset.split(4)):
+                hpu_magic.watch.log(loss=0.5 - epoch / 4)
+            hpu_magic.watch.log(val_accuracy=0.5 + epoch / 4)
+        """
+    )
+    assert cell.error is None
+    assert cell.out.count("Loop ") == 1
+    result = loops("watched.result").result
+    assert (result.steps, result.trained) == (16, "2 epochs")
+    assert result.metrics["val_loss"] == 0.25
+    assert result.metrics["val_accuracy"] == 0.75
+    # What belongs to an epoch is named after it.
+    assert "loss, best 0.25 in epoch 2" in result.picture
+    assert "val_accuracy, best 0.75 in epoch 2" in result.picture
+
+
+def test_fits_in_a_loop_have_panels_of_their_own(loops: Callable[[str], Any]) -> None:
+    cell = loops(
+        """
+        def train(epochs=2):
+            for epoch in range(epochs):
+                for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+                    step(batch)
+            return watched
+        one, two = [train() for _ in range(2)]
+        for rate in (0.1, 0.2):
+            for epoch in range(3):
+                for batch in (last := hpu_magic.watch(loader, name=f"rate {rate}", device="cpu")):
+                    step(batch)
+        for fold in range(2):
+            for batch in hpu_magic.watch(loader, epochs=4, device="cpu"):
+                step(batch)
+        """
+    )
+    assert cell.error is None
+    trained = re.findall(r"Loop finished on cpu: (\d) epochs", cell.out)
+    assert trained == ["2", "2", "3", "3", "4", "4"]
+    assert loops("one.result is two.result, last.result.steps").result == (False, 24)
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome", "steps"),
+    [
+        ("if epoch == 1: break", "left", 15),
+        ("if epoch == 1: press()", "stopped", 9),
+        ("if epoch == 1: 1 / 0", "failed", 8),
+        ("if epoch == 1: raise KeyboardInterrupt", "interrupted", 8),
+    ],
+)
+def test_a_loop_in_a_loop_ends_as_it_ended(
+    loops: Callable[[str], Any], press: Any, ends: str, outcome: str, steps: int
+) -> None:
+    loops(
+        f"""
+        for epoch in range(2):
+            for number, batch in enumerate(watched := hpu_magic.watch(loader, device="cpu")):
+                step(batch)
+                if number == 7 or {outcome != "left"}:
+                    {ends}
+        """
+    )
+    result = loops("watched.result").result
+    assert (result.outcome, result.steps) == (outcome, steps)
+
+
+def test_what_fails_after_the_loops_is_not_theirs(loops: Callable[[str], Any]) -> None:
+    cell = loops(
+        """
+        for epoch in range(2):
+            for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+                step(batch)
+        1 / 0
+        """
+    )
+    assert type(cell.error) is ZeroDivisionError
+    assert "Loop finished on cpu: 2 epochs" in cell.out
 
 
 def test_a_loop_that_was_left_behind_holds_nobody_up(loops: Callable[[str], Any]) -> None:
@@ -299,6 +456,31 @@ def test_a_loop_is_one_of_the_fits_of_its_cell(loops: Callable[[str], Any]) -> N
     assert cell.error is None
     assert "saw no trainer" not in cell.out
     assert loops("kept is watched.result").result
+
+
+def test_a_loop_in_a_loop_is_one_of_the_fits_of_its_cell(loops: Callable[[str], Any]) -> None:
+    cell = loops(f"%%hpu_fit -o kept{NESTED['loops'].replace(chr(10) + ' ' * 8, chr(10))}")
+    assert cell.error is None
+    assert loops("kept is watched.result, kept.steps").result == (True, 24)
+
+
+def test_a_cell_without_a_fit_names_the_form_for_loops(loops: Callable[[str], Any]) -> None:
+    cell = loops("%%hpu_fit\nfor batch in loader: step(batch)")
+    assert "for batch in hpu_magic.watch(loader)" in cell.out
+
+
+def test_a_script_ends_the_panel_of_its_loops() -> None:
+    program = (
+        "import hpu_magic\n"
+        "for epoch in range(3):\n"
+        "    for number in hpu_magic.watch(range(5)): hpu_magic.watch.log(loss=number)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Loop finished on cpu: 3 epochs")
+    assert done.stdout.count("Loop ") == 1
 
 
 def test_the_signature_names_what_can_be_given() -> None:

@@ -76,7 +76,7 @@ const pixel = range.end / Math.max(plot.inner_width, 100)
 below.ticker.desired_num_ticks = Math.max(2, Math.min(7, Math.floor(range.end / pixel / 80)))
 let free = 0
 for (let at = 0; at < starts.length; at++) {{
-  if (epochs.data.number[at] === 1 || starts[at] < free || starts[at] > range.end) continue
+  if (at === 0 || starts[at] < free || starts[at] > range.end) continue
   free = starts[at] + (ticks.length ? {NUMBER_ROOM} : {LABEL_ROOM}) * pixel
   ticks.push(starts[at])
 }}
@@ -86,8 +86,8 @@ ticker.ticks = ticks
 _EPOCH_NAMES = (
     _PLACES
     + """
-const number = epochs.data.number[places(epochs).indexOf(tick)]
-return number === undefined ? "" : index === 0 ? "epoch " + number : "" + number
+const ended = epochs.data.number[places(epochs).indexOf(tick)] - 1
+return isNaN(ended) ? "" : index === 0 ? "epoch " + ended : "" + ended
 """
 )
 _TIME = """
@@ -99,8 +99,7 @@ _TICKS = (
     _TIME
     + """
 if (choice.value === "time") return time
-const number = tick.toLocaleString("en")
-return index === ticks.length - 1 ? number + " " + choice.value + "s" : number
+return tick === 0 ? "0 " + choice.value + "s" : tick.toLocaleString("en")
 """
 )
 _CHOSEN = """
@@ -152,7 +151,7 @@ class SharedAxis:
         return transform("time", self._transforms[source])
 
     def name_epochs(self, plot: Any) -> None:
-        """Write the epochs' numbers above a chart."""
+        """Write above a chart which epochs ended where."""
         names = CustomJSTickFormatter(code=_EPOCH_NAMES, args=self._args)
         above: Any = LinearAxis()
         above.ticker, above.formatter = self._ticker, names

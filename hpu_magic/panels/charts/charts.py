@@ -65,7 +65,6 @@ class Charts:
         for plot in below:
             self._add_marks(plot)
             plot.xaxis.visible = plot is below[-1]
-        below[-1].height += 20
         self._on_add = on_add
         self._add = AddMetric() if "loss" in kinds else None
         chosen = []
@@ -105,7 +104,7 @@ class Charts:
         self._outbox.append(self._marks, marks, _MARKS_KEPT)
         self._draw_metrics(record, news)
         if self._memory is not None:
-            self._memory.set_limit(self._outbox, record.limit)
+            self._memory.describe(self._outbox, record.peak, record.limit)
 
     def flush(self) -> None:
         """Send what was drawn since the last time, as one message."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from bokeh.models import ColumnDataSource, HoverTool, InlineStyleSheet
+from bokeh.models import ColumnDataSource, CustomJS, HoverTool, InlineStyleSheet
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
@@ -20,21 +21,30 @@ THEMED = "".join(
 )
 # A legend is drawn as a part of the page, with the colour that it finds before it is there.
 _THEMED_LEGEND = f".bk-label {{ color: var(--jp-ui-font-color1, {palette.TEXT}) !important; }}"
-# Where there is room for both, it stands in the line of the title, and takes none of its own.
-_RAISED = "@container (min-width: 480px) { :host { height: 0; margin-top: -17px; } }"
+# It takes more lines if it must, and none of its own where there is room next to the title.
+_WRAPPED = """
+.bk-grid {
+  display: flex; flex-wrap: wrap; justify-content: flex-end; row-gap: 0 !important;
+  width: auto !important; height: auto !important; max-width: calc(100cqw - 36px);
+}
+"""
+_RAISED = "@container (min-width: %dpx) { :host { height: 0; margin-top: -17px; } }"
+# In a narrow page the title needs the room above the axis, too.
+_NARROW = f"title.offset = cb_obj.inner_width < 320 ? {8 - palette.LEFT} : 0"
+_RIGHT = 28  # pixels, for half of the last label of an axis
 
 
 def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> Any:
     """Return a chart without curves."""
     plot: Any = figure(
-        height=height,
+        frame_height=height - 30,  # the same as in the picture; title and legends come on top
         sizing_mode="stretch_width",
         x_range=x_range,
         y_range=y_range,
         toolbar_location=None,
         tools="",
         min_border_left=palette.LEFT,
-        min_border_right=12,
+        min_border_right=_RIGHT,
         output_backend="canvas",
         background_fill_alpha=0,
         border_fill_alpha=0,
@@ -53,7 +63,9 @@ def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> 
     plot.grid.grid_line_alpha = 0.25
     plot.xgrid.grid_line_color = None
     plot.xaxis.formatter = x_ticks
-    for each in (plot, y_range, plot.toolbar):
+    narrow = CustomJS(args={"title": plot.title}, code=_NARROW)
+    plot.js_on_change("inner_width", narrow)
+    for each in (plot, y_range, plot.toolbar, plot.title):
         each.syncable = False  # what the browser works out is of no use here
     return plot
 
@@ -68,8 +80,19 @@ def quiet(axis: Any) -> None:
     axis.major_tick_line_color = None
 
 
-def quiet_legend(legend: Any) -> None:
-    """Put a legend on the right, without a box."""
+def quiet_legend(legend: Any, title: str, items: Sequence[Any]) -> None:
+    """Put a legend on the right, without a box.
+
+    Parameters
+    ----------
+    legend
+        The legend.
+    title
+        The longest title that the chart may have, which the legend must not cover.
+    items
+        What the legend is to show.
+    """
+    legend.items = list(items)
     legend.orientation = "horizontal"
     legend.location = "top_right"
     legend.background_fill_alpha = 0
@@ -80,7 +103,10 @@ def quiet_legend(legend: Any) -> None:
     legend.padding = legend.margin = 0
     legend.spacing = 12
     if "stylesheets" in legend.properties():
-        legend.stylesheets = [InlineStyleSheet(css=_THEMED_LEGEND + _RAISED)]
+        words = [one.label.value for one in items]
+        both = palette.LEFT + palette.width_of(title) + palette.legend_width(words) + _RIGHT
+        css = _THEMED_LEGEND + _WRAPPED + _RAISED % both
+        legend.stylesheets = [InlineStyleSheet(css=css)]
     legend.glyph_width = 28  # so that dashes show
 
 

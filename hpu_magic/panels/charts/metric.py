@@ -17,7 +17,7 @@ from hpu_magic.panels import palette
 from hpu_magic.panels.charts.axis import SharedAxis
 from hpu_magic.panels.charts.figure import blank, dash_lengths, drawn, hover, quiet_legend
 from hpu_magic.panels.charts.outbox import Outbox
-from hpu_magic.panels.metric_chart import Style, best_of, styles, title
+from hpu_magic.panels.metric_chart import LONGEST_BEST, Style, best_of, styles, title
 from hpu_magic.panels.record import Change, RunRecord
 from hpu_magic.runtime.measure.curves import Curve
 from hpu_magic.runtime.measure.not_finite import NotFinite
@@ -91,8 +91,8 @@ class MetricChart:
         if kind == "loss":
             axis.name_epochs(self.plot)
         # The last that is added lies above the others.
-        self._legend = Legend(items=[])
-        quiet_legend(self._legend)
+        self._legend = Legend()
+        quiet_legend(self._legend, self._title, [])
         self.plot.add_layout(self._legend, "above")
         self._add_broken_marks()
         ring = Scatter(
@@ -121,8 +121,9 @@ class MetricChart:
             elif change is not None:
                 outbox.append(source, change.rows, self._capacity)
         self._begun.clear()
-        self._draw_best(outbox, curves, record.began)
-        if (words := title(self.metric, curves) if curves else self.metric) != self._title:
+        self._draw_best(outbox, record, curves)
+        words = title(self.metric, record.curves, curves) if curves else self.metric
+        if words != self._title:
             self._title = words
             outbox.change(self.plot.title, "text", words)
 
@@ -154,7 +155,8 @@ class MetricChart:
             hovers.append(hover(lines[0], words))
         self.plot.renderers = [*kept, *self._lines]
         self.plot.tools = hovers
-        self._legend.items = items if len(items) > 1 else []
+        longest = f"{self.metric}{LONGEST_BEST}"
+        quiet_legend(self._legend, longest, items if len(items) > 1 else [])
 
     def _glyphs(self, style: Style, source: ColumnDataSource) -> list[Any]:
         """Return what draws a curve: line and dots, or the raw line and the smooth one."""
@@ -169,11 +171,11 @@ class MetricChart:
             drawn(source, Line(x=place, y=transform("value", smooth), **look)),
         ]
 
-    def _draw_best(self, outbox: Outbox, curves: list[Curve], began: float) -> None:
-        best = best_of(curves)
-        if best is None or best.best is None:
+    def _draw_best(self, outbox: Outbox, record: RunRecord, curves: list[Curve]) -> None:
+        best = best_of(record.curves, curves)
+        if best is None:
             return
-        row = (best.best.moment - began, float(best.best.step), best.best.value)
+        row = (best.time, float(best.step), best.value)
         if self._best_row != row:
             self._best_row = row
             columns = dict(zip(self._best.column_names, ([one] for one in row), strict=True))

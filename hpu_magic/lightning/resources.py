@@ -1,0 +1,150 @@
+"""Cards, releases and flags of the machine, under other names in ``lightning_habana.utils``."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hpu_magic.errors import RefusedError
+from hpu_magic.lightning.accelerator import HPUAcceleratorBase
+from hpu_magic.lightning.devices import vendor_hpu
+from hpu_magic.runtime.device import device as card
+
+__all__ = [
+    "LIGHTNING_2_0",
+    "LIGHTNING_2_3",
+    "SYNAPSE_1_11",
+    "SYNAPSE_1_14",
+    "TORCH_2_0",
+    "TORCH_BEFORE_2_3",
+    "TORCH_UP_TO_1_13",
+    "count_of",
+    "device_count",
+    "device_stats",
+    "edit_json",
+    "has_quantization_toolkit",
+    "has_torchvision",
+    "has_vendor_package",
+    "is_at_least",
+    "is_fp8_available",
+    "is_fp16_available",
+    "release",
+    "versions_in",
+]
+
+
+def has_vendor_package() -> bool:
+    """Return whether ``habana_frameworks`` can be imported."""
+    return vendor_hpu() is not None
+
+
+def has_quantization_toolkit() -> bool:
+    """Return whether the toolkit that came before Neural Compressor is installed."""
+    return importlib.util.find_spec("habana_quantization_toolkit") is not None
+
+
+def has_torchvision() -> bool:
+    """Return whether torchvision is installed."""
+    return importlib.util.find_spec("torchvision") is not None
+
+
+def device_count() -> int:
+    """Return how many cards the machine has, without acquiring one."""
+    return HPUAcceleratorBase.auto_device_count()
+
+
+def device_stats(device: torch.device | str | int) -> dict[str, Any]:
+    """Return the memory statistics of the card: bytes, and counts of allocations."""
+    return HPUAcceleratorBase().get_device_stats(device)
+
+
+def is_fp8_available() -> tuple[bool, str]:
+    """Return whether the machine's cards compute in 8 bits, and why not."""
+    return HPUAcceleratorBase.is_fp8_available()
+
+
+def is_fp16_available() -> tuple[bool, str]:
+    """Return whether the machine's cards compute in float16, and why not."""
+    if card.generation() == "GAUDI":
+        return False, "float16 needs a Gaudi2 or a later card, and this machine has GAUDI."
+    return True, ""
+
+
+@functools.cache
+def release() -> str:
+    """Return the vendor's release, such as ``"1.23.0"``; ``"0.0.0"`` if nothing is installed."""
+    try:
+        installed = importlib.metadata.version("habana-torch-plugin")
+    except importlib.metadata.PackageNotFoundError:
+        return "0.0.0"
+    return ".".join(map(str, _numbers(installed)[:3]))
+
+
+def versions_in(line: str) -> tuple[str, str]:
+    """Return the versions of driver and firmware that ``hl-smi -v`` printed, empty if missing."""
+    found = (re.search(rf"{name}-([\d.]+)", line) for name in ("hl", "fw"))
+    driver, firmware = (match.group(1) if match else "" for match in found)
+    return driver, firmware
+
+
+def count_of(devices: object) -> int | None:
+    """Return the number that `devices` of a ``Trainer`` means; None for None.
+
+    Raises
+    ------
+    RefusedError
+        It is neither a number nor text.
+    """
+    if devices is None:
+        return None
+    if not isinstance(devices, int | str):
+        raise RefusedError(f"devices={devices!r} is not a number or text; write devices=1.")
+    return int(devices)
+
+
+def edit_json(file_path: str | os.PathLike[str], patch: Mapping[str, Any]) -> None:
+    """Set entries of the object in a JSON file."""
+    path = Path(file_path)
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**entries, **patch}), encoding="utf-8")
+
+
+def is_at_least(package: str, version: str) -> bool:
+    """Return whether a package is installed in this version or a later one.
+
+    Parameters
+    ----------
+    package : str
+        Name on PyPI; ``"synapse"`` for the vendor's release.
+    version : str
+        Numbers with dots between them.
+    """
+    try:
+        installed = release() if package == "synapse" else importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return _numbers(installed) >= _numbers(version)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]
+
+
+SYNAPSE_1_11, SYNAPSE_1_14 = (is_at_least("synapse", version) for version in ("1.11.0", "1.14.0"))
+"""Whether the vendor's release is at least this one."""
+TORCH_2_0 = is_at_least("torch", "2.0.0")
+TORCH_UP_TO_1_13 = not is_at_least("torch", "1.13.2")
+TORCH_BEFORE_2_3 = not is_at_least("torch", "2.3.0")
+LIGHTNING_2_0, LIGHTNING_2_3 = (
+    is_at_least("lightning", version) or is_at_least("pytorch-lightning", version)
+    for version in ("2.0.0", "2.3.0")
+)
