@@ -11,11 +11,18 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 def size(count: int | float) -> str:
     """Write a number of bytes, for example ``14.2 MiB``; negative counts keep their sign."""
     sign, magnitude = ("-" if count < 0 else ""), abs(count)
+    scale, unit = size_unit(magnitude)
+    number = f"{round(magnitude)}" if scale == 1 else _three_digits(magnitude / scale)
+    return f"{sign}{number} {unit}"
+
+
+def size_unit(most: int | float) -> tuple[int, str]:
+    """Return size and name of the unit for bytes up to `most`, such as those of an axis."""
     for scale, unit in _BINARY:
         # 1023.9996 KiB must not print as "1024 KiB".
-        if magnitude >= scale * 0.9995:
-            return f"{sign}{_three_digits(magnitude / scale)} {unit}"
-    return f"{sign}{round(magnitude)} B"
+        if most >= scale * 0.9995:
+            return scale, unit
+    return 1, "B"
 
 
 def capacity(count: int | float) -> str:
@@ -29,6 +36,15 @@ def usage(used: int | float, total: int | float) -> str:
     number, unit = part.split()
     # One unit is enough where both share it.
     return f"{number} / {whole}" if whole.endswith(f" {unit}") else f"{part} / {whole}"
+
+
+def share(part: int | float, whole: int | float) -> str:
+    """Write a part of a memory in per cent of the whole, for example ``45 %`` or ``0.01 %``."""
+    percent = 100 * part / whole
+    if 0 < percent < 0.005:
+        return "under 0.01 %"
+    digits = 0 if percent >= 9.95 or percent == 0 else 1 if percent >= 0.095 else 2
+    return f"{percent:.{digits}f} %"
 
 
 def duration(seconds: float) -> str:
@@ -54,7 +70,9 @@ def rough(seconds: float) -> str:
 
 
 def rate(per_second: float, what: str = "steps") -> str:
-    """Write a frequency given per second, for example ``412 steps/s``."""
+    """Write a frequency given per second, for example ``412 steps/s`` or ``169,000 samples/s``."""
+    if per_second >= 999.5:
+        return f"{float(f'{per_second:.3g}'):,.0f} {what}/s"
     return f"{_three_digits(per_second)} {what}/s"
 
 

@@ -54,3 +54,24 @@ def test_an_estimated_time_is_no_finer_than_an_estimate(seconds, text):
 )
 def test_use_shares_its_unit_with_the_whole_where_it_can(used, total, text):
     assert units.usage(used, total) == text
+
+
+@pytest.mark.parametrize(
+    ("per_second", "text"),
+    [
+        (0.05, "0.05 samples/s"),
+        (42, "42.0 samples/s"),
+        (999.4, "999 samples/s"),
+        (999.6, "1,000 samples/s"),
+        (168537, "169,000 samples/s"),
+    ],
+)
+def test_a_rate_has_three_digits(per_second, text):
+    assert units.rate(per_second, "samples") == text
+
+
+@pytest.mark.parametrize(
+    ("most", "unit"), [(200, (1, "B")), (214748, (1 << 10, "KiB")), (96 * GIB, (GIB, "GiB"))]
+)
+def test_the_unit_of_an_axis_suits_its_highest_value(most, unit):
+    assert units.size_unit(most) == unit

@@ -9,7 +9,6 @@ from hpu_magic.advice.observed import of_fit, of_ledger
 from hpu_magic.advice.report import Advice, ordered
 from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.device import device
-from hpu_magic.runtime.execution.mode import loaded_mode
 from hpu_magic.runtime.measure.ledger_report import LedgerReport
 from hpu_magic.runtime.measure.observation import Observation
 
@@ -66,29 +65,27 @@ def advise(
     from hpu_magic.advice.weighing import Scale
 
     seen = _measured(observed)
-    given = _as_here(model)
+    given = _cast_here(model)
     if isinstance(seen, Observation):
         given |= _as_seen(seen)
     scale = Scale(model, inputs, given | arguments)
     framework = seen.settings.framework if isinstance(seen, Observation) else None
     found = [*scale.suggestions(name, framework), *_of(seen)]
     base = scale.base
-    how = [base.options.mode, base.options.precision, f"batch {base.batch}"]
+    how = [f"{base.options.mode} mode", base.options.precision, f"batch {base.batch}"]
     how += [base.options.optimizer] * base.options.train
     how += [str(base.layout)] * (base.layout.cards > 1)
     cards = f"{base.layout.cards} x " * (base.layout.cards > 1)
     subject = f"{base.model} on {cards}{base.card.name} ({', '.join(how)})"
-    return Advice(subject, ordered(found), _BOTH if seen is not None else _ESTIMATED)
+    remarks = [_ESTIMATED] * bool(found) + [_UNMEASURED] * (seen is None)
+    return Advice(subject, ordered(found), tuple(remarks))
 
 
 _ESTIMATED = (
-    "Gains are estimates, each by itself and with its band: together they do not multiply. "
-    "observed=, the result of a fit, adds what was measured.",
+    "Estimated gains have a band, and each change is estimated alone: the gains of several do not "
+    "multiply."
 )
-_BOTH = (
-    "Estimates have their band, and each change is weighed by itself: together they do not "
-    "multiply.",
-)
+_UNMEASURED = "observed=, the result of a fit, adds what was measured."
 
 
 def advise_on_fit(
@@ -136,21 +133,15 @@ def _of(seen: Observation | LedgerReport | None) -> list[Any]:
     return list(of_fit(seen) if isinstance(seen, Observation) else of_ledger(seen))
 
 
-def _as_here(model: Any) -> dict[str, Any]:
-    """Return how a step would run in this process, as arguments of an estimate."""
+def _cast_here(model: Any) -> dict[str, Any]:
+    """Return the precision that autocast gives a step here, as an argument of an estimate."""
     import torch
     from torch import nn
 
-    given: dict[str, Any] = {"mode": loaded_mode() or "lazy"}
-    if not isinstance(model, nn.Module):
-        return given
-    compiled = isinstance(model, torch._dynamo.OptimizedModule) or model._compiled_call_impl
-    if given["mode"] == "eager" and compiled:
-        given["mode"] = "compile"
-    casts = torch.is_autocast_enabled("hpu")
+    casts = isinstance(model, nn.Module) and torch.is_autocast_enabled("hpu")
     if casts and any(one.dtype is torch.float32 for one in model.parameters()):
-        given["precision"] = "bf16-mixed"
-    return given
+        return {"precision": "bf16-mixed"}
+    return {}
 
 
 def _as_seen(seen: Observation) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from hpu_magic.runtime.present.report import Report
 __all__ = ["Advice", "ordered"]
 
 _CELL = "text-align:left;vertical-align:top;padding:4px 12px 4px 0"
-_CODE = "margin:0;font-size:smaller"
+# Code has the whole width and scrolls; pages would break its lines anywhere.
+_SCROLLED = "width:0;min-width:100%;overflow-x:auto"
+_CODE = "margin:0;font-size:smaller;white-space:pre"
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +26,7 @@ class Advice(Report):
     Attributes
     ----------
     subject : str
-        What is advised on, such as ``GPT on gaudi2 (lazy, bf16, batch 8, adamw)``.
+        What is advised on, such as ``GPT on gaudi2 (lazy mode, bf16, batch 8, adamw)``.
     suggestions : tuple of Suggestion
         In their order.
     remarks : tuple of str
@@ -61,7 +63,7 @@ class Advice(Report):
     def title(self) -> str:
         """Return the headline."""
         if not self.suggestions:
-            return f"Advice for {self.subject}: nothing that was looked at would gain"
+            return f"Advice for {self.subject}: no change was found that makes it faster"
         count = f"{len(self)} change{'' if len(self) == 1 else 's'}"
         return f"Advice for {self.subject}: {count}, what gains most first"
 
@@ -89,23 +91,21 @@ class Advice(Report):
         if self.suggestions:
             head = "".join(
                 f'<th style="{_CELL};font-weight:normal;opacity:.75">{name}</th>'
-                for name in ("", "what", "gain", "why", "change")
+                for name in ("", "what", "gain", "why")
             )
-            body = "".join(
-                f"<tr>{''.join(_cells(number, one))}</tr>"
-                for number, one in enumerate(self.suggestions, 1)
-            )
+            body = "".join(_rows(number, one) for number, one in enumerate(self.suggestions, 1))
             parts.append(f"<table><tr>{head}</tr>{body}</table>")
         parts += [f"<div>{escape(note)}</div>" for note in self.notes()]
         return "".join(parts)
 
 
-def _cells(number: int, one: Suggestion) -> Iterator[str]:
-    for text in (str(number), one.title, one.gain_text, one.why):
-        yield f'<td style="{_CELL}">{escape(text)}</td>'
+def _rows(number: int, one: Suggestion) -> str:
+    texts = (str(number), one.title, one.gain_text, one.why)
+    cells = "".join(f'<td style="{_CELL}">{escape(text)}</td>' for text in texts)
     applied = f"<div>--apply {number}: <code>{escape(one.command)}</code></div>"
-    code = f'<pre style="{_CODE}">{escape(one.change)}</pre>'
-    yield f'<td style="{_CELL}">{code}{applied if one.command else ""}</td>'
+    code = f'<pre style="{_CODE}">{escape(one.change)}</pre>{applied if one.command else ""}'
+    change = f'<div style="{_SCROLLED}">{code}</div>'
+    return f'<tr>{cells}</tr><tr><td></td><td colspan="3" style="{_CELL}">{change}</td></tr>'
 
 
 def ordered(suggestions: Iterable[Suggestion]) -> tuple[Suggestion, ...]:

@@ -60,6 +60,8 @@ class Scale:
         own = inspect.signature(estimate).parameters
         self._named = {name: one for name, one in arguments.items() if name not in own}
         self.base = estimate(model, *inputs, **arguments)
+        # The others are estimated of the model without what compiled it.
+        self._arguments["mode"] = self.base.options.mode
 
     def suggestions(self, name: str, framework: str | None) -> Iterator[Suggestion]:
         """Yield what would gain, or is needed; see `choices` for the arguments."""

@@ -78,18 +78,29 @@ def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator
 def alike(model: ModuleShare) -> dict[str, ModuleShare]:
     """Return what each module does by itself, without its parts; the slowest first.
 
-    Modules whose paths differ only in a number are together, with an asterisk for the number, as in
-    ``layers.*.mlp.up_proj``.
+    Modules of one class whose paths differ only in a number are together: ``layers.*.mlp.up_proj``
+    with an asterisk for the number, and ``2 x Linear`` where the path is nothing but a number.
     """
     found: dict[str, ModuleShare] = {}
+    paths: dict[str, list[str]] = {}
     for path, one in model.walk():
         pattern = ".".join("*" if name.isdecimal() else name for name in path.split("."))
-        together = found.setdefault(pattern, ModuleShare(pattern or model.kind, one.kind))
+        key = f"{pattern} {one.kind}"
+        together = found.setdefault(key, ModuleShare(pattern, one.kind))
+        paths.setdefault(key, []).append(path)
+        together.name = _name_of(paths[key], pattern, one.kind)
         _add(together, one)
         for part in one.parts.values():
             _add(together, part, times=-1)
     own = {path: one for path, one in found.items() if one.seconds > 1e-9 * model.seconds}
     return dict(sorted(own.items(), key=lambda one: -one[1].seconds))
+
+
+def _name_of(paths: Sequence[str], pattern: str, kind: str) -> str:
+    """Name the modules with these paths for people who know the model."""
+    if len(paths) > 1:
+        return pattern if pattern.strip("*.") else f"{len(paths)} x {kind}"
+    return paths[0] if paths[0].strip("0123456789.") else f"{kind} {paths[0]}".rstrip()
 
 
 def merged(module: ModuleShare) -> ModuleShare:

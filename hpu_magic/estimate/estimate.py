@@ -24,7 +24,7 @@ def estimate(
     generation: str = "gaudi2",
     cards: int = 1,
     parallel: str | None = None,
-    mode: str = "lazy",
+    mode: str | None = None,
     precision: str | None = None,
     optimizer: torch.optim.Optimizer | str | None = "adamw",
     checkpointing: str = "none",
@@ -56,8 +56,8 @@ def estimate(
         ``"zero2"``, ``"zero3"``, ``"fsdp"``, ``"tp=N"``, ``"pp=N"``, and products such as
         ``"tp=2,pp=2,zero1"``. ZeRO is DeepSpeed's, whose optimizer steps weights of its own in
         float32; that of FSDP steps the model's in their type.
-    mode : {"lazy", "eager", "graphs", "compile"}
-        How operations reach the card.
+    mode : {"lazy", "eager", "graphs", "compile"}, optional
+        How operations reach the card; as in this process if left out, or as the model is compiled.
     precision : {"fp32", "bf16", "bf16-mixed", "fp8"}, optional
         What it computes in; the type of the model's parameters if left out.
     optimizer : torch.optim.Optimizer, str or None
@@ -95,9 +95,10 @@ def estimate(
     from hpu_magic.estimate.calls import call_of, refuse_unknown, uncompiled
     from hpu_magic.estimate.cost.hardware import generation_named
     from hpu_magic.estimate.layout import parse
-    from hpu_magic.estimate.options import checked
+    from hpu_magic.estimate.options import checked, mode_here
     from hpu_magic.estimate.step_estimate import StepEstimator
 
+    mode = mode or mode_here(model)
     model = uncompiled(model)
     card, layout = generation_named(generation), parse(cards, parallel)
     options = checked(

@@ -14,6 +14,7 @@ from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.step_arguments import MODES, PRECISIONS
 from hpu_magic.estimate.tracing import optimizers, recomputation
 from hpu_magic.estimate.tracing.step import StepOptions
+from hpu_magic.runtime.execution.mode import loaded_mode
 
 _TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
     "fp32": (torch.float32, None),
@@ -45,6 +46,15 @@ class Options:
     def with_batch(self, batch: int | None) -> StepOptions:
         """Return how the step is traced with a batch of another size."""
         return replace(self.step, batch=batch)
+
+
+def mode_here(model: Any) -> str:
+    """Return the mode in which this process would run a model; lazy if PyTorch has no card."""
+    loaded = loaded_mode() or "lazy"
+    compiled = isinstance(model, nn.Module) and (
+        isinstance(model, torch._dynamo.OptimizedModule) or model._compiled_call_impl
+    )
+    return "compile" if loaded == "eager" and compiled else loaded
 
 
 def checked(

@@ -16,7 +16,6 @@ _WIDTH, _HEIGHT = 760, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 22, 24
 _POINTS = 380
 _BARS = 8
-_GIB = 1 << 30
 
 
 def memory_picture(estimate: Estimate) -> str:
@@ -32,20 +31,21 @@ def memory_picture(estimate: Estimate) -> str:
     top = max(
         max(curve), estimate.card.memory if estimate.peak_memory * 3 > estimate.card.memory else 0
     )
-    axis = drawing.round_numbers(0.0, top / _GIB, 4)
+    scale, unit = units.size_unit(top)
+    axis = drawing.round_numbers(0.0, top / scale, 4)
     floor = _HEIGHT - _BOTTOM
 
     def x(time: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (time / total if total else 0.0)
 
     def y(count: float) -> float:
-        return floor - (floor - _TOP) * count / _GIB / axis[-1]
+        return floor - (floor - _TOP) * count / scale / axis[-1]
 
-    parts = [drawing.text(_LEFT, 14, "memory of a card over one step (estimate), GiB")]
+    parts = [drawing.text(_LEFT, 14, f"memory of a card over one step (estimate), {unit}")]
     for tick in axis:
-        parts.append(drawing.rule(_LEFT, y(tick * _GIB), _WIDTH - _RIGHT, y(tick * _GIB), 0.3))
-        parts.append(drawing.text(_LEFT - 6, y(tick * _GIB) + 4, f"{tick:g}", "end", 10))
-    if estimate.card.memory <= axis[-1] * _GIB:
+        parts.append(drawing.rule(_LEFT, y(tick * scale), _WIDTH - _RIGHT, y(tick * scale), 0.3))
+        parts.append(drawing.text(_LEFT - 6, y(tick * scale) + 4, f"{tick:g}", "end", 10))
+    if estimate.card.memory <= axis[-1] * scale:
         level = y(estimate.card.memory)
         parts.append(drawing.rule(_LEFT, level, _WIDTH - _RIGHT, level, 0.9, bars.MARK, "4 3"))
         parts.append(drawing.text(_WIDTH - _RIGHT, level - 4, "all of it", "end", 10, bars.MARK))

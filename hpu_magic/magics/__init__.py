@@ -112,6 +112,8 @@ def _announce(remembered: dict[str, str]) -> None:
             f"Remembered for this notebook, but read already: {_settings(spent)}. Put "
             "%load_ext hpu_magic above the first import of torch."
         )
+    for difference in restart.differences():
+        print(difference)
 
 
 def _settings(environment: dict[str, str]) -> str:

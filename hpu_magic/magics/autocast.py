@@ -93,7 +93,8 @@ class AutocastMagics(CommandMagics):
         """Run a cell, or all later cells, under autocast.
 
         Operator lists are read once, when torch is imported: other lists are remembered for
-        this notebook and take effect at the next start. explain runs the model once and shows,
+        this notebook and take effect at the next start; in a terminal, the environment's lists
+        win over remembered ones. explain runs the model once and shows,
         per module, the type each operation runs in, and why. Examples::
 
             %%hpu_autocast

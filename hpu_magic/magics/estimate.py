@@ -25,7 +25,7 @@ class EstimateMagics(StepMagics):
         mode=Configured("estimate_mode"),
         precision=Configured("estimate_precision"),
         optimizer="adamw",
-        defaults=("lazy", "adamw"),
+        defaults=("this process's", "adamw"),
     )
     @argument("-o", "--output", metavar="NAME", help="keep the estimate under this name")
     def hpu_estimate(self, line: str) -> Estimate:

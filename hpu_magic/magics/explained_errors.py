@@ -7,6 +7,8 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from hpu_magic.plain_text import printable
+
 
 class ExplainedErrors:
     """Watches the errors that cells end with."""
@@ -25,7 +27,7 @@ class ExplainedErrors:
             return
         said = self._full_card(error) or _cause(error)
         if said is not None:
-            print(said, file=sys.stderr)
+            print(printable(said, keep="\n\t"), file=sys.stderr)
 
     def _full_card(self, error: BaseException) -> str | None:
         if "torch" not in sys.modules:

@@ -151,5 +151,8 @@ class _Observed:
         """Say when there was nothing to show; a fit's own panel is below the cell already."""
         if self._results or not self._completed:
             return None
-        print("%%hpu_fit saw no trainer.fit(...) and no trainer.train() in this cell.")
+        print(
+            "%%hpu_fit saw no trainer.fit(...) and no trainer.train() in this cell. For a loop of "
+            "your own write: for batch in hpu_magic.watch(loader)."
+        )
         return None

@@ -33,8 +33,9 @@ class FlagsMagics(CommandMagics):
         """Show the documented runtime flags, those first that are changed, or set one.
 
         Flags are environment variables, and most are read once, when torch is imported. Set
-        later, a flag is remembered for this notebook and takes effect at the next start.
-        Examples::
+        later, a flag is remembered for this notebook and takes effect at the next start,
+        whatever the kernel inherits. In a terminal it is remembered for the folder, and the
+        environment wins. Examples::
 
             %hpu_flags
             %hpu_flags PT_HPU_LAZY_MODE

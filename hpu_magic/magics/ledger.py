@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from hpu_magic.runtime.measure.ledger_report import LedgerReport, LedgerState
 
 
+_SWITCHED = {
+    True: "The ledger is on: under each cell that uses the device, a line says what it cost.",
+    False: "The ledger is off.",
+}
+
+
 class _Kept(NamedTuple):
     thread: int
     context: ledger
@@ -76,6 +82,7 @@ class LedgerMagics(CommandMagics):
                 )
             return self._last
         self._switch(options.switch == "on")
+        print(_SWITCHED[self._on])
         return None
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from hpu_magic.extras import absence
 from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.place import running_cell
 from hpu_magic.magics.settings import Configured
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class ParallelMagics(CommandMagics):
         view = RanksView([workers.unheard(rank) for rank in chosen], live=rewritable)
         run = CellRun(workers, chosen, output, view.update, options.grace)
         try:
-            run.run(cell)
+            run.run(cell, running_cell(self.shell))
         finally:
             workers.heard(run.states)
             view.finish(run.states)
@@ -130,7 +131,8 @@ class ParallelMagics(CommandMagics):
         elif options.action == "restart":
             self.call(session.restart)
         elif options.action == "stop":
-            session.stop()
+            # Kept here, the workers would outlive an interrupt in its traceback.
+            return workers_report(None, session.stop())
         return workers_report(session.workers())
 
     def close(self) -> None:

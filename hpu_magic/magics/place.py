@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from typing import Any
 
 
@@ -13,6 +14,17 @@ def place(shell: Any, running: int | None, file: str, line: int) -> str:
     if number is None:
         return f"{os.path.basename(file)}, line {line}"
     return f"line {line}" if number == running else f"In [{number}], line {line}"
+
+
+def running_cell(shell: Any) -> int | None:
+    """Return the number of the cell that is being run; None outside of cells."""
+    frame = sys._getframe()
+    while frame is not None:
+        number = _cell_number(shell, frame.f_code.co_filename)
+        if number is not None:
+            return number
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
 
 
 def _cell_number(shell: Any, file: str) -> int | None:

@@ -77,8 +77,9 @@ class HPUMagics(Configurable):
     ).tag(config=True)
     estimate_mode = Enum(
         ["eager", "lazy", "graphs", "compile"],
-        default_value="lazy",
-        help="%hpu_estimate --mode: how operations reach the card.",
+        default_value=None,
+        allow_none=True,
+        help="%hpu_estimate --mode; None takes this process's.",
     ).tag(config=True)
     advise_mode = Enum(
         ["eager", "lazy", "graphs", "compile"],

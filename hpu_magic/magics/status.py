@@ -48,7 +48,9 @@ class StatusMagics(CommandMagics):
         """Show the execution mode of this process, or ask for another.
 
         The mode is read once, when torch is imported. Asked for later, it is remembered for
-        this notebook and takes effect at the next start. Examples::
+        this notebook and takes effect at the next start, whatever PT_HPU_LAZY_MODE the kernel
+        inherits. In a terminal it is remembered for the folder, and PT_HPU_LAZY_MODE wins.
+        Examples::
 
             %hpu_mode
             %hpu_mode lazy

@@ -21,6 +21,7 @@ import psutil
 from IPython.core.profiledir import ProfileDir, ProfileDirError
 from IPython.paths import get_ipython_dir
 
+from hpu_magic import child_python
 from hpu_magic.errors import RefusedError
 from hpu_magic.parallel.guard import Guard
 
@@ -207,7 +208,29 @@ def _given(count: int | None, profile: str | None) -> dict[str, Any]:
                 f"ipython profile create {profile} --parallel makes one."
             ) from None
         given = {"profile_dir": found.location}
+    else:
+        given["controller"] = _controller()
     return given if count is None else {**given, "n": count}
+
+
+def _controller() -> type:
+    """Return the launcher of a controller that imports nothing from the working directory.
+
+    Engines do import from there: they run the notebook's code.
+    """
+    from ipyparallel.cluster.launcher import LocalControllerLauncher
+    from traitlets import default
+
+    class Controller(LocalControllerLauncher):  # type: ignore[misc]
+        @default("controller_cmd")
+        def _command(self) -> list[str]:
+            return child_python.command("ipyparallel.controller")
+
+        @default("environment")
+        def _environment(self) -> dict[str, str]:
+            return {"PYTHONPATH": child_python.environment().get("PYTHONPATH", "")}
+
+    return Controller
 
 
 def how_ended(code: int | None) -> str:

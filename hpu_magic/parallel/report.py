@@ -24,15 +24,23 @@ class WorkersReport(Table):
     """
 
     def __init__(
-        self, lines: Sequence[Sequence[str]], profile: str | None = None, lost: int = 0
+        self,
+        lines: Sequence[Sequence[str]],
+        profile: str | None = None,
+        lost: int = 0,
+        stopped: int | None = None,
     ) -> None:
         self.count = len(lines)
         self.profile = profile
         self._lines = lines
         self._lost = lost
+        self._stopped = stopped
 
     def title(self) -> str:
         """Return the headline."""
+        if self._stopped is not None:
+            workers = f"{self._stopped} worker{'s' if self._stopped > 1 else ''}"
+            return f"Stopped {workers}." if self._stopped else "There were no workers to stop."
         if not self.count:
             return "No workers: %%hpu_parallel -n 4 starts four and runs its cell on them."
         workers = f"{self.count} worker{'s' if self.count > 1 else ''}"
@@ -53,17 +61,25 @@ class WorkersReport(Table):
         return ()
 
 
-def workers_report(workers: Workers | None) -> WorkersReport:
-    """Ask the workers for their state, and wait two seconds at most for each."""
+def workers_report(workers: Workers | None, stopped: int | None = None) -> WorkersReport:
+    """Ask the workers for their state, and wait two seconds at most for each.
+
+    Parameters
+    ----------
+    workers
+        None where there are none.
+    stopped
+        How many were stopped just now; None where that was not requested.
+    """
     if workers is None:
-        return WorkersReport(())
+        return WorkersReport((), stopped=stopped)
     states, busy = workers.states(), workers.busy()
     lines = []
     for rank, introduction in enumerate(workers.introductions):
         state: Any = states[rank]
         card, memory = "", ""
         if state is not None:
-            card = "none" if state.card is None else str(state.card)
+            card = "none" if state.card is None else f"HPU {state.card}"
             memory = "" if state.in_use is None else units.size(state.in_use)
         what = "idle"
         if rank in workers.lost:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hpu_magic.parallel.failure import RankFailure, RanksFailedError, RanksInterrupt
 from hpu_magic.parallel.output import NotebookOutput, TerminalOutput, named
-from hpu_magic.parallel.telling import KEY
+from hpu_magic.parallel.telling import CELL, KEY
 from hpu_magic.parallel.workers import Workers
 from hpu_magic.runtime.measure.ranks import RankState
 
@@ -57,8 +57,15 @@ class CellRun:
     _due: float = 0.0
     _gave_up: bool = False
 
-    def run(self, code: str) -> None:
+    def run(self, code: str, number: int | None = None) -> None:
         """Run the cell on all ranks and wait for them.
+
+        Parameters
+        ----------
+        code
+            The cell.
+        number
+            The cell's in the notebook, by which tracebacks name it.
 
         Raises
         ------
@@ -71,7 +78,7 @@ class CellRun:
         while unsent or (self._waiting and not self._gave_up):
             try:
                 while unsent:
-                    self._send(unsent[0], code)
+                    self._send(unsent[0], code, number)
                     unsent.pop(0)
                 self._step()
             except KeyboardInterrupt:
@@ -85,7 +92,7 @@ class CellRun:
         self.output.finish()
         self._raise()
 
-    def _send(self, rank: int, code: str) -> None:
+    def _send(self, rank: int, code: str, number: int | None) -> None:
         client, engine = self.workers.client, self.workers.engines[rank]
         (identity,), _ = client._build_targets(engine)
         self._waiting[rank] = {"reply", "output"}
@@ -93,6 +100,7 @@ class CellRun:
             client[engine]._socket,
             code,
             silent=False,
+            metadata={CELL: number},
             ident=identity,
             message_future_hook=partial(self._listen, rank),
         )

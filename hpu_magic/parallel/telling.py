@@ -11,13 +11,17 @@ from typing import Any
 
 from hpu_magic.parallel.pace import Pace
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.device.peak import since_reset
 from hpu_magic.runtime.measure.ranks import RankState
 from hpu_magic.runtime.measure.sampler import device_memory
 
-__all__ = ["KEY", "Telling"]
+__all__ = ["CELL", "KEY", "Telling"]
 
 KEY = "hpu_magic.rank"
 """Name under which a rank's state is published."""
+
+CELL = "hpu_magic.cell"
+"""Name under which a request tells the number of the notebook's cell."""
 
 SECONDS = 0.5
 """Between two tellings."""
@@ -41,12 +45,15 @@ class Telling:
         self._running = threading.Event()
         self._card: int | None = None
         self._cells = 0
+        self._number: int | None = None
         self._told = False
 
     def begin(self) -> None:
         """Listen for cells from now on."""
         self._shell.events.register("pre_run_cell", self._cell_begins)
         self._shell.events.register("post_run_cell", self._cell_ended)
+        self._cache = self._shell.compile.cache
+        self._shell.compile.cache = self._named
         threading.Thread(target=self._tell, name="hpu_magic rank", daemon=True).start()
 
     def state(self, *, over: bool = False) -> RankState:
@@ -63,21 +70,27 @@ class Telling:
             os.getpid(),
             self._card,
             in_use,
-            # Right after a reset the peak may read 0.
-            None if in_use is None else max(in_use, memory["MaxInUse"]),
+            None if in_use is None else since_reset(memory),
             memory.get("Limit"),
             self._pace.steps,
             *pace,
         )
 
     def _cell_begins(self, _: Any) -> None:
-        self._shell.data_pub.set_parent(self._shell.get_parent())
+        request = self._shell.get_parent()
+        self._shell.data_pub.set_parent(request)
+        self._number = request.get("metadata", {}).get(CELL)
         if not device.importing():
             self._pace.watch(sys.modules.get("torch"))
         self._pace.reset()
         self._told = False
         self._cells += 1
         self._running.set()
+
+    def _named(self, code: str, number: int = 0, raw_code: str | None = None) -> str:
+        """Keep a cell for tracebacks under the number that it has in the notebook."""
+        name: str = self._cache(code, self._number or number, raw_code)
+        return name
 
     def _cell_ended(self, _: Any) -> None:
         self._running.clear()

@@ -247,7 +247,7 @@ class Workers:
 
 def _announcement(count: int | None, profile: str | None) -> str:
     workers = f"{count or ''} worker{'' if count == 1 else 's'}".strip()
-    return f"Starting {workers}, {f'by the profile {profile}' if profile else 'one a card'}."
+    return f"Starting {workers}, {f'by the profile {profile}' if profile else 'one per card'}."
 
 
 def _settings() -> dict[str, str]:
@@ -289,7 +289,7 @@ def _visible(machine: Snapshot) -> list[CardReading]:
 
 def _busy(cards: Sequence[CardReading], free: int) -> str:
     busy = [card for card in cards if card.holders or card.error]
-    who = "; ".join(f"card {card.index} is held by {status.holders_of(card)}" for card in busy)
+    who = "; ".join(f"{card.label} is held by {status.holders_of(card)}" for card in busy)
     own = device.own_card() is not None
     fewer = f", or write -n {free}" if free else ""
     ask = "hand this notebook's own back with %hpu_release --restart" if own else "wait for one"

@@ -80,29 +80,29 @@ class _HeldHandler(APIHandler):
         self._sampler = sampler
         self._kernels = kernels
 
-    async def _holders(self, index: str, kernel_id: str, nothing: str) -> list[Record]:
+    async def _holders(self, number: str, kernel_id: str, nothing: str) -> list[Record]:
         """Return the kernel's processes that hold the card now; refuse where there are none.
 
         Parameters
         ----------
-        index, kernel_id : str
-            Of the card and of the kernel.
+        number, kernel_id : str
+            The card's module id, and the kernel's id.
         nothing : str
             What a refusal says of what was to be done: ``nothing was shut down``.
         """
         if kernel_id not in self._kernels:
             raise web.HTTPError(404, f"That kernel is none of this server's; {nothing}.")
         record = await self._sampler.fresh()
-        card = next((card for card in record["cards"] if str(card["index"]) == index), None)
+        card = next((card for card in record["cards"] if str(card["module_id"]) == number), None)
         if card is None:
-            raise web.HTTPError(404, "The machine has no card of that number.")
+            raise web.HTTPError(404, f"The machine has no HPU {number}.")
         holders = [
             holder for holder in card["holders"] if (holder["kernel"] or {}).get("id") == kernel_id
         ]
         if not holders:
             unknown = f" ({card['error']})" if card["error"] else ""
             raise web.HTTPError(
-                409, f"That kernel does not hold card {index} now{unknown}; {nothing}."
+                409, f"That kernel does not hold HPU {number} now{unknown}; {nothing}."
             )
         return holders
 
@@ -112,9 +112,9 @@ class HolderHandler(_HeldHandler):
 
     @web.authenticated
     @authorized
-    async def delete(self, index: str, kernel_id: str) -> None:
+    async def delete(self, number: str, kernel_id: str) -> None:
         """Shut down the kernel, if it is this server's and holds the card now."""
-        await self._holders(index, kernel_id, "nothing was shut down")
+        await self._holders(number, kernel_id, "nothing was shut down")
         await self._kernels.shut_down(kernel_id)
         await self._sampler.fresh()
         self.set_status(204)
@@ -126,9 +126,9 @@ class FitHandler(_HeldHandler):
 
     @web.authenticated
     @authorized
-    async def delete(self, index: str, kernel_id: str) -> None:
+    async def delete(self, number: str, kernel_id: str) -> None:
         """Press Stop: the fit ends after its batch, and the cell goes on behind it."""
-        holders = await self._holders(index, kernel_id, "nothing was stopped")
+        holders = await self._holders(number, kernel_id, "nothing was stopped")
         fitting = [holder["pid"] for holder in holders if holder["fit"]]
         if not fitting:
             raise web.HTTPError(409, "That kernel runs no fit now; nothing was stopped.")

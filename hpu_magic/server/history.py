@@ -29,12 +29,12 @@ class History:
     def append(self, record: Mapping[str, Any]) -> None:
         """Keep a sample; the oldest makes room for it."""
         place = self._count % self._capacity
-        seen = {card["index"]: card for card in record["cards"]}
-        for index in seen.keys() - self._cards.keys():
-            self._cards[index] = {metric: self._column() for metric in self._metrics}
+        seen = {card["module_id"]: card for card in record["cards"]}
+        for number in seen.keys() - self._cards.keys():
+            self._cards[number] = {metric: self._column() for metric in self._metrics}
         self._time[place] = record["time"]
-        for index, columns in self._cards.items():
-            card = seen.get(index, {})
+        for number, columns in self._cards.items():
+            card = seen.get(number, {})
             for metric, column in columns.items():
                 value = card.get(metric)
                 column[place] = nan if value is None else value
@@ -47,11 +47,11 @@ class History:
         return {
             "time": time[first:],
             "cards": {
-                str(index): {
+                str(number): {
                     metric: [_plain(value) for value in self._in_order(column)[first:]]
                     for metric, column in columns.items()
                 }
-                for index, columns in sorted(self._cards.items())
+                for number, columns in sorted(self._cards.items())
             },
         }
 

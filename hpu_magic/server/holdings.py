@@ -64,9 +64,9 @@ class Holdings:
         for card in record["cards"]:
             # What is not known of a card that cannot be read does not end anything yet.
             if card["error"] is None or card["holders"]:
-                read.add(card["index"])
+                read.add(card["module_id"])
             for holder in card["holders"]:
-                self._see(card["index"], holder, time)
+                self._see(card["module_id"], holder, time)
         for key, span in list(self._open.items()):
             if span.seen < time and (key[0] in read or time - span.seen > self._patience):
                 self._end(key)
@@ -86,9 +86,9 @@ class Holdings:
             while ended and ended[0].seen < time:
                 ended.popleft()
 
-    def _see(self, index: int, holder: Mapping[str, Any], time: float) -> None:
+    def _see(self, number: int, holder: Mapping[str, Any], time: float) -> None:
         kernel = holder["kernel"]
-        key = (index, kernel["id"] if kernel else holder["pid"])
+        key = (number, kernel["id"] if kernel else holder["pid"])
         span = self._open.get(key)
         if span is not None and time - span.seen > self._patience:
             self._end(key)
@@ -96,7 +96,7 @@ class Holdings:
         if span is None:
             self._count += 1
             span = self._open[key] = Span(
-                self._count, index, holder["pid"], "", None, None, time, time
+                self._count, number, holder["pid"], "", None, None, time, time
             )
         notebook = kernel and kernel["notebook"]
         # Anew each time: a notebook may be renamed, or a kernel tell its notebook late.

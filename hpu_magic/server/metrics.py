@@ -8,6 +8,8 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from hpu_magic.plain_text import printable
+
 from .sampler import LINGER_INTERVAL, Record
 
 MAX_AGE = 3 * LINGER_INTERVAL
@@ -63,5 +65,6 @@ class CardCollector(Collector):
 def _gauge(metric: str, text: str, values: list[tuple[Record, float]]) -> GaugeMetricFamily:
     gauge = GaugeMetricFamily(metric, text, labels=_LABELS)
     for card, value in values:
-        gauge.add_metric([str(card[label.replace("card", "index")]) for label in _LABELS], value)
+        number = card["module_id"]
+        gauge.add_metric([f"HPU {number}", str(number), printable(card["name"])], value)
     return gauge

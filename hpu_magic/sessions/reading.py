@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from hpu_magic.plain_text import printable
+
 from . import files
 from .fit import Fit, is_number
 
@@ -59,7 +61,7 @@ def activity(idle: float | None, fit: Fit | None = None) -> str:
     For example ``idle for 2 h``, ``busy``, ``in a fit: 42 %, 40 s left``.
     """
     if fit is not None:
-        return f"in a fit: {fit.brief()}"
+        return printable(f"in a fit: {fit.brief()}")
     if idle is None:
         return ""
     if idle == 0:

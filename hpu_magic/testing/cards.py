@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
+from multiprocessing.reduction import send_handle
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import cloudpickle
 import pytest
@@ -28,6 +29,8 @@ from hpu_magic.testing.process import Companion, ending
 __all__ = ["Ranks"]
 
 _GRACE = 5.0  # seconds in which other ranks may end what one has failed in, or themselves
+_WRITING = 5.0  # seconds in which one writes where it is
+_PAUSE = 0.2  # seconds without a further line, after which that is complete
 _STARTING = 300.0  # seconds, as the simulator may have to be compiled
 
 
@@ -58,7 +61,7 @@ class Ranks:
         self._count, self._item = count, item
         self._backend, self._timeout = backend, timeout
         self._processes: list[Companion] = []
-        self._stacks: list[Path] = []
+        self._stacks: list[IO[str]] = []  # what a rank writes on SIGUSR1
         self._waiting: dict[Any, int] = {}  # ranks that have not answered yet, by connection
         there = device.torch_with_hpu().hpu.device_count()
         if there < count:
@@ -109,7 +112,7 @@ class Ranks:
         for process in idle:
             process.finish(_GRACE)
         for stack in self._stacks:
-            stack.unlink(missing_ok=True)
+            stack.close()
         self._processes, self._stacks, self._waiting = [], [], {}
 
     def _packed(self, function: Any, args: Any, kwargs: Any) -> bytes:
@@ -132,10 +135,10 @@ class Ranks:
             environment = common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             process = Companion("hpu_magic.testing.rank:serve", environment, sys.path, Path.cwd())
             self._processes.append(process)
-            descriptor, stack = tempfile.mkstemp(prefix="hpu_magic_stack_")
-            os.close(descriptor)
-            self._stacks.append(Path(stack))
-            process.connection.send((stack, self._backend, allowed_of(self._item)))
+            stack = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the processes)
+            self._stacks.append(stack)
+            process.connection.send((self._backend, allowed_of(self._item)))
+            send_handle(process.connection, stack.fileno(), process.process.pid)
         self._answers("its start", _STARTING)
 
     def _refuse_held_cards(self) -> None:
@@ -147,14 +150,14 @@ class Ranks:
             Too few are free.
         """
         cards = monitor.snapshot().cards
-        held = [(card.index, one) for card in cards for one in card.holders]
+        held = [(card.label, one) for card in cards for one in card.holders]
         free = sum(not card.holders for card in cards)
         if not cards or free >= self._count:
             return
         named = ", ".join(
-            f"card {index} by "
+            f"{name} by "
             + ("this process" if one.pid == os.getpid() else f"process {one.pid} ({one.command})")
-            for index, one in held
+            for name, one in held
         )
         raise RankError(
             f"hpu_cards({self._count}) needs as many free cards, and {free} of {len(cards)} are "
@@ -209,14 +212,25 @@ class Ranks:
     def _late(self, ranks: list[int], name: str, longest: float) -> str:
         for rank in ranks:
             self._processes[rank].process.send_signal(signal.SIGUSR1)
-        time.sleep(0.5)
-        stacks = [f"rank {rank}:\n{self._stacks[rank].read_text().rstrip()}" for rank in ranks]
+        end = time.monotonic() + _WRITING
+        stacks = [f"rank {rank}:\n{_written(self._stacks[rank], end)}" for rank in ranks]
         which = ", ".join(map(str, ranks))
         noun = "rank" if len(ranks) == 1 else "ranks"
         return (
             f"{noun} {which} of {self._count} did not come back from {name} within {longest:g} s.\n"
             + "\n".join(stacks)
         )
+
+
+def _written(stack: IO[str], end: float) -> str:
+    """Return what a process has written to a file, once it has written no more for a while."""
+    text, before = "", None
+    while text != before or (not text and time.monotonic() < end):
+        before = text
+        time.sleep(_PAUSE)
+        stack.seek(0)
+        text = stack.read().rstrip()
+    return text
 
 
 class RankTraceback(Exception):

@@ -1,4 +1,4 @@
-"""The device for one test, and what the test left in its memory."""
+"""The device for one test, what the test left in its memory, and the memory of failures."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import gc
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hpu_magic import units
-from hpu_magic.errors import RefusedError, chain
+from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.holders import storage_of
 from hpu_magic.testing import DeviceMemoryWarning
@@ -20,9 +20,10 @@ from hpu_magic.testing import DeviceMemoryWarning
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["device_of"]
+__all__ = ["Failures", "device_of"]
 
 _MOST_NAMED = 3
+_failed = pytest.StashKey[bool]()
 # References, not numbers: a number may come to name another storage.
 _Known = dict[int, Any]
 
@@ -65,23 +66,16 @@ def device_of(item: pytest.Item) -> Iterator[torch.device]:
         torch = device.take()
     except RefusedError as refused:
         pytest.fail(str(refused), pytrace=False)
-    before = _in_use(torch)
+    before = _in_use_unlike(torch, _seen.bytes)
     # Most tests leave memory as it was, and going through all objects takes a while.
     if before != _seen.bytes:
         _seen.look(before)
-    last = getattr(sys, "last_value", None)
     yield torch.device("hpu")
-    failure = getattr(sys, "last_value", None)
-    if failed := failure is not None and failure is not last:
-        _clear_frames(failure)
-    after = _in_use(torch)
-    if after != before:  # collecting garbage takes longer than most tests
-        gc.collect()
-        after = _in_use(torch)
+    after = _in_use_unlike(torch, before)
     if after == before:
         return
     left = _seen.look(after)
-    if after > before and left and not failed:
+    if after > before and left and _failed not in item.stash:
         path, line, _ = item.reportinfo()
         text = _told(item, after - before, left)
         warnings.warn_explicit(text, DeviceMemoryWarning, str(path), (line or 0) + 1)
@@ -93,13 +87,60 @@ def _in_use(torch: Any) -> int:
     return int(torch.hpu.memory_stats()["InUse"])
 
 
-def _clear_frames(failure: BaseException) -> None:
-    """Let go of the local variables that a failure's traceback holds; its report is written."""
-    for one in chain(failure):
-        traceback.clear_frames(one.__traceback__)
-        for frame, _ in traceback.walk_tb(one.__traceback__):
-            # Before Python 3.13 a copy of the variables stays as it was until somebody looks.
-            _ = frame.f_locals
+def _in_use_unlike(torch: Any, expected: int) -> int:
+    """Bytes in use; if they are not what is expected, without garbage, which takes a while."""
+    in_use = _in_use(torch)
+    if in_use == expected:
+        return in_use
+    gc.collect()
+    return _in_use(torch)
+
+
+class Failures:
+    """Frees the tensors of failed tests, of which tracebacks hold the local variables."""
+
+    def __init__(self) -> None:
+        self._errors: list[BaseException] = []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note the error, as a debugger may still look at its variables."""
+        report = yield
+        if call.excinfo is not None:
+            item.stash[_failed] = True
+            self._errors.append(call.excinfo.value)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        """Free the variables before the fixtures end, of which one looks at the memory."""
+        self._free()
+
+    def pytest_runtest_logfinish(self) -> None:
+        """Free the variables of what failed since."""
+        self._free()
+
+    def _free(self) -> None:
+        errors, self._errors = self._errors, []
+        for one in _all_of(errors) if device.taken() else ():
+            traceback.clear_frames(one.__traceback__)
+            for frame, _ in traceback.walk_tb(one.__traceback__):
+                # Before Python 3.13 a copy of the variables stays as it was until somebody looks.
+                _ = frame.f_locals
+
+
+def _all_of(errors: list[BaseException]) -> Iterator[BaseException]:
+    """Yield errors, those that they are made of, and those before them, shown or not."""
+    waiting, seen = list(errors), set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            others = (one.__cause__, one.__context__, *getattr(one, "exceptions", ()))
+            waiting += [other for other in others if isinstance(other, BaseException)]
 
 
 def _tensors() -> Iterator[torch.Tensor]:

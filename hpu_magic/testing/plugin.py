@@ -77,8 +77,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """The device, ``torch.device("hpu")``; the process takes its card at the first use.
 
-    After the test, the frames of a failure are cleared and garbage is collected, so that the next
-    one has the memory. A test that passed and left tensors on the device is told so by a
+    The frames of tests that failed are cleared and garbage is collected, so that the next test has
+    the memory. A test that passed and left tensors on the device is told so by a
     `DeviceMemoryWarning`. Skips where pytest runs without ``--hpu``.
     """
     if not request.config.option.hpu:

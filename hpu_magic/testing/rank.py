@@ -9,6 +9,7 @@ import sys
 import traceback
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from hpu_magic import sessions
@@ -22,8 +23,8 @@ __all__ = ["serve"]
 
 def serve(connection: Connection) -> None:
     """Become a rank, and run functions until an empty message comes."""
-    stack, backend, allowed = connection.recv()
-    with open(stack, "w") as file:
+    backend, allowed = connection.recv()
+    with open(recv_handle(connection), "w") as file:
         faulthandler.register(signal.SIGUSR1, file, all_threads=False)
         sessions.call_this_process(f"rank {os.environ['RANK']} of hpu_cards")
         connection.send(_answer(lambda: _begin(backend), Allowed()))

@@ -14,6 +14,7 @@ from hpu_magic import backend
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution import mode as execution
 from hpu_magic.testing.limits import Limits
+from hpu_magic.testing.memory import Failures
 from hpu_magic.testing.modes import Modes
 
 __all__ = ["configure", "mode_of", "turn_on"]
@@ -45,6 +46,7 @@ def turn_on(config: pytest.Config) -> None:
 def configure(config: pytest.Config) -> None:
     """Bring in what markers and options mean, and the line that says which device it is."""
     config.pluginmanager.register(_Header(), "hpu_magic.header")
+    config.pluginmanager.register(Failures(), "hpu_magic.failures")
     config.pluginmanager.register(Limits(config), "hpu_magic.limits")
     config.pluginmanager.register(Modes(config, mode_of(config)), "hpu_magic.modes")
 

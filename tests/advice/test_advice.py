@@ -67,14 +67,14 @@ def layers() -> nn.Module:
 
 def result_of(seen: Observation) -> FitResult:
     return FitResult(
-        "finished", "epoch 1 of 1, batch 8 of 8", "hpu:0 (simulated GAUDI2)", 8, 100, observed=seen
+        "finished", "epoch 1 of 1, batch 8 of 8", "HPU 0 (simulated GAUDI2)", 8, 100, observed=seen
     )
 
 
 def test_what_a_fit_saw_is_a_table_of_changes() -> None:
     assert repr(result_of(FIT).advice()) == (
         """\
-Advice for a fit on hpu:0 (simulated GAUDI2): 5 changes, what gains most first
+Advice for a fit on HPU 0 (simulated GAUDI2): 5 changes, what gains most first
   1. Load with more workers, in pinned memory
      gain    up to 1.67x (measured)
      why     The training waited 40.0 s for batches, 40% of its time. They came from 2 worker \
@@ -116,7 +116,7 @@ def test_a_fit_that_lost_no_time_gets_no_advice() -> None:
     advice = result_of(replace(quick, counts=DeviceCounts(3, 5.0))).advice()
     assert len(advice) == 0
     assert advice.title() == (
-        "Advice for a fit on hpu:0 (simulated GAUDI2): nothing that was looked at would gain"
+        "Advice for a fit on HPU 0 (simulated GAUDI2): no change was found that makes it faster"
     )
 
 
@@ -226,7 +226,7 @@ def test_a_table_of_estimates_reads_as_one() -> None:
         '     change  net = torch.compile(net, backend="hpu_backend")\n'
     )
     assert text.splitlines()[0].startswith(
-        "Advice for Sequential on gaudi2 (eager, fp32, batch 4, no optimizer): "
+        "Advice for Sequential on gaudi2 (eager mode, fp32, batch 4, no optimizer): "
     )
 
 
@@ -400,7 +400,7 @@ def test_norms_that_take_more_than_the_fused_one_are_left_alone() -> None:
 def test_arguments_left_out_are_those_of_the_fit() -> None:
     bf16 = replace(FIT, mode="lazy", settings=FitSettings("bf16-mixed", 4, "SGD"), ranks=8)
     advice = advise(layers(), X, observed=result_of(bf16))
-    assert advice.subject == "Sequential on 8 x gaudi2 (lazy, bf16-mixed, batch 4, sgd, ddp)"
+    assert advice.subject == "Sequential on 8 x gaudi2 (lazy mode, bf16-mixed, batch 4, sgd, ddp)"
     assert "Load batches beside the training" in {one.title for one in advice}
     assert all(one.gain.source in ("estimate", "measured") for one in advice if one.gain)
 
@@ -417,15 +417,15 @@ def test_a_ledger_alone_tells_what_it_saw() -> None:
 
 def test_a_step_is_taken_to_run_as_this_process_does() -> None:
     model = layers()
-    assert advise(model, X).subject == "Sequential on gaudi2 (eager, fp32, batch 4, adamw)"
+    assert advise(model, X).subject == "Sequential on gaudi2 (eager mode, fp32, batch 4, adamw)"
     with torch.autocast("hpu", dtype=torch.bfloat16):
         mixed = advise(model, X)
-    assert mixed.subject == "Sequential on gaudi2 (eager, bf16-mixed, batch 4, adamw)"
+    assert mixed.subject == "Sequential on gaudi2 (eager mode, bf16-mixed, batch 4, adamw)"
     assert "Compute in bfloat16 where that is safe" not in {one.title for one in mixed}
     for compiled in (torch.compile(model, backend="hpu_backend"), layers()):
         compiled.compile(backend="hpu_backend")
         advice = advise(compiled, X)
-        assert advice.subject == "Sequential on gaudi2 (compile, fp32, batch 4, adamw)"
+        assert advice.subject == "Sequential on gaudi2 (compile mode, fp32, batch 4, adamw)"
         assert "Compile the model" not in {one.title for one in advice}
 
 
@@ -502,6 +502,9 @@ def test_the_command_shows_the_list_and_keeps_it(models: Callable[[str], Any]) -
     assert repr(kept) in cell.out
     html = models("advice._repr_html_()").result
     assert all("<td" in html and one.title in html for one in kept)
+    # Lines of code scroll, and are not broken in a word.
+    codes = re.findall(r'<div style="[^"]*overflow-x:auto"><pre style="([^"]*)">', html)
+    assert ["white-space:pre" in style.split(";") for style in codes] == [True] * len(kept)
 
 
 def test_a_safe_change_is_made(models: Callable[[str], Any]) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.estimate.estimate import estimate
+from hpu_magic.estimate.pictures import memory_picture
 from hpu_magic.estimate.tracing.program import Phase
 
 nn = torch.nn
@@ -152,7 +153,7 @@ def test_text_says_estimate_and_band_wherever_a_time_stands():
     found = estimate(layers(), X)
     lines = str(found).splitlines()
     assert lines[0] == (
-        "Estimate: a training step of Sequential on gaudi2 (lazy, fp32, batch 32, adamw)"
+        "Estimate: a training step of Sequential on gaudi2 (eager mode, fp32, batch 32, adamw)"
     )
     for line in lines:
         if re.search(r"\d (s|ms|µs|ns)\b|/s\b", line):
@@ -208,7 +209,7 @@ def test_magic_shows_and_keeps_an_estimate(run, shell):
     assert cell.error is None
     assert cell.result is shell.user_ns["found"]
     assert cell.result.title() == (
-        "Estimate: a forward pass of Sequential on gaudi3 (lazy, fp32, batch 32)"
+        "Estimate: a forward pass of Sequential on gaudi3 (eager mode, fp32, batch 32)"
     )
     assert run("%hpu_estimate model --inputs x --batch 64").result.batch == 64
 
@@ -346,8 +347,39 @@ def test_estimate_is_pickled_without_its_model(shell):
 
 
 def test_compiled_model_is_estimated_as_what_it_compiles(shell):
-    plain, compiled = (estimate(one, X) for one in (layers(), torch.compile(layers())))
-    assert repr(compiled) == repr(plain)
+    plain = estimate(layers(), X, mode="compile")
+    assert repr(estimate(torch.compile(layers()), X)) == repr(plain)
+
+
+def test_estimate_and_advice_take_the_mode_of_this_process(run, shell, forked_script):
+    code = """
+        import hpu_magic, torch
+        model, x = torch.nn.Linear(8, 8), torch.ones(2, 8)
+        print(hpu_magic.estimate(model, x).title())
+        print(hpu_magic.advise(model, x).subject)
+    """
+    for lazy, mode in (("0", "eager"), ("1", "lazy")):
+        said = forked_script(code, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
+        how = f"Linear on gaudi2 ({mode} mode, fp32, batch 2, adamw)"
+        assert said == [f"Estimate: a training step of {how}", how]
+    shell.push({"model": layers(), "x": X})
+    for command in ("%hpu_estimate", "%hpu_advise"):
+        assert "on gaudi2 (eager mode, fp32, " in run(f"{command} model --inputs x").out
+        assert "on gaudi2 (lazy mode, " in run(f"{command} model --inputs x --mode lazy").out
+
+
+def test_small_models_have_figures_with_units_and_names():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+    found = estimate(model, torch.ones(32, 8))
+    slowest = [label for label, _ in found.rows() if label.startswith("slowest: ")]
+    known = ("2 x Linear", "ReLU 1", "Sequential", "the optimizer")
+    assert set(slowest) <= {f"slowest: {name}" for name in known}
+    assert len(slowest) >= 2
+    picture = memory_picture(found)
+    assert "memory of a card over one step (estimate), KiB" in picture
+    ticks = [float(tick) for tick in re.findall(r'text-anchor="end"[^>]*>([\d.e-]+)<', picture)]
+    assert len(ticks) >= 3
+    assert all(tick == 0 or 0.1 <= tick < 1024 for tick in ticks)
 
 
 def test_estimate_is_there_where_torch_has_settled_without_a_card(script):

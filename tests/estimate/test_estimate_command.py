@@ -82,11 +82,12 @@ def test_figures_are_printed_as_json(folder, capsys):
     from models_of_a_user import Named
 
     expected = hpu_magic.estimate(
-        Named(), {"x": torch.ones(4, 8), "mask": torch.ones(4, 1, dtype=torch.bool)}, train=False
-    )
+        Named(), {"x": torch.ones(4, 8), "mask": torch.ones(4, 1, dtype=torch.bool)}, train=False,
+        mode="lazy",
+    )  # fmt: skip
     assert status == 0
     assert json.loads(out) == {
-        "estimate": "a forward pass of Named on gaudi2 (lazy, fp32, batch 4)",
+        "estimate": "a forward pass of Named on gaudi2 (lazy mode, fp32, batch 4)",
         "model": "Named",
         "seconds": expected.seconds,
         "samples_per_second": expected.samples_per_second,
@@ -110,7 +111,7 @@ def test_a_configuration_names_the_model_of_a_step_and_of_generation(folder, cap
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
     _, out, _ = asked(capsys, "llama", "--inputs", "2x16:int64", "--batch", "4")
     tokens = torch.ones(2, 16, dtype=torch.long)
-    assert out == f"{hpu_magic.estimate(model, tokens, batch=4)}\n"
+    assert out == f"{hpu_magic.estimate(model, tokens, batch=4, mode='lazy')}\n"
     _, out, _ = asked(
         capsys,
         *("llama/config.json", "--prompt", "16", "--new-tokens", "4", "--batch", "2"),

@@ -151,7 +151,7 @@ def test_table_says_estimate_and_its_band_at_each_figure(model):
     lines = text.splitlines()
     assert lines[0] == (
         "Estimate: LlamaForCausalLM makes 6 tokens behind 10 on gaudi2 "
-        "(graphs, bf16, cache static, bf16, batch 2)"
+        "(graphs mode, bf16, cache static, bf16, batch 2)"
     )
     figures = [line for line in lines if "token" in line.partition("(")[0] and "(est" in line]
     assert len(figures) == 3

@@ -17,7 +17,7 @@ HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "nump
 # What of this package may come in before any command has run, besides the commands.
 AT_LOAD = {
     *("estimate", "estimate.estimate", "estimate.step_arguments"),
-    *("backend", "errors", "extras", "private_folder", "program_name", "units"),
+    *("backend", "errors", "extras", "plain_text", "private_folder", "program_name", "units"),
     *("sessions", "sessions.files", "sessions.fit", "sessions.reading", "sessions.telling"),
     *("lightning", "lightning.habana", "lightning.hook", "lightning.names"),
     *("monitor", "monitor.reading"),
@@ -193,8 +193,8 @@ def test_refusal_that_names_nobody_gets_a_second_sentence_with_the_holders(torch
     with pytest.raises(RefusedError) as refused:
         hpu_magic.to(torch.nn.Linear(1, 1))
     sentence = (
-        f"{refusal} Cards are held (card 1 by process 8 (first.ipynb, idle for 2 h), "
-        "card 0 by process 7 (train.py)): shut down that notebook's kernel or end that process, "
+        f"{refusal} Cards are held (HPU 1 by process 8 (first.ipynb, idle for 2 h), "
+        "HPU 0 by process 7 (train.py)): shut down that notebook's kernel or end that process, "
         "then try again."
     )
     assert str(refused.value) == sentence

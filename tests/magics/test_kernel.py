@@ -88,11 +88,9 @@ def test_await_runs_under_the_magic(kernel):
     "wait", ["time.sleep(0.1)", "await asyncio.sleep(0.1)", "torch.ones(9, device='hpu')"]
 )
 def test_interrupted_cell_restores_the_state(kernel, wait):
-    started = time.monotonic()
     messages = kernel.run(
         f"%%hpu_autocast\nprint('begun')\nwhile True: {wait}", interrupt_after="begun"
     )
-    assert time.monotonic() - started < 30
     (error,) = of_type(messages, "error")
     assert error["ename"] in ("KeyboardInterrupt", "CancelledError")
     assert printed(kernel.run(AUTOCAST)) == "False\n"

@@ -34,7 +34,7 @@ def test_a_training_cell_is_shown_as_a_diff_and_runs_on_the_card(run):
     diff, _, displayed = cell.out.partition("Out[")
     assert displayed  # below the diff
     assert diff.splitlines() == [
-        "Ported to hpu:0 (simulated GAUDI2): 4 lines changed, 1 added, 1 left out",
+        "Ported to hpu (simulated GAUDI2): 4 lines changed, 1 added, 1 left out",
         "   2   import torch",
         "     + import habana_frameworks.torch.core as htcore",
         "   3 - from torch.cuda.amp import autocast",
@@ -69,7 +69,7 @@ def test_lazy_mode_marks_the_steps_and_the_card_executes_them(lazy):
     assert "16       optimizer.step()\n     +     htcore.mark_step()\n" in answer.text
     assert answer.shown[-1]["text/plain"] == "['hpu', 'hpu', True]"
     [page] = [data["text/html"] for data in answer.shown if "text/html" in data]
-    assert "<b>Ported to hpu:0 (simulated GAUDI2): 4 lines changed, 2 added, 1 left out</b>" in page
+    assert "<b>Ported to hpu (simulated GAUDI2): 4 lines changed, 2 added, 1 left out</b>" in page
 
 
 def test_traceback_names_the_users_line_below_added_ones(run):
@@ -96,7 +96,7 @@ def test_other_cell_magics_may_stand_above_and_below(run, under):
 
 def test_magics_and_shell_commands_of_the_cell_stay(run, shell):
     cell = run(
-        "%%hpu_port\nfound = !echo cuda\n%time x = 'plum'\nplace = 'cuda'\n(found[0], place)"
+        "%%hpu_port\nfound = !echo cuda\n%time x = 'plum'\ndevice = 'cuda'\n(found[0], device)"
     )
     assert cell.result == ("cuda", "hpu")
     assert shell.user_ns["x"] == "plum"
@@ -126,7 +126,7 @@ def test_cell_below_another_magic_is_ported(run, shell, magic):
 
 def test_cell_of_another_language_is_left_alone(run):
     cell = run("%%hpu_port\n%%html\nx = 'cuda'")
-    assert "Nothing to port to hpu:0" in cell.out
+    assert "Nothing to port to hpu (simulated GAUDI2)" in cell.out
 
 
 def test_shown_cell_does_not_run_and_its_report_is_kept(run, shell):
@@ -180,7 +180,7 @@ def test_defaults_come_from_the_configuration(run, shell):
     run("%config HPUMagics.port_show = True\n%config HPUMagics.port_mark_steps = True")
     try:
         shown = run("%%hpu_port -o report\nimport torch\nloss.backward()")
-        ran = run("%%hpu_port --no-show --no-mark-steps\nx = 'cuda'")
+        ran = run("%%hpu_port --no-show --no-mark-steps\ndevice = 'cuda'")
     finally:
         run("%config HPUMagics.port_show = False\n%config HPUMagics.port_mark_steps = None")
     assert shown.error is None
@@ -188,7 +188,7 @@ def test_defaults_come_from_the_configuration(run, shell):
         "import torch\nimport habana_frameworks.torch.core as htcore\n"
         "loss.backward()\nhtcore.mark_step()\n"
     )
-    assert (ran.error, shell.user_ns["x"]) == (None, "hpu")
+    assert (ran.error, shell.user_ns["device"]) == (None, "hpu")
 
 
 def test_devices_of_earlier_cells_are_noticed(run):

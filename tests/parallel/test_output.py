@@ -73,9 +73,9 @@ def test_the_slowest_rank_is_noticeably_slower(seconds, rank):
 def test_the_table_has_columns_for_what_is_known():
     assert repr(RankTable(states(0.1, 0.2))).splitlines() == [
         "2 ranks",
-        "  rank  card  memory                peak      steps  pace          own part of a step",
-        "  0     0     1.00 GiB of 16.0 GiB  2.00 GiB  5      4.00 steps/s  100 ms",
-        "  1     1     1.00 GiB of 16.0 GiB  2.00 GiB  5      4.00 steps/s  200 ms  slowest",
+        "  rank  card   memory                peak      steps  pace          own part of a step",
+        "  0     HPU 0  1.00 GiB of 16.0 GiB  2.00 GiB  5      4.00 steps/s  100 ms",
+        "  1     HPU 1  1.00 GiB of 16.0 GiB  2.00 GiB  5      4.00 steps/s  200 ms  slowest",
         "  Rank 1 is slowest: outside of its backward pass, where ranks wait for each other, its "
         "steps take longest.",
     ]

@@ -38,7 +38,7 @@ def notebook() -> Iterator[Notebook]:
     notebook = Notebook(JPY_SESSION_NAME="/home/me/first.ipynb")
     notebook.run(f"%load_ext hpu_magic\n{LOOPS}\nbefore = loops()")
     started = notebook.run("%%hpu_parallel -n 2\nimport os\nrank = int(os.environ['RANK'])")
-    assert started.texts == ["Starting 2 workers, one a card.\n"]
+    assert started.texts == ["Starting 2 workers, one per card.\n"]
     yield notebook
     notebook.close()
 
@@ -266,8 +266,8 @@ def test_the_table_names_the_slowest_rank(notebook):
     )
     _title, head, first, second, note = below.ranks.splitlines()
     assert head.split("  ")[1:2] == ["rank"]
-    assert first.split()[:2] == ["0", "0"]
-    assert second.split()[:2] == ["1", "1"]
+    assert first.split()[:3] == ["0", "HPU", "0"]
+    assert second.split()[:3] == ["1", "HPU", "1"]
     assert (first.count(" 40 "), second.count(" 40 ")) == (1, 1)
     assert not first.endswith("slowest")
     assert second.endswith("slowest")
@@ -330,6 +330,18 @@ def test_what_fails_on_all_ranks_is_told_once(notebook):
     below = notebook.run("%%hpu_parallel\n1 / 0")
     assert below.error.count("Traceback") == 1
     assert "Ranks 0 and 1 raised ZeroDivisionError: division by zero." in below.error
+
+
+def test_a_traceback_of_a_rank_names_the_notebooks_cell(notebook):
+    notebook.run("shown = 1")
+    notebook.run("%%hpu_parallel\ndef divide():\n    return 1 / 0")
+    number = notebook.number
+    below = notebook.run("%%hpu_parallel\ndivide()")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", below.error)
+    assert re.findall(r"Cell In\[(\d+)\], line (\d)", plain) == [
+        (str(number + 1), "1"),
+        (str(number), "2"),
+    ]
 
 
 def test_ranks_that_fail_differently_are_told_in_turn(notebook):
@@ -422,7 +434,8 @@ def test_workers_end_at_the_same_time_and_an_interrupt_stops_no_stop(notebook, t
 
 
 def test_too_many_workers_are_refused_by_the_cards_there_are(notebook):
-    assert notebook.run("%hpu_workers stop").texts == [
+    assert notebook.run("%hpu_workers stop").texts == ["There were no workers to stop."]
+    assert notebook.run("%hpu_workers").texts == [
         "No workers: %%hpu_parallel -n 4 starts four and runs its cell on them."
     ]
     assert notebook.run("os.environ.setdefault('HABANA_VISIBLE_MODULES', 'all')").texts == ["'all'"]
@@ -462,7 +475,7 @@ def test_workers_end_with_a_kernel_that_is_killed():
     )
     orphan = psutil.Process(int(forked.texts[-1]))
     os.kill(notebook.pid, signal.SIGKILL)
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=100)
     orphan.kill()
     assert alive == []
     notebook.close()

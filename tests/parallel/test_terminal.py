@@ -26,7 +26,7 @@ def test_a_terminal_gets_lines_with_their_rank_and_leaves_nobody(tmp_path):
         check=True,
     )
     lines = [line for line in ran.stdout.splitlines() if "SIMULATED" not in line]
-    assert lines[0] == "Starting 2 workers, one a card."
+    assert lines[0] == "Starting 2 workers, one per card."
     rest = [re.sub(r"\d{2,}", "N", line) for line in sorted(lines[1:])]
     assert rest == ["[0] N", "[0] pid", "[1] N", "[1] pid"]
     pids = [int(pid) for pid in re.findall(r"\d{2,}", "\n".join(lines[1:]))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -40,7 +41,7 @@ sample = torch.arange(4, device="hpu"), torch.ones(4, device="hpu")
 """
 
 EXPLAINED = """\
-Net under autocast bfloat16 on hpu:0 (simulated GAUDI2)
+Net under autocast bfloat16 on HPU N (simulated GAUDI2)
   module                       operation   type      why
   words (Embedding)            embedding   float32   fp32 list
   blocks.0-2.norm (LayerNorm)  layer_norm  bfloat16  lower-precision list; parameters stay float32
@@ -68,9 +69,14 @@ def net(run: Any, torch: Any) -> None:
 
 def test_each_operation_is_shown_with_its_type_and_the_reason(run: Any, net: None) -> None:
     explained = run("explained = %hpu_autocast explain model sample\nexplained").result
-    assert repr(explained) + "\n" == EXPLAINED
+    assert of_any_card(repr(explained) + "\n") == EXPLAINED
     assert sum(explained.operations.values()) == 1 + 3 * 5 + 6
     assert explained.conversions == 19
+
+
+def of_any_card(text: str) -> str:
+    """Return the text with N as the card's number, which depends on what else runs."""
+    return re.sub(r"\bHPU \d", "HPU N", text)
 
 
 def test_lazy_mode_explains_the_same(forked_script: Any) -> None:
@@ -79,7 +85,7 @@ def test_lazy_mode_explains_the_same(forked_script: Any) -> None:
         simulated=True,
         PT_HPU_LAZY_MODE="1",
     )
-    assert said == EXPLAINED
+    assert of_any_card(said) == EXPLAINED
 
 
 def test_lists_in_force_are_what_counts(forked_script: Any, tmp_path: Any) -> None:
@@ -97,8 +103,8 @@ def test_lists_in_force_are_what_counts(forked_script: Any, tmp_path: Any) -> No
         PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST=str(lower),
         PT_HPU_AUTOCAST_FP32_OPS_LIST=str(fp32),
     )
-    assert said.splitlines() == [
-        "Sequential under autocast float16 on hpu:0 (simulated GAUDI2)",
+    assert of_any_card(said).splitlines() == [
+        "Sequential under autocast float16 on HPU N (simulated GAUDI2)",
         "  module       operation  type     why",
         "  0 (Linear)   linear     float32  fp32 list",
         "  1 (GELU)     gelu       float16  lower-precision list",
@@ -214,7 +220,7 @@ def test_other_threads_may_run_the_model(run: Any, net: None, shell: Any) -> Non
     with ThreadPoolExecutor() as pool:
         other = pool.submit(run_model)
         for _ in range(3):
-            assert repr(hpu_magic.explain_autocast(model, *sample)) + "\n" == EXPLAINED
+            assert of_any_card(repr(hpu_magic.explain_autocast(model, *sample)) + "\n") == EXPLAINED
         ended.set()
         assert other.result() is None
 
@@ -276,7 +282,9 @@ def test_types_that_autocast_does_not_cast_are_given_another_reason(torch: Any) 
 
 def test_named_arguments_come_from_a_dict(run: Any, net: None) -> None:
     run("words, rest = sample[0], {'scale': sample[1]}")
-    assert repr(run("%hpu_autocast explain model words rest").result) + "\n" == EXPLAINED
+    assert (
+        of_any_card(repr(run("%hpu_autocast explain model words rest").result) + "\n") == EXPLAINED
+    )
 
 
 @pytest.mark.parametrize(
@@ -305,7 +313,7 @@ def test_an_error_of_the_model_leaves_no_hook_and_no_profile_behind(run: Any, ne
     assert isinstance(run("%hpu_autocast explain model words").error, UsageError)
     wrong = run("wrong = torch.ones(3, 3, device='hpu')\n%hpu_autocast explain model wrong wrong")
     assert not isinstance(wrong.error, UsageError | type(None))
-    assert repr(run("%hpu_autocast explain model sample").result) + "\n" == EXPLAINED
+    assert of_any_card(repr(run("%hpu_autocast explain model sample").result) + "\n") == EXPLAINED
 
 
 def test_a_type_that_is_none_of_autocasts_is_refused(net: None, shell: Any) -> None:

@@ -65,7 +65,7 @@ def test_changed_flags_come_first_and_the_others_are_folded_away(run, torch, mon
     assert {*ordered[: len(changed)]} == changed
     assert sorted(ordered) == sorted(names)
     shown = cell.out.partition(": \n")[2].strip().splitlines()
-    assert shown[0].startswith(f"{len(names)} runtime flags of hpu:0")
+    assert shown[0].startswith(f"{len(names)} runtime flags of hpu (simulated GAUDI2), ")
     assert shown[0].endswith(f", {len(changed)} of them changed")
     assert shown[1].split() == ["flag", "value", "default", "read", "meaning"]
     table = [line.split()[:2] for line in shown[2 : 2 + len(changed)]]
@@ -215,7 +215,10 @@ def test_release_explains_that_it_means_a_restart(run, torch, shell):
     assert "%hpu_release --restart" in cell.out
     assert "simulated" in cell.out
     refused = run("%hpu_release --restart")
-    assert "restart the kernel by hand" in refused.err
+    assert refused.err.endswith(
+        "No Jupyter server started this kernel: restart the kernel by hand (in JupyterLab: Kernel, "
+        "Restart).\n"
+    )
     assert hpu_magic.release().in_use >= 4096
 
 

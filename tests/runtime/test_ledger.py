@@ -23,15 +23,24 @@ def on(run, shell, torch):
 
 def test_cell_that_does_not_use_the_device_gets_no_line(on):
     assert on("number = 3").out == ""
-    assert on("%hpu_ledger on").out == ""
+    assert on("%hpu_ledger on").out == (
+        "The ledger is on: under each cell that uses the device, a line says what it cost.\n"
+    )
 
 
-def test_cell_that_uses_the_device_gets_one_line_with_the_peak(on, torch):
+def test_cell_that_uses_the_device_gets_one_line_with_the_peak(on, torch, own_card):
     peak = units.size(torch.hpu.memory_allocated() + 4096)
     cell = on("y = x + 1")
     [line] = cell.out.splitlines()
-    assert line.startswith("hpu:0 (simulated GAUDI2): ")
+    assert line.startswith(f"{own_card}: ")
     assert f"peak {peak}" in line
+
+
+def test_showing_a_tensor_is_counted_for_the_cell_that_shows_it(on):
+    for source, line in (("x[:2]", 1), ("y = 1\n\nprint(x[:2])", 3), ("display(x[:2])", 1)):
+        cell = on(source)
+        assert re.search(rf"\d host synchronisations \(line {line}[;)]", cell.out), cell.out
+        assert {entry.where for entry in on("%hpu_ledger last").result.entries} == {f"line {line}"}
 
 
 def test_synchronizations_are_counted_with_their_line(on):

@@ -8,6 +8,7 @@ import pytest
 
 import hpu_magic
 from hpu_magic import units
+from hpu_magic.runtime.execution.facts import facts
 from hpu_magic.runtime.measure.memory import MemoryReport
 
 KEYS = [
@@ -118,6 +119,46 @@ def test_what_a_traceback_keeps_alive_is_named(run, ns):
 
 def test_cell_that_left_nothing_says_so(run, ns):
     assert "left no new tensors" in run("%%hpu_memory\n1 + 1").out
+
+
+MEASURES = {
+    "nothing": "pass",
+    "cell": "%%hpu_memory\ny = torch.zeros(1 << 18, device='hpu')\ndel y",
+    "ledger": "%hpu_ledger on\ny = torch.zeros(1 << 18, device='hpu')\n%hpu_ledger off\ndel y",
+    "fit": "for one in hpu_magic.watch(range(3)): y = torch.zeros(1 << 18, device='hpu')\ndel y",
+    "panel": "from hpu_magic.panels.panel import panel, stop_panel\npanel(); stop_panel()",
+}
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_peak_is_that_since_the_users_own_last_reset(run, ns, torch, measure):
+    ns["hpu_magic"] = hpu_magic
+    ns["kept"] = torch.zeros(1 << 20, device="hpu")
+    torch.hpu.reset_peak_memory_stats()
+    before = torch.hpu.memory_allocated()
+    big = torch.zeros(1 << 21, device="hpu")
+    del big
+    for _ in range(2):
+        assert run(MEASURES[measure]).error is None
+    report = run("%hpu_memory").result
+    assert report.stats["MaxInUse"] == before + 8 * MIB
+    assert facts().memory_peak == before + 8 * MIB
+    for reset in (torch.hpu.reset_peak_memory_stats, torch.hpu.reset_accumulated_memory_stats):
+        reset()
+        assert run("%hpu_memory").result.stats["MaxInUse"] == report.stats["InUse"]
+        small = torch.zeros(1 << 17, device="hpu")
+        del small
+        assert run("%hpu_memory").result.stats["MaxInUse"] == report.stats["InUse"] + MIB // 2
+
+
+def test_a_reset_in_a_measured_cell_takes_no_peak_from_the_cell(used, ns):
+    use = used(
+        "big = torch.zeros(1 << 20, device='hpu'); del big\n"
+        "torch.hpu.reset_peak_memory_stats()\n"
+        "small = torch.zeros(1 << 18, device='hpu'); del small"
+    )
+    assert use.peak - use.before == 4 * MIB
+    assert hpu_magic.memory().stats["MaxInUse"] == use.after + MIB
 
 
 def test_without_a_card_none_is_taken(script):

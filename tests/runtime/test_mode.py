@@ -83,7 +83,7 @@ def test_remembered_mode_is_applied_at_the_next_start_of_the_same_notebook(noteb
 def test_without_a_server_the_restart_is_by_hand_and_the_mode_is_remembered(run, torch, forgetful):
     cell = run("%hpu_mode lazy --restart")
     assert isinstance(cell.error, UsageError)
-    assert "restart the kernel by hand" in cell.err
+    assert "by hand (in JupyterLab: Kernel, Restart). The setting is remembered.\n" in cell.err
     assert restart.recall() == {"PT_HPU_LAZY_MODE": "1"}
 
 

@@ -59,6 +59,54 @@ def test_parameters_that_share_memory_share_it_again(torch, shell):
     assert module.part[0].item() == 99.0
 
 
+@pytest.mark.parametrize("device", ["hpu", "cpu"])
+def test_conjugate_and_negative_views_keep_their_values_and_their_memory(torch, shell, device):
+    source = "cpu" if device == "hpu" else "hpu"
+    z = torch.tensor([1 + 2j, 3 - 4j], device=source)
+    x = torch.arange(3.0, device=source)
+    values = {
+        "conjugate": z.conj(),
+        "plain": z,
+        "negative": z.conj().imag,
+        "imaginary": z.imag,
+        "negated": torch._neg_view(x),
+        "real": x,
+        "one": torch.tensor([1j], device=source).conj(),
+    }
+    moved = hpu_magic.to(values, device=device)
+    assert {one.device.type for one in moved.values()} == {device}
+    assert {name: one.tolist() for name, one in moved.items()} == {
+        "conjugate": [1 - 2j, 3 + 4j],
+        "plain": [1 + 2j, 3 - 4j],
+        "negative": [-2.0, 4.0],
+        "imaginary": [2.0, -4.0],
+        "negated": [0.0, -1.0, -2.0],
+        "real": [0.0, 1.0, 2.0],
+        "one": [-1j],
+    }
+    moved["plain"][0] = 5 + 6j
+    moved["real"][1] = 7.0
+    moved["imaginary"][1] = 8.0
+    assert moved["conjugate"].tolist() == [5 - 6j, 3 + 4j]
+    assert moved["negated"].tolist() == [0.0, -7.0, -2.0]
+    assert moved["negative"].tolist() == [-2.0, -8.0]
+
+
+def test_what_is_there_already_is_not_said_to_be_moved(run, ns, torch, own_card):
+    ns["model"], ns["x"] = torch.nn.Linear(4, 1).to("hpu"), torch.ones(2)
+    first = run("%hpu_to model")
+    assert (
+        repr(first.result).splitlines()[0] == f"Nothing was moved: model is on {own_card} already"
+    )
+    assert f"Moved 8 B to {own_card} in " in run("%hpu_to model x").out
+    again = repr(run("%hpu_to model x").result).splitlines()
+    assert again[0] == f"Nothing was moved: model and x are on {own_card} already"
+    assert [line.split("  ")[1] for line in again[1:]] == ["left on the device"]
+    back = run("%hpu_to x --device cpu")
+    assert back.out.count("Moved 8 B to cpu") == 1
+    assert repr(run("%hpu_to x --device cpu").result) == "Nothing was moved: x is on cpu already"
+
+
 def test_moved_model_trains_with_the_optimizer_built_before(run, ns, torch):
     ns["model"] = torch.nn.Linear(4, 1)
     ns["opt"] = torch.optim.Adam(ns["model"].parameters(), lr=0.1)
@@ -213,14 +261,14 @@ def test_refusals_are_one_sentence_and_move_nothing(run, ns, torch, prepare, lin
 
 
 def test_what_cannot_fit_is_refused_before_anything_moves(run, ns, torch):
-    free = torch.hpu.mem_get_info()[0]
+    size = torch.hpu.mem_get_info()[1]
     ns["small"] = torch.nn.Linear(2, 2)
-    ns["huge"] = torch.empty(1).as_strided((free // 4 + 1024,), (0,))
+    ns["huge"] = torch.empty(1).as_strided((size // 4 + 1024,), (0,))
     used = torch.hpu.memory_allocated()
     cell = run("%hpu_to small huge")
     assert isinstance(cell.error, UsageError)
     assert "cannot fit" in cell.err
-    assert "are needed and" in cell.err
+    assert "are needed, more than the 96.0 GiB of" in cell.err
     assert devices(ns["small"].parameters()) == {"cpu"}
     assert torch.hpu.memory_allocated() == used
 

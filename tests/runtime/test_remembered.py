@@ -48,3 +48,68 @@ def test_what_a_broken_off_write_left_counts_too(folder, monkeypatch):
     restart.remember({NAME: "1"})
     assert len([path for path in folder.iterdir() if path.is_file()]) == 3
     assert restart.recall() == {NAME: "1"}
+
+
+STARTED = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+{kernel}
+shell.run_line_magic("load_ext", "hpu_magic")
+import os
+print("has", os.environ.get("{name}"))
+print(shell.run_line_magic("{command}", "{line}"))
+"""
+SETTINGS = [
+    ("PT_HPU_LAZY_MODE", "1", "0", "hpu_mode", ""),
+    (NAME, "1", "0", "hpu_flags", NAME),
+    ("PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", "/mine.txt", "/theirs.txt", "hpu_mode", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "kept", "inherited", "command", "line"), SETTINGS)
+def test_in_a_terminal_the_environment_wins(
+    folder, script, monkeypatch, name, kept, inherited, command, line
+):
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setattr(restart, "_kernel_id", None)
+    restart.remember({name: kept})
+    code = STARTED.format(kernel="", name=name, command=command, line=line)
+    out = script(code, **{name: inherited})
+    assert (
+        f"{name}={inherited} of the environment holds; {kept} is remembered for this folder."
+        in (out.splitlines())
+    )
+    assert f"has {inherited}" in out.splitlines()
+    assert "after a restart" not in out
+    if name == "PT_HPU_LAZY_MODE":
+        assert "requested  eager" in out
+    monkeypatch.delenv(name, raising=False)
+    again = script(code)  # without the variable, what is remembered holds
+    assert f"has {kept}" in again.splitlines()
+    assert "of the environment" not in again
+
+
+@pytest.mark.parametrize(("name", "kept", "inherited", "command", "line"), SETTINGS)
+def test_in_a_notebook_the_users_last_setting_wins(
+    folder, script, monkeypatch, name, kept, inherited, command, line
+):
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/ada/a.ipynb")
+    restart.remember({name: kept})
+    code = STARTED.format(kernel="", name=name, command=command, line=line)
+    out = script(code, **{name: inherited}).splitlines()
+    assert (
+        f"{name}={kept} holds, which this notebook remembers; the environment had {inherited}."
+        in out
+    )
+    assert f"has {kept}" in out
+    same = script(code, **{name: kept})
+    assert "the environment had" not in same
+
+
+def test_a_mode_typed_in_a_terminal_is_requested_whatever_it_inherits(folder, script, monkeypatch):
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setattr(restart, "_kernel_id", None)
+    restart.remember({"PT_HPU_LAZY_MODE": "1"})
+    code = STARTED.format(kernel="", name="PT_HPU_LAZY_MODE", command="hpu_mode", line="lazy")
+    out = script(code, PT_HPU_LAZY_MODE="0")
+    assert "requested  lazy" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -18,6 +19,23 @@ def test_cell_runs_once_first_and_then_n_times_in_each_repeat(run, shell):
     assert len(report.first) == 1
     assert len(report.steady) == 2
     assert report.runs == 3
+
+
+@pytest.mark.parametrize(("run_number", "repeats"), [(1, 0), (4, 0), (5, 1), (8, 2)])
+def test_an_interrupt_leaves_the_repeats_that_were_made(run, run_number, repeats):
+    run("count = 0")
+    cell = run(
+        f"%%hpu_time -n 3 -r 5\ncount += 1\nif count == {run_number}:\n    raise KeyboardInterrupt"
+    )
+    assert isinstance(cell.error, KeyboardInterrupt)
+    shown = re.findall(r"^  (first.*?|steady state|rate)  +(.*)$", cell.out, re.MULTILINE)
+    if not repeats:
+        assert shown == []
+        return
+    (first, time_of_first), (_, steady), (_, _) = shown
+    assert first == "first run"
+    assert re.fullmatch(r"[\d.]+ \w+, compilation included", time_of_first)
+    assert steady.endswith(f"({repeats} x 3 runs)")
 
 
 def test_value_of_the_last_run_is_displayed_once(run):

@@ -204,6 +204,90 @@ def test_a_session_has_both_modes_and_says_what_tests_cost(project):
     assert (project.path / "it.xml").read_text().count("<testcase") == len(EXPECTED) + 1
 
 
+FAILURES = """
+import unittest
+import pytest, torch
+
+KEPT = []
+
+def much():
+    return torch.ones(1024, 1024, device="hpu")
+
+def inner():
+    tensor = much()
+    raise KeyError("inner")
+
+def test_plain():  # without the fixture
+    tensor = much()
+    assert False
+
+def test_called(hpu):
+    tensor = much()
+    pytest.fail("by a call")
+
+def test_hidden_cause(hpu):
+    try:
+        inner()
+    except KeyError:
+        raise RuntimeError("outer") from None
+
+@pytest.fixture
+def broken(hpu):
+    tensor = much()
+    raise ValueError("while it is set up")
+
+def test_fixture(broken):
+    pass
+
+@pytest.fixture(scope="module")
+def broken_for_all():
+    tensor = much()
+    raise ValueError("for the whole module")
+
+def test_module_fixture(broken_for_all):
+    pass
+
+@pytest.mark.xfail
+def test_expected(hpu):
+    tensor = much()
+    assert False
+
+def test_skips(hpu):
+    tensor = much()
+    pytest.skip("half way")
+
+class Case(unittest.TestCase):
+    def test_case(self):
+        tensor = much()
+        self.fail()
+
+def test_of_a_group(hpu):
+    class Group(Exception):
+        exceptions = ()
+
+    group = Group()
+    try:
+        inner()
+    except KeyError as error:
+        group.exceptions = (error,)
+    group.__context__ = None
+    raise group
+
+def test_leaves_little(hpu):
+    assert torch.hpu.memory_allocated() == 0
+    KEPT.append(torch.ones(100, device=hpu))
+"""
+
+
+def test_no_failure_before_a_test_counts_as_its_memory(project):
+    project.makepyfile(test_it=FAILURES)
+    result = project.runpytest_subprocess("--hpu", "-rA")
+    said = result.stdout.str()
+    assert re.search(r"5 failed, 1 passed, 1 skipped, 1 xfailed, 1 warning, 2 errors in", said)
+    (left,) = [line for line in said.splitlines() if "DeviceMemoryWarning" in line]
+    assert "test_it.py::test_leaves_little left 1 tensor on the device, 400 B" in left
+
+
 CARDS = """
 import atexit, os, signal, time, pathlib, pytest, torch
 import torch.distributed as dist
@@ -266,7 +350,7 @@ def test_functions_run_on_several_cards(project):
     assert "needs 9 cards, and this machine has 8" in said
     assert "E           ValueError: hpu_cards(0): give the number of cards, 1 or more." in said
     assert (
-        "RankError: hpu_cards(8) needs as many free cards, and 7 of 8 are free: held are card 0 by "
+        "RankError: hpu_cards(8) needs as many free cards, and 7 of 8 are free: held are HPU 0 by "
         "this process. End those processes; a test process keeps its card to its end, so have "
         "tests with hpu_cards run before others, or in a session of their own." in said
     )

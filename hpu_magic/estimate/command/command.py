@@ -135,7 +135,8 @@ def _step(options: argparse.Namespace) -> Estimate:
         checkpointing=options.checkpointing,
         accumulate=options.accumulate,
         loss=function_named(options.loss) if options.loss else None,
-        **_given(options, "generation", "mode", "precision"),
+        mode=options.mode or "lazy",
+        **_given(options, "generation", "precision"),
         batch=_batch(options.batch),
     )
 

@@ -100,7 +100,8 @@ class GenerationEstimate(Portable, Report):
         """Return the headline."""
         one = self.settings
         cards = "" if one.layout.cards == 1 else f"{one.layout.cards} x "
-        how = [one.mode, one.precision, f"cache {one.cache}, {one.kv_dtype}", f"batch {self.batch}"]
+        how = [f"{one.mode} mode", one.precision, f"cache {one.cache}, {one.kv_dtype}"]
+        how.append(f"batch {self.batch}")
         if one.layout.cards > 1:
             how.append(str(one.layout))
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.runtime.start import restart
 
 _NO_CARD_TO_BE_HAD = re.compile(r"Device acquire failed\.(?!\s*No devices found)")
+_PATIENCE = 10.0  # seconds
 _LIBRARIES = ("torch", "habana_frameworks", "habana_frameworks.torch", "torch.hpu")
 
 DTYPES = {
@@ -97,8 +99,7 @@ def _with_holders(refusal: str) -> str:
     # Whoever has been idle for longest is the one to ask first.
     held.sort(key=lambda pair: -(pair[1].idle or 0.0))
     named = (
-        f"card {card.index} by process {one.pid or 'unknown'} ({one.described()})"
-        for card, one in held
+        f"{card.label} by process {one.pid or 'unknown'} ({one.described()})" for card, one in held
     )
     return (
         f"{refusal.rstrip()} Cards are held ({', '.join(named)}): shut down that notebook's kernel "
@@ -119,6 +120,30 @@ def own_card(snapshot: Snapshot | None = None) -> CardReading | None:
     return next(mine, None)
 
 
+class _OwnNumber:
+    """Looks for this process's card among the machine's; once found, its number stays."""
+
+    def __init__(self) -> None:
+        self._found: int | None = None
+        self._looked = -_PATIENCE
+
+    def __call__(self) -> int | None:
+        # Some machines do not tell who holds a card, and asking for all of them takes a while.
+        if self._found is None and time.monotonic() - self._looked >= _PATIENCE:
+            card = own_card()
+            self._found = card.module_id if card else None
+            self._looked = time.monotonic()
+        return self._found
+
+
+_own_number = _OwnNumber()
+
+
+def own_number() -> int | None:
+    """Return the module id of this process's card; None before it has one, or if it is unknown."""
+    return _own_number() if taken() else None
+
+
 @lru_cache(maxsize=1)
 def generation() -> str | None:
     """Return the generation of the machine's cards, for example ``GAUDI2``; None if unknown."""
@@ -127,9 +152,18 @@ def generation() -> str | None:
 
 
 def label() -> str:
-    """Name the device in a headline: ``hpu:0 (simulated GAUDI2)``."""
-    name = generation() or "no card"
-    return f"hpu:0 ({'simulated ' if backend.is_simulated() else ''}{name})"
+    """Name this process's card in a headline: ``HPU 3 (simulated GAUDI2)``.
+
+    Without a number, ``hpu (simulated GAUDI2)``, as long as the process has no card, and where the
+    machine does not tell which card it has.
+    """
+    number = own_number()
+    return family() if number is None else family().replace("hpu", f"HPU {number}", 1)
+
+
+def family() -> str:
+    """Name the device where no certain card is meant: ``hpu (simulated GAUDI2)``."""
+    return f"hpu ({'simulated ' if backend.is_simulated() else ''}{generation() or 'no card'})"
 
 
 def dtype_named(name: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,14 +52,17 @@ class MoveReport(Report):
     def title(self) -> str:
         """Return the headline."""
         target = devices.label() if self.device != "cpu" else "cpu"
+        if not any(self.sizes.values()):
+            return f"Nothing was moved: {_listed(self.sizes)} on {target} already"
         total = units.size(sum(self.sizes.values()))
         return f"Moved {total} to {target} in {units.duration(self.seconds)}"
 
     def rows(self) -> Sequence[Row]:
         """Return the size of every name and the memory left."""
         rows = [
-            (name, units.size(size) if size else "nothing to move: it was there")
+            (name, units.size(size) if size else "was there already")
             for name, size in self.sizes.items()
+            if any(self.sizes.values())
         ]
         if self.free is not None:
             rows.append(("left on the device", units.size(self.free)))
@@ -68,6 +71,12 @@ class MoveReport(Report):
     def warnings(self) -> Sequence[str]:
         """Return doubts about optimizers."""
         return self.doubts
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Name them as the subject of a sentence: ``model and batch are``."""
+    *others, last = names
+    return f"{', '.join(others)} and {last} are" if others else f"{last} is"
 
 
 def to(*objects: Any, device: str = "hpu", dtype: Any = None) -> Any:
@@ -205,6 +214,12 @@ def _check_fit(plan: Plan, sizes: Mapping[str, int], torch: Any) -> None:
     free, limit = torch.hpu.mem_get_info()
     if needed > free:
         parts = ", ".join(f"{name} {units.size(size)}" for name, size in sizes.items() if size)
+        if needed > limit:
+            raise RefusedError(
+                f"{parts} cannot fit: {units.size(needed)} are needed, more than the "
+                f"{units.size(limit)} of {devices.label()}; move with dtype bf16, or spread it "
+                "over several cards."
+            )
         raise RefusedError(
             f"{parts} cannot fit: {units.size(needed)} are needed and {units.size(free)} of "
             f"{units.size(limit)} are free on {devices.label()}; delete what is not needed, or "

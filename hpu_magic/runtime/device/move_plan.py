@@ -110,16 +110,23 @@ class Plan:
         return tensor.to(self.device, self._dtype_of(tensor))
 
     def _copy_shared(self, span: _Span) -> None:
-        first = span.tensors[0]
-        flat = first.detach().as_strided((span.end - span.start,), (1,), span.start)
+        first = self._as_stored(span.tensors[0].detach())
+        flat = first.as_strided((span.end - span.start,), (1,), span.start)
         copied = flat.to(self.device, self._dtype_of(first))
         for tensor in span.tensors:
             view = copied.as_strided(
                 tensor.size(), tensor.stride(), tensor.storage_offset() - span.start
             )
+            view = view.conj() if tensor.is_conj() else view
+            view = self._torch._neg_view(view) if tensor.is_neg() else view
             if tensor.is_leaf:
                 view = view.detach().requires_grad_(tensor.requires_grad)
             self._copies[id(tensor)] = view
+
+    def _as_stored(self, tensor: Any) -> Any:
+        """Return a view of the memory as it is, which a lazy conjugate or negative is not."""
+        tensor = tensor.conj() if tensor.is_conj() else tensor
+        return self._torch._neg_view(tensor) if tensor.is_neg() else tensor
 
     def _spans(self) -> list[_Span]:
         """Group the tensors into spans of overlapping memory."""

@@ -7,15 +7,13 @@ imports torch, takes a card or waits for the device.
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
 
 import hpu_magic
 from hpu_magic import backend
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.device.peak import since_reset
 from hpu_magic.runtime.execution import mode
-
-_PATIENCE = 10.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,8 @@ def facts() -> Facts:
     if device.importing() or not device.taken():
         return Facts(hpu_magic.__version__, simulated, loaded, requested)
     used, peak, limit = _memory()
-    return Facts(
-        hpu_magic.__version__, simulated, loaded, requested, _card.module_id(), used, peak, limit
-    )
+    number = device.own_number()
+    return Facts(hpu_magic.__version__, simulated, loaded, requested, number, used, peak, limit)
 
 
 def _memory() -> tuple[int | None, int | None, int | None]:
@@ -64,24 +61,4 @@ def _memory() -> tuple[int | None, int | None, int | None]:
         stats = sys.modules["torch"].hpu.memory_stats()
     except RuntimeError:  # a card that was lost has no statistics
         return None, None, None
-    # Right after a reset the peak may read 0.
-    return stats["InUse"], max(stats["InUse"], stats["MaxInUse"]), stats["Limit"]
-
-
-class _OwnCard:
-    """The card of this process, looked for among the machine's: once found, it stays."""
-
-    def __init__(self) -> None:
-        self._found: int | None = None
-        self._looked = -_PATIENCE
-
-    def module_id(self) -> int | None:
-        # Some machines do not tell who holds a card, and asking for all of them takes a while.
-        if self._found is None and time.monotonic() - self._looked >= _PATIENCE:
-            card = device.own_card()
-            self._found = card.module_id if card else None
-            self._looked = time.monotonic()
-        return self._found
-
-
-_card = _OwnCard()
+    return stats["InUse"], since_reset(stats), stats["Limit"]

@@ -145,10 +145,10 @@ class FlagsReport(Table):
     def title(self) -> str:
         """Return the headline."""
         if len(self.flags) == 1:
-            return f"Runtime flag {self.flags[0].name} of {device.label()}"
+            return f"Runtime flag {self.flags[0].name} of {device.family()}"
         count = sum(map(self.differs, self.flags))
         differing = f"{count or 'none'} of them changed"
-        return f"{len(self.flags)} runtime flags of {device.label()}, {differing}"
+        return f"{len(self.flags)} runtime flags of {device.family()}, {differing}"
 
     def differs(self, flag: Flag) -> bool:
         """Tell whether a flag has another value than its default, or will have after a restart."""
@@ -245,7 +245,7 @@ def flags(
     values, pending = _state()
     report = FlagsReport(chosen, values, pending, folded=name is None, remarks=remarks)
     if restart_now and (name is None or any(flag.name in pending for flag in chosen)):
-        restart.restart_kernel()
+        restart.restart_kernel(remembered=True)
         report.restarting = True
     elif restart_now:
         report.remarks.append("No restart is needed.")

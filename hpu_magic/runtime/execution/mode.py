@@ -50,7 +50,7 @@ class ModeReport(Report):
 
     def title(self) -> str:
         """Return the headline."""
-        return f"Execution mode of {device.label()}"
+        return f"Execution mode of {device.family()}"
 
     def rows(self) -> Sequence[Row]:
         """Return loaded and requested mode."""
@@ -155,7 +155,7 @@ def mode(
         _request(requested, loaded, by)
     report = ModeReport(loaded, requested_mode(), by)
     if restart_now and (report.needs_restart or requested is None):
-        restart.restart_kernel()
+        restart.restart_kernel(remembered=requested is not None)
         report.restarting = True
     elif restart_now:
         report.remarks.append(f"No restart is needed: {requested} is what torch loads or loaded.")
@@ -182,7 +182,7 @@ def restore(stored: str) -> None:
     with contextlib.suppress(OSError):  # where nothing can be remembered, it holds for this process
         value = restart.merge(VARIABLE, value)
     if not device.bridge_loaded():
-        os.environ[VARIABLE] = value
+        restart.put(VARIABLE, value)
 
 
 def _known(name: str) -> str:

@@ -49,7 +49,8 @@ class StatusReport(Report):
     def title(self) -> str:
         """Return the headline."""
         kind = "SIMULATED on the CPU, no Gaudi here" if self.simulated else "Intel Gaudi"
-        return f"{device.label()}: {kind}"
+        name = device.label() if device.taken() else f"{device.family()}, no card taken yet"
+        return f"{name}: {kind}"
 
     def rows(self) -> Sequence[Row]:
         """Return the state line by line."""
@@ -71,7 +72,7 @@ class StatusReport(Report):
 
     def _card(self) -> str:
         if self.card is not None:
-            return f"{self.card.name}, module {self.card.module_id}, owned by this process"
+            return f"{self.card.label}, owned by this process, which calls it hpu:0"
         if device.taken():
             return "owned by this process"
         free = sum(not card.holders and not card.error for card in self.machine.cards)
@@ -86,7 +87,7 @@ class StatusReport(Report):
 
     def _holders(self) -> list[Row]:
         return [
-            (f"card {card.index}", f"held by {holders_of(card)}")
+            (card.label, f"held by {holders_of(card)}")
             for card in self.machine.cards
             if card.holders or card.error
         ]

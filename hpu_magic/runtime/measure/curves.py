@@ -63,20 +63,10 @@ class Curve:
     returned: bool = False
     copies: bool | None = None
     last: Point | None = None
-    best: Point | None = None
     series: str = ""
 
     def __post_init__(self) -> None:
         self.series = "train" if self.returned else f"logged {self.stage} {self.name}"
-
-    def see(self, point: Point) -> None:
-        """Take the newest value."""
-        self.last = point
-        if self.goal is None or not math.isfinite(point.value):
-            return
-        sign = 1 if self.goal == "max" else -1
-        if self.best is None or sign * point.value > sign * self.best.value:
-            self.best = point
 
 
 @dataclass

@@ -11,7 +11,10 @@ from hpu_magic.runtime.measure.not_finite import Watch
 from hpu_magic.runtime.measure.read_values import numbers
 from hpu_magic.runtime.measure.sampler import Sampler
 
-__all__ = ["Heard", "HeardValues"]
+__all__ = ["FIRST_STEPS", "Heard", "HeardValues"]
+
+FIRST_STEPS = 200
+"""How many steps of a fit are all heard, however fast they are: short fits have no others."""
 
 _MOST_KEPT = 256  # batches that wait to be read
 _MOST_VALUES = 4096
@@ -52,7 +55,7 @@ class HeardValues:
     Parameters
     ----------
     sampler
-        Receives a series for each curve, with the values ``value`` and ``step``.
+        Receives a series for each curve, with ``value``, ``step`` and ``epoch`` (from 0).
     curves
         Told the newest value of each.
     watch
@@ -80,8 +83,8 @@ class HeardValues:
         self._kept.clear()
         self._values = 0
 
-    def read(self, *, shown: bool = True) -> None:
-        """Look at all values, and show what there is one of an epoch for, and else the newest."""
+    def read(self) -> None:
+        """Read all values and add them to their series."""
         kept, self._kept, self._values = self._kept, [], 0
         if not kept:
             return
@@ -89,22 +92,17 @@ class HeardValues:
         factors = [one.divided_by if curve.returned else 1 for one, curve in pairs]
         found = numbers([one.values[curve] for one, curve in pairs], factors)
         by_batch: dict[int, dict[Curve, float]] = {}
-        newest: dict[Curve, Heard] = {}
         for (one, curve), number in zip(pairs, found, strict=True):
             by_batch.setdefault(id(one), {})[curve] = number
-            newest[curve] = one
         for one in kept:
-            self._see(one, by_batch[id(one)], newest, shown)
+            self._see(one, by_batch[id(one)])
 
-    def _see(
-        self, heard: Heard, values: dict[Curve, float], newest: dict[Curve, Heard], shown: bool
-    ) -> None:
+    def _see(self, heard: Heard, values: dict[Curve, float]) -> None:
         loss = next((curve for curve in values if curve.returned), None)
         if loss is not None:
             self._curves.compare(loss, values[loss], values)
         for curve, value in values.items():
-            point = Point(heard.moment, value, heard.step, heard.epoch)
-            curve.see(point)
+            curve.last = Point(heard.moment, value, heard.step, heard.epoch)
             if not curve.copies:
                 self._watch.see(
                     curve.name,
@@ -115,7 +113,10 @@ class HeardValues:
                     moment=heard.moment,
                     metric=curve.metric,
                 )
-            if curve.every == "epoch" or (shown and newest[curve] is heard):
-                self._sampler.record(
-                    curve.series, moment=heard.moment, value=value, step=float(heard.step)
-                )
+            self._sampler.record(
+                curve.series,
+                moment=heard.moment,
+                value=value,
+                step=float(heard.step),
+                epoch=float(heard.epoch),
+            )

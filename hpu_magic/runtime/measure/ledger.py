@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.graphs import replays
 from hpu_magic.runtime.measure import graph_breaks, versions
 from hpu_magic.runtime.measure.device_counts import DeviceCounts
@@ -23,7 +24,6 @@ from hpu_magic.runtime.measure.ledger_report import (
     Entry,
     LedgerReport,
 )
-from hpu_magic.runtime.measure.peak import Peak
 
 Place = Callable[[str, int], str]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from hpu_magic import units
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.device.peak import Peak, since_reset
 from hpu_magic.runtime.device.tensors import tensors_in
 from hpu_magic.runtime.measure.holders import Holder, HolderTable, holders, lines, storage_of
-from hpu_magic.runtime.measure.peak import Peak
 from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.runtime.present.table import Table
 
@@ -19,7 +19,7 @@ _BYTES = {"Limit", "InUse", "MaxInUse", "MaxAllocSize"}
 _WORDS = {
     "Limit": "size of the card's memory",
     "InUse": "in use",
-    "MaxInUse": "most in use so far",
+    "MaxInUse": "most in use since the last reset",
     "NumAllocs": "allocations",
     "NumFrees": "frees",
     "ActiveAllocs": "allocations that are not freed",
@@ -50,8 +50,9 @@ class MemoryReport(Table):
     Attributes
     ----------
     stats : dict of str to int
-        As ``torch.hpu.memory_stats()`` gives them, in its order: bytes and counts. Empty as
-        long as the process has no card.
+        Those of ``torch.hpu.memory_stats()``, in its order: bytes and counts. The peak is that
+        since the user's own last reset, whatever hpu_magic reset to measure a cell. Empty as long
+        as the process has no card.
     holders : list of Holder
         The variables that hold memory, with their modules; empty where none were named.
     """
@@ -171,14 +172,16 @@ def memory(
     """
     if not device.taken():
         return MemoryReport({})
-    stats = sys.modules["torch"].hpu.memory_stats()
-    return MemoryReport(dict(stats), holders(_variables(namespace or {}, hidden or {})))
+    stats = dict(sys.modules["torch"].hpu.memory_stats())
+    stats["MaxInUse"] = since_reset(stats)
+    return MemoryReport(stats, holders(_variables(namespace or {}, hidden or {})))
 
 
 class MemoryWatch:
     """Measures what happens to the device's memory inside a ``with`` block.
 
-    The peak statistic starts anew with the block; nothing else is changed.
+    The device's own peak statistic, ``torch.hpu.max_memory_allocated()``, starts anew with the
+    block; `memory` reports the peak since the user's own last reset all the same.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What to say when the card is full: what was asked for, what is free, and who has the rest."""
+"""What to say when the card is full: what was requested, what is free, and who has the rest."""
 
 from __future__ import annotations
 
@@ -40,7 +40,12 @@ def explain(
     except RuntimeError:  # a card that was lost has no statistics
         return None
     limit, free = stats["Limit"], max(stats["Limit"] - stats["InUse"], 0)
-    asked = f"{units.size(refused)} were asked for" if refused else "more was asked for"
+    if refused > limit:
+        return (
+            f"The request is larger than the card: {units.size(refused)} were requested, and the "
+            f"card has {units.size(limit)}. Request less, for example with a smaller batch."
+        )
+    asked = f"{units.size(refused)} were requested" if refused else "more was requested"
     # Of what failed halfway through, the results so far are gone by now.
     sentences = [
         f"The card is full: {asked}, and {units.size(free)} of {units.size(limit)} are free now "
@@ -51,7 +56,7 @@ def explain(
         *others, last = (f"{name} ({units.size(size)})" for name, size in largest)
         named = f"variables are {', '.join(others)} and {last}" if others else f"variable is {last}"
         sentences.append(f"The largest {named}.")
-    sentences.append(_mend(refused, limit, [name for name, _ in largest]))
+    sentences.append(_ways_out([name for name, _ in largest]))
     return " ".join(sentences)
 
 
@@ -65,9 +70,7 @@ def _asked(error: BaseException) -> int | None:
     return 0 if memory_error is not None and isinstance(error, memory_error) else None
 
 
-def _mend(asked: int, limit: int, largest: list[str]) -> str:
-    if asked > limit:
-        return "No card of this size can hold that: ask for less, such as a smaller batch."
+def _ways_out(largest: list[str]) -> str:
     names = [name for name in largest if name.isidentifier()]
     ways = [f"delete what is not needed (del {names[0]})"] if names else []
     if any(name.startswith("Out[") for name in largest):

@@ -45,6 +45,9 @@ class FitProgress:
     deadline: float | None = None
     """When ``max_time`` ends the fit."""
 
+    epoch_over: bool = False
+    """Whether the epoch was run to its end."""
+
     epochs_done: int = 0
     """Epochs of this fit that were run to their end."""
 
@@ -60,6 +63,9 @@ class FitProgress:
     training_began: float | None = None
     training_seconds: float = 0.0
     error: str | None = None
+    ended_by: str | None = None
+    """What ended the fit before its plan, such as early stopping, and why."""
+
     metrics: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -147,8 +153,8 @@ class FitProgress:
         counts = ((self.epochs_done, "epoch", "epochs"), (self.batches_over, "batch", "batches"))
         return " and ".join(f"{n:,} {one if n == 1 else many}" for n, one, many in counts if n)
 
-    def end(self, phase: str, error: str | None = None) -> None:
-        """Note how the fit ended."""
+    def end(self, phase: str, error: str | None = None, moment: float | None = None) -> None:
+        """Note how the fit ended, and when if that was before now."""
         self.phase = phase
         self.error = error
-        self.ended = time.monotonic()
+        self.ended = time.monotonic() if moment is None else moment

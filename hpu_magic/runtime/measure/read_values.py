@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
-__all__ = ["number_of", "numbers"]
+__all__ = ["copied", "number_of", "numbers"]
 
 
 def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
@@ -31,11 +31,13 @@ def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
         else:
             read[place] = float(one)
     for places in by_device.values():
+        if len(places) == 1:  # each further call of PyTorch costs a fit's small steps
+            read[places[0]] = float(values[places[0]].item())
+            continue
         found = [values[place].detach().reshape(()) for place in places]
         exact = torch.float64 if any(one.dtype == torch.float64 for one in found) else torch.float32
-        if len(found) > 1:
-            found = torch.stack([one.to(exact) for one in found]).cpu().tolist()
-        for place, number in zip(places, map(float, found), strict=True):
+        together = torch.stack([one.to(exact) for one in found]).cpu().tolist()
+        for place, number in zip(places, together, strict=True):
             read[place] = number
     return [
         number
@@ -43,6 +45,11 @@ def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
         else float(torch.tensor(number, dtype=getattr(one, "dtype", None)) * factor)
         for number, factor, one in zip(read, factors, values, strict=True)
     ]
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a tensor, which later changes in place do not reach; numbers as they are."""
+    return value.detach().clone() if hasattr(value, "detach") else value
 
 
 def number_of(value: Any) -> float | None:

@@ -186,11 +186,14 @@ class Sampler:
             if buffer is None:
                 buffer = RingBuffer(("time", *values), self.capacity)
                 self._series[series] = buffer
-            if set(values) != set(buffer.columns[1:]):
-                raise ValueError(
-                    f"series {series!r} has the values {buffer.columns[1:]}, not {tuple(values)}"
-                )
-            buffer.append(moment, *(values[name] for name in buffer.columns[1:]))
+            columns = buffer.columns[1:]
+            if tuple(values) != columns:
+                if set(values) != set(columns):
+                    raise ValueError(
+                        f"series {series!r} has the values {columns}, not {tuple(values)}"
+                    )
+                values = {name: values[name] for name in columns}
+            buffer.append(moment, *values.values())
 
     def forget(self, series: str) -> None:
         """Drop a series; one of that name may then begin with other columns."""

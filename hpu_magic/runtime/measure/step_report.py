@@ -9,8 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from hpu_magic.runtime.measure.curves import Curve
-from hpu_magic.runtime.measure.heard import Heard, HeardValues
+from hpu_magic.runtime.measure.heard import FIRST_STEPS, Heard, HeardValues
 from hpu_magic.runtime.measure.observation import SETTLED
+from hpu_magic.runtime.measure.pace import PaceSeries
 from hpu_magic.runtime.measure.source import Report
 
 __all__ = ["StepReport", "in_steps", "known_length"]
@@ -21,8 +22,8 @@ _SLOW = 30.0  # steps a second up to which the values of each are kept
 class StepReport:
     """Counts batches and steps, and reads values when a report is due.
 
-    Beside steps that take longer than thirty milliseconds keeping the values of each is nothing;
-    of faster ones those of the step before the report are kept. They are read after the next
+    The values of the first steps are all kept, and those of steps that take longer than thirty
+    milliseconds; of faster steps those of the step before the report. They are read after the next
     step, so that the host does not wait for the device.
 
     Parameters
@@ -43,8 +44,7 @@ class StepReport:
         self._due = 0.0
         self._answer_due = 0.0
         self._counted_at = 0.0
-        self._unreported_steps = 0
-        self._unreported_seconds = 0.0
+        self._pace = PaceSeries(report.sampler, report.interval)
 
     @property
     def stopped(self) -> bool:
@@ -78,12 +78,14 @@ class StepReport:
         """Mark the epoch on the time axis; ``length`` in steps, NaN where it is not known."""
         self._observer.epoch_began()
         self.progress.epoch = epoch
+        self.progress.epoch_over = False
         self.progress.batch = 0
         number, step = float(epoch + 1), float(self.step)
         self._to.sampler.record("epochs", number=number, step=step, length=length)
 
     def epoch_ended(self, *, whole: bool) -> None:
         """Count the epoch if it was run to its end."""
+        self.progress.epoch_over = whole
         if whole:
             self.progress.epochs_done += 1
         else:
@@ -109,9 +111,9 @@ class StepReport:
         if now >= self._due and self._heard_last == self.steps - 1:
             self._report(now)
         elif self._heard.full:
-            self._heard.read(shown=False)
+            self._heard.read()
         pace = self.progress.steps_per_second
-        first = self._heard_last < 0
+        first = self.steps <= FIRST_STEPS
         return first or now >= self._due or (pace is not None and pace <= _SLOW)
 
     @property
@@ -163,6 +165,7 @@ class StepReport:
         """Report the last steps, and let go of the device's tensors."""
         if self.progress.phase == "training":
             self._count(time.monotonic())
+        self._pace.report(time.monotonic(), self.step, last=True)
         self._observer.ended()
         with suppress(RuntimeError):  # the device may be what failed
             self._heard.read()
@@ -171,20 +174,14 @@ class StepReport:
     def _count(self, now: float) -> None:
         progress, seconds = self.progress, now - self._counted_at
         self._counted_at = now
-        self._unreported_steps += self.steps - progress.steps
-        self._unreported_seconds += seconds
+        self._pace.add(self.steps - progress.steps, seconds)
         progress.steps, progress.trained = self.steps, self.batches
         progress.training_seconds += seconds
 
     def _report(self, now: float) -> None:
         self._due = max(self._due, now - self._to.interval) + self._to.interval
         self._count(now)
-        if self._unreported_steps and self._unreported_seconds > 0:
-            pace = self._unreported_steps / self._unreported_seconds
-            self._to.sampler.record(
-                "speed", moment=now, steps_per_second=pace, step=float(self.step)
-            )
-            self._unreported_steps, self._unreported_seconds = 0, 0.0
+        self._pace.report(now, self.step)
         self._heard.read()
         self.answer()
 

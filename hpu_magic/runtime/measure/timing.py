@@ -140,9 +140,10 @@ class Stopwatch:
                 yield True
             device.synchronize()
             self.report.steady.append((clock.perf_counter() - start) / self.report.runs)
-        slow = [seconds > _WARMING * self.report.mean for seconds in singles]
-        count = max((number for number, one in enumerate(slow, 1) if one), default=1)
-        self.report.first = singles[:count]
+            # After each repeat: an interrupted cell reports those that it has made.
+            slow = [seconds > _WARMING * self.report.mean for seconds in singles]
+            count = max((number for number, one in enumerate(slow, 1) if one), default=1)
+            self.report.first = singles[:count]
 
 
 def _runs_for(seconds: float) -> int:

@@ -56,10 +56,21 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
 
 
 def text(
-    x: float, y: float, words: str, anchor: str = "start", size: int = 11, colour: str = ""
+    x: float,
+    y: float,
+    words: str,
+    anchor: str = "start",
+    size: int = 11,
+    colour: str = "",
+    most: float = math.inf,
 ) -> str:
-    """Return words that begin, end or have their middle at a place on their baseline."""
+    """Return words that begin, end or have their middle at a place on their baseline.
+
+    Words that would take more pixels than ``most`` are made narrower.
+    """
     fill = f' fill="{colour}"' if colour else ""
+    if 0.6 * size * len(words) > most:
+        fill += f' textLength="{most:.0f}" lengthAdjust="spacingAndGlyphs"'
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"{fill}>'
         f"{escape(words)}</text>"

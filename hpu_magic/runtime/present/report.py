@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from hpu_magic.plain_text import printable
+
 Row = tuple[str, str]
 
+LINES = "\n\t"
+"""What stays of the characters that cannot be printed."""
+
 _CELL = "text-align:left;padding:1px 12px 1px 0"
+
+
+def plain(text: str) -> str:
+    """Return HTML that shows a text as it is."""
+    return escape(printable(text, keep=LINES))
 
 
 class Report:
@@ -40,18 +50,18 @@ class Report:
         lines += [f"  {label:<{width}}  {value}".rstrip() for label, value in rows]
         lines += [f"  {note}" for note in self.notes()]
         lines += [f"  Warning: {warning}" for warning in self.warnings()]
-        return "\n".join(lines)
+        return printable("\n".join(lines), keep=LINES)
 
     def _repr_html_(self) -> str:
-        parts = [f"<div><b>{escape(self.title())}</b></div>"]
+        parts = [f"<div><b>{plain(self.title())}</b></div>"]
         rows = list(self.rows())
         if rows:
             body = "".join(
-                f'<tr><th style="{_CELL};font-weight:normal;opacity:.75">{escape(label)}</th>'
-                f'<td style="{_CELL}">{escape(value)}</td></tr>'
+                f'<tr><th style="{_CELL};font-weight:normal;opacity:.75">{plain(label)}</th>'
+                f'<td style="{_CELL}">{plain(value)}</td></tr>'
                 for label, value in rows
             )
             parts.append(f"<table>{body}</table>")
-        parts += [f"<div>{escape(note)}</div>" for note in self.notes()]
-        parts += [f"<div><b>Warning:</b> {escape(warning)}</div>" for warning in self.warnings()]
+        parts += [f"<div>{plain(note)}</div>" for note in self.notes()]
+        parts += [f"<div><b>Warning:</b> {plain(warning)}</div>" for warning in self.warnings()]
         return "".join(parts)

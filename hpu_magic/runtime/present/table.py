@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
-from hpu_magic.runtime.present.report import Report
+from hpu_magic.plain_text import printable
+from hpu_magic.runtime.present.report import LINES, Report, plain
 
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 _WIDEST = 60
@@ -36,10 +36,10 @@ class Table(Report):
                 shown.append(f"  {'  '.join(fields)}".rstrip())
         shown += [f"  {note}" for note in self.notes()]
         shown += [f"  Warning: {warning}" for warning in self.warnings()]
-        return "\n".join(shown)
+        return printable("\n".join(shown), keep=LINES)
 
     def _repr_html_(self) -> str:
-        return f"<div><b>{escape(self.title())}</b></div>{self.html_body()}"
+        return f"<div><b>{plain(self.title())}</b></div>{self.html_body()}"
 
     def html_body(self) -> str:
         """Return table and notes as HTML, without the headline."""
@@ -47,16 +47,16 @@ class Table(Report):
         parts = []
         if lines:
             head = "".join(
-                f'<th style="{_CELL};font-weight:normal;opacity:.75">{escape(name)}</th>'
+                f'<th style="{_CELL};font-weight:normal;opacity:.75">{plain(name)}</th>'
                 for name in self.columns()
             )
             body = "".join(
                 "<tr>"
-                + "".join(f'<td style="{_CELL}">{escape(text)}</td>' for text in line)
+                + "".join(f'<td style="{_CELL}">{plain(text)}</td>' for text in line)
                 + "</tr>"
                 for line in lines
             )
             parts.append(f"<table><tr>{head}</tr>{body}</table>")
-        parts += [f"<div>{escape(note)}</div>" for note in self.notes()]
-        parts += [f"<div><b>Warning:</b> {escape(warning)}</div>" for warning in self.warnings()]
+        parts += [f"<div>{plain(note)}</div>" for note in self.notes()]
+        parts += [f"<div><b>Warning:</b> {plain(warning)}</div>" for warning in self.warnings()]
         return "".join(parts)

@@ -2,7 +2,8 @@
 
 Settings are remembered for the notebook: by its path, which the Jupyter server puts into
 ``JPY_SESSION_NAME``, else by the kernel's id, which a restart keeps, else (a terminal) by the
-working directory.
+working directory. In a notebook they win over the environment, which the server has passed on; in a
+terminal the environment wins, which the user has set for this start.
 
 The restart is asked of the Jupyter server that started the kernel, as its own *Restart* button
 does; a process that ended itself would be reported as a dead kernel.
@@ -23,13 +24,18 @@ from typing import Any
 
 from hpu_magic.errors import RefusedError
 
-BY_HAND = "restart the kernel by hand (in JupyterLab: Kernel, Restart); the setting is remembered."
+BY_HAND = "restart the kernel by hand (in JupyterLab: Kernel, Restart)."
+REMEMBERED = "The setting is remembered."
 
 _DELAY = 0.5  # seconds
 _NOTEBOOKS_KEPT = 500
 
 _interactive = False
 _kernel_id: str | None = None
+# Variables of the environment that differ from what is remembered: those that a notebook has
+# replaced, and what is remembered for a terminal whose environment holds.
+_replaced: dict[str, str] = {}
+_overruled: dict[str, str] = {}
 # Cells and the kernel's control thread both write what is remembered.
 _writing = threading.Lock()
 
@@ -48,6 +54,7 @@ def attach(connection_file: str | None) -> None:
     """
     global _interactive
     _interactive = True
+    _overruled.clear()
     identify(connection_file)
 
 
@@ -74,6 +81,7 @@ def remember(environment: Mapping[str, str | None]) -> None:
         stored = _read()
         kept = _environment(stored)
         for name, value in environment.items():
+            _overruled.pop(name, None)
             if value is None:
                 kept.pop(name, None)
             else:
@@ -82,8 +90,11 @@ def remember(environment: Mapping[str, str | None]) -> None:
 
 
 def recall() -> dict[str, str]:
-    """Return the environment variables remembered for this notebook."""
-    return _environment(_read())
+    """Return the environment variables remembered for this notebook.
+
+    Those that the environment of a terminal overrules are left out.
+    """
+    return {n: value for n, value in _environment(_read()).items() if n not in _overruled}
 
 
 def merge(name: str, value: str) -> str:
@@ -119,20 +130,50 @@ def apply() -> dict[str, str]:
     if not interactive():
         return {}
     remembered = recall()
-    os.environ.update(remembered)
+    for name, value in remembered.items():
+        if _in_terminal() and os.environ.get(name, value) != value:
+            _overruled[name] = value
+        else:
+            put(name, value)
     if remembered:
         with suppress(OSError):  # only so that it counts as used lately
             os.utime(_file())
-    return remembered
+    return recall()
 
 
-def restart_kernel(kernel_id: str | None = None) -> None:
+def put(name: str, value: str) -> None:
+    """Set a variable of this process to what its notebook has for it."""
+    inherited = os.environ.get(name, value)
+    if inherited != value:
+        _replaced.setdefault(name, inherited)
+    os.environ[name] = value
+
+
+def differences() -> list[str]:
+    """Say which remembered variables differ from the environment, and which of the two holds."""
+    said = [
+        f"{name}={os.environ[name]} holds, which this notebook remembers; the environment had "
+        f"{inherited}."
+        for name, inherited in _replaced.items()
+        if os.environ.get(name) not in (None, inherited)
+    ]
+    return said + [
+        f"{name}={os.environ[name]} of the environment holds; {value} is remembered for this "
+        "folder."
+        for name, value in _overruled.items()
+        if name in os.environ
+    ]
+
+
+def restart_kernel(kernel_id: str | None = None, *, remembered: bool = False) -> None:
     """Ask the Jupyter server to restart this kernel; returns before it happens.
 
     Parameters
     ----------
     kernel_id : str or None
         The kernel to restart; by default the one given to `attach`.
+    remembered : bool
+        The restart is for a setting, which a restart by hand applies, too.
 
     Raises
     ------
@@ -141,19 +182,24 @@ def restart_kernel(kernel_id: str | None = None) -> None:
     """
     kernel_id = kernel_id or _kernel_id
     server = _server()
+    by_hand = f"{BY_HAND} {REMEMBERED}" if remembered else BY_HAND
     if kernel_id is None or server is None:
-        raise RestartUnavailableError(f"No Jupyter server started this kernel: {BY_HAND}")
+        raise RestartUnavailableError(f"No Jupyter server started this kernel: {by_hand}")
     try:
         _ask(server, "GET", kernel_id)
     except (OSError, ValueError) as error:
         raise RestartUnavailableError(
-            f"The Jupyter server at {server['url']} refused ({error}): {BY_HAND}"
+            f"The Jupyter server at {server['url']} refused ({error}): {by_hand}"
         ) from error
     # The server ends this process before it answers, so it is asked from a thread, and after a
     # moment in which the cell can end and what it displays can leave.
     request = threading.Timer(_DELAY, _ask, args=(server, "POST", f"{kernel_id}/restart"))
     request.daemon = True  # it would keep this process from ending, which it waits for
     request.start()
+
+
+def _in_terminal() -> bool:
+    return not os.environ.get("JPY_SESSION_NAME") and _kernel_id is None
 
 
 def _session() -> str:

@@ -1,0 +1,59 @@
+"""The pace of training over time, taken over stretches that are long enough for one."""
+
+from __future__ import annotations
+
+from hpu_magic.runtime.measure.sampler import Sampler
+
+__all__ = ["PaceSeries"]
+
+_SHORTEST = 0.5  # of the interval between two reports
+
+
+class PaceSeries:
+    """Records steps per second of training alone.
+
+    A report may come right after a validation or a late report, when one step in a fraction of a
+    millisecond has been counted. Such a stretch is not a pace: it counts with the next report.
+
+    Parameters
+    ----------
+    sampler
+        Receives the series ``speed``, with ``steps_per_second`` and ``step``.
+    interval
+        Seconds between two reports.
+    """
+
+    def __init__(self, sampler: Sampler, interval: float) -> None:
+        self._sampler = sampler
+        self._shortest = _SHORTEST * interval
+        self._batches = 0
+        self._seconds = 0.0
+        self._recorded = False
+
+    def add(self, batches: int, seconds: float) -> None:
+        """Count batches that took so many seconds of training."""
+        self._batches += batches
+        self._seconds += seconds
+
+    def report(
+        self, now: float, step: int, *, steps_per_batch: float = 1.0, last: bool = False
+    ) -> None:
+        """Record the pace since the last time if the stretch is long enough.
+
+        Parameters
+        ----------
+        now
+            In seconds of ``time.monotonic()``.
+        step
+            Optimizer steps by now.
+        steps_per_batch
+            Less than 1 if gradients are accumulated.
+        last
+            Whether the fit has ended, so that a fit shorter than the interval has a pace, too.
+        """
+        enough = self._seconds >= self._shortest or (last and not self._recorded)
+        if not enough or not self._batches or self._seconds <= 0 or steps_per_batch <= 0:
+            return
+        pace = self._batches * steps_per_batch / self._seconds
+        self._sampler.record("speed", moment=now, steps_per_second=pace, step=float(step))
+        self._batches, self._seconds, self._recorded = 0, 0.0, True
