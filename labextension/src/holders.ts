@@ -27,7 +27,7 @@ export async function stopHoldersFit(
     return false;
   }
   try {
-    await machine.stopFit(card.index, holder.kernel.id);
+    await machine.stopFit(card.module_id, holder.kernel.id);
     return true;
   } catch (error) {
     const message = trans.__(
@@ -65,10 +65,10 @@ export async function shutDownHolder(
     return false;
   }
   try {
-    await machine.shutDownHolder(card.index, holder.kernel.id);
+    await machine.shutDownHolder(card.module_id, holder.kernel.id);
     return true;
   } catch (error) {
-    const message = trans.__('%1 was not freed. %2', cardTitle(card), reasonOf(error));
+    const message = trans.__('%1 was not freed. %2', cardTitle(card.module_id), reasonOf(error));
     Notification.error(message, { autoClose: false });
     return false;
   }

@@ -64,7 +64,7 @@ export class Place {
     } else if (page === 'overview') {
       await commands.execute(CommandIDs.openOverview);
     } else if (card) {
-      await commands.execute(CommandIDs.openCard, { index: Number(card[1]) });
+      await commands.execute(CommandIDs.openCard, { moduleId: Number(card[1]) });
     }
   }
 }

@@ -75,13 +75,13 @@ class Lab:
                 # A thread of AnyIO's that still answers a request, such as JupyterLab's for its
                 # build, is told nothing and waited for.
                 self.process.kill()
-                self.process.wait(20)
+                self.process.wait(60)
 
     def kill(self) -> None:
         """Let the server die without a word, as a crash does."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(60)
 
     def address(self, path: str, workspace: str | None = None) -> str:
         """Return the address that opens ``path`` of the served folder."""
@@ -198,7 +198,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture
 def page(browser: Any) -> Any:
     page = browser.new_page(viewport={"width": 1280, "height": 1000}, device_scale_factor=2)
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(60_000)
     page.problems = []
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     yield page

@@ -87,7 +87,7 @@ def wait_for_output(page: Any, cell: int, text: str, seconds: float = 60) -> Non
     wait_until(page, lambda: text in output(page, cell), seconds, f"{text!r} below cell {cell}")
 
 
-def wait_for_text(page: Any, selector: str, text: str, seconds: float = 20) -> None:
+def wait_for_text(page: Any, selector: str, text: str, seconds: float = 60) -> None:
     found = page.locator(selector).filter(has_text=text)
     wait_until(page, lambda: found.count() > 0, seconds, f"{text!r} in {selector}")
 

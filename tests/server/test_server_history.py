@@ -37,7 +37,7 @@ def sample(at, *cards, error=None):
         "reason": None,
         "cards": [
             {
-                "index": index,
+                "module_id": index,
                 "memory_used": int(at),
                 "utilization": None,
                 "temperature": 40,

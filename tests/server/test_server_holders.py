@@ -105,7 +105,7 @@ def test_shutting_down_the_holder_frees_the_card(server, notebook):
     wrong_card = server.ask(f"hpu_magic/cards/1/holders/{work.kernel}", "DELETE")
     assert wrong_card.status == 409
     assert wrong_card.json["message"] == (
-        "That kernel does not hold card 1 now; nothing was shut down."
+        "That kernel does not hold HPU 1 now; nothing was shut down."
     )
     assert not free(server)
 
@@ -137,7 +137,7 @@ def test_unknown_card_is_refused(server, notebook):
     answer = server.ask(f"hpu_magic/cards/3/holders/{work.kernel}", "DELETE")
     assert (answer.status, answer.json["message"]) == (
         404,
-        "The machine has no card of that number.",
+        "The machine has no HPU 3.",
     )
 
 

@@ -36,7 +36,7 @@ def record(time, **cards):
         "source": "simulator",
         "reason": None,
         "cards": [
-            {"index": int(name[-1]), "memory_used": used, "holders": [], **absent}
+            {"module_id": int(name[-1]), "memory_used": used, "holders": [], **absent}
             for name, used in cards.items()
         ],
     }
@@ -67,15 +67,15 @@ def test_broken_driver_costs_one_sample_and_never_blocks(real_cards, order, reas
         first = reader.pid
         (real_cards / order).touch()
         missing = asyncio.ensure_future(sampler.fresh())
-        longest, before = 0.0, time.monotonic()
+        turns = 0
         while not missing.done():
             await asyncio.sleep(0.01)
-            longest, before = max(longest, time.monotonic() - before), time.monotonic()
+            turns += 1
         samples += [missing.result(), await sampler.fresh()]
         await sampler.stop()
-        return samples, longest, first
+        return samples, turns, first
 
-    (good, missed, again), longest, first = asyncio.run(watch())
+    (good, missed, again), turns, first = asyncio.run(watch())
     assert good["source"] == again["source"] == "hlml"
     # Nobody has the test library's cards open, and yet memory is in use.
     assert good["reason"] == again["reason"]
@@ -86,7 +86,7 @@ def test_broken_driver_costs_one_sample_and_never_blocks(real_cards, order, reas
     for card in missed["cards"]:
         assert (card["memory_used"], card["utilization"], card["holders"]) == (None, None, [])
         assert card["error"] == missed["reason"]
-    assert longest < 0.5
+    assert turns > (5 if order == "hang" else 0)  # the loop went on for the second of silence
     assert not Path(f"/proc/{first}").exists()
 
 

@@ -36,15 +36,15 @@ const HIGHEST_CHART = 300;
 export class CardCharts extends CardsView {
   constructor(
     machine: Machine,
-    readonly index: number,
+    readonly moduleId: number,
     stopFit: StopFit
   ) {
     super(machine);
-    this.id = `hpu_magic-card-${index}`;
+    this.id = `hpu_magic-card-${moduleId}`;
     this.addClass('hpu-Tab');
     this.addClass('hpu-CardCharts');
-    this.title.label = cardTitle({ index });
-    this.title.caption = trans.__('History of %1', cardTitle({ index }));
+    this.title.label = cardTitle(moduleId);
+    this.title.caption = trans.__('History of %1', cardTitle(moduleId));
     this.title.icon = cardIcon;
     this.title.closable = true;
     this.node.tabIndex = 0;
@@ -113,17 +113,18 @@ export class CardCharts extends CardsView {
 
   protected draw(): void {
     this._describe();
-    const series = this._frozen ?? this.machine.history.series(this.index);
+    const series = this._frozen ?? this.machine.history.series(this.moduleId);
     const { time, span } = series;
     const newest = time[time.length - 1] ?? Date.now() / 1000;
     this._whole = { min: newest - span, max: newest };
     this._range = this._zoom ?? this._whole;
+    const total = this.machine.card(this.moduleId)?.memory_total ?? null;
     for (const kind of CHARTS) {
       const values = series[kind.metric];
       if (!this._shown.has(kind.metric) && values.some(value => !isNaN(value))) {
         this._add(kind.metric);
       }
-      this._shown.get(kind.metric)?.draw(time, values);
+      this._shown.get(kind.metric)?.draw(time, values, total);
     }
     this._empty.hidden = this._shown.size > 0;
   }
@@ -133,11 +134,11 @@ export class CardCharts extends CardsView {
     const { snapshot, missed, connection } = this.machine;
     const problem = notice(connection, snapshot, missed);
     this._notice.show(problem);
-    const card = this.machine.card(this.index);
+    const card = this.machine.card(this.moduleId);
     if (this._fits.show(card)) {
       this._fit();
     }
-    setText(this._number, cardTitle({ index: this.index }));
+    setText(this._number, cardTitle(this.moduleId));
     if (card) {
       const product = card.simulated
         ? trans.__('simulated %1', productName(card))
@@ -203,7 +204,7 @@ export class CardCharts extends CardsView {
   /** Copy the history as it is now: the series itself is a view of a ring. */
   private _copy(): Series {
     const { span, time, memory_used, utilization, temperature, power } =
-      this.machine.history.series(this.index);
+      this.machine.history.series(this.moduleId);
     return {
       span,
       time: time.slice(),

@@ -81,8 +81,8 @@ export class Chart {
     this._plot?.redraw(false, true);
   }
 
-  /** Show samples; NaN leaves a gap. */
-  draw(time: Float64Array, values: Float64Array): void {
+  /** Show samples of a part of the whole, if there is one; NaN leaves a gap. */
+  draw(time: Float64Array, values: Float64Array, whole: number | null): void {
     const { min, max } = this._context.range();
     this._time.length = this._values.length = time.length;
     let highest = 0;
@@ -104,8 +104,8 @@ export class Chart {
     }
     this._highest = highest;
     this._plot?.setData([this._time, this._values]);
-    const { title, write } = this.kind;
-    setText(this._title, title());
+    const { title, described, write } = this.kind;
+    setText(this._title, described && seen ? described(highest, whole) : title());
     const now = isNaN(latest) ? '' : write(latest);
     setText(this._latest, now);
     const sight = seen ? trans.__('up to %1 in sight', write(highest)) : trans.__('none in sight');

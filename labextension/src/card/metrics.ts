@@ -1,11 +1,13 @@
 import type { Metric } from '../model/snapshot';
-import { size } from '../model/units';
+import { capacity, peak } from '../model/units';
 import { trans } from '../model/translation';
 
 /** How a chart shows one measurement. */
 export interface ChartKind {
   readonly metric: Metric;
   readonly title: () => string;
+  /** The title with the highest value in sight and its share of the whole, where there is one. */
+  readonly described?: (highest: number, whole: number | null) => string;
   /** Write a value, with its unit, for axis, legend and screen reader. */
   readonly write: (value: number) => string;
   /** Distances that ticks may have; the axis chooses among them. */
@@ -17,22 +19,18 @@ export interface ChartKind {
 /** Leave a little air above a line. */
 const above = (highest: number): number => (highest > 0 ? 1.15 * highest : 1);
 
-/** Write a number with its unit, without zeros that say nothing: `1.5 GiB`. */
-function brief(text: string): string {
-  return text.replace(/(\.\d*?)0+ /, '$1 ').replace('. ', ' ');
-}
-
 // Powers of two, so that ticks fall on whole units of memory.
-const MEMORY_STEPS = Array.from({ length: 33 }, (_, power) => 2 ** (power + 10));
+const MEMORY_STEPS = Array.from({ length: 43 }, (_, power) => 2 ** power);
 
 /** The charts of a card's tab, from top to bottom. */
 export const CHARTS: readonly ChartKind[] = [
   {
     metric: 'memory_used',
     title: () => trans.__('Memory'),
-    write: value => brief(size(value)),
+    described: (highest, whole) => trans.__('Memory: up to %1', peak(highest, whole)),
+    write: capacity,
     steps: MEMORY_STEPS,
-    top: above
+    top: highest => above(Math.max(4, highest))
   },
   {
     metric: 'utilization',

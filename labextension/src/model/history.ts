@@ -34,7 +34,7 @@ class Ring {
 }
 
 type CardRings = Record<Metric, Ring>;
-type Write = (index: number, metric: Metric, value: Measurement) => void;
+type Write = (moduleId: number, metric: Metric, value: Measurement) => void;
 
 const NOTHING = new Float64Array(0);
 
@@ -78,7 +78,7 @@ export class History {
     this._append(snapshot.time, write => {
       for (const card of snapshot.cards) {
         for (const metric of METRICS) {
-          write(card.index, metric, card[metric]);
+          write(card.module_id, metric, card[metric]);
         }
       }
     });
@@ -88,9 +88,9 @@ export class History {
   fill(past: PastSamples): void {
     past.time.forEach((time, row) => {
       this._append(time, write => {
-        for (const [index, columns] of Object.entries(past.cards)) {
+        for (const [moduleId, columns] of Object.entries(past.cards)) {
           for (const metric of METRICS) {
-            write(Number(index), metric, columns[metric]?.[row] ?? null);
+            write(Number(moduleId), metric, columns[metric]?.[row] ?? null);
           }
         }
       });
@@ -98,8 +98,8 @@ export class History {
   }
 
   /** Return a card's samples of the last `length` seconds. */
-  series(index: number): Series {
-    const rings = this._cards.get(index);
+  series(moduleId: number): Series {
+    const rings = this._cards.get(moduleId);
     const count = this._recent();
     const view = (ring: Ring | undefined) => ring?.view(this._position, count) ?? NOTHING;
     const time = rings ? view(this._time) : NOTHING;
@@ -119,13 +119,13 @@ export class History {
     const other = new History(length, interval);
     const time = Array.from(this._time.view(this._position, this._count));
     const cards: Record<string, Partial<Record<Metric, Measurement[]>>> = {};
-    for (const [index, rings] of this._cards) {
+    for (const [moduleId, rings] of this._cards) {
       const columns: Partial<Record<Metric, Measurement[]>> = {};
       for (const metric of METRICS) {
         const values = rings[metric].view(this._position, this._count);
         columns[metric] = Array.from(values, value => (isNaN(value) ? null : value));
       }
-      cards[index] = columns;
+      cards[moduleId] = columns;
     }
     other.fill({ time, cards });
     return other;
@@ -141,8 +141,8 @@ export class History {
     }
     this._row(time);
     const row = (this._position - 1 + this.capacity) % this.capacity;
-    samples((index, metric, value) => {
-      this._rings(index)[metric].write(row, value ?? NaN);
+    samples((moduleId, metric, value) => {
+      this._rings(moduleId)[metric].write(row, value ?? NaN);
     });
     this._latest = time;
   }
@@ -159,12 +159,12 @@ export class History {
     this._count = Math.min(this._count + 1, this.capacity);
   }
 
-  private _rings(index: number): CardRings {
-    let rings = this._cards.get(index);
+  private _rings(moduleId: number): CardRings {
+    let rings = this._cards.get(moduleId);
     if (!rings) {
       const ring = () => new Ring(this.capacity);
       rings = { memory_used: ring(), utilization: ring(), temperature: ring(), power: ring() };
-      this._cards.set(index, rings);
+      this._cards.set(moduleId, rings);
     }
     return rings;
   }

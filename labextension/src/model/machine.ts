@@ -126,18 +126,18 @@ export class Machine implements IDisposable {
   }
 
   /** Return a card of the newest sample. */
-  card(index: number): Card | undefined {
-    return this._snapshot?.cards.find(card => card.index === index);
+  card(moduleId: number): Card | undefined {
+    return this._snapshot?.cards.find(card => card.module_id === moduleId);
   }
 
-  /** Shut down a kernel of this server that holds card `index`; rejects with the server's sentence. */
-  shutDownHolder(index: number, kernelId: string): Promise<void> {
-    return shutDownHolder(this._settings, index, kernelId);
+  /** Shut down a kernel of this server that holds HPU `moduleId`; rejects with the server's sentence. */
+  shutDownHolder(moduleId: number, kernelId: string): Promise<void> {
+    return shutDownHolder(this._settings, moduleId, kernelId);
   }
 
-  /** Stop the fit of a kernel that holds card `index`; rejects with the server's sentence. */
-  stopFit(index: number, kernelId: string): Promise<void> {
-    return stopFit(this._settings, index, kernelId);
+  /** Stop the fit of a kernel that holds HPU `moduleId`; rejects with the server's sentence. */
+  stopFit(moduleId: number, kernelId: string): Promise<void> {
+    return stopFit(this._settings, moduleId, kernelId);
   }
 
   private _receive(message: StreamMessage): void {

@@ -110,7 +110,7 @@ export class Past implements IDisposable {
       return;
     }
     const holders = snapshot.cards
-      .flatMap(card => card.holders.map(holder => `${card.index} ${holder.pid}`))
+      .flatMap(card => card.holders.map(holder => `${card.module_id} ${holder.pid}`))
       .join();
     const due = Date.now() - this._asked >= 1000 * (this._history?.interval ?? RETRY);
     if (!this._asking && (due || holders !== this._holders)) {

@@ -64,23 +64,23 @@ export async function fetchPast(
   return answer;
 }
 
-/** Shut down the kernel `kernelId` of this server if it still holds card `index`. */
+/** Shut down the kernel `kernelId` of this server if it still holds HPU `moduleId`. */
 export async function shutDownHolder(
   settings: ServerConnection.ISettings,
-  index: number,
+  moduleId: number,
   kernelId: string
 ): Promise<void> {
-  const path = ['cards', String(index), 'holders', encodeURIComponent(kernelId)];
+  const path = ['cards', String(moduleId), 'holders', encodeURIComponent(kernelId)];
   await request(settings, path, { method: 'DELETE' });
 }
 
-/** Have the kernel `kernelId` of this server, which holds card `index`, stop its fit. */
+/** Have the kernel `kernelId` of this server, which holds HPU `moduleId`, stop its fit. */
 export async function stopFit(
   settings: ServerConnection.ISettings,
-  index: number,
+  moduleId: number,
   kernelId: string
 ): Promise<void> {
-  const path = ['cards', String(index), 'holders', encodeURIComponent(kernelId), 'fit'];
+  const path = ['cards', String(moduleId), 'holders', encodeURIComponent(kernelId), 'fit'];
   await request(settings, path, { method: 'DELETE' });
 }
 

@@ -34,7 +34,7 @@ export type Measurement = number | null;
 
 /** One card; memory in bytes, utilisation in per cent, °C, W and MHz. */
 export interface Card {
-  readonly index: number;
+  /** The number by which users know the card, and the vendor's bridge takes it. */
   readonly module_id: number;
   readonly name: string;
   readonly generation: string | null;

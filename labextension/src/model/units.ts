@@ -29,15 +29,57 @@ export function size(bytes: number): string {
 
 /** Write memory in use next to the whole, for example `12.3 / 96 GiB`. */
 export function usage(used: number, total: number): string {
-  const whole = size(total).replace(/\.0+ /, ' ');
+  const whole = capacity(total);
   const part = size(used);
   const [number, unit] = part.split(' ');
   // One unit is enough where both share it.
   return whole.endsWith(` ${unit}`) ? `${number} / ${whole}` : `${part} / ${whole}`;
 }
 
-/** Write a frequency given per second, for example `412 steps/s`. */
+/** Write a part of a memory in per cent of the whole, for example `45 %` or `0.01 %`. */
+export function share(part: number, whole: number): string {
+  const percent = (100 * part) / whole;
+  if (percent > 0 && percent < 0.005) {
+    return trans.__('under 0.01 %');
+  }
+  return `${percent.toFixed(percent >= 9.95 || percent === 0 ? 0 : percent >= 0.095 ? 1 : 2)} %`;
+}
+
+/** Write the size of a memory, without zeros that say nothing: `96 GiB`, `1.5 GiB`. */
+export function capacity(bytes: number): string {
+  return size(bytes)
+    .replace(/(\.\d*?)0+ /, '$1 ')
+    .replace('. ', ' ');
+}
+
+/** Write the highest memory in use with its share of the card: `12 MiB, 0.01 % of 96 GiB`. */
+export function peak(bytes: number, total: number | null): string {
+  return total
+    ? trans.__('%1, %2 of %3', capacity(bytes), share(bytes, total), capacity(total))
+    : capacity(bytes);
+}
+
+const PARTS = [1e-4, 1e-3, 1e-2, 1e-1];
+
+/**
+ * The memory at the upper edge of a small curve: all of a card, or a tenth, a hundredth, ... of it.
+ *
+ * It is never so little that a few bytes look like a full card.
+ */
+export function upperEdge(highest: number, total: number | null): number {
+  if (!total) {
+    return highest || 1;
+  }
+  const part = PARTS.find(one => 1.25 * highest <= one * total) ?? 1;
+  return part * total;
+}
+
+/** Write a frequency given per second, for example `412 steps/s` or `1,230 steps/s`. */
 export function rate(perSecond: number): string {
+  if (perSecond >= 999.5) {
+    const rounded = Number(perSecond.toPrecision(3));
+    return trans.__('%1 steps/s', rounded.toLocaleString('en'));
+  }
   return trans.__('%1 steps/s', threeDigits(perSecond));
 }
 

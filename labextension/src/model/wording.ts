@@ -30,14 +30,14 @@ export function productName(card: Card): string {
 }
 
 /** Return the number by which a card is known to users. */
-export function cardTitle(card: Pick<Card, 'index'>): string {
-  return `HPU ${card.index}`;
+export function cardTitle(moduleId: number): string {
+  return `HPU ${moduleId}`;
 }
 
 /** Name a card with its product, where that is known: `HPU 0 (Gaudi2)`. */
 export function cardLabel(card: Card): string {
   const name = productName(card);
-  return name ? `${cardTitle(card)} (${name})` : cardTitle(card);
+  return name ? `${cardTitle(card.module_id)} (${name})` : cardTitle(card.module_id);
 }
 
 /** Say what the machine has: `8 Gaudi2 cards`. */
@@ -117,11 +117,13 @@ export function measurements(card: Card): { text: string; label: string }[] {
   return known;
 }
 
-/** Name a holder: its notebook, its kernel, or the process. */
+/** Name a holder: its notebook, its kernel, or the process; of workers their rank, too. */
 export function holderName(holder: Holder): string {
   if (holder.kernel) {
     const { notebook, name } = holder.kernel;
-    return notebook?.name || trans.__('Kernel %1 without a notebook', name);
+    const kernel = notebook?.name || trans.__('Kernel %1 without a notebook', name);
+    const rank = /^rank (\d+) of /.exec(holder.command)?.[1];
+    return rank === undefined ? kernel : trans.__('rank %1 of %2', rank, kernel);
   }
   return holder.command || trans.__('Process %1', holder.pid);
 }
@@ -133,6 +135,11 @@ export function spanName(span: HolderSpan): string {
   const path = notebook === null ? null : { path: notebook, name, type: 'notebook' };
   const known = kernel === null ? null : { id: '', name: kernel, state: '', notebook: path };
   return holderName({ pid, command, user: null, idle: null, kernel: known, fit: null });
+}
+
+/** Name whose bars have one number and colour: a notebook with all of its workers, or a program. */
+export function sessionName(span: HolderSpan): string {
+  return spanName(span.kernel === null ? span : { ...span, command: '' });
 }
 
 /** Name the kernel that can be shut down: `the kernel of a.ipynb`. */
@@ -211,7 +218,7 @@ export function heldText({ card, holder }: Held): string {
   // That somebody is idle just now is no news.
   const isNews = holder.fit !== null || holder.idle === 0 || isLongIdle(holder.idle);
   const idle = isNews ? `, ${doing(holder)}` : '';
-  return `${cardTitle(card)}: ${holderName(holder)}${idle}`;
+  return `${cardTitle(card.module_id)}: ${holderName(holder)}${idle}`;
 }
 
 /** Where no card is free, return the kernel that has been idle for longest. */
@@ -227,7 +234,7 @@ export function idlest(cards: readonly Card[]): Held | null {
 /** Say what shutting a holder down means, before it is done. */
 export function shutdownWarning(card: Card, holder: Holder): string {
   const path = holder.kernel?.notebook?.path;
-  const title = cardTitle(card);
+  const title = cardTitle(card.module_id);
   const fit = holder.fit;
   const running =
     fit === null

@@ -40,7 +40,7 @@ export function busyReport(error: string, snapshot: Snapshot, kernelId: string):
   const who = holder.kernel
     ? shortName(holder)
     : trans.__('process %1 (%2)', holder.pid, shortName(holder));
-  const title = cardTitle(card);
+  const title = cardTitle(card.module_id);
   const message =
     holder.fit !== null || isLongIdle(holder.idle)
       ? trans.__('%1 is busy: %2 holds it, %3.', title, who, doing(holder))
@@ -50,7 +50,7 @@ export function busyReport(error: string, snapshot: Snapshot, kernelId: string):
 
 /** The cards that the error names, else all of them. */
 function candidates(error: string, snapshot: Snapshot): readonly Card[] {
-  const named = [...error.matchAll(/\bcard (\d+) by\b/g)].map(match => Number(match[1]));
+  const named = [...error.matchAll(/\bHPU (\d+) by\b/g)].map(match => Number(match[1]));
   const cards = snapshot.cards.filter(card => named.includes(card.module_id));
   return cards.length > 0 ? cards : snapshot.cards;
 }

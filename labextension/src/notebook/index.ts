@@ -131,7 +131,7 @@ async function goTo(commands: CommandRegistry, kernels: readonly Held[]): Promis
 async function free(machine: Machine, kernels: readonly Held[]): Promise<void> {
   const held = await pickKernel(kernels);
   if (held && (await shutDownHolder(machine, held.card, held.holder))) {
-    const title = cardTitle(held.card);
+    const title = cardTitle(held.card.module_id);
     Notification.success(trans.__('%1 is free. Run the cell again.', title), { autoClose: 8000 });
   }
 }

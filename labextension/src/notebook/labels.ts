@@ -1,7 +1,7 @@
 import type { MachineOptions } from '../model/machine';
 import { fitBrief, fitText } from '../model/fit';
 import { size, usage } from '../model/units';
-import { memoryLevel, type MemoryLevel } from '../model/wording';
+import { cardTitle, memoryLevel, type MemoryLevel } from '../model/wording';
 import type { KernelFacts, Mode } from './facts';
 import { trans } from '../model/translation';
 
@@ -34,7 +34,7 @@ export function statusView(
   thresholds: Thresholds
 ): StatusView {
   const shown: (string | null)[] = [
-    parts.includes('card') && facts.card !== null ? `HPU ${facts.card}` : 'HPU',
+    parts.includes('card') && facts.card !== null ? cardTitle(facts.card) : 'HPU',
     parts.includes('mode') ? modeText(facts) : null,
     parts.includes('memory') ? memoryText(facts) : null,
     parts.includes('fit') && facts.fit !== null ? trans.__('Fit: %1', fitBrief(facts.fit)) : null
@@ -80,12 +80,12 @@ function memoryShare(facts: KernelFacts): number | null {
 }
 
 function statusTooltip(facts: KernelFacts): string {
-  const device = facts.simulated ? trans.__('simulated HPU') : 'HPU';
+  const card = facts.card === null ? trans.__('no card yet') : cardTitle(facts.card);
   const { memoryUsed: used, memoryPeak: peak, memoryLimit: limit } = facts;
   const lines = [
-    facts.card === null
-      ? trans.__('This kernel holds no card yet (%1)', device)
-      : trans.__('This kernel holds card %1 (%2)', facts.card, device),
+    facts.simulated
+      ? trans.__('This kernel holds %1 (simulated)', card)
+      : trans.__('This kernel holds %1', card),
     modeTooltip(facts.loaded, facts.requested)
   ];
   if (used !== null && limit) {

@@ -41,7 +41,7 @@ const STEPS = 100;
 export class Overview extends CardsView {
   constructor(
     machine: Machine,
-    private readonly _open: (index: number) => void
+    private readonly _open: (moduleId: number) => void
   ) {
     super(machine);
     this.id = 'hpu_magic-overview';
@@ -154,19 +154,19 @@ export class Overview extends CardsView {
 
   /** Have a row for each card, in the order of their numbers. */
   private _update(): void {
-    const indices = (this.machine.snapshot?.cards ?? []).map(card => card.index);
-    const gone = [...this._rows.keys()].filter(index => !indices.includes(index));
-    for (const index of gone) {
-      this._rows.get(index)!.dispose();
-      this._rows.delete(index);
+    const modules = (this.machine.snapshot?.cards ?? []).map(card => card.module_id);
+    const gone = [...this._rows.keys()].filter(moduleId => !modules.includes(moduleId));
+    for (const moduleId of gone) {
+      this._rows.get(moduleId)!.dispose();
+      this._rows.delete(moduleId);
     }
-    const added = indices.filter(index => !this._rows.has(index));
-    for (const index of added) {
-      this._rows.set(index, new PastRow(index, this.machine, this._past, this._open));
+    const added = modules.filter(moduleId => !this._rows.has(moduleId));
+    for (const moduleId of added) {
+      this._rows.set(moduleId, new PastRow(moduleId, this.machine, this._past, this._open));
     }
     if (gone.length + added.length > 0) {
       const order = [...this._rows.keys()].sort((one, other) => one - other);
-      this._list.append(...order.map(index => this._rows.get(index)!.node));
+      this._list.append(...order.map(moduleId => this._rows.get(moduleId)!.node));
       this._drawn = '';
     }
   }
@@ -235,7 +235,7 @@ export class Overview extends CardsView {
     if (event.ctrlKey || event.altKey || event.metaKey) {
       return;
     }
-    const rows = [...this._rows.values()].sort((one, other) => one.index - other.index);
+    const rows = [...this._rows.values()].sort((one, other) => one.moduleId - other.moduleId);
     const focused = rows.findIndex(row => row.title === event.target);
     if (focused >= 0 && this._moved(event.key, rows, focused)) {
       event.preventDefault();

@@ -1,7 +1,7 @@
 import type { Past } from '../model/past';
 import type { Machine } from '../model/machine';
 import type { Card } from '../model/snapshot';
-import { percent, size, usage } from '../model/units';
+import { percent, size, upperEdge, usage } from '../model/units';
 import { cardTitle, cardLabel, holderName, spanName } from '../model/wording';
 import { trans } from '../model/translation';
 import { element, setAttribute, setText } from '../view/dom';
@@ -27,15 +27,15 @@ export interface Scene {
 /** One card of the overview: what it does now or did at a moment, its curve and its holders. */
 export class PastRow {
   constructor(
-    readonly index: number,
+    readonly moduleId: number,
     private readonly _machine: Machine,
     private readonly _past: Past,
-    open: (index: number) => void
+    open: (moduleId: number) => void
   ) {
     this._strip = new HolderStrip(_past);
     this.title.type = 'button';
-    setText(this.title, cardTitle({ index }));
-    this.title.addEventListener('click', () => open(index));
+    setText(this.title, cardTitle(moduleId));
+    this.title.addEventListener('click', () => open(moduleId));
     this._plot.node.setAttribute('role', 'img');
     const label = element('div', 'hpu-Past-label', this.title, this._value, this._holder);
     this.node.append(label, element('div', 'hpu-Past-track', this._plot.node, this._strip.node));
@@ -63,9 +63,9 @@ export class PastRow {
     const { range, now, width, height, fitted } = scene;
     this._now = now;
     const coarse = this._past.history;
-    const fine = this._machine.history.series(this.index);
+    const fine = this._machine.history.series(this.moduleId);
     const interval = coarse?.interval ?? 1;
-    this._samples = merge(coarse?.series(this.index) ?? null, fine, interval, range);
+    this._samples = merge(coarse?.series(this.moduleId) ?? null, fine, interval, range);
     // A moment further from any sample than that is one of which nothing is known.
     this._distance = Math.max(1.6 * interval, 2 * this._machine.history.interval);
     let highest = 0;
@@ -74,15 +74,19 @@ export class PastRow {
         highest = Math.max(highest, this._samples.memory[row] ?? 0);
       }
     });
-    const total = this._machine.card(this.index)?.memory_total ?? 0;
-    const top = fitted || !total ? 1.1 * highest || 1 : total;
+    const total = this._machine.card(this.moduleId)?.memory_total ?? 0;
+    const top = fitted || !total ? upperEdge(highest, total) : total;
     this._plot.resize(width, height);
     this._plot.draw(this._samples, range, top);
-    const spans = this._past.spans(this.index);
+    const spans = this._past.spans(this.moduleId);
     const bars = layOut(spans, range, width, now);
     this._strip.draw(bars, now);
     const names = [...new Set(bars.flatMap(bar => bar.spans).map(spanName))];
-    const said = trans.__('Memory of %1, up to %2 in sight', cardTitle(this), size(highest));
+    const said = trans.__(
+      'Memory of %1, up to %2 in sight',
+      cardTitle(this.moduleId),
+      size(highest)
+    );
     const held = names.length > 0 ? trans.__('held by %1', names.join(', ')) : '';
     setAttribute(this._plot.node, 'aria-label', held ? `${said}; ${held}` : said);
     return bars;
@@ -90,14 +94,14 @@ export class PastRow {
 
   /** Show what was at a moment, or, with null, what is; returns it as one sentence. */
   read(at: number | null): string {
-    const card = this._machine.card(this.index);
+    const card = this._machine.card(this.moduleId);
     const [value, holders] = at === null ? this._present(card) : this._then(at, card);
     setText(this._value, value);
     setText(this._holder, holders);
     setAttribute(this._holder, 'title', holders);
-    const label = card ? cardLabel(card) : cardTitle(this);
+    const label = card ? cardLabel(card) : cardTitle(this.moduleId);
     setAttribute(this.title, 'aria-label', trans.__('%1: open charts', label));
-    return [cardTitle(this), value, holders].filter(part => part !== '').join(', ');
+    return [cardTitle(this.moduleId), value, holders].filter(part => part !== '').join(', ');
   }
 
   private _present(card: Card | undefined): [string, string] {
@@ -115,7 +119,7 @@ export class PastRow {
     const row = nearest(this._samples.time, at, this._distance);
     const used = this._samples.memory[row] ?? null;
     const busy = this._samples.utilization[row] ?? null;
-    const names = holdersAt(this._past.spans(this.index), at, this._now).map(spanName);
+    const names = holdersAt(this._past.spans(this.moduleId), at, this._now).map(spanName);
     const value = figures(used, card?.memory_total ?? null, busy);
     return [value || trans.__('no sample'), [...new Set(names)].join(', ')];
   }

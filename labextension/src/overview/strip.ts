@@ -1,5 +1,5 @@
 import type { Past } from '../model/past';
-import { spanName } from '../model/wording';
+import { sessionName, spanName } from '../model/wording';
 import { element, setAttribute, setText } from '../view/dom';
 import { LANES, spanEnd } from './bars';
 import type { Bar } from './bars';
@@ -40,14 +40,15 @@ export class HolderStrip {
     const single = numbers.size === 1;
     node.dataset.color = single ? String((number - 1) % COLORS) : 'several';
     const name = single ? spanName(spans[0]!) : trans._n('%1 holder', '%1 holders', numbers.size);
-    setText(node, single ? `${number} ${name}` : name);
+    setText(node, single ? `${number}: ${name}` : name);
     const from = clockTime(Math.min(...spans.map(span => span.from)));
     const ends = spans.map(span => spanEnd(span, now));
     const until = clockTime(Math.max(...ends));
     const held = spans.some(span => span.held);
+    const who = single ? trans.__('Holder %1: %2', number, name) : name;
     const said = held
-      ? trans.__('%1, since %2', name, from)
-      : trans.__('%1, %2 to %3', name, from, until);
+      ? trans.__('%1, since %2', who, from)
+      : trans.__('%1, %2 to %3', who, from, until);
     const names = single ? '' : `: ${[...new Set(spans.map(spanName))].join(', ')}`;
     setAttribute(node, 'aria-label', said + names);
     setAttribute(node, 'title', said + names);
@@ -68,7 +69,7 @@ export class Legend {
   draw(bars: readonly Bar[]): void {
     const seen = new Map<number, string>();
     for (const span of bars.flatMap(bar => bar.spans)) {
-      seen.set(this._past.numberOf(span), spanName(span));
+      seen.set(this._past.numberOf(span), sessionName(span));
     }
     const entries = [...seen].sort(([one], [other]) => one - other);
     const shown = entries.slice(0, MOST_ENTRIES);
@@ -80,15 +81,16 @@ export class Legend {
     this._key = key;
     this.node.hidden = entries.length === 0;
     const items = shown.map(([number, name]) => {
-      const item = element('span', 'hpu-Past-entry', `${number} ${name}`);
+      const item = element('span', 'hpu-Past-entry', `${number}: ${name}`);
       item.setAttribute('role', 'listitem');
       item.dataset.color = String((number - 1) % COLORS);
       return item;
     });
     const rest = element('span', '', trans._n('and %1 more', 'and %1 more', more));
-    this.node.replaceChildren(...items, ...(more > 0 ? [rest] : []));
+    this.node.replaceChildren(this._heading, ...items, ...(more > 0 ? [rest] : []));
   }
 
+  private readonly _heading = element('span', '', trans.__('Holders, numbered as on the bars:'));
   private _key = '';
 }
 

@@ -19,7 +19,7 @@ const names = (): Record<Length, string> => ({
  */
 export function overviewTab(
   machine: Machine,
-  open: (index: number) => void,
+  open: (moduleId: number) => void,
   length: unknown
 ): MainAreaWidget<Overview> {
   const content = new Overview(machine, open);

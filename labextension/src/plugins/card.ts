@@ -12,18 +12,19 @@ import type { Place } from '../place';
 import { CommandIDs, IMachine, IPlace, PALETTE_CATEGORY } from '../tokens';
 import { cardIcon } from '../view/icons';
 import { trans } from '../model/translation';
+import { cardTitle } from '../model/wording';
 
 type Tab = MainAreaWidget<CardCharts>;
 
 /** Make the tab of a card; the charts' code is fetched when the first is opened. */
-async function makeTab(machine: Machine, index: number): Promise<Tab> {
+async function makeTab(machine: Machine, moduleId: number): Promise<Tab> {
   const [{ CardCharts }, { cardTab }] = await Promise.all([
     import('../card/cardcharts'),
     import('../card/tab')
   ]);
   const stop: StopFit = (card, holder) => stopHoldersFit(machine, card, holder);
-  const tab = cardTab(new CardCharts(machine, index, stop));
-  tab.id = `hpu_magic-card-tab-${index}`;
+  const tab = cardTab(new CardCharts(machine, moduleId, stop));
+  tab.id = `hpu_magic-card-tab-${moduleId}`;
   return tab;
 }
 
@@ -34,35 +35,35 @@ function addCommands(
   tracker: WidgetTracker<Tab>
 ): void {
   const opening = new Map<number, Promise<Tab>>();
-  const open = async (index: number): Promise<Tab> => {
-    const tab = await makeTab(machine, index);
+  const open = async (moduleId: number): Promise<Tab> => {
+    const tab = await makeTab(machine, moduleId);
     await tracker.add(tab);
     place.add(tab, 'HPU card');
-    tab.disposed.connect(() => opening.delete(index));
+    tab.disposed.connect(() => opening.delete(moduleId));
     return tab;
   };
   commands.addCommand(CommandIDs.openCard, {
     label: args =>
-      typeof args.index === 'number'
-        ? trans.__('Open HPU %1', args.index)
+      typeof args.moduleId === 'number'
+        ? trans.__('Open %1', cardTitle(args.moduleId))
         : trans.__('Open HPU Card…'),
     caption: trans.__('Show the history of a card: memory, utilisation, power'),
     icon: cardIcon,
     execute: async args => {
-      const index =
-        typeof args.index === 'number'
-          ? args.index
-          : (await pickCard(machine, trans.__('Open a card')))?.index;
-      if (index === undefined) {
+      const moduleId =
+        typeof args.moduleId === 'number'
+          ? args.moduleId
+          : (await pickCard(machine, trans.__('Open a card')))?.module_id;
+      if (moduleId === undefined) {
         return;
       }
       if (place.isElsewhere) {
-        place.open(`card-${index}`);
+        place.open(`card-${moduleId}`);
         return;
       }
       // One tab a card, also while the first click is still loading it.
-      const tab = opening.get(index) ?? open(index);
-      opening.set(index, tab);
+      const tab = opening.get(moduleId) ?? open(moduleId);
+      opening.set(moduleId, tab);
       place.activate(await tab);
     }
   });
@@ -112,8 +113,8 @@ export const cardPlugin: JupyterFrontEndPlugin<void> = {
     if (shell !== null) {
       void restorer?.restore(tracker, {
         command: CommandIDs.openCard,
-        args: tab => ({ index: tab.content.index }),
-        name: tab => String(tab.content.index)
+        args: tab => ({ moduleId: tab.content.moduleId }),
+        name: tab => String(tab.content.moduleId)
       });
     }
     themes?.themeChanged.connect(() => tracker.forEach(tab => tab.content.restyle()));

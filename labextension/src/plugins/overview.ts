@@ -15,7 +15,7 @@ type Tab = MainAreaWidget<Overview>;
 /** Make the tab; its code is fetched when it is first opened. */
 async function makeTab(app: JupyterFrontEnd, machine: Machine, length: unknown): Promise<Tab> {
   const { overviewTab } = await import('../overview/tab');
-  const open = (index: number) => void app.commands.execute(CommandIDs.openCard, { index });
+  const open = (moduleId: number) => void app.commands.execute(CommandIDs.openCard, { moduleId });
   const tab = overviewTab(machine, open, length);
   tab.id = 'hpu_magic-overview-tab';
   return tab;

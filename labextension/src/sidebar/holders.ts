@@ -39,7 +39,7 @@ export class HolderRow {
       const label = trans.__(
         'Shut down %1, which holds %2',
         kernelPhrase(_holder),
-        cardTitle(_card)
+        cardTitle(_card.module_id)
       );
       const shutDown = () => actions.shutDown(this._card, this._holder);
       head.append(iconButton(closeIcon, label, shutDown));

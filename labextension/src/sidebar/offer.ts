@@ -23,9 +23,9 @@ export class Offer {
     const { card, holder } = held;
     setText(
       this._title,
-      trans.__('No card is free. %1 has been idle for longest:', cardTitle(card))
+      trans.__('No card is free. %1 has been idle for longest:', cardTitle(card.module_id))
     );
-    const key = `${card.index} ${holder.pid} ${holder.kernel?.notebook?.name}`;
+    const key = `${card.module_id} ${holder.pid} ${holder.kernel?.notebook?.name}`;
     if (key !== this._key) {
       this._key = key;
       this._row = new HolderRow(card, holder, this._actions);

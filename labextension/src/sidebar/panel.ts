@@ -68,22 +68,22 @@ export class CardsPanel extends CardsView {
     this._offer.show(isStale(problem) ? null : idlest(cards));
     const gone = new Set(this._rows.keys());
     for (const card of cards) {
-      gone.delete(card.index);
-      const row = this._rows.get(card.index) ?? this._add(card.index);
+      gone.delete(card.module_id);
+      const row = this._rows.get(card.module_id) ?? this._add(card.module_id);
       row.update(card, options, this._front);
-      row.drawHistory(history.series(card.index));
+      row.drawHistory(history.series(card.module_id));
     }
-    for (const index of gone) {
-      this._rows.get(index)?.node.remove();
-      this._rows.delete(index);
+    for (const moduleId of gone) {
+      this._rows.get(moduleId)?.node.remove();
+      this._rows.delete(moduleId);
     }
   }
 
-  private _add(index: number): CardRow {
-    const row = new CardRow(index, this._actions);
-    this._rows.set(index, row);
+  private _add(moduleId: number): CardRow {
+    const row = new CardRow(moduleId, this._actions);
+    this._rows.set(moduleId, row);
     // Cards come in the order of their numbers, and so do rows added late.
-    const later = [...this._rows.keys()].filter(other => other > index);
+    const later = [...this._rows.keys()].filter(other => other > moduleId);
     const next = later.length > 0 ? this._rows.get(Math.min(...later))!.node : null;
     this._list.insertBefore(row.node, next);
     return row;

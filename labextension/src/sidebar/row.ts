@@ -1,7 +1,7 @@
 import type { MachineOptions } from '../model/machine';
 import type { Series } from '../model/history';
 import type { Card } from '../model/snapshot';
-import { percent, size, span } from '../model/units';
+import { capacity, peak, percent, span, upperEdge } from '../model/units';
 import {
   cardLabel,
   cardTitle,
@@ -21,7 +21,7 @@ import { trans } from '../model/translation';
 
 /** What can be done about a card and its holders. */
 export interface CardActions extends HolderActions {
-  open(index: number): void;
+  open(moduleId: number): void;
   openOverview(): void;
 }
 
@@ -35,7 +35,7 @@ function occupancyText(state: Occupancy): string {
 
 /** One card in the sidebar. */
 export class CardRow {
-  constructor(index: number, actions: CardActions) {
+  constructor(moduleId: number, actions: CardActions) {
     this._holders = new HolderList(actions);
     this._title.type = 'button';
     this._meter.setAttribute('role', 'meter');
@@ -47,7 +47,7 @@ export class CardRow {
     const parts = [head, this._meter, this._figures, this._sparkline.node, this._error];
     this.node.append(...parts, this._holders.node);
     // The button is the keyboard's way; the whole row is the mouse's.
-    this.node.addEventListener('click', () => actions.open(index));
+    this.node.addEventListener('click', () => actions.open(moduleId));
   }
 
   readonly node = element('li', 'hpu-Card');
@@ -56,7 +56,7 @@ export class CardRow {
   update(card: Card, options: MachineOptions, front: string | null): void {
     const state = occupancy(card);
     const free = state === 'free';
-    setText(this._number, cardTitle(card));
+    setText(this._number, cardTitle(card.module_id));
     setText(this._name, productName(card));
     this._name.hidden = productName(card) === '';
     setText(this._state, occupancyText(state));
@@ -66,6 +66,7 @@ export class CardRow {
       this.restyle();
     }
     setAttribute(this._title, 'aria-label', trans.__('%1: open charts', cardLabel(card)));
+    this._total = card.memory_total;
     this._updateMemory(card, options);
     this._updateFacts(card);
     // An empty card that tells nothing else needs no line for its zero.
@@ -91,12 +92,15 @@ export class CardRow {
     const quiet = highest === 0 || (this._free && highest === lowest);
     this._sparkline.node.hidden = quiet;
     if (!quiet) {
-      this._sparkline.draw(series.time, series.memory_used, series.span, highest);
-      this._sparkline.node.title = trans.__(
-        'Memory of the last %1, up to %2',
+      const edge = upperEdge(highest, this._total);
+      this._sparkline.draw(series.time, series.memory_used, series.span, edge);
+      const title = trans.__(
+        'Memory of the last %1: up to %2. The upper edge is %3.',
         span(series.span),
-        size(highest)
+        peak(highest, this._total),
+        capacity(edge)
       );
+      setAttribute(this._sparkline.node, 'title', title);
     }
   }
 
@@ -113,7 +117,7 @@ export class CardRow {
     this.node.dataset.level = memoryLevel(share, options);
     if (share !== null) {
       this._fill.style.transform = `scaleX(${share.toFixed(4)})`;
-      setAttribute(this._meter, 'aria-label', trans.__('Memory of %1', cardTitle(card)));
+      setAttribute(this._meter, 'aria-label', trans.__('Memory of %1', cardTitle(card.module_id)));
       setAttribute(this._meter, 'aria-valuenow', String(Math.round(100 * share)));
       setAttribute(this._meter, 'aria-valuetext', `${text} (${percent(100 * share)})`);
     }
@@ -147,6 +151,7 @@ export class CardRow {
   private readonly _usage = element('span', 'hpu-Card-usage');
   private readonly _facts = element('span', 'hpu-Card-facts');
   private readonly _sparkline = new Sparkline();
+  private _total: number | null = null;
   private readonly _error = element('div', 'hpu-Card-error');
   private readonly _holders: HolderList;
 }

@@ -5,6 +5,29 @@ interface Scale {
   readonly base: number;
 }
 
+/** What a drawn line ends with; in between, values only move to the left. */
+export interface Ends {
+  /** Times of the first and the last value. */
+  readonly oldest: number;
+  readonly newest: number;
+  /** Where the last value is on the canvas; NaN if it is missing. */
+  readonly height: number;
+  readonly span: number;
+  readonly edge: number;
+}
+
+/** Whether one line differs from another by less than a pixel, which stands for `pixel` seconds. */
+export function looksAlike(one: Ends, other: Ends, pixel: number): boolean {
+  const moved = Math.abs(one.height - other.height);
+  return (
+    one.span === other.span &&
+    one.edge === other.edge &&
+    Math.abs(one.newest - other.newest) < pixel &&
+    Math.abs(one.oldest - other.oldest) < pixel &&
+    (moved < 0.5 || (isNaN(one.height) && isNaN(other.height)))
+  );
+}
+
 /** Trace the values' line and the area below it; NaN leaves a gap. */
 function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D, Path2D] {
   const line = new Path2D();
@@ -37,8 +60,8 @@ function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D,
 }
 
 /**
- * A line of one measurement over the last minutes, as high as the window's highest
- * value. It is decoration beside figures that are also there as text.
+ * A line of one measurement over the last minutes. It is decoration next to figures that are also
+ * there as text.
  */
 export class Sparkline {
   constructor() {
@@ -53,19 +76,31 @@ export class Sparkline {
     this._context = null;
   }
 
-  /** Draw `values` (at most `highest`) at `time`; the width stands for `span` seconds. */
-  draw(time: Float64Array, values: Float64Array, span: number, highest: number): void {
+  /** Draw `values` (at most `edge`) at `time`; the width stands for `span` seconds. */
+  draw(time: Float64Array, values: Float64Array, span: number, edge: number): void {
     const context = this._context ?? this._prepare();
     if (!context || time.length < 2) {
       return;
     }
     const newest = time[time.length - 1]!;
     const base = this._height - 1;
-    const [line, area] = trace(time, values, {
+    const scale: Scale = {
       x: at => this._width * (1 - (newest - at) / span),
-      y: value => base - (value / highest) * (base - 1.5),
+      y: value => base - (value / edge) * (base - 1.5),
       base
-    });
+    };
+    const ends: Ends = {
+      oldest: time[0]!,
+      newest,
+      height: scale.y(values[values.length - 1]!),
+      span,
+      edge
+    };
+    if (this._drawn && looksAlike(this._drawn, ends, span / this.node.width)) {
+      return;
+    }
+    this._drawn = ends;
+    const [line, area] = trace(time, values, scale);
     context.clearRect(0, 0, this._width, this._height);
     context.globalAlpha = 0.15;
     context.fill(area);
@@ -89,8 +124,11 @@ export class Sparkline {
     context.lineWidth = 1.25;
     context.lineJoin = 'round';
     this._context = context;
+    this._drawn = null; // what had another size is gone
     return context;
   }
+
+  private _drawn: Ends | null = null;
 
   private _context: CanvasRenderingContext2D | null = null;
   private _width = 0;

@@ -3,10 +3,9 @@ import type { Card, Holder, Snapshot } from '../../src/model/snapshot';
 
 const GIB = 2 ** 30;
 
-export function card(index: number, changes: Partial<Card> = {}): Card {
+export function card(moduleId: number, changes: Partial<Card> = {}): Card {
   return {
-    index,
-    module_id: index,
+    module_id: moduleId,
     name: 'GAUDI2',
     generation: 'GAUDI2',
     simulated: true,

@@ -1,6 +1,17 @@
 import { describe, expect, it } from 'vitest';
 
-import { percent, rate, rough, size, span, usage } from '../../src/model/units';
+import {
+  capacity,
+  peak,
+  percent,
+  rate,
+  rough,
+  share,
+  size,
+  span,
+  upperEdge,
+  usage
+} from '../../src/model/units';
 
 const GIB = 2 ** 30;
 
@@ -15,6 +26,45 @@ describe('size', () => {
     [2 ** 41, '2.00 TiB']
   ])('writes %d as %s', (bytes, text) => {
     expect(size(bytes)).toBe(text);
+  });
+});
+
+describe('share', () => {
+  it.each([
+    [0, '0 %'],
+    [12, 'under 0.01 %'],
+    [12 * 2 ** 20, '0.01 %'],
+    [2.5 * GIB, '2.6 %'],
+    [90 * GIB, '94 %']
+  ])('writes %d bytes of 96 GiB as %s', (bytes, text) => {
+    expect(share(bytes, 96 * GIB)).toBe(text);
+  });
+});
+
+describe('peak', () => {
+  it('names the share of the card where its size is known', () => {
+    expect(peak(12 * 2 ** 20, 96 * GIB)).toBe('12 MiB, 0.01 % of 96 GiB');
+    expect(peak(1.5 * GIB, null)).toBe('1.5 GiB');
+    expect(capacity(100 * GIB)).toBe('100 GiB');
+  });
+});
+
+describe('upperEdge', () => {
+  it.each([
+    [12, 1e-4],
+    [9 * 2 ** 20, 1e-3],
+    [2 * GIB, 1e-1],
+    [9 * GIB, 1],
+    [96 * GIB, 1]
+  ])('of a curve up to %d bytes is %d of the card', (highest, part) => {
+    expect(upperEdge(highest, 96 * GIB)).toBe(part * 96 * GIB);
+    // A curve looks full only if the card is.
+    expect(highest / upperEdge(highest, 96 * GIB) <= 0.8).toBe(part < 1 || highest < 70 * GIB);
+  });
+
+  it('is the highest value of a card of unknown size', () => {
+    expect(upperEdge(7, null)).toBe(7);
+    expect(upperEdge(0, null)).toBe(1);
   });
 });
 
@@ -50,11 +100,13 @@ describe('rate and rough', () => {
   });
 
   it('writes a pace in three digits', () => {
-    expect([0.05, 9.996, 42, 412.4].map(rate)).toEqual([
+    expect([0.05, 9.996, 42, 412.4, 999.6, 168537].map(rate)).toEqual([
       '0.05 steps/s',
       '10.0 steps/s',
       '42.0 steps/s',
-      '412 steps/s'
+      '412 steps/s',
+      '1,000 steps/s',
+      '169,000 steps/s'
     ]);
   });
 });

@@ -93,6 +93,9 @@ describe('a holder', () => {
     expect(holderName(held)).toBe('a.ipynb');
     const bare = { ...held, kernel: { ...held.kernel!, notebook: null } };
     expect(holderName(bare)).toBe('Kernel python3 without a notebook');
+    const [worker, other] = [held, bare].map(one => ({ ...one, command: 'rank 2 of a.ipynb' }));
+    expect(holderName(worker!)).toBe('rank 2 of a.ipynb');
+    expect(holderName(other!)).toBe('rank 2 of Kernel python3 without a notebook');
     expect(kernelPhrase(held)).toBe('the kernel of a.ipynb');
     expect(kernelPhrase(bare)).toBe('kernel python3');
     expect(shutdownWarning(card(3), bare)).toMatch(/^A python3 kernel holds HPU 3\./);
@@ -206,8 +209,8 @@ describe('notice', () => {
   });
 
   it('does not take a remark on fresh figures for a loss', () => {
-    const remark = notice(live, snapshot(1, [card(0)], 'Card 0 is in use by others.'), null);
-    expect(remark?.detail).toBe('Card 0 is in use by others.');
+    const remark = notice(live, snapshot(1, [card(0)], 'HPU 0 is in use by others.'), null);
+    expect(remark?.detail).toBe('HPU 0 is in use by others.');
     expect(isStale(remark)).toBe(false);
   });
 

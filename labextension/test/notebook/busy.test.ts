@@ -9,7 +9,7 @@ const VENDOR = 'synStatus=8 [Device not found] Device acquire failed.';
 describe('isBusyError', () => {
   it.each([
     VENDOR,
-    `${VENDOR} All cards are held (card 0 by process 12 (python)): shut down that notebook`,
+    `${VENDOR} All cards are held (HPU 0 by process 12 (python)): shut down that notebook`,
     'RuntimeError: synStatus=26 [Generic failure] Device acquire failed.\nException raised from',
     'synStatus=20 [Device already acquired] Device acquire failed.'
   ])('knows %j', text => {
@@ -33,7 +33,7 @@ describe('busyReport', () => {
   it('names the notebook that holds the card, and offers its kernel', () => {
     const { message, kernels } = report([holder(2, 'work/first.ipynb')]);
     expect(message).toBe('HPU 0 is busy: first.ipynb holds it.');
-    expect(kernels.map(held => [held.card.index, held.holder.pid])).toEqual([[0, 2]]);
+    expect(kernels.map(held => [held.card.module_id, held.holder.pid])).toEqual([[0, 2]]);
   });
 
   it('says how far the fit is that has the card', () => {
@@ -69,7 +69,7 @@ describe('busyReport', () => {
     expect(message).toBe(
       'No card is free: c.ipynb, b.ipynb and a.ipynb hold them, the first idle for 2 h.'
     );
-    expect(kernels.map(({ card }) => card.index)).toEqual([2, 1, 0]);
+    expect(kernels.map(({ card }) => card.module_id)).toEqual([2, 1, 0]);
     expect(report([holder(3, 'b.ipynb', 300)]).message).toBe(
       'HPU 0 is busy: b.ipynb holds it, idle for 5 min.'
     );
@@ -85,7 +85,7 @@ describe('busyReport', () => {
 
   it('keeps to the cards that the error names', () => {
     const snapshot = machine([holder(2, 'a.ipynb')], [holder(3, 'b.ipynb')]);
-    const text = `${VENDOR} The card that this process may use is held (card 1 by process 3 (x)).`;
+    const text = `${VENDOR} The card that this process may use is held (HPU 1 by process 3 (x)).`;
     const { kernels } = busyReport(text, snapshot, 'kernel-1');
     expect(kernels.map(({ holder }) => holder.kernel?.id)).toEqual(['kernel-3']);
   });
