@@ -100,11 +100,11 @@ class OneCard:
 
     def _whose(self, cards):
         held = [
-            f"card {module} is {user}'s since {since:%H:%M}"
+            f"HPU {module} is {user}'s since {since:%H:%M}"
             for module, (user, since) in sorted(self.allotted.items())
         ]
         held += [
-            f"card {one['module_id']} is held by a process of {holder['user'] or 'somebody'}"
+            f"HPU {one['module_id']} is held by a process of {holder['user'] or 'somebody'}"
             for one in cards
             if one["module_id"] not in self.allotted
             for holder in one["holders"][:1]
