@@ -1,4 +1,6 @@
-# make lab    open the quickstart in JupyterLab, with the sidebar where Node can build it
+# make lab    open the quickstart in JupyterLab, with the sidebar where Node can build it; LAB has more
+#             options of JupyterLab: make lab LAB="--port 9999 --no-browser"
+# make notebooks  install what the other notebooks import
 # make test   run every check and test
 # make demo   run the quickstart without a browser
 # make fuzz   COUNT random programs on the device and the CPU, from seed FIRST, and random lines for
@@ -44,7 +46,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and the bench start hundreds of processes, and each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab test examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist check-dist \
+.PHONY: lab notebooks test examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist check-dist \
 	docs check-docs check-links tables lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -213,13 +215,18 @@ fuzz: $(DEVELOPING) engine races
 # that into a browser on another machine.
 lab: engine
 	@$(BIN)/python tools/labextension.py link
+	@$(BIN)/python tools/requirements.py --missing notebooks
 	@$(MAKE) -q --no-print-directory $(EXTENSION) || { mkdir -p build; \
 		echo "The sidebar is being built meanwhile (build/sidebar.log); a reload of the page shows it."; \
 		{ $(MAKE) --no-print-directory labextension >build/sidebar.log 2>&1 </dev/null && \
 			test -e $(EXTENSION) && echo "The sidebar is built: reload the page of JupyterLab." || \
 			echo "JupyterLab runs without the sidebar: build/sidebar.log says why."; } & }; \
 	exec $(BIN)/jupyter lab --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root) \
-		--LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb
+		--LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb $(LAB)
+
+notebooks: $(RUNNING)
+	@$(BIN)/python tools/requirements.py notebooks > $(VENV)/notebooks.txt
+	$(PIP) install -c constraints.txt -r $(VENV)/requirements.txt -r $(VENV)/notebooks.txt
 
 demo: engine
 	@$(BIN)/python tools/demo.py

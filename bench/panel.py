@@ -1,25 +1,33 @@
 """What the live panel and its sampler take from a fit, in a real kernel.
 
-Measured in the processor time of the whole process, which what else runs on the machine hardly
-lengthens. On a machine with a second core that is more than the fit loses.
+Turns with the panel and without it differ by less than two such turns differ among themselves, even
+after many minutes. The panel's processor time is therefore counted: that of its hooks between two
+readings of the clock, what Lightning or transformers spends to call them included, and all that of
+the kernel's other threads, in which it samples and sends; the two readings of a clock by which it
+times the fit's loader are left out. On a machine with a second core that is
+more than the fit loses.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from math import sqrt
-from time import monotonic, process_time
+from pathlib import Path
+from time import monotonic, process_time, thread_time
+from typing import Any
 
 from jupyter_client.manager import start_new_kernel
 
-from .harness import Figure, in_turn
+from .harness import Figure
 
-LONGEST = 480.0  # seconds of the fit
-STEPS = 200  # in a turn, half a second: five updates of the panel, give or take half a one
-WARM_UP = 200
+TURNS = 10
+TURN = 3.0  # seconds of processor time
+WARM_UP = 200  # steps
+LONGEST = 120.0  # seconds of a fit on a machine that is busy otherwise
 RATE = 10.0  # updates a second, the panel's own default in a fit
 
 
@@ -42,12 +50,12 @@ def figures() -> Iterator[Figure]:
         manager.shutdown_kernel(now=True)
     measured = json.loads("".join(lines).splitlines()[-1])
     share, noise = measured["panel"]
-    yield Figure(f"panel at 10 Hz: share of a fit's time (±{noise:.1f})", share, "%", 1.0)
+    yield Figure(f"panel at 10 Hz: share of a fit's time (±{noise:.2f})", share, "%", 1.0)
     if "trainer" in measured:
         share, noise = measured["trainer"]
-        yield Figure(f"panel on transformers' Trainer: the same (±{noise:.1f})", share, "%", 1.0)
+        yield Figure(f"panel on transformers' Trainer: the same (±{noise:.2f})", share, "%", 1.0)
     alone, noise = measured["sampler"]
-    yield Figure("sampler alone at 10 Hz (target: its noise)", alone, "%", noise)
+    yield Figure(f"sampler alone at 10 Hz (±{noise:.2f})", alone, "%", 0.5)
 
 
 def measure_in_kernel() -> None:
@@ -61,106 +69,94 @@ def measure_in_kernel() -> None:
     print(json.dumps({name: share() for name, share in shares.items()}))
 
 
-class Alternation:
-    """Steps of one fit in turns of equal length, without the panel and with it.
+class Account:
+    """Processor time of a fit and, of that, the panel's, in turns of equal length.
 
-    Without: its callback is taken off the Trainer and the sampler is stopped. Both kinds
-    of turn therefore meet the same minute of the machine.
+    Attributes
+    ----------
+    spent : float
+        Seconds in the panel's hooks so far.
     """
 
-    turn = STEPS
-    warm_up = WARM_UP
+    def __init__(self, warm_up: int) -> None:
+        self.spent = 0.0
+        self.ends = monotonic() + LONGEST
+        self._left = warm_up  # steps
+        self._times: list[tuple[float, float, float]] = []  # of a clock, the process, the panel
 
-    def __init__(self) -> None:
-        self.seconds: dict[bool, list[float]] = {False: [], True: []}
-        self._shown = True
-        self._left = self.warm_up
-        self._began: float | None = None
+    def markers(self, base: type[Any]) -> tuple[Any, Any, Any]:
+        """Return callbacks to call directly before the panel's and, two of them, after it.
 
-    def take_off(self, trainer) -> None:
-        raise NotImplementedError
+        The time from the first to the second is what the panel's hook and the calls of two
+        callbacks take; that to the third is what the call of one takes.
+        """
 
-    def put_on(self, trainer) -> None:
-        raise NotImplementedError
+        def began(*_: Any, **__: Any) -> None:
+            self._began = thread_time()
 
-    def stepped(self, trainer) -> None:
+        def ended(*_: Any, **__: Any) -> None:
+            self._ended = thread_time()
+
+        def compared(*_: Any, **__: Any) -> None:
+            self.spent += 2 * self._ended - self._began - thread_time()
+
+        hooks = [name for name in dir(base) if name.startswith("on_")]
+        self._began = self._ended = 0.0
+        before, after, reference = (
+            type("Marker", (base,), dict.fromkeys(hooks, hook))()
+            for hook in (began, ended, compared)
+        )
+        return before, after, reference
+
+    def counted(self, method: Callable[..., Any], sign: int) -> Callable[..., Any]:
+        """Return a method whose time is added to the panel's, or taken from it."""
+
+        def run(*arguments: Any, **options: Any) -> Any:
+            began = thread_time()
+            try:
+                return method(*arguments, **options)
+            finally:
+                self.spent += sign * (thread_time() - began)
+
+        return run
+
+    def stepped(self) -> bool:
+        """Note the times at the end of a turn; returns whether all turns are over."""
         self._left -= 1
-        if self._left:
-            return
+        if self._left > 0:
+            return False
         now = process_time()
-        if self._began is not None:
-            self.seconds[self._shown].append(now - self._began)
-        # Every second pair the other way round, so that nobody is always first.
-        if self._began is None or len(self.seconds[False]) != len(self.seconds[True]):
-            self._show(trainer, not self._shown)
-        self._left = self.turn
-        self._began = process_time()
-
-    def _show(self, trainer, shown: bool) -> None:
-        from hpu_magic.runtime.measure.sampler import sampler
-
-        if shown:
-            self.put_on(trainer)
-            hidden = monotonic() - self._hidden_since
-            for each in self._subscriptions:
-                owner = each.callback.__self__  # what came due while it was hidden is not due yet
-                for due in {"_due", "_draw_due"} & vars(owner).keys():
-                    setattr(owner, due, getattr(owner, due) + hidden)
-                sampler().subscribe(each.callback, each.rate)
-        else:
-            self.take_off(trainer)
-            self._subscriptions = list(sampler()._subscriptions)
-            for each in self._subscriptions:
-                each.close()
-            self._hidden_since = monotonic()
-        self._shown = shown
+        if not self._times or now > self._times[-1][1] + TURN:
+            self._times.append((monotonic(), now, self.spent + other_threads()))
+        return len(self._times) > TURNS or (len(self._times) > 2 and monotonic() > self.ends)
 
     def share(self) -> tuple[float, float]:
-        """Percent by which the panel lengthens a step, and the noise of that."""
-        return share_and_noise(list(zip(self.seconds[False], self.seconds[True], strict=False)))
+        """Percent by which the panel lengthens the fit, and three standard errors of it.
+
+        Samples are due by the clock: where others keep the processor busy, fewer of them would
+        have been due in the time that the fit got.
+        """
+        shares = []
+        for begin, end in zip(self._times, self._times[1:], strict=False):
+            clock, process, panel = (
+                after - before for before, after in zip(begin, end, strict=True)
+            )
+            shares.append(100 * panel / (process - panel) * min(1.0, process / clock))
+        return statistics.fmean(shares), 3 * statistics.stdev(shares) / sqrt(len(shares))
 
 
-class LightningAlternation(Alternation):
-    def __init__(self) -> None:
-        import lightning.pytorch as lightning
-
-        class Clock(lightning.Callback):
-            def on_train_batch_end(_, trainer, *__) -> None:
-                self.stepped(trainer)
-
-        super().__init__()
-        self.callback = Clock()
-
-    def take_off(self, trainer) -> None:
-        self._monitor = trainer.callbacks.pop(0)
-
-    def put_on(self, trainer) -> None:
-        trainer.callbacks.insert(0, self._monitor)
+def other_threads() -> float:
+    """Seconds of processor time of this process's threads but the main one and autograd's."""
+    spent = 0
+    for thread in Path("/proc/self/task").iterdir():
+        is_autograd = (thread / "comm").read_text().startswith("pt_")
+        if thread.name != str(os.getpid()) and not is_autograd:
+            spent += int((thread / "schedstat").read_text().split()[0])
+    return spent / 1e9
 
 
-class TrainerAlternation(Alternation):
-    turn = 70  # half a second too
-    warm_up = 600  # the Trainer logs first after 500 steps, which adds charts
-
-    def __init__(self) -> None:
-        from transformers import TrainerCallback
-
-        class Clock(TrainerCallback):
-            def on_step_end(_, args, state, control, **__) -> None:
-                self.stepped(self.trainer)
-                control.should_training_stop |= monotonic() > self.ends
-
-        super().__init__()
-        self.callback = Clock()
-        self.ends = monotonic() + LONGEST / 2
-
-    def take_off(self, trainer) -> None:
-        self._monitor = trainer.callback_handler.callbacks.pop()
-        self._training_step = vars(trainer).pop("training_step")
-
-    def put_on(self, trainer) -> None:
-        trainer.callback_handler.callbacks.append(self._monitor)
-        trainer.training_step = self._training_step
+def is_panel(callback: Any) -> bool:
+    return type(callback).__name__ == "FitMonitor"
 
 
 def panel_share() -> tuple[float, float]:
@@ -171,6 +167,18 @@ def panel_share() -> tuple[float, float]:
     import hpu_magic
 
     from .training import mlp
+
+    account = Account(WARM_UP)
+
+    class Clock(lightning.Callback):
+        def on_train_start(self, trainer, _) -> None:
+            before, *after = account.markers(lightning.Callback)
+            panel, *others = trainer.callbacks
+            assert is_panel(panel)
+            trainer.callbacks = [before, panel, *after, *others]
+
+        def on_train_batch_end(self, trainer, *_) -> None:
+            trainer.should_stop |= account.stepped()
 
     class Classifier(lightning.LightningModule):
         def __init__(self) -> None:
@@ -188,15 +196,13 @@ def panel_share() -> tuple[float, float]:
 
     torch.manual_seed(0)
     samples = torch.utils.data.TensorDataset(
-        torch.randn(64 * STEPS, 784), torch.randint(0, 10, (64 * STEPS,))
+        torch.randn(64 * 200, 784), torch.randint(0, 10, (64 * 200,))
     )
-    alternation = LightningAlternation()
     trainer = lightning.Trainer(
         accelerator="hpu",
         devices=1,
         max_epochs=-1,
-        max_time={"seconds": LONGEST},
-        callbacks=[alternation.callback],
+        callbacks=[Clock()],
         enable_progress_bar=False,
         enable_model_summary=False,
         enable_checkpointing=False,
@@ -205,7 +211,7 @@ def panel_share() -> tuple[float, float]:
     data = torch.utils.data.DataLoader(samples, batch_size=64)
     # As a page has it that draws the widget: a kernel without one draws a picture more often.
     hpu_magic.fit(trainer, Classifier(), data, interval=1 / RATE, panel="widget")
-    return alternation.share()
+    return account.share()
 
 
 def trainer_share() -> tuple[float, float]:
@@ -218,10 +224,24 @@ def trainer_share() -> tuple[float, float]:
         BertForSequenceClassification,
         PrinterCallback,
         Trainer,
+        TrainerCallback,
         TrainingArguments,
     )
 
     import hpu_magic
+
+    account = Account(600)  # the Trainer logs first after 500 steps, which adds charts
+
+    class Clock(TrainerCallback):
+        def on_train_begin(self, args, state, control, **_) -> None:
+            callbacks = trainer.callback_handler.callbacks
+            before, *after = account.markers(TrainerCallback)
+            assert is_panel(callbacks[-1])
+            callbacks[-1:] = [before, callbacks[-1], *after]
+            trainer.training_step = account.counted(trainer.training_step, 1)
+
+        def on_step_end(self, args, state, control, **_) -> None:
+            control.should_training_stop |= account.stepped()
 
     torch.manual_seed(0)
     config = BertConfig(
@@ -236,7 +256,6 @@ def trainer_share() -> tuple[float, float]:
         {"input_ids": torch.randint(0, 500, (32,)), "labels": torch.tensor(row % 2)}
         for row in range(2048)
     ]
-    alternation = TrainerAlternation()
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
@@ -250,42 +269,23 @@ def trainer_share() -> tuple[float, float]:
             BertForSequenceClassification(config),
             arguments,
             train_dataset=rows,
-            callbacks=[alternation.callback],
+            callbacks=[Clock()],
         )
         trainer.remove_callback(PrinterCallback)
-        alternation.trainer = trainer
+        # The panel calls it from a method of its own, which is counted around this.
+        trainer.training_step = account.counted(trainer.training_step, -1)
         hpu_magic.fit(trainer, interval=1 / RATE, panel="widget")
-    return alternation.share()
+    return account.share()
 
 
 def sampler_share() -> tuple[float, float]:
-    """Percent that sampling alone takes from a training loop, and the noise of that."""
+    """Percent that sampling alone adds to a training loop, and the noise of that."""
     from hpu_magic.runtime.measure.sampler import sampler
 
     from .training import MLP_BATCH, mlp, training_step
 
-    step = training_step(mlp, MLP_BATCH, "hpu")
-
-    def steps() -> None:
-        for _ in range(STEPS):
+    step, account = training_step(mlp, MLP_BATCH, "hpu"), Account(WARM_UP)
+    with sampler().subscribe(rate=RATE):
+        while not account.stepped():
             step()
-
-    def sampled_steps() -> None:
-        with sampler().subscribe(rate=RATE):
-            steps()
-
-    return share_and_noise(in_turn(steps, sampled_steps, 60, clock=process_time))
-
-
-def share_and_noise(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Percent by which the second of each pair takes longer, and three standard errors of it.
-
-    The mean of the middle half: what else a machine does lengthens single turns by much. Its error
-    is that of a trimmed mean, from the shares whose outer quarters are drawn in to the middle half.
-    """
-    shares = sorted(100 * (after / before - 1) for before, after in pairs)
-    cut = len(shares) // 4
-    middle = shares[cut : len(shares) - cut]
-    drawn_in = [min(max(one, middle[0]), middle[-1]) for one in shares]
-    error = statistics.stdev(drawn_in) * len(shares) / len(middle) / sqrt(len(shares))
-    return statistics.fmean(middle), 3 * error
+    return account.share()

@@ -1,8 +1,14 @@
-"""Print what a clone and its quickstart need to run, one a line, as pip reads them."""
+"""Print what a clone needs to run its quickstart, or other extras, as lines that pip reads.
+
+Usage: requirements.py [--missing] [EXTRA...]. With --missing, one sentence names those that are not
+installed, if any, and how to install them.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +37,31 @@ def of_extras(project: dict[str, Any], *extras: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def missing(lines: list[str]) -> list[str]:
+    """Return the names of the packages that are required in this Python and not installed."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    required = [one for one in map(Requirement, lines) if not one.marker or one.marker.evaluate()]
+    installed = {canonicalize_name(one.metadata["Name"]) for one in metadata.distributions()}
+    return [one.name for one in required if canonicalize_name(one.name) not in installed]
+
+
 def main() -> None:
     """Print the project's own requirements, those of a clone's extras, and its build's."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--missing", action="store_true")
+    parser.add_argument("extras", nargs="*", metavar="EXTRA")
+    options = parser.parse_args()
     project = described()
+    lines = of_extras(project, *options.extras)
+    if options.missing:
+        if absent := ", ".join(missing(lines)):
+            print(f"Some notebooks also need {absent}: `make notebooks` installs what is missing.")
+        return
+    if options.extras:
+        print(*lines, sep="\n")
+        return
     print(
         *project["project"]["dependencies"],
         *of_extras(project, *FOR_A_CLONE),

@@ -61,6 +61,7 @@ COMBINATIONS = (
     Combination("2.6", "3.10", "==2.6.*", "==2.5.*"),
     Combination("2.8", "3.11", "==2.8.*", "==2.5.*"),
     Combination("2.10", "3.13", "==2.10.*", "==2.6.*"),
+    Combination("2.11", "3.12", "==2.11.*", "==2.6.*"),
     Combination("2.13", "3.11", "==2.13.*", "==2.6.*"),
     Combination("newest", "3.13", "", "==2.6.*", jupyterlab="", browser=True),
 )
@@ -152,11 +153,11 @@ def _install(chosen: Combination, folder: Path) -> Path:
     python = folder / "venv" / "bin" / "python"
     if not python.exists():
         found = interpreter(chosen.python)
-        subprocess.run([found, "-m", "venv", folder / "venv"], check=True)
+        subprocess.run([found, "-I", "-m", "venv", folder / "venv"], check=True)
     pinned = (PROJECT / "constraints.txt").read_text().splitlines()
     constraints = folder / "constraints.txt"
     constraints.write_text("\n".join(line for line in pinned if not re.match(_FREE, line)))
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    pip = [python, "-I", "-m", "pip", "--disable-pip-version-check", "install", "-q"]
     index = os.environ.get("TORCH_INDEX")
     subprocess.run(
         [*pip, f"torch{chosen.torch}", *(["--index-url", index] if index else [])], check=True
@@ -196,7 +197,7 @@ def _pytest(python: Path, environment: dict[str, str], chosen: tuple[str, ...]) 
     environment = {key: value for key, value in environment.items() if key != "HPU_MAGIC_SIMULATOR"}
     marked = chosen if "-m" in chosen else ("-m", "not browser", *chosen)
     done = subprocess.run(
-        [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *marked],
+        [str(python), "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *marked],
         cwd=PROJECT,
         env=environment,
         stdout=subprocess.PIPE,

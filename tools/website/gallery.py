@@ -15,6 +15,7 @@ from website.thumbnails import thumbnail
 GALLERY: dict[str, dict[str, str]] = {
     "Begin": {"quickstart": "fit", "execution_modes": "compare"},
     "Train": {
+        "plain_loop": "epochs",
         "lightning_features": "precision",
         "fine_tune": "fit",
         "multi_card": "ddp",
