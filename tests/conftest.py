@@ -279,6 +279,16 @@ def lazy_process(forked_python: ForkedPython) -> Iterator[LazyProcess]:
 
 
 @pytest.fixture
+def own_card(torch: Any) -> str:
+    """What headlines call the card of the tests' process: whichever was free when it took one."""
+    from hpu_magic import monitor
+
+    torch.hpu.init()
+    held = [(one.pid, card.module_id) for card in monitor.snapshot().cards for one in card.holders]
+    return f"HPU {dict(held)[os.getpid()]} (simulated GAUDI2)"
+
+
+@pytest.fixture
 def forgetful(shell: Any) -> Iterator[None]:
     """Forget afterwards what the test has the notebook remember."""
     from hpu_magic.runtime.start import restart

@@ -66,7 +66,10 @@ def execute(name: str, folder: Path) -> Executed:
         coalesce_streams=True,  # a busy machine gives a line and its end as two outputs
         resources={"metadata": {"path": str(folder)}},
     )
-    with tempfile.TemporaryDirectory() as cards:
-        client.execute(env={**os.environ, "HPU_MAGIC_CARDS_DIR": cards})
+    with tempfile.TemporaryDirectory() as private:
+        temporary, cards = Path(private, "tmp"), Path(private, "cards")
+        temporary.mkdir()  # notebooks show files in folders that their readers would keep
+        places = {"TMPDIR": str(temporary), "HPU_MAGIC_CARDS_DIR": str(cards)}
+        client.execute(env={**os.environ, **places})
     assert list(folder.iterdir()) == [], "the notebook leaves files behind"
     return Executed(name, notebook)

@@ -70,12 +70,14 @@ class Notebook:
         self._client.start_new_kernel(env={**os.environ, **cards, **environment})
         self._client.start_new_kernel_client()
         self.pid: int = self._client.km.provisioner.pid
+        self.number: int | None = None  # of the last cell
 
     def run(self, source: str) -> Below:
         """Run a cell and return what stands below it."""
         cell = nbformat.v4.new_code_cell(source)
         self._notebook.cells.append(cell)
         self._client.execute_cell(cell, len(self._notebook.cells) - 1)
+        self.number = cell.execution_count
         return Below(cell.outputs)
 
     @contextmanager

@@ -78,7 +78,14 @@ class Server:
         client = BlockingKernelClient()
         client.load_connection_file(str(self.runtime / f"kernel-{kernel_id}.json"))
         client.start_channels()
-        client.wait_for_ready(timeout=PATIENCE)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                client.wait_for_ready(timeout=PATIENCE)
+                break
+            except RuntimeError:  # between two kernels, a restarting one has no heartbeat
+                if time.monotonic() > deadline:
+                    raise
         return client
 
 

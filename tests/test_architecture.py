@@ -44,7 +44,7 @@ PARTS = {
 }
 BELOW_ALL = {
     *("units", "errors", "extras", "private_folder", "requirements"),
-    *("sessions", "program_name", "__version__"),
+    *("sessions", "program_name", "__version__", "child_python", "plain_text"),
 }
 
 

@@ -38,6 +38,26 @@ def test_the_notebook_waits_for_nothing_that_only_development_needs(tmp_path):
         assert unneeded not in done
 
 
+def test_lab_takes_options_of_jupyterlab_and_names_what_other_notebooks_need(tmp_path):
+    # As `make` has read it: the recipe of `lab` runs with -n, too, since it calls make.
+    rules = make("-pn", "engine", f"VENV={tmp_path / 'venv'}")
+    [recipe] = re.findall(r"^lab: engine\n((?:[#\t].*\n)+)", rules, re.MULTILINE)
+    assert "$(BIN)/python tools/requirements.py --missing notebooks\n" in recipe
+    start = " ".join(recipe.partition("exec ")[2].replace("\\\n", " ").split())
+    assert start.startswith("$(BIN)/jupyter lab --ip=127.0.0.1 ")
+    assert start.endswith(" --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb $(LAB)")
+    assert 'make lab LAB="--port 9999 --no-browser"' in (PROJECT / "Makefile").read_text()
+
+
+def test_notebooks_installs_what_they_import(tmp_path):
+    venv = tmp_path / "venv"
+    *_, listed, installed = make("-n", "notebooks", f"VENV={venv}").splitlines()
+    assert listed == f"{venv}/bin/python tools/requirements.py notebooks > {venv}/notebooks.txt"
+    assert installed.endswith(
+        f"install -c constraints.txt -r {venv}/requirements.txt -r {venv}/notebooks.txt"
+    )
+
+
 @pytest.mark.parametrize("target", ["lint", "labextension", "versions"])
 def test_checks_sidebar_and_versions_prepare_what_they_need(tmp_path, target):
     done = make("-n", target, f"VENV={tmp_path / 'venv'}")

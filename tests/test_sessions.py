@@ -21,7 +21,7 @@ STRANGER = 54321
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while not condition():
         assert time.monotonic() < deadline, "it did not come about in time"
         time.sleep(0.02)

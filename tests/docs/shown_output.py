@@ -27,6 +27,7 @@ def assert_shows(shown: Block, text: str) -> None:
 
 def _plain(text: str) -> str:
     lines = "\n".join(" ".join(line.split()) for line in text.strip().splitlines())
+    lines = re.sub(r"(?<=\d),(?=\d{3}\b)", "", lines)  # of thousands
     return re.sub(r"(?<=\d )(?:ns|µs|ms|min)\b", "s", lines)  # another one on a faster machine
 
 

@@ -67,7 +67,9 @@ def test_a_page_runs_and_shows_what_it_says(
     told = [block for block in BLOCKS[page] if _is_run(block)]
     source = (Path(__file__).parent / "page_runner.py").read_text()
     asked = [(block.language, block.code) for block in told]
-    forked_script(f"{source}\nrun({str(tmp_path)!r}, {asked!r})", **environment_of(page))
+    # Cards of its own, so that the page's card is HPU 0.
+    environment = {"HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards"), **environment_of(page)}
+    forked_script(f"{source}\nrun({str(tmp_path)!r}, {asked!r})", **environment)
     answers = json.loads((tmp_path / "answers.json").read_text())
     failed = [
         f"{block.place}: {text.strip()}"

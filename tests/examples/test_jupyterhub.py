@@ -93,7 +93,7 @@ def test_each_user_has_a_card_until_their_server_ends(spawner, tmp_path):
         asyncio.run(mary.start())
     told = refused.value.jupyterhub_message
     assert re.fullmatch(
-        r"No card is free: card 0 is ada's since \d\d:\d\d, card 1 is grace's since \d\d:\d\d\. "
+        r"No card is free: HPU 0 is ada's since \d\d:\d\d, HPU 1 is grace's since \d\d:\d\d\. "
         r"Ask one of them to stop their server \(File > Hub Control Panel\), and start again\.",
         told,
     )
@@ -142,7 +142,7 @@ def test_a_card_that_is_held_outside_is_left_alone(spawner, tmp_path):
         ada, grace = spawner("ada"), spawner("grace")
         asyncio.run(ada.start())
         assert ada.environment["HABANA_VISIBLE_MODULES"] == "1"
-        with pytest.raises(web.HTTPError, match=r"card 0 is held by a process of \w+\."):
+        with pytest.raises(web.HTTPError, match=r"HPU 0 is held by a process of \w+\."):
             asyncio.run(grace.start())
     finally:
         held.communicate("\n", timeout=30)
@@ -288,7 +288,7 @@ def test_a_real_hub_allots_two_cards_to_three_users(hub, tmp_path):
         started = Path(f"/proc/{server['state']['pid']}/environ").read_text().split("\0")
         assert f"HABANA_VISIBLE_MODULES={module}" in started
     told = hub.server("mary")["refused"]
-    assert re.match(r"No card is free: card 0 is ada's since .*, card 1 is grace's since ", told)
+    assert re.match(r"No card is free: HPU 0 is ada's since .*, HPU 1 is grace's since ", told)
     # A process of ada's takes her card, and grace's sidebar names her.
     with subprocess.Popen(
         [sys.executable, "-c", HOLDS],
