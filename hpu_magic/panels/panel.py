@@ -47,7 +47,7 @@ class MemoryPanel:
     """
 
     def __init__(self, interval: float, history: float, view: str = "auto") -> None:
-        from IPython.core.getipython import get_ipython
+        from IPython.core.interactiveshell import InteractiveShell
 
         rows = min(_MOST_ROWS, max(2, math.ceil(history / interval)))
         began = time.monotonic()
@@ -61,8 +61,8 @@ class MemoryPanel:
         self._output = Output()
         self._show()
         self._subscription: Subscription | None = sampler().subscribe(self._tick, 1 / interval)
-        self._shell: Any = get_ipython()
-        self._shell.events.register("post_run_cell", self._after_cell)
+        self._cells = InteractiveShell.instance().events
+        self._cells.register("post_run_cell", self._after_cell)
 
     def _made(self, rows: int, history: float) -> PanelWidget:
         from hpu_magic.panels.charts import Charts
@@ -90,7 +90,7 @@ class MemoryPanel:
             if subscription is None:
                 return
             subscription.close()
-            self._shell.events.unregister("post_run_cell", self._after_cell)
+            self._cells.unregister("post_run_cell", self._after_cell)
             self._peak.close()
             report = memory()
             bundle = {"text/plain": repr(report)}
