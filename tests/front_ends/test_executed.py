@@ -129,7 +129,7 @@ def test_the_page_holds_a_fits_table_and_picture(below: dict[str, Any]) -> None:
 
 def test_the_page_holds_the_panel_as_a_picture(below: dict[str, Any]) -> None:
     said = below[walk.PANEL].get_text()
-    assert re.search(r"Memory of HPU 5 \(simulated GAUDI2\): .* in use, peak ", said)
+    assert re.search(r"Memory of HPU 5 \(simulated GAUDI2\)\s+.* in use, peak ", said)
     assert len(pictures(below[walk.PANEL])) == 1
 
 
