@@ -223,6 +223,15 @@ def test_optimizer_on_other_parameters_is_warned_about(run, ns, torch):
     assert "stale was built on other parameters than those of model" in cell.out
 
 
+def test_an_index_chooses_the_card_of_a_process_without_one(forked_script):
+    code = """
+        import torch, hpu_magic
+        moved = hpu_magic.to(torch.ones(2), device="hpu:3")
+        print(moved.device, hpu_magic.status().card.module_id)
+    """
+    assert forked_script(code, simulated=True) == "hpu:0 3\n"
+
+
 def test_optimizer_whose_state_stays_behind_is_named(run, ns, torch):
     ns["model"] = torch.nn.Linear(2, 2)
     ns["opt"] = torch.optim.Adam(ns["model"].parameters())
@@ -240,7 +249,7 @@ def test_optimizer_whose_state_stays_behind_is_named(run, ns, torch):
         ("empty = {'a': 1}", "empty", "without a tensor"),
         ("batch = {'x': torch.ones(1), 'f': open}", "batch", "batch['f'] is a function"),
         ("x = torch.ones(1)", "x --device cuda", "There is no device 'cuda'"),
-        ("x = torch.ones(1)", "x --device hpu:1", "owns one card"),
+        ("x = torch.ones(1)", "x --device hpu:99", "habana active device: 0 != 99. This process"),
         ("x = torch.ones(1)", "x --dtype int7", "invalid choice: 'int7'"),
         ("x = torch.ones(1)", "x.shap", "has no attribute 'shap': did you mean 'shape'"),
         ("x = torch.ones(1, device='meta')", "x", "x is on the meta device"),

@@ -73,16 +73,22 @@ def torch_with_hpu() -> ModuleType:
     return torch
 
 
-def take() -> ModuleType:
+def take(device: str = "hpu") -> ModuleType:
     """Take the process's card if it has none yet, and return torch.
+
+    Parameters
+    ----------
+    device : str
+        An index, as in ``hpu:3``, chooses the card if the process has none yet.
 
     Raises
     ------
     RefusedError
-        No card can be had; the text is the vendor's, and names the holders where known.
+        The card cannot be taken; the text is the vendor's, and names the holders if known.
     """
     torch = torch_with_hpu()
     try:
+        torch.empty(0, device=device)
         torch.hpu.init()
     except RuntimeError as error:
         raise RefusedError(_with_holders(str(error))) from error

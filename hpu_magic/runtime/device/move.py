@@ -7,6 +7,7 @@ the last copy exists do the user's objects get them.
 from __future__ import annotations
 
 import copy
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,7 +113,7 @@ def move(
     objects : mapping
         Name to object.
     device : str
-        "hpu", "hpu:0" or "cpu".
+        "hpu", "hpu:N" or "cpu". N chooses the card if the process has none yet.
     dtype : str or torch.dtype or None
         Convert floating-point values on the way; None keeps their types.
     namespace : mapping or None
@@ -134,7 +135,7 @@ def move(
         sizes[name] = plan.size() - before
     _check_optimizers(plan, objects, torch)
     if target != "cpu":
-        _check_fit(plan, sizes, devices.take())
+        _check_fit(plan, sizes, devices.take(target))
     start = time.perf_counter()
     plan.copy()
     moved = {name: _commit(plan, value, torch) for name, value in objects.items()}
@@ -147,13 +148,8 @@ def move(
 
 def _checked_device(device: str) -> str:
     name = str(device)
-    if name in ("hpu", "hpu:0", "cpu"):
+    if re.fullmatch(r"cpu|hpu(:\d{1,4})?", name):
         return name
-    if name.startswith("hpu:"):
-        raise RefusedError(
-            f"There is no device {name!r}: a process owns one card and sees it as hpu:0, "
-            f"so give hpu (HLS_MODULE_ID chooses the card before the process takes it)."
-        )
     raise RefusedError(f"There is no device {name!r} to move to: use hpu or cpu.")
 
 
