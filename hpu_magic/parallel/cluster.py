@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import threading
 import time
@@ -60,6 +61,7 @@ class Cluster:
 
         self._ends: dict[int, int | None] = {}
         self._guard: Guard | None = None
+        self._session: int | None = None  # of the controller and its schedulers
         self.client: Any = None
         given = _given(count, profile)
         try:
@@ -88,8 +90,12 @@ class Cluster:
             raise
 
     def _start(self, count: int | None) -> None:
+        from ipyparallel.cluster.launcher import LocalProcessLauncher
+
         self._do(self._cluster.start_controller())
         controller = self._cluster.controller.pid
+        if isinstance(self._cluster.controller, LocalProcessLauncher):
+            self._session = controller
         self._guard = Guard([controller])
         try:
             self._do(self._cluster.start_engines(count))
@@ -169,6 +175,10 @@ class Cluster:
                 self.client.close()
             self._end_together()
             self._do(self._cluster.stop_cluster())
+            if self._session is not None:
+                # A controller that ends while it starts leaves its schedulers behind.
+                with suppress(ProcessLookupError):
+                    os.killpg(self._session, signal.SIGTERM)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -34,7 +34,7 @@ def test_what_commands_show_is_legible_in_both_themes(page: Any, lab: Any, tmp_p
     )
     open_notebook(page, lab, "legible.ipynb", *cells)
     run_all(page)
-    wait_for_output(page, len(cells) - 1, "The card is full: ", 120)
+    wait_for_output(page, len(cells) - 1, "The request is larger than the card: ", 120)
     for folded in page.locator(".jp-OutputArea-output details").all():
         folded.evaluate("details => { details.open = true }")
     for theme in ("Light", "Dark"):

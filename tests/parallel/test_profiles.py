@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -82,3 +83,14 @@ def test_a_queue_that_is_not_there(notebook, queue):
         "'sbatch'\n"
     )
     assert psutil.Process(notebook.pid).children() == []
+    wait_for(lambda: not started_by(queue))
+
+
+def started_by(queue: Path) -> list[int]:
+    """Return the processes with a notebook's PATH, besides the notebook, whoever is their parent."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("PATH", "").startswith(f"{queue}{os.pathsep}"):
+                found.append(process)
+    return [one.pid for one in found if "ipyparallel" in " ".join(one.cmdline())]
