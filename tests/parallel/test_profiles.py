@@ -87,7 +87,7 @@ def test_a_queue_that_is_not_there(notebook, queue):
 
 
 def started_by(queue: Path) -> list[int]:
-    """Return the processes with a notebook's PATH, besides the notebook, whoever is their parent."""
+    """Return the processes of ipyparallel with a notebook's PATH, whoever is their parent."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
