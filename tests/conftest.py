@@ -62,7 +62,18 @@ def pytest_runtest_setup() -> None:
     os.environ.pop("HPU_MAGIC_PYTHON", None)
 
 
+# Files that take longest start first: no worker is left alone with one of them at the end.
+LONGEST = (
+    *("test_notebooks", "test_object_detection", "test_parallel_cells", "test_restart"),
+    *("test_server_fits", "test_executed", "test_panels", "test_launched", "test_code_blocks"),
+    *("test_panel", "test_holders", "test_fits", "test_reload", "test_sidebar"),
+)
 SPREAD = ("test_operators", "test_compiled_operators", "test_compiled_memory_formats")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, and end with the tests that are spread."""
+    items.sort(key=lambda item: (item.path.stem not in LONGEST) + (item.path.stem in SPREAD))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -76,6 +87,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             spread = Path(path).stem in SPREAD
             return nodeid if spread else path
 
+    config.option.loadscopereorder = False
     return ByFile(config, log)
 
 
