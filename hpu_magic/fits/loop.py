@@ -46,7 +46,7 @@ class LoopSource:
         self._steps: StepReport | None = None
         self._curves: dict[str, Curve | None] = {}
         self._told: dict[Curve, Any] = {}
-        self._in_batch = False
+        self._in_batch = self._logged_in_batch = False
         self._epochs_begun = 0
         self._loader: LoaderSettings | None = None
         self.rank, self.ranks = _rank_and_ranks()
@@ -96,12 +96,7 @@ class LoopSource:
         try:
             yield
         finally:
-            if self._in_batch:
-                report.progress.batch += 1  # the one that was broken off
-            self._in_batch = False
-            if self._steps.steps and not self._steps.heard:
-                self._ask()
-            self._hear()
+            self._break_off()
             self._steps.close()
 
     def stop(self) -> None:
@@ -144,7 +139,7 @@ class LoopSource:
 
     def batch_began(self) -> None:
         """Note that a batch is on its way."""
-        self._in_batch = True
+        self._in_batch, self._logged_in_batch = True, False
 
     def batch_ended(self) -> None:
         """Count the batch, and ask for its loss where one is shown."""
@@ -164,8 +159,21 @@ class LoopSource:
         cut = self._in_batch or self.stopped
         at_the_end = progress.batches is not None and progress.batch >= progress.batches
         self._running().epoch_ended(whole=progress.batch > 0 and (at_the_end or not cut))
-        if not self._in_batch:
-            self._running().validate(0)  # what comes between epochs is no training
+        self._break_off()
+        self._running().validate(0)  # code between two epochs is not training
+
+    def _break_off(self) -> None:
+        """End the loop's last batch, which its body may have left, and keep the last values."""
+        steps = self._running()
+        ahead = int(self._in_batch and self._logged_in_batch)
+        if self._in_batch:
+            steps.progress.batch += 1
+        self._in_batch = False
+        if steps.steps and not steps.heard and not ahead:
+            self._ask()
+        if self._told:
+            told, self._told = self._told, {}
+            steps.hear(told, ahead)
 
     def validate(self, batch: int) -> None:
         """Tell of a validation's batch."""
@@ -194,6 +202,7 @@ class LoopSource:
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Keep values until they are shown."""
+        self._logged_in_batch = True
         for name, value in values.items():
             number = _number(value)
             if number is None:

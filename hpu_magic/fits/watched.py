@@ -205,7 +205,9 @@ class Watch:
     def _wait(self, outcome: str | None) -> None:
         """Keep the panel for further epochs, until the loops around this one have ended."""
         assert self._site is not None
+        assert self._session is not None
         _here.active.remove(self)
+        self._session.rest()
         self._rest = _Rest(self._site.loops, outcome, time.monotonic())
         _here.between = self
         _closed_at_the_end()

@@ -104,12 +104,12 @@ def _announce(remembered: dict[str, str]) -> None:
     from hpu_magic.runtime.start import restart
 
     if remembered:
-        print(f"Remembered for this notebook: {_settings(remembered)}.")
+        print(f"Remembered for this {restart.place()}: {_settings(remembered)}.")
     elif spent := {
         name: value for name, value in restart.recall().items() if os.environ.get(name) != value
     }:
         print(
-            f"Remembered for this notebook, but read already: {_settings(spent)}. Put "
+            f"Remembered for this {restart.place()}, but read already: {_settings(spent)}. Put "
             "%load_ext hpu_magic above the first import of torch."
         )
     for difference in restart.differences():

@@ -101,28 +101,46 @@ class RunRecord:
         """The metrics of the fit."""
         return Curves() if self._progress is None else self._progress.curves
 
-    def news(self, now: float | None = None) -> News:
+    def news(self, ended: float | None = None, peak: float | None = None) -> News:
         """Read what is new.
 
         Parameters
         ----------
-        now
-            The moment at which the run ended: adds a row with the newest values.
+        ended
+            When the run ended, in seconds of ``time.monotonic()``: adds a row with the last
+            values, and drops samples after it.
+        peak
+            The run's peak of device memory in bytes, if it has ended.
         """
         new = {name: self._read(name) for name in self._series}
+        if ended is not None:
+            self._cut(ended, new)
         epochs = Change()
         for row in new["epochs"]:
             number, step, length = row[1:]
             epochs += self.epochs.add(row[0] - self.began, step, number, length)
-        if now is not None and self._progress is not None and self._progress.epoch_over:
+        if ended is not None and self._progress is not None and self._progress.epoch_over:
             # The line where the next one would have begun.
             number, step = self._progress.epoch + 2.0, self._latest.get("step", math.nan)
-            epochs += self.epochs.add(now - self.began, step, number, math.nan)
+            epochs += self.epochs.add(ended - self.began, step, number, math.nan)
             epochs += self.epochs.end()
-        curves = self._new_curves(last=now is not None)
-        return News(self._new_lines(new, now), curves, epochs, self._new_marks())
+        curves = self._new_curves(last=ended is not None)
+        return News(self._new_lines(new, ended, peak), curves, epochs, self._new_marks())
 
-    def _new_lines(self, new: dict[str, deque[Row]], now: float | None) -> Change:
+    def _cut(self, ended: float, new: dict[str, deque[Row]]) -> None:
+        """Drop samples after the end of a run, which the sampler may take for others."""
+        for rows in new.values():
+            while rows and rows[-1][0] > ended:
+                rows.pop()
+        last = self.lines.last()
+        self.lines.cut(ended - self.began)
+        if last is not None and last is not self.lines.last():
+            self._latest = dict(zip(COLUMNS[1:], (self.lines.last() or last)[1:], strict=True))
+        self.marks = [mark for mark in self.marks if mark.time <= ended - self.began]
+
+    def _new_lines(
+        self, new: dict[str, deque[Row]], ended: float | None, peak: float | None
+    ) -> Change:
         """Add a row for each sample of memory, or of speed where there is none."""
         change = Change()
         samples = new.get(MEMORY) or [(moment,) for moment, *_ in new["speed"]]
@@ -136,8 +154,10 @@ class RunRecord:
                 self._note_memory(*memory, newest=place == len(samples))
             self._add_row(change, moment)
         self._advance(new["speed"], math.inf)
-        if now is not None:
-            self._add_row(change, now)
+        if peak is not None:
+            self.peak = self._latest["peak"] = peak
+        if ended is not None:
+            self._add_row(change, ended)
         return change
 
     def _new_curves(self, *, last: bool) -> dict[Curve, Change]:

@@ -60,6 +60,7 @@ class Session:
         self._draw_due = 0.0
         self._kinds = KINDS if on_hpu else tuple(kind for kind in KINDS if kind != "memory")
         self._peak = Peak() if on_hpu else None
+        self._rested_peak: int | None = None
         self._drawing = threading.Lock()
         self._views = self._shown(panel)
         self._running = ExitStack()
@@ -112,7 +113,7 @@ class Session:
         ended = "stopped" if self.progress.stopping else "finished"
         told = f"{type(error).__name__}: {error}" if outcome == "failed" else None
         self.progress.end(outcome or ended, told, moment)
-        return self._finish()
+        return self._finish(rested=moment is not None)
 
     def _shown(self, panel: str) -> list[FitView]:
         """Return the views, each with the head of a fit that starts."""
@@ -160,9 +161,13 @@ class Session:
             self._draw_due = max(self._draw_due, now - pace) + pace
             self.collect()
 
-    def collect(self, now: float | None = None) -> None:
-        """Read what is new and hand it to the views; see `RunRecord.take`."""
-        news = self.record.news(now)
+    def rest(self) -> None:
+        """Note the peak of a loop that may have ended; `close` says whether it had."""
+        self._rested_peak = None if self._peak is None else self._peak.so_far()
+
+    def collect(self, ended: float | None = None, peak: float | None = None) -> None:
+        """Read what is new and pass it to the views; see `RunRecord.news`."""
+        news = self.record.news(ended, peak)
         head = self._head()
         for view in self._views:
             view.draw(head, self.record, news)
@@ -172,19 +177,20 @@ class Session:
         name = self._source.model_name
         return Head.of(self.progress, name, self.device_label, stopping=stopping)
 
-    def _finish(self) -> FitResult:
+    def _finish(self, *, rested: bool) -> FitResult:
+        peak = None if self._peak is None else self._peak.close()
+        peak = self._rested_peak if rested else peak
         with self._drawing:
-            self.collect(time.monotonic())
-            result = self._result()
+            self.collect(self.progress.ended, peak)
+            result = self._result(peak)
             self.record.close()
         for view in self._views:
             view.finish(result)
         result.note_shown()
         return result
 
-    def _result(self) -> FitResult:
+    def _result(self, peak: int | None) -> FitResult:
         progress = self.progress
-        peak = None if self._peak is None else self._peak.close()
         stats = None if self._peak is None else device_memory()
         peak = peak if stats is not None else None
         limit = stats["Limit"] if stats is not None else None

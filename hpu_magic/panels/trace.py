@@ -93,6 +93,15 @@ class Trace:
             self._keep_with_better(change, self._last)
         return change
 
+    def last(self) -> Row | None:
+        """Return the newest row."""
+        return self._rows[-1] if self._rows else None
+
+    def cut(self, time: float) -> None:
+        """Drop the rows after a time."""
+        while self._rows and self._rows[-1][0] > time:
+            self._rows.pop()
+
     def _keep_with_better(self, change: Change, row: Row) -> None:
         better, self._better = self._better, None
         if better is not None and better != row:
@@ -152,6 +161,15 @@ class Window:
             return Change()
         self._rows.append(row)
         return Change([row])
+
+    def last(self) -> Row | None:
+        """Return the newest row."""
+        return self._rows[-1] if self._rows else None
+
+    def cut(self, time: float) -> None:
+        """Drop the rows after a time."""
+        while self._rows and self._rows[-1][0] > time:
+            self._rows.pop()
 
     def data(self) -> dict[str, list[float]]:
         """Return the columns."""

@@ -218,7 +218,7 @@ def refused(answers: dict[str, Any], name: str) -> str:
         ("a step", "argument step: invalid choice: 'measrue'"),
         ("again", "The model has been measured already: build it anew."),
         ("other step", "A model was measured in this process, and a process does one step: "),
-        ("restart", "No Jupyter server started this kernel: restart the kernel by hand"),
+        ("restart", "No Jupyter server can restart this process: "),
     ],
 )
 def test_measuring_refuses_in_one_sentence(steps, name, sentence):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hpu_magic import units
 from hpu_magic.runtime.measure.heard import FIRST_STEPS
 
 FAILS = ("loader", "body")
@@ -343,6 +344,36 @@ def test_a_loop_in_a_loop_ends_as_it_ended(
     )
     result = loops("watched.result").result
     assert (result.outcome, result.steps) == (outcome, steps)
+
+
+@pytest.mark.parametrize("ends", ["break", "raise ValueError"])
+def test_what_a_cell_does_after_its_loops_is_not_theirs(
+    loops: Callable[[str], Any], ends: str, own_card: str
+) -> None:
+    cell = loops(
+        f"""
+        import contextlib
+        model.to("hpu")
+        with contextlib.suppress(ValueError):
+            for epoch in range(2):
+                for number, batch in enumerate(watched := hpu_magic.watch(loader)):
+                    hpu_magic.watch.log(loss=9.0 - epoch * number)
+                    step(batch)
+                    if (epoch, number) == (1, 4):
+                        {ends}
+        time.sleep(2)
+        large = torch.ones(1 << 20, device="hpu")
+        """
+    )
+    result = loops("model.to('cpu'); del large; watched.result").result
+    assert (result.outcome, result.steps) == ("left", 12)
+    assert result.seconds < 1.5
+    assert result.steps_per_second > result.steps / 1.5
+    assert result.peak_memory < 1 << 20
+    assert "at step 13" in cell.out + result.picture, "the batch that was left has its own number"
+    times = re.findall(r">([0-9.]+) s</text>", result.picture)
+    assert max(map(float, times)) < 1.5
+    assert f"device memory: {units.capacity(result.peak_memory)} peak" in result.picture
 
 
 def test_what_fails_after_the_loops_is_not_theirs(loops: Callable[[str], Any]) -> None:

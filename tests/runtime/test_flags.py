@@ -212,12 +212,11 @@ def test_release_explains_that_it_means_a_restart(run, torch, shell):
     shell.user_ns["x"] = torch.ones(1024, device="hpu")
     cell = run("%hpu_release")
     assert cell.result.held
-    assert "%hpu_release --restart" in cell.out
+    assert "to release it, end this session and start it again." in cell.out
     assert "simulated" in cell.out
     refused = run("%hpu_release --restart")
     assert refused.err.endswith(
-        "No Jupyter server started this kernel: restart the kernel by hand (in JupyterLab: Kernel, "
-        "Restart).\n"
+        "No Jupyter server can restart this process: end this session and start it again.\n"
     )
     assert hpu_magic.release().in_use >= 4096
 

@@ -23,9 +23,8 @@ def ended(forked_script, tmp_path):
                 shell.run_cell(source, store_history=True)
             """,
             HPU_MAGIC_CARDS_DIR=str(tmp_path),
-            HPU_MAGIC_MEMORY="64MiB",
             HPU_MAGIC_CARDS="1",
-            **environment,
+            **{"HPU_MAGIC_MEMORY": "64MiB", **environment},
         )
 
     return run_cells
@@ -65,7 +64,7 @@ def test_the_error_ends_in_what_was_asked_what_is_free_who_has_it_and_what_to_do
     assert said.partition(" ended. ")[2] == (
         f"The largest variables are {largest}. "
         "Delete what is not needed (del batches), forget the results shown so far (%reset -f out), "
-        "take a smaller batch or a type of fewer bits, or begin anew with %hpu_release --restart."
+        "or take a smaller batch or a type of fewer bits."
     )
 
 
@@ -75,6 +74,12 @@ def test_more_than_a_card_has_is_told_so(ended):
         "The request is larger than the card: 128 MiB were requested, and the card has 64.0 MiB. "
         "Request less, for example with a smaller batch."
     )
+
+
+def test_a_machine_without_room_for_the_card_is_explained_once(ended):
+    said = ended("x = torch.zeros(1 << 50, device='hpu')", HPU_MAGIC_MEMORY="16384TiB").strip()
+    assert "this machine's own memory does not" in said
+    assert "The card is full" not in said
 
 
 def test_an_error_that_wraps_the_refusal_is_explained_and_others_are_not(ended):

@@ -10,21 +10,21 @@ from IPython.core.error import UsageError
 from hpu_magic.runtime.start import restart
 
 
-def test_eager_mode_is_told_that_graphs_need_lazy_mode_and_offered_the_restart(run, shell, torch):
+def test_eager_mode_is_told_that_graphs_need_lazy_mode_and_how_to_get_there(run, shell, torch):
     shell.user_ns["x"] = torch.ones(3, device="hpu")
     for source in ("%%hpu_graph step --inputs x\ny = x + 1", "%hpu_wrap model"):
         shell.user_ns["model"] = torch.nn.Linear(2, 2).to("hpu")
         cell = run(source)
         assert isinstance(cell.error, UsageError)
         assert "HPU Graphs need lazy mode, and eager is loaded" in cell.err
-        assert "%hpu_mode lazy --restart" in cell.err
+        assert "type %hpu_mode lazy, then end this session and start it again." in cell.err
         assert "y" not in shell.user_ns
     assert restart.recall() == {}
 
 
 def test_restart_option_remembers_lazy_mode(run, torch, forgetful):
     cell = run("%%hpu_graph step --restart\ny = 1")
-    assert "restart the kernel by hand" in cell.err
+    assert "end this session and start it again." in cell.err
     assert restart.recall() == {"PT_HPU_LAZY_MODE": "1"}
 
 

@@ -44,7 +44,7 @@ def test_mode_asked_for_too_late_says_which_line_loaded_it_and_offers_the_restar
     assert cell.result.loaded == "eager"
     assert cell.result.requested == "lazy"
     assert cell.result.needs_restart
-    assert "%hpu_mode lazy --restart" in cell.out
+    assert "read once, at import: end this session and start it again." in cell.out
     assert "simulated" in cell.out
 
 
@@ -80,10 +80,10 @@ def test_remembered_mode_is_applied_at_the_next_start_of_the_same_notebook(noteb
     assert notebook(*show).strip().endswith("0")
 
 
-def test_without_a_server_the_restart_is_by_hand_and_the_mode_is_remembered(run, torch, forgetful):
+def test_without_a_server_the_user_restarts_and_the_mode_is_remembered(run, torch, forgetful):
     cell = run("%hpu_mode lazy --restart")
     assert isinstance(cell.error, UsageError)
-    assert "by hand (in JupyterLab: Kernel, Restart). The setting is remembered.\n" in cell.err
+    assert "end this session and start it again. The setting is remembered.\n" in cell.err
     assert restart.recall() == {"PT_HPU_LAZY_MODE": "1"}
 
 

@@ -66,8 +66,8 @@ class ModeReport(Report):
             mode = f" in {self.requested} mode" if self.requested else ""
             return [*self.remarks, f"The kernel restarts now{mode}; run your cells again."]
         if self.needs_restart:
-            mend = f"type %hpu_mode {self.requested} --restart (variables are lost)."
-            return [*self.remarks, f"The mode is read once, at import: {mend}"]
+            how = restart.how(f"%hpu_mode {self.requested}")
+            return [*self.remarks, f"The mode is read once, at import: {how}"]
         return self.remarks
 
 
@@ -120,9 +120,11 @@ def require_lazy(what: str) -> None:
             mend = f"start python with {VARIABLE}=1."
         raise LazyNeededError(f"{what} need lazy mode, which has not been asked for: {mend}")
     by = first_import.origin()
-    mend = "type %hpu_mode lazy --restart (variables are lost)."
-    if not restart.interactive():
-        mend = f"start python with {VARIABLE}=1."
+    mend = f"start python with {VARIABLE}=1."
+    if restart.available():
+        mend = restart.how("%hpu_mode lazy")
+    elif restart.interactive():
+        mend = f"type %hpu_mode lazy, then {restart.by_hand()}"
     raise LazyNeededError(
         f"{what} need lazy mode, and eager is loaded{f' by {by}' if by else ''}: {mend}"
     )

@@ -45,10 +45,8 @@ class ReleaseReport(Report):
             return ()
         if self.restarting:
             return ("The kernel restarts now and hands the card back; variables are lost.",)
-        ending = "restart the kernel with %hpu_release --restart (variables are lost)."
-        if not restart.interactive():
-            ending = "end the process."
-        return (f"A card is bound to its process until that ends: to release it, {ending}",)
+        how = restart.how("%hpu_release") if restart.interactive() else "end the process."
+        return (f"A card is bound to its process until that ends: to release it, {how}",)
 
 
 def release(*, restart_now: bool = False) -> ReleaseReport:

@@ -79,11 +79,10 @@ class StatusReport(Report):
         return f"none taken yet: {free} of {len(self.machine.cards)} are free"
 
     def _memory(self) -> str:
-        if self.memory_in_use is None or self.memory_limit is None:
+        if self.memory_in_use is None or not self.memory_limit:
             return "none in use"
-        percent = 100 * self.memory_in_use / max(self.memory_limit, 1)
         used, limit = units.size(self.memory_in_use), units.size(self.memory_limit)
-        return f"{used} of {limit} ({percent:.1f} %)"
+        return f"{used} of {limit} ({units.share(self.memory_in_use, self.memory_limit)})"
 
     def _holders(self) -> list[Row]:
         return [

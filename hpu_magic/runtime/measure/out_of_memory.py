@@ -16,6 +16,8 @@ from hpu_magic.runtime.start import restart
 _NAMED = 3
 # The vendor's allocator names the bytes; PyTorch's own class stands for all allocators.
 _REFUSED = re.compile(r"Allocation failed for size::\s*([0-9]+)")
+# The simulator: the card has room, and the machine that simulates it does not.
+_HOST = "this machine's own memory does not"
 
 
 def explain(
@@ -32,8 +34,9 @@ def explain(
     hidden : mapping, optional
         Names in it that are not the user's.
     """
-    refused = next((size for one in chain(error) if (size := _asked(one)) is not None), None)
-    if refused is None or not device.taken():
+    errors = list(chain(error))
+    refused = next((size for one in errors if (size := _asked(one)) is not None), None)
+    if refused is None or not device.taken() or any(_HOST in str(one) for one in errors):
         return None
     try:
         stats = sys.modules["torch"].hpu.memory_stats()
@@ -78,7 +81,7 @@ def _ways_out(largest: list[str]) -> str:
     if TRACEBACK in largest:
         ways.append("run another cell that fails, so that this traceback is forgotten")
     ways.append("take a smaller batch or a type of fewer bits")
-    if restart.interactive():
+    if restart.available():
         ways.append("begin anew with %hpu_release --restart")
     *others, last = ways
     text = f"{', '.join(others)}, or {last}" if others else last

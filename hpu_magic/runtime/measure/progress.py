@@ -156,5 +156,6 @@ class FitProgress:
     def end(self, phase: str, error: str | None = None, moment: float | None = None) -> None:
         """Note how the fit ended, and when if that was before now."""
         self.phase = phase
+        self.validation_began = None
         self.error = error
         self.ended = time.monotonic() if moment is None else moment

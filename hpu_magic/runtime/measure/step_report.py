@@ -121,19 +121,19 @@ class StepReport:
         """Whether the values of the last step were kept."""
         return self._heard_last == self.steps
 
-    def hear(self, values: Mapping[Curve, Any]) -> None:
-        """Keep what the step that has just ended left behind."""
+    def hear(self, values: Mapping[Curve, Any], ahead: int = 0) -> None:
+        """Keep the values of the last step, or of one that is not counted, ``ahead`` of it."""
         self._heard_last = self.steps
-        self.add(values, self.steps)
+        self.add(values, self.steps + ahead, ahead)
 
-    def add(self, values: Mapping[Curve, Any], number: int) -> None:
+    def add(self, values: Mapping[Curve, Any], number: int, ahead: int = 0) -> None:
         """Keep values of this moment, the ``number``-th of their kind."""
         progress = self.progress
         place = f"epoch {progress.epoch + 1}, batch {progress.batch}"
         if progress.phase == "validating":
             place = f"after {place}"
         now = time.monotonic()
-        self._heard.add(Heard(number, now, self.step, progress.epoch, place, values))
+        self._heard.add(Heard(number, now, self.step + ahead, progress.epoch, place, values))
 
     def validate(self, batch: int) -> None:
         """Tell of a validation, which the pace of training leaves out."""
@@ -165,7 +165,7 @@ class StepReport:
         """Report the last steps, and let go of the device's tensors."""
         if self.progress.phase == "training":
             self._count(time.monotonic())
-        self._pace.report(time.monotonic(), self.step, last=True)
+        self._pace.report(self._counted_at, self.step, last=True)
         self._observer.ended()
         with suppress(RuntimeError):  # the device may be what failed
             self._heard.read()

@@ -24,7 +24,8 @@ from typing import Any
 
 from hpu_magic.errors import RefusedError
 
-BY_HAND = "restart the kernel by hand (in JupyterLab: Kernel, Restart)."
+_BY_HAND = "restart the kernel by hand (in JupyterLab: Kernel, Restart)."
+_IN_TERMINAL = "end this session and start it again."
 REMEMBERED = "The setting is remembered."
 
 _DELAY = 0.5  # seconds
@@ -68,6 +69,21 @@ def identify(connection_file: str | None) -> None:
 def interactive() -> bool:
     """Tell whether there is a notebook or terminal session to remember settings for."""
     return _interactive
+
+
+def available() -> bool:
+    """Return whether `restart_kernel` has a Jupyter server to call."""
+    return _kernel_id is not None and _server() is not None
+
+
+def how(command: str) -> str:
+    """Return how a user restarts: with ``--restart`` of a command, or by hand without a server."""
+    return f"type {command} --restart (variables are lost)." if available() else by_hand()
+
+
+def place() -> str:
+    """Return what settings are remembered for: ``notebook`` or ``folder``."""
+    return "folder" if _in_terminal() else "notebook"
 
 
 def remember(environment: Mapping[str, str | None]) -> None:
@@ -182,20 +198,25 @@ def restart_kernel(kernel_id: str | None = None, *, remembered: bool = False) ->
     """
     kernel_id = kernel_id or _kernel_id
     server = _server()
-    by_hand = f"{BY_HAND} {REMEMBERED}" if remembered else BY_HAND
+    instead = f"{by_hand()} {REMEMBERED}" if remembered else by_hand()
     if kernel_id is None or server is None:
-        raise RestartUnavailableError(f"No Jupyter server started this kernel: {by_hand}")
+        raise RestartUnavailableError(f"No Jupyter server can restart this process: {instead}")
     try:
         _ask(server, "GET", kernel_id)
     except (OSError, ValueError) as error:
         raise RestartUnavailableError(
-            f"The Jupyter server at {server['url']} refused ({error}): {by_hand}"
+            f"The Jupyter server at {server['url']} refused ({error}): {instead}"
         ) from error
     # The server ends this process before it answers, so it is asked from a thread, and after a
     # moment in which the cell can end and what it displays can leave.
     request = threading.Timer(_DELAY, _ask, args=(server, "POST", f"{kernel_id}/restart"))
     request.daemon = True  # it would keep this process from ending, which it waits for
     request.start()
+
+
+def by_hand() -> str:
+    """Return how a user restarts where no Jupyter server does it."""
+    return _IN_TERMINAL if _in_terminal() else _BY_HAND
 
 
 def _in_terminal() -> bool:

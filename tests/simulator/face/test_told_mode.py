@@ -45,7 +45,7 @@ def test_told_mode_is_no_wish_of_the_user(script, monkeypatch, tmp_path, first):
     out = script(code, simulated=True, JPY_SESSION_NAME=str(tmp_path / "a.ipynb"))
     assert out.count("loaded     eager") == 2
     assert out.index("requested  the library's default") < out.index("requested  lazy")
-    assert "%hpu_mode lazy --restart" in out
+    assert "restart the kernel by hand (in JupyterLab: Kernel, Restart)." in out
 
 
 def test_mode_that_the_user_has_set_is_a_wish(script):
