@@ -17,15 +17,25 @@ _HEAD = """\
 # Hugging Face libraries
 
 Your own script runs unchanged: `Trainer`, `generate`, `pipeline`, `Accelerator()` and
-`device_map="auto"` find the card by themselves, `HPU_MAGIC_SIMULATOR=1 accelerate launch
---num_processes 2 train.py` takes two, and `PT_HPU_LAZY_MODE=1` chooses lazy mode.
+`device_map="auto"` find the card automatically. To run on two simulated cards:
 
-Written by `make tables` from `tests/huggingface/features.py`. Each row names the test in
-`tests/huggingface/` that proves it, with tiny models of random weights.
+```sh
+HPU_MAGIC_SIMULATOR=1 accelerate launch --num_processes 2 train.py
+```
 
-**runs**: the program for a card runs unchanged, and gives what it gives on the CPU with the same
-seed, within the type's precision; **differs**: it runs, with the difference that is named;
-**refused**: it ends with an error that says why.
+Set `PT_HPU_LAZY_MODE=1` for lazy mode.
+
+## Status of features
+
+Each row names the tests in `tests/huggingface/` that check a feature. They use tiny models with
+random weights.
+
+- **runs**: a program for a card runs unchanged. With the same seed, its results equal the CPU's
+  within the precision of the type.
+- **differs**: the program runs, with the difference in the notes.
+- **refused**: the program ends with an error that names the reason.
+
+`make tables` writes this page from `tests/huggingface/features.py`. Number of features:
 """
 
 
@@ -37,7 +47,7 @@ def page() -> str:
         tests.setdefault((library, name), []).append(test)
     for library, features in itertools.groupby(FEATURES, lambda feature: feature.library):
         rows = [_row(feature, tests.get((library, feature.name), [])) for feature in features]
-        head = "| feature | status | what is particular | test |\n|---|---|---|---|\n"
+        head = "| feature | status | notes | test |\n|---|---|---|---|\n"
         parts.append(f"## {library}\n\n{head}" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 

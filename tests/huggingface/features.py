@@ -40,15 +40,15 @@ FEATURES = [
     Feature(TRANSFORMERS, "`Trainer`: bf16"),
     Feature(TRANSFORMERS, "`Trainer`: gradient accumulation"),
     Feature(TRANSFORMERS, "`Trainer`: gradient checkpointing"),
-    Feature(TRANSFORMERS, "`Trainer`: checkpoints, and going on from one"),
+    Feature(TRANSFORMERS, "`Trainer`: checkpoints and resuming"),
     Feature(TRANSFORMERS, "`Trainer`: memory metrics"),
-    Feature(TRANSFORMERS, "`Trainer`: the live panel, by `%%hpu_fit` and `hpu_magic.fit`"),
-    Feature(TRANSFORMERS, "`Trainer` on two cards, by `torchrun` and `accelerate launch`"),
+    Feature(TRANSFORMERS, "`Trainer`: live panel with `%%hpu_fit` and `hpu_magic.fit`"),
+    Feature(TRANSFORMERS, "`Trainer` on two cards, with `torchrun` and `accelerate launch`"),
     Feature(
         TRANSFORMERS,
         "`Trainer` on two cards: classifiers",
-        note="With `average_tokens_across_devices=False`: otherwise the library, on any device, "
-        "multiplies a classifier's loss by the number of cards.",
+        note="Set `average_tokens_across_devices=False`. Otherwise the library multiplies a "
+        "classifier's loss by the number of cards, on every kind of device.",
     ),
     Feature(TRANSFORMERS, "`Trainer` on two cards: `fsdp`"),
     Feature(
@@ -61,36 +61,37 @@ FEATURES = [
             "BERT, ViT",
             "T5, Whisper",
             "Mixtral, Qwen2-MoE (mixtures of experts)",
-            "Llava (text with pictures)",
+            "Llava (text with images)",
         )
     ),
     Feature(TRANSFORMERS, "`generate`: greedy, sampling, beam search (Llama, GPT-2, T5)"),
     Feature(TRANSFORMERS, "`generate`: dynamic, static and no cache"),
     Feature(
         TRANSFORMERS,
-        "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`",
-        note="Lazy mode, in a static cache; dynamic ones and sliding windows run without graphs.",
+        "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`",
+        note="Lazy mode with a static cache. Dynamic caches and sliding windows run without "
+        "graphs.",
     ),
     Feature(
         TRANSFORMERS,
-        "models in HPU graphs, called without generating",
-        note="Lazy mode; prompts with pictures run without graphs.",
+        "models in HPU Graphs, called directly",
+        note="Lazy mode. Prompts with images run without graphs.",
     ),
     Feature(
         TRANSFORMERS,
         "`generate`: cache offloaded to the host",
         Status.REFUSED,
-        "The library asks for streams of CUDA by name, on the CPU too.",
+        "The library requires CUDA streams, even on the CPU.",
     ),
     Feature(
         TRANSFORMERS,
         "attention: eager, SDPA, flex",
-        note="Flex attention is compiled: in eager mode, and once `is_torch_hpu_available()` "
-        "has been asked, which has the library compile for the device.",
+        note="Flex attention is compiled: it needs eager mode and an earlier call of "
+        "`is_torch_hpu_available()`, which makes the library compile for the device.",
     ),
     Feature(TRANSFORMERS, "`pipeline`: text generation and classification"),
     Feature(TRANSFORMERS, "`%hpu_to` and `hpu_magic.to` of a pipeline"),
-    Feature(TRANSFORMERS, "`%hpu_memory`: modules of a model, and its cache of keys and values"),
+    Feature(TRANSFORMERS, "`%hpu_memory`: modules of a model and its key/value cache"),
     Feature(TRANSFORMERS, '`device_map="hpu"`, `"auto"`'),
     Feature(TRANSFORMERS, '`device_map="auto"` with offload to the host and to disk'),
     Feature(
@@ -103,13 +104,13 @@ FEATURES = [
         TRANSFORMERS,
         'a model on `meta`, moved by `.to("hpu")`',
         Status.REFUSED,
-        "It has no data; `to_empty` or `from_pretrained` give it some.",
+        "The model has no data. Use `to_empty` or `from_pretrained`.",
     ),
     Feature(
         TRANSFORMERS,
-        "downloads that are gated, missing or out of reach",
+        "gated, missing or unreachable downloads",
         Status.REFUSED,
-        "A sentence below the error says which it is, and what to do.",
+        "A sentence below the error names the cause and a fix.",
     ),
     Feature(TRANSFORMERS, "`save_pretrained`, `from_pretrained`, safetensors straight to hpu"),
     Feature(ACCELERATE, "`Accelerator`: `prepare`, `backward`, clipping, scheduler"),
@@ -121,7 +122,7 @@ FEATURES = [
     Feature(ACCELERATE, "`init_empty_weights`, `load_checkpoint_and_dispatch`"),
     Feature(
         ACCELERATE,
-        "device map with a second card as number 1",
+        "device map that names a second card as number 1",
         Status.DIFFERS,
         "The library reads every number as the process's one card.",
     ),
@@ -133,90 +134,91 @@ FEATURES = [
     Feature(
         ACCELERATE,
         "`accelerate test`",
-        note="Lazy mode wants `PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK=0`, as does "
-        "`dispatch_batches=True` on several cards: the library moves memory to the card that "
-        "nobody has written, whose numbers may not fit int32.",
+        note="Lazy mode needs `PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK=0`, also for "
+        "`dispatch_batches=True` on several cards: the library copies uninitialized memory to the "
+        "card, whose values may not fit in int32.",
     ),
     Feature(
         ACCELERATE,
         "`accelerate env`",
         Status.DIFFERS,
-        "The library names CUDA's and other devices there, and none for hpu.",
+        "The library reports CUDA and other devices, but not hpu.",
     ),
     Feature(
         ACCELERATE,
         "`accelerate estimate-memory`",
         Status.REFUSED,
-        "It asks the hub for the model, and takes it for gated where there is no network.",
+        "It looks for the model on the Hub and reports it as gated if there is no network.",
     ),
     Feature(PEFT, "LoRA: training step, saving, loading, merging, `%hpu_to`"),
-    Feature(DIFFUSERS, "`StableDiffusionPipeline`: text to picture, float32 and bf16"),
-    Feature(DIFFUSERS, "`DDPMPipeline`: a training step of its UNet, and pictures"),
+    Feature(DIFFUSERS, "`StableDiffusionPipeline`: text to image, float32 and bf16"),
+    Feature(DIFFUSERS, "`DDPMPipeline`: training step of its UNet, image generation"),
     Feature(
         DIFFUSERS,
-        '`.to("hpu")` in a program that names nothing else of the card',
-        note="The library asks for GPU migration there, too late: `import torch` loads the bridge.",
+        '`.to("hpu")` in a program with no other code for the card',
+        note="The library enables GPU migration here, but too late: `import torch` has already "
+        "loaded the bridge.",
     ),
     Feature(DIFFUSERS, "`%hpu_to` and `hpu_magic.to` of a pipeline"),
     Feature(DIFFUSERS, '`device_map="hpu"`, `"balanced"`'),
     Feature(
         DIFFUSERS,
-        "`%hpu_to` of a pipeline that a device map has placed",
+        "`%hpu_to` of a pipeline loaded with a device map",
         Status.REFUSED,
-        "Hooks of the library bring its inputs to where they were; `reset_device_map()` first.",
+        "The library's hooks move inputs to the old devices. Call `reset_device_map()` first.",
     ),
     Feature(DIFFUSERS, "`enable_model_cpu_offload`, `enable_sequential_cpu_offload`"),
     Feature(
         SENTENCE_TRANSFORMERS,
         "`SentenceTransformer.encode`",
         Status.REFUSED,
-        "On hpu the library always captures HPU graphs. Eager mode has none, and in lazy mode "
-        "transformers reads the mask on the host meanwhile, which no graph can hold.",
+        "On hpu the library always captures HPU Graphs. Eager mode has none, and in lazy mode "
+        "transformers reads the mask on the host during the capture, which is not allowed.",
     ),
     Feature(
         SENTENCE_TRANSFORMERS,
         "`SentenceTransformer.encode` after `model.is_hpu_graph_enabled = True`",
-        note="The library takes the model for captured already, and lets it run as it is.",
+        note="The library assumes that the model is already captured and runs it unchanged.",
     ),
     Feature(SENTENCE_TRANSFORMERS, "`CrossEncoder`: `predict`, `rank`"),
     Feature(SENTENCE_TRANSFORMERS, "`%hpu_to` of a model"),
-    Feature(SENTENCE_TRANSFORMERS, "`SentenceTransformerTrainer`: a fit with its live panel"),
-    Feature(TRL, "`SFTTrainer`: a fit with its live panel, by `%%hpu_fit` and `hpu_magic.fit`"),
+    Feature(SENTENCE_TRANSFORMERS, "`SentenceTransformerTrainer`: fit with live panel"),
+    Feature(TRL, "`SFTTrainer`: fit with live panel, with `%%hpu_fit` and `hpu_magic.fit`"),
     Feature(TRL, "`SFTTrainer`: LoRA of peft"),
-    Feature(TRL, "`DPOTrainer`: a fit with its live panel"),
+    Feature(TRL, "`DPOTrainer`: fit with live panel"),
     Feature(OPTIMUM_HABANA, "`GaudiTrainer`: fused AdamW and clip norm"),
     Feature(
         OPTIMUM_HABANA,
         "`GaudiTrainer`: PyTorch's AdamW",
         Status.DIFFERS,
-        "Without the fused clip norm the library tells no norms of gradients.",
+        "Without the fused clip norm the library reports no gradient norms.",
     ),
     Feature(OPTIMUM_HABANA, "`GaudiTrainer`: gradient accumulation"),
-    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: going on from a checkpoint"),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: resuming from a checkpoint"),
     Feature(OPTIMUM_HABANA, "`GaudiTrainer`: LoRA of peft"),
-    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: bf16, by argument and by Gaudi configuration"),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: bf16, as an argument and in the Gaudi configuration"),
     Feature(
         OPTIMUM_HABANA,
         "`GaudiTrainer`: `adjust_throughput`, `non_blocking_data_copy`, `pipelining_fwd_bwd`",
     ),
     Feature(
         OPTIMUM_HABANA,
-        "`GaudiTrainer`: HPU graphs in training and inference",
-        note="Lazy mode; the library refuses them in eager mode.",
+        "`GaudiTrainer`: HPU Graphs in training and inference",
+        note="Lazy mode only: the library refuses them in eager mode.",
     ),
-    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: the live panel, by `%%hpu_fit` and `hpu_magic.fit`"),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer`: live panel with `%%hpu_fit` and `hpu_magic.fit`"),
     Feature(
         OPTIMUM_HABANA,
         "`GaudiTrainer`: `torch_compile`",
         note="Lazy mode has no compile backend.",
     ),
-    Feature(OPTIMUM_HABANA, "`GaudiTrainer` on two cards, by the runner of `gaudi_spawn.py`"),
+    Feature(OPTIMUM_HABANA, "`GaudiTrainer` on two cards, with the runner of `gaudi_spawn.py`"),
     Feature(OPTIMUM_HABANA, "`generate`: greedy, sampling"),
     Feature(
         OPTIMUM_HABANA,
         "`generate`: beam search",
-        note="Lazy mode; the library adds a tensor of the CPU to one of the card, which eager mode "
-        "refuses.",
+        note="Lazy mode only: the library adds a CPU tensor to a tensor on the card, which eager "
+        "mode refuses.",
     ),
     Feature(
         OPTIMUM_HABANA,
@@ -226,12 +228,12 @@ FEATURES = [
         OPTIMUM_HABANA,
         "`generate`: `bucket_size`",
         Status.DIFFERS,
-        "The tokens are the CPU's, and padding up to the last bucket's end.",
+        "The tokens equal the CPU's, followed by padding up to the end of the last bucket.",
     ),
     Feature(
         OPTIMUM_HABANA,
-        "`generate`: HPU graphs, with buckets, `limit_hpu_graphs`",
-        note="Lazy mode; eager mode refuses HPU graphs.",
+        "`generate`: HPU Graphs, with buckets, `limit_hpu_graphs`",
+        note="Lazy mode only: eager mode refuses HPU Graphs.",
     ),
     Feature(
         OPTIMUM_HABANA,
@@ -241,27 +243,27 @@ FEATURES = [
     Feature(
         OPTIMUM_HABANA,
         "`adapt_transformers_to_gaudi`: inference of Mixtral, Qwen2-MoE",
-        note='Mixtral with `attn_implementation="eager"`: with SDPA, its default, that of the '
-        "library masks no later token.",
+        note='Mixtral needs `attn_implementation="eager"`: with the default, SDPA, the library '
+        "does not mask later tokens.",
     ),
     Feature(
         OPTIMUM_HABANA,
         "`adapt_transformers_to_gaudi`: training of Mixtral, Qwen2-MoE",
         Status.DIFFERS,
-        "Experts and routers get no gradients: `torch.ops.hpu.mixture_of_experts` has none here.",
+        "Experts and routers get no gradients: `torch.ops.hpu.mixture_of_experts` returns none.",
     ),
     Feature(OPTIMUM_HABANA, "`GaudiStableDiffusionPipeline`, float32 and autocast to bf16"),
     Feature(
         OPTIMUM_HABANA,
-        "`GaudiStableDiffusionPipeline`: HPU graphs",
-        note="Lazy mode; eager mode refuses HPU graphs.",
+        "`GaudiStableDiffusionPipeline`: HPU Graphs",
+        note="Lazy mode only: eager mode refuses HPU Graphs.",
     ),
     Feature(
         OPTIMUM_HABANA,
         "`SentenceTransformer.encode` of sentence-transformers 3.3",
-        note="Lazy mode, in HPU graphs; eager mode refuses them.",
+        note="Lazy mode only, in HPU Graphs: eager mode refuses them.",
     ),
-    Feature(OPTIMUM_HABANA, "fp8 by a configuration of Intel Neural Compressor"),
+    Feature(OPTIMUM_HABANA, "fp8 with an Intel Neural Compressor configuration"),
 ]
 
 

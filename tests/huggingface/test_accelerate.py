@@ -165,7 +165,7 @@ def test_a_checkpoint_is_dispatched(model, tmp_path):
     assert_computes_on_the_card(whole.eval(), expected, {"hpu:0", "meta"})
 
 
-@proves(ACCELERATE, "device map with a second card as number 1")
+@proves(ACCELERATE, "device map that names a second card as number 1")
 def test_a_number_stands_for_the_one_card(model):
     from accelerate import dispatch_model
 

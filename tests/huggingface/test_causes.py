@@ -76,7 +76,7 @@ def download(
     return ask
 
 
-@proves(TRANSFORMERS, "downloads that are gated, missing or out of reach")
+@proves(TRANSFORMERS, "gated, missing or unreachable downloads")
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

@@ -58,7 +58,7 @@ def assert_equal(found: torch.Tensor, expected: torch.Tensor, within: float = 1e
     torch.testing.assert_close(found, expected, atol=within, rtol=0)
 
 
-@proves(DIFFUSERS, "`StableDiffusionPipeline`: text to picture, float32 and bf16")
+@proves(DIFFUSERS, "`StableDiffusionPipeline`: text to image, float32 and bf16")
 @pytest.mark.parametrize(("dtype", "within"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)])
 def test_a_prompt_is_drawn(dtype, within):
     pipeline = stable_diffusion().to("hpu", dtype)
@@ -84,7 +84,7 @@ def trained(device: str) -> tuple[list[float], torch.Tensor]:
     return losses, pictures(pipeline)
 
 
-@proves(DIFFUSERS, "`DDPMPipeline`: a training step of its UNet, and pictures")
+@proves(DIFFUSERS, "`DDPMPipeline`: training step of its UNet, image generation")
 def test_a_unet_learns():
     losses, drawn = trained("hpu")
     expected_losses, expected = trained("cpu")
@@ -118,7 +118,7 @@ def test_device_maps(saved, device_map):
     assert_equal(pictures(pipeline), saved[1])
 
 
-@proves(DIFFUSERS, "`%hpu_to` of a pipeline that a device map has placed")
+@proves(DIFFUSERS, "`%hpu_to` of a pipeline loaded with a device map")
 def test_a_placed_pipeline_is_moved_once_its_map_is_reset(saved):
     import hpu_magic
 
@@ -145,7 +145,7 @@ def test_models_wait_on_the_host(how):
 @pytest.mark.skipif(
     "HPU_MAGIC_TEST_ALL_MODELS" not in os.environ, reason="make huggingface runs it"
 )
-@proves(DIFFUSERS, '`.to("hpu")` in a program that names nothing else of the card')
+@proves(DIFFUSERS, '`.to("hpu")` in a program with no other code for the card')
 def test_a_program_that_names_nothing_but_the_device(script):
     program = f"""
         import os, sys, torch

@@ -41,7 +41,7 @@ def stop(shell: Any) -> Callable[[], None]:
     return press
 
 
-@proves(TRANSFORMERS, "`Trainer`: the live panel, by `%%hpu_fit` and `hpu_magic.fit`")
+@proves(TRANSFORMERS, "`Trainer`: live panel with `%%hpu_fit` and `hpu_magic.fit`")
 def test_line_form_returns_the_result(trains: Callable[[str], Any], own_card: str) -> None:
     cell = trains("result = %hpu_fit trainer")
     assert cell.error is None
@@ -226,7 +226,7 @@ ENDS = {
 FORMS = {"line": "%hpu_fit -o kept long", "cell": "%%hpu_fit -o kept\nlong.train()"}
 
 
-@proves(TRANSFORMERS, "`Trainer`: the live panel, by `%%hpu_fit` and `hpu_magic.fit`")
+@proves(TRANSFORMERS, "`Trainer`: live panel with `%%hpu_fit` and `hpu_magic.fit`")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("how", ENDS)
 def test_the_result_is_kept_however_the_fit_ends(

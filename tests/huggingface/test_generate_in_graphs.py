@@ -67,7 +67,7 @@ STRATEGIES = {
 }
 
 
-@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "mixtral"])
 def test_generates_the_cpus_tokens_and_captures_once(answer, name, strategy):
@@ -91,7 +91,7 @@ print(json.dumps([equal, replays, len(captures())]))
     assert min(replays) > 3
 
 
-@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
 def test_a_second_generate_captures_nothing_and_keeps_no_memory(answer):
     calls, grown = answer(
         """
@@ -111,7 +111,7 @@ print(json.dumps([[first, captures()], grown]))
     assert grown == 0
 
 
-@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
 def test_longer_texts_take_the_place_of_the_graphs_of_shorter_ones(answer):
     kinds, equal = answer(
         """
@@ -132,7 +132,7 @@ print(json.dumps([masks, torch.equal(cpu, hpu.cpu())]))
     assert equal
 
 
-@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
 def test_what_generate_hands_out_is_not_overwritten(answer):
     differences, length = answer(
         """
@@ -157,7 +157,7 @@ print(json.dumps([max(apart), hpu.past_key_values.get_seq_length().item()]))
     assert length == 19
 
 
-@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
 def test_a_dynamic_cache_runs_without_graphs_and_says_so(answer):
     equal, sentences, captured = answer(
         """
@@ -178,7 +178,7 @@ print(json.dumps([[torch.equal(cpu, hpu.cpu()) for cpu, hpu in results], sentenc
     assert captured == []
 
 
-@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
 def test_layers_that_count_tokens_in_python_run_without_graphs(answer):
     equal, sentences = answer(
         """
@@ -199,7 +199,7 @@ print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
     ]
 
 
-@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
 def test_text_that_grows_without_a_cache_is_told_to_be_captured_anew(answer):
     equal, sentences = answer(
         """
@@ -220,7 +220,7 @@ print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
     )
 
 
-@proves(TRANSFORMERS, "`generate` in HPU graphs, by `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
 def test_a_cache_of_the_callers_is_written_by_the_graphs(answer):
     apart, replayed = answer(
         """
@@ -243,7 +243,7 @@ print(json.dumps([(results[0] - results[1]).abs().max().item(), replayed]))
     assert replayed == 3
 
 
-@proves(TRANSFORMERS, "models in HPU graphs, called without generating")
+@proves(TRANSFORMERS, "models in HPU Graphs, called directly")
 @pytest.mark.parametrize(
     ("name", "batch"),
     [

@@ -22,7 +22,7 @@ def paths(text: str) -> list[str]:
     return [line.split()[0] for line in held.splitlines()[1:]]
 
 
-@proves(TRANSFORMERS, "`%hpu_memory`: modules of a model, and its cache of keys and values")
+@proves(TRANSFORMERS, "`%hpu_memory`: modules of a model and its key/value cache")
 def test_layers_and_caches_are_named(run: Callable[[str], Any], shell: Any) -> None:
     shell.user_ns.update(model=llama(num_hidden_layers=12).to("hpu"), ids=tokens().to("hpu"))
     run("import torch\nwith torch.no_grad(): out = model(ids, use_cache=True)")

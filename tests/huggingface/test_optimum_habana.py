@@ -52,7 +52,7 @@ def test_gradients_accumulate(mode):
     assert_fit(mode, "accumulated")
 
 
-@proves(OPTIMUM_HABANA, "`GaudiTrainer`: going on from a checkpoint")
+@proves(OPTIMUM_HABANA, "`GaudiTrainer`: resuming from a checkpoint")
 @in_both_modes
 def test_a_fit_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(mode):
     assert fits(mode)["resumed"] == fits(mode)["fused"]
@@ -64,7 +64,7 @@ def test_lora_trains_as_on_the_cpu(mode):
     assert_fit(mode, "lora")
 
 
-@proves(OPTIMUM_HABANA, "`GaudiTrainer`: bf16, by argument and by Gaudi configuration")
+@proves(OPTIMUM_HABANA, "`GaudiTrainer`: bf16, as an argument and in the Gaudi configuration")
 @in_both_modes
 def test_bf16_is_the_cpus_by_argument_and_by_configuration(mode):
     assert_fit(mode, "bf16")
@@ -84,7 +84,7 @@ def test_what_is_for_speed_changes_no_number(mode, case):
     assert fits(mode)[case] == fits(mode)["fused"]
 
 
-@proves(OPTIMUM_HABANA, "`GaudiTrainer`: HPU graphs in training and inference")
+@proves(OPTIMUM_HABANA, "`GaudiTrainer`: HPU Graphs in training and inference")
 @pytest.mark.parametrize("case", ["graphs in training", "graphs in inference"])
 def test_graphs_replay_the_same_numbers_in_lazy_mode_alone(case):
     plain, graphs = fits("lazy")["fused"], fits("lazy")[case]
@@ -99,7 +99,7 @@ def test_compiled_fits_are_eager_modes_alone():
     assert "Invalid backend: 'hpu_backend'" in fits("lazy")["compiled"]["refused"]
 
 
-@proves(OPTIMUM_HABANA, "`GaudiTrainer`: the live panel, by `%%hpu_fit` and `hpu_magic.fit`")
+@proves(OPTIMUM_HABANA, "`GaudiTrainer`: live panel with `%%hpu_fit` and `hpu_magic.fit`")
 @in_both_modes
 @pytest.mark.parametrize("case", ["by the function", "in a cell"])
 def test_a_fit_has_its_panel(mode, case):
@@ -111,7 +111,7 @@ def test_a_fit_has_its_panel(mode, case):
     assert told["pictured"]
 
 
-@proves(OPTIMUM_HABANA, "`GaudiTrainer` on two cards, by the runner of `gaudi_spawn.py`")
+@proves(OPTIMUM_HABANA, "`GaudiTrainer` on two cards, with the runner of `gaudi_spawn.py`")
 @in_both_modes
 def test_two_cards_train_as_one_with_their_common_batch(mode):
     device, cpu = (results("spawn", where)["fit"] for where in (mode, "cpu"))

@@ -69,7 +69,7 @@ def test_a_bucket_is_filled_with_padding(mode):
     assert [row[LENGTH:] for row in rows] == [[0] * (24 - LENGTH)] * 2
 
 
-@proves(OPTIMUM_HABANA, "`generate`: HPU graphs, with buckets, `limit_hpu_graphs`")
+@proves(OPTIMUM_HABANA, "`generate`: HPU Graphs, with buckets, `limit_hpu_graphs`")
 @pytest.mark.parametrize(
     ("case", "plain"),
     [
@@ -93,7 +93,7 @@ def test_beams_are_the_cpus_in_lazy_mode_alone(case):
     assert "Expected all tensors to be on the HPU device" in generated("eager", case)["refused"]
 
 
-@proves(OPTIMUM_HABANA, "fp8 by a configuration of Intel Neural Compressor")
+@proves(OPTIMUM_HABANA, "fp8 with an Intel Neural Compressor configuration")
 @in_both_modes
 @pytest.mark.parametrize("scales", ["maxabs_hw", "maxabs_pow2"])
 def test_eight_bits_generate_what_bfloat16_does(mode, scales):

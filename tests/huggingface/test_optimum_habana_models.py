@@ -74,7 +74,7 @@ def test_a_prompt_is_drawn(mode):
     assert reduced["pixels"] != pytest.approx(plain["pixels"], abs=1e-4), "nothing was rounded"
 
 
-@proves(OPTIMUM_HABANA, "`GaudiStableDiffusionPipeline`: HPU graphs")
+@proves(OPTIMUM_HABANA, "`GaudiStableDiffusionPipeline`: HPU Graphs")
 def test_graphs_draw_the_same_in_lazy_mode_alone():
     assert assert_drawn("lazy", "graphs")["replays"] > 0
     assert "HPU Graphs are for lazy mode only" in results("draw", "eager")["graphs"]["refused"]

@@ -59,13 +59,13 @@ def assert_fitted_as_by_one(found: dict[str, Any], case: str, kind: str = "MULTI
         assert found[told] == pytest.approx(expected[told], abs=1e-5), told
 
 
-@proves(TRANSFORMERS, "`Trainer` on two cards, by `torchrun` and `accelerate launch`")
+@proves(TRANSFORMERS, "`Trainer` on two cards, with `torchrun` and `accelerate launch`")
 @pytest.mark.parametrize("starter", STARTERS)
 def test_two_cards_train_as_one_process(starter):
     assert_fitted_as_by_one(fitted(starter, "text", "accumulated", "classes")["text"], "text")
 
 
-@proves(TRANSFORMERS, "`Trainer` on two cards, by `torchrun` and `accelerate launch`")
+@proves(TRANSFORMERS, "`Trainer` on two cards, with `torchrun` and `accelerate launch`")
 def test_two_cards_accumulate_gradients():
     found = fitted("torchrun", "text", "accumulated", "classes")
     assert_fitted_as_by_one(found["accumulated"], "accumulated")

@@ -79,7 +79,7 @@ def test_mixtures_of_experts(name, dtype):
     assert_trains_as_on_the_cpu(name, dtype)
 
 
-@proves(TRANSFORMERS, "Llava (text with pictures): training step and inference")
+@proves(TRANSFORMERS, "Llava (text with images): training step and inference")
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_text_with_pictures(dtype):
     assert_trains_as_on_the_cpu("Llava", dtype)

@@ -101,7 +101,7 @@ def test_checkpointed_layers_train_as_others(tmp_path):
     assert_equal(Fit(tmp_path, gradient_checkpointing=True), Fit(tmp_path, use_cpu=True), 1e-5)
 
 
-@proves(TRANSFORMERS, "`Trainer`: checkpoints, and going on from one")
+@proves(TRANSFORMERS, "`Trainer`: checkpoints and resuming")
 @pytest.mark.usefixtures("shell")
 def test_a_fit_goes_on_from_its_checkpoint(tmp_path):
     whole = Fit(tmp_path, save_strategy="steps", save_steps=4)

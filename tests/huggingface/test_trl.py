@@ -108,7 +108,7 @@ def assert_fits(kind: str, folder: Path, **options: Any) -> None:
     assert result.picture.startswith("<svg")
 
 
-@proves(TRL, "`SFTTrainer`: a fit with its live panel, by `%%hpu_fit` and `hpu_magic.fit`")
+@proves(TRL, "`SFTTrainer`: fit with live panel, with `%%hpu_fit` and `hpu_magic.fit`")
 def test_supervised_tuning(tmp_path):
     assert_fits("text", tmp_path)
 
@@ -118,12 +118,12 @@ def test_supervised_tuning_of_an_adapter(tmp_path):
     assert_fits("text", tmp_path, lora=True)
 
 
-@proves(TRL, "`DPOTrainer`: a fit with its live panel")
+@proves(TRL, "`DPOTrainer`: fit with live panel")
 def test_tuning_by_preferences(tmp_path):
     assert_fits("pairs", tmp_path)
 
 
-@proves(TRL, "`SFTTrainer`: a fit with its live panel, by `%%hpu_fit` and `hpu_magic.fit`")
+@proves(TRL, "`SFTTrainer`: fit with live panel, with `%%hpu_fit` and `hpu_magic.fit`")
 def test_a_cell_is_observed(tmp_path, shell, run, own_card):
     shell.user_ns["tuned"] = trainer("text", tmp_path, cpu=False)
     cell = run("%%hpu_fit -o kept\nout = tuned.train()\nNone")
@@ -132,7 +132,7 @@ def test_a_cell_is_observed(tmp_path, shell, run, own_card):
     assert (shell.user_ns["out"].global_step, shell.user_ns["kept"].steps) == (8, 8)
 
 
-@proves(SENTENCE_TRANSFORMERS, "`SentenceTransformerTrainer`: a fit with its live panel")
+@proves(SENTENCE_TRANSFORMERS, "`SentenceTransformerTrainer`: fit with live panel")
 def test_embeddings_are_trained(tmp_path):
     from datasets import Dataset
     from sentence_transformers import (
