@@ -314,6 +314,6 @@ def test_the_page_names_all_groups_and_keys(made):
     record = examine(made.machine).as_record()
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.M))))
     assert named == set(record) | set(record["findings"][0])
-    groups = page.partition("| group | looks at |")[2].partition("\n\n")[0]
+    groups = page.partition("| group | checks |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| (\w+) \|", groups, re.M) == list(CHECKS)
     assert f"| `schema` | {SCHEMA};" in page
