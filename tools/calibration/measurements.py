@@ -70,7 +70,7 @@ class Measurement:
             parts += ["fused attention"] * (row["attention"] == "fused")
         else:
             parts.append(f"batch {row['batch']}, {row['prompt']} + {row['new']} tokens")
-            parts += ["cache joined anew"] * (row["cache"] == "joined")
+            parts += ["cache concatenated per token"] * (row["cache"] == "joined")
         return ", ".join(parts)
 
 

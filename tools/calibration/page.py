@@ -13,53 +13,66 @@ from hpu_magic.estimate.cost.hardware import GENERATIONS
 Errors = Mapping[int, float]
 
 _HEAD = """\
-# How far estimates are from measurements
+# Accuracy of estimates
 
-Written by `make tables` from the measurements in `tools/calibration/` and the constants in
-`hpu_magic/estimate/cost/constants.py`. No figure here was measured by this project: it has no card.
+This page compares estimates of `%hpu_estimate` with published measurements. The project has no
+card and measured none of these figures.
 
-What is published is told apart from what is estimated. An error of +20 % says that the estimated
-speed is a fifth too high. Rows of trust *h* are reproducible benchmarks or logs, of *m* their
-settings are partly assumed, of *l* or *loader* something else than the card bounds them: those are
-shown, and neither fitted nor counted, as are those *superseded* by a newer release's figure for the
-same job. *Left out* is the error with constants that are fitted to all other families of models, so
-that no row of the model's own has been seen. Which constants there are, what is assumed of them and
-how rows are weighed was chosen with these errors in view: expect somewhat more of other families.
+The tables have these columns:
+
+- *error*: +20 % means that the estimated speed is 20 % too high.
+- *left out*: the error if the constants are fitted to all other families of models, so that the fit
+  has not seen this family.
+- *trust*:
+  - *h*: a reproducible benchmark or log.
+  - *m*: some settings are assumed.
+  - *l*, *loader*: something other than the card limits the speed.
+  - *superseded*: a newer release has a figure for the same job.
+
+Rows with *l*, *loader* or *superseded* are shown, but the fit and the error statistics do not use
+them. The constants, their assumed values and the weights of rows were chosen with these errors in
+view, so expect slightly larger errors for other families.
+
+`make tables` writes this page from the measurements in `tools/calibration/` and the constants in
+`hpu_magic/estimate/cost/constants.py`.
 """
 
 _SOURCES = """\
 ## Sources
 
-G2I, G2T, G3: the vendor's pages of model performance (Gaudi2 inference, Gaudi2 training, Gaudi3;
-releases 1.18 and 1.19, of G2T the release that is named) at intel.com. 1.0, 1.16: the same at
-developer.habana.ai for those releases. REF, OHT: the vendor's tables of its reference models and of
-optimum-habana. PERF: NAVER-INTEL-Co-Lab/gaudi-perf, `matmul/README.md`. FX: baselines of
-optimum-habana's tests (for release 1.22, many older). HBL: "BLOOMZ on Habana Gaudi2", a blog entry
-at Hugging Face (release 1.8). TUT: notebooks of HabanaAI/Gaudi-tutorials. HC: "Intel Gaudi 3", Hot
-Chips 2024.
+- G2I, G2T, G3: the vendor's model performance pages at intel.com for Gaudi2 inference, Gaudi2
+  training and Gaudi3 (releases 1.18 and 1.19; G2T rows name their release).
+- 1.0, 1.16: the same pages at developer.habana.ai for these releases.
+- REF, OHT: the vendor's tables of its reference models and of optimum-habana.
+- PERF: NAVER-INTEL-Co-Lab/gaudi-perf, `matmul/README.md`.
+- FX: baselines of optimum-habana's tests (for release 1.22; many are older).
+- HBL: "BLOOMZ on Habana Gaudi2", Hugging Face blog (release 1.8).
+- TUT: notebooks of HabanaAI/Gaudi-tutorials.
+- HC: "Intel Gaudi 3", Hot Chips 2024.
 """
 
 _LIMITS = """\
-## What is not covered
+## Limits
 
-- The aim for families that are left out is a median of 15 % in training, 10 % in batched and 6 % in
-  batch-1 generation: the first table says which is met. Where one is not, an estimate's band is as
-  wide as nine of ten of these errors.
-- Memory of training with adapters: one row, estimated a third too low and more. What else lay on
-  that card is not published.
-- Batch-1 generation over several cards of the first generation: one row, estimated far too fast.
-- ZeRO costs five times its bare collectives in what was measured, three times that of DDP and more:
-  why is not published, and other ways to shard may do better.
-- Input pipelines, validation and checkpoints. What is compiled at first is told from one log.
-- Pipelines and tensor parallelism in training are measured for one family of models only, and
-  collectives between machines for few jobs.
-- `torch.compile` with FSDP: few rows, all estimated too fast; the band is wider there.
-- Convolutions are measured on the first generation alone; diffusion, mixtures of experts, state
-  spaces and recurrent nets not at all.
-- No peak is published for float32 in the matrix engines: a quarter of bf16 is assumed.
-- The clock of the first generation's vector processors is not published: 1.35 GHz is assumed.
-- Microbatches of pre-training (one sample each) and places of cards in groups are assumed.
-- Releases of the vendor's software differ by 3 to 13 % for one job.
+- The goal for left-out families is a median error of 15 % in training, 10 % in batched generation
+  and 6 % in batch-1 generation. The first table shows which goals are met. If a goal is not met,
+  the band of an estimate covers nine of ten of these errors.
+- Memory of training with adapters: only one row, estimated more than a third too low. It is not
+  published what else was in that card's memory.
+- Batch-1 generation on several cards of the first generation: only one row, estimated far too fast.
+- ZeRO: in the measurements, it adds five times the duration of its collectives alone, more than
+  three times as much as DDP. The reason is not published. Other ways to shard may be faster.
+- Input pipelines, validation and checkpoints are not included. The time of first compilations is
+  based on one log.
+- Pipeline and tensor parallelism in training are measured for only one family of models, and
+  collectives between machines for only a few jobs.
+- `torch.compile` with FSDP: few rows, all estimated too fast. The band is wider for these jobs.
+- Convolutions are measured only on the first generation. Diffusion, mixtures of experts, state
+  space models and recurrent networks are not measured.
+- The float32 peak of the matrix engines is not published. A quarter of bf16 is assumed.
+- The clock of the first generation's vector processors is not published. 1.35 GHz is assumed.
+- Microbatches of pre-training (one sample each) and the placement of cards in groups are assumed.
+- Results for the same job differ by 3 to 13 % between releases of the vendor's software.
 """
 
 
@@ -90,8 +103,8 @@ def page(
 def _memory(peaks: Sequence[Peak]) -> str:
     lines = [
         "## Memory\n",
-        "Peaks of one card, and the largest batches that the vendor has used. Nothing is fitted to "
-        "them: bytes follow from the traced step.\n",
+        "Peak memory of one card, and the largest batches that the vendor has used. These figures "
+        "are not used for the fit: the bytes result from the traced step.\n",
         "| model | job | published | estimated | error | trust, source |",
         "|---|---|---|---|---|---|",
     ]
@@ -128,7 +141,7 @@ def _summary(asked: Sequence[Asked], with_all: Errors, held_out: Errors) -> str:
 
 def _families(asked: Sequence[Asked], held_out: Errors) -> str:
     lines = [
-        "## Errors of each family, left out of the fit\n",
+        "## Errors by family, left out of the fit\n",
         "| family | kind of work | rows | median | 9 of 10 within |",
         "|---|---|---|---|---|",
     ]
@@ -161,11 +174,12 @@ def constants_table(constants: Constants) -> str:
     """Return the section on the constants."""
     lines = [
         "## Constants\n",
-        "Fitted to all rows that count, by least squares of the logarithm of estimated over "
-        "published; each is held to an assumption as strongly as its factor says, which is where "
-        "one is that no measurement tells. Rows of one family and kind of work count as six where "
-        "they are more, since they err together.\n",
-        "| constant | value | assumed | within a factor of | what it is |",
+        "The fit minimizes the squares of log(estimated / published) over the rows that it uses. "
+        "Each constant has an assumed value; a smaller factor holds it closer to that value. A "
+        "constant that no measurement determines stays at its assumed value. If a family has more "
+        "than six rows for a kind of work, these rows count as six, because their errors are "
+        "related.\n",
+        "| constant | value | assumed | within a factor of | meaning |",
         "|---|---|---|---|---|",
     ]
     for name, value in values(constants).items():
@@ -178,7 +192,8 @@ def constants_table(constants: Constants) -> str:
 def _hardware() -> str:
     lines = [
         "## Hardware\n",
-        "As published (HC, and the vendor's network guide); `hardware.py` has what is derived.\n",
+        "Published figures (HC and the vendor's network guide). `hardware.py` contains derived "
+        "figures.\n",
         "| | " + " | ".join(GENERATIONS) + " |",
         "|---" * (len(GENERATIONS) + 1) + "|",
     ]
@@ -190,7 +205,7 @@ def _hardware() -> str:
         "vector processors, bf16, TFLOP/s": lambda one: f"{one.vector_flops / 1e12:.1f}",
         "memory, TB/s": lambda one: f"{one.memory_bandwidth / 1e12:.2f}",
         "memory for a process, GiB": lambda one: f"{one.memory / 2**30:.2f}",
-        "links of a pair of cards, GB/s": lambda one: f"{one.pair_bandwidth / 1e9:.1f}",
+        "links between two cards, GB/s": lambda one: f"{one.pair_bandwidth / 1e9:.1f}",
         "links to other machines, GB/s": lambda one: f"{one.scale_out_bandwidth / 1e9:.1f}",
     }
     for name, text in rows.items():

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 # Each is a pure number unless a unit stands here.
 MEANINGS = {
-    "matrix_efficiency": "share of the matrix engines' peak that full arrays reach",
-    "memory_efficiency": "share of the memory's bandwidth that streams reach",
+    "matrix_efficiency": "share of the matrix engines' peak rate that full arrays reach",
+    "memory_efficiency": "share of the memory bandwidth that streaming access reaches",
     "vector_efficiency": "share of the vector processors' instruction rate that kernels reach",
-    "block": "edge of the blocks of an output for which a product's operands are read once, in "
-    "elements",
-    "fusion": "share of what vector operations of a graph hand on that stays on the die",
-    "node_seconds": "begin of a kernel of a graph, not of products whose weights come ahead, in "
-    "seconds",
+    "block": "edge of an output block in elements; a matrix product reads its operands once per "
+    "block",
+    "fusion": "share of the data between vector operations of a graph that stays on the die",
+    "node_seconds": "start of a kernel in a graph, in seconds; not for matrix products whose "
+    "weights are loaded in advance",
     "launch_seconds": "launch of an operator in eager mode, in seconds",
-    "link_latency": "begin of a reduce-scatter or an all-gather, in seconds",
-    "exchange": "what the exchange of gradients and weights adds to a step, in times of bare "
-    "collectives: less where DDP hides it behind the backward pass, more where ZeRO fills buckets, "
-    "waits for them and reduces whole gradients",
+    "link_latency": "start of a reduce-scatter or an all-gather, in seconds",
+    "exchange": "time that the exchange of gradients and weights adds to a step, as a multiple of "
+    "the collectives alone: below 1 if DDP overlaps it with the backward pass, above 1 if ZeRO "
+    "fills buckets, waits for them and reduces whole gradients",
 }
 
 
