@@ -42,7 +42,7 @@ def _run(project: Path, *command: str) -> str:
 
 def test_each_example_writes_or_changes_code_and_brings_a_test() -> None:
     shown = examples()
-    assert list(shown) == ["An operator", "A magic", "A chart", "A name of the vendor's"]
+    assert list(shown) == ["An operator", "A magic", "A chart", "A vendor name"]
     for steps in shown.values():
         assert len(steps) > 2
         assert steps[-1].path.startswith("tests/")
