@@ -188,7 +188,7 @@ class _Picture:
         data = self._record.epochs.data()
         labels = epoch_labels([frame.x(at) for at in data["time"]], data["number"])
         self._parts += [
-            _centred(frame.x(at), frame.top - 4, words)
+            _centred(frame.x(at), frame.top - 4, words, left=palette.LEFT)
             for at, words in zip(data["time"], labels, strict=True)
             if words and self._start <= at <= self._end
         ]
@@ -197,12 +197,14 @@ class _Picture:
         return list(zip(data["time"], data[name], strict=True))
 
 
-def _centred(x: float, baseline: float, words: str) -> str:
-    """Return words below or above a place, which do not leave the picture."""
-    beyond = x + palette.width_of(words) / 2 > palette.WIDTH
-    return drawing.text(
-        palette.WIDTH if beyond else x, baseline, words, "end" if beyond else "middle", 10
-    )
+def _centred(x: float, baseline: float, words: str, left: float = 0.0) -> str:
+    """Return words centred at a place, moved if they would begin before ``left`` or be cut."""
+    half = palette.width_of(words) / 2
+    if x + half > palette.WIDTH:
+        return drawing.text(palette.WIDTH, baseline, words, "end", 10)
+    if x - half < left:
+        return drawing.text(left, baseline, words, "start", 10)
+    return drawing.text(x, baseline, words, "middle", 10)
 
 
 def _time_label(seconds: float) -> str:

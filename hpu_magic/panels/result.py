@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -150,8 +151,13 @@ class FitResult(Report):
         if self.peak_memory is not None:
             limit = f" of {units.size(self.memory_limit)}" if self.memory_limit else ""
             rows.append(("peak memory", units.size(self.peak_memory) + limit))
+        told = {one.curve for one in self.not_finite[:_METRICS_SHOWN]}
         shown = list(self.metrics.items())[:_METRICS_SHOWN]
-        return rows + [(name, f"{value:.4g}") for name, value in shown]
+        return rows + [
+            (name, f"{value:.4g}")
+            for name, value in shown
+            if math.isfinite(value) or name not in told
+        ]
 
     def notes(self) -> Sequence[str]:
         """Say how it ended, when not by itself, and which metrics are not in the table."""

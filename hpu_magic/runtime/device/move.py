@@ -41,6 +41,8 @@ class MoveReport(Report):
         Bytes left on the device; None when the target is the cpu.
     moved : dict of str to object
         The objects by name, as they are now.
+    there : set of str
+        The names of those that were on the device before.
     """
 
     device: str
@@ -48,12 +50,13 @@ class MoveReport(Report):
     seconds: float
     free: int | None
     moved: dict[str, Any]
+    there: frozenset[str] = frozenset()
     doubts: list[str] = field(default_factory=list)
 
     def title(self) -> str:
         """Return the headline."""
         target = devices.label() if self.device != "cpu" else "cpu"
-        if not any(self.sizes.values()):
+        if self.there >= set(self.sizes):
             return f"Nothing was moved: {_listed(self.sizes)} on {target} already"
         total = units.size(sum(self.sizes.values()))
         return f"Moved {total} to {target} in {units.duration(self.seconds)}"
@@ -61,9 +64,9 @@ class MoveReport(Report):
     def rows(self) -> Sequence[Row]:
         """Return the size of every name and the memory left."""
         rows = [
-            (name, units.size(size) if size else "was there already")
+            (name, "was there already" if name in self.there else units.size(size))
             for name, size in self.sizes.items()
-            if any(self.sizes.values())
+            if not self.there >= set(self.sizes)
         ]
         if self.free is not None:
             rows.append(("left on the device", units.size(self.free)))
@@ -129,10 +132,13 @@ def move(
     kind = devices.dtype_named(dtype) if dtype is not None else None
     plan = Plan(torch, torch.device(target), kind)
     sizes: dict[str, int] = {}
+    there = set()
     for name, value in objects.items():
-        before = plan.size()
+        before, count = plan.size(), len(plan)
         _collect(plan, name, value, torch)
         sizes[name] = plan.size() - before
+        if len(plan) == count:
+            there.add(name)
     _check_optimizers(plan, objects, torch)
     if target != "cpu":
         _check_fit(plan, sizes, devices.take(target))
@@ -143,7 +149,7 @@ def move(
     seconds = time.perf_counter() - start
     free = torch.hpu.mem_get_info()[0] if target != "cpu" else None
     doubts = _doubts(objects, namespace or {}, torch, target)
-    return MoveReport(target, sizes, seconds, free, moved, doubts)
+    return MoveReport(target, sizes, seconds, free, moved, frozenset(there), doubts)
 
 
 def _checked_device(device: str) -> str:

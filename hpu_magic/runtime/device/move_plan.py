@@ -63,6 +63,9 @@ class Plan:
         if self._dtype_of(tensor) != tensor.dtype or tensor.device.type != self.device.type:
             self._tensors[id(tensor)] = tensor
 
+    def __len__(self) -> int:
+        return len(self._tensors)
+
     def __contains__(self, tensor: Any) -> bool:
         return id(tensor) in self._tensors
 

@@ -11,17 +11,22 @@
 namespace hpu {
 namespace {
 
+/// Return whether a file is one of Python's own, such as pprint.py.
+bool is_standard_library(std::string_view file) {
+  return file.find("/lib/python3.") != std::string_view::npos && file.find("-packages/") == std::string_view::npos;
+}
+
 bool is_library(std::string_view file) {
   for (std::string_view part :
        {"/site-packages/torch/", "/site-packages/IPython/", "/site-packages/lightning", "/site-packages/pytorch_lightning/",
         // By part of the package, as a user's own folder may be called hpu_magic too.
         "/hpu_magic/lightning/", "/hpu_magic/magics/", "/hpu_magic/panels/", "/hpu_magic/runtime/",
-        "/hpu_magic/simulator/", "/contextlib.py", "<frozen "}) {
+        "/hpu_magic/simulator/", "<frozen "}) {
     if (file.find(part) != std::string_view::npos) {
       return true;
     }
   }
-  return false;
+  return is_standard_library(file);
 }
 
 PythonLine line_of(PyFrameObject* frame) {
