@@ -86,6 +86,9 @@ class _Pickler(pickle.Pickler):
         """Return the place in the list; None for what is pickled."""
         if isinstance(obj, torch.Tensor) and not torch.nn.parameter.is_lazy(obj):
             self.kept.append(self._copies.of(obj))
+        elif isinstance(obj, torch.UntypedStorage | torch.TypedStorage):
+            # torch.save writes them itself; pickle cannot.
+            self.kept.append(obj.cpu() if obj.device.type == "hpu" else obj)
         elif type(obj) is np.ndarray and not obj.dtype.hasobject:
             self.kept.append(obj)
         else:

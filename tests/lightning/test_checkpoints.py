@@ -247,6 +247,19 @@ def numpy_array_of(value: Any) -> Any:
     return array
 
 
+def test_storages_are_saved_as_torch_saves_them(
+    torch: Any, lightning: Any, tmp_path: Path
+) -> None:
+    from hpu_magic.lightning import HPUCheckpointIO
+
+    x = torch.arange(3.0, device="hpu")
+    path = tmp_path / "storages.ckpt"
+    HPUCheckpointIO().save_checkpoint({"raw": x.untyped_storage(), "typed": x.storage()}, path)
+    read = torch.load(path, weights_only=False)
+    assert bytes(read["raw"]) == bytes(x.cpu().untyped_storage())
+    assert list(read["typed"]) == [0.0, 1.0, 2.0]
+
+
 def test_conjugate_and_negative_views_are_saved_with_their_values(
     torch: Any, lightning: Any, tmp_path: Path
 ) -> None:

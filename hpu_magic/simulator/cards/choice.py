@@ -23,10 +23,11 @@ class AcquireError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Choice:
-    """The card that this process chose, by its place among those that it may use."""
+    """The card that a process chose, by its place among those that it may use."""
 
     index: int
     module: int
+    pid: int
 
 
 _choice: _Choice | None = None
@@ -37,15 +38,27 @@ def choose_for(own: int | None, index: int, configuration: Configuration) -> Non
     """Choose the card at a place for a process that owns the card `own`, or none; see `choose`."""
     global _choice
     modules = _module_ids("HABANA_VISIBLE_MODULES") or list(range(configuration.count))
-    if _choice is not None and _choice.index == index:
+    chosen = _chosen()
+    if chosen is not None and chosen.index == index:
         return
     current = _current_module() if own is None else own
     exists = index in range(len(modules))
     if exists and current in (None, modules[index]):
-        _choice = _Choice(index, modules[index])
-    elif _choice is not None or index not in _rank_indices(configuration, modules):
+        _choice = _Choice(index, modules[index], os.getpid())
+    elif chosen is not None or index not in _rank_indices(configuration, modules):
         why = _why(modules, current, exists)
         raise RuntimeError(f"habana active device: 0 != {index}. {why}")
+
+
+def forget() -> None:
+    """Forget the chosen card, because it could not be acquired."""
+    global _choice
+    _choice = None
+
+
+def _chosen() -> _Choice | None:
+    """Return the choice of this process; a fork has to choose for itself."""
+    return _choice if _choice is not None and _choice.pid == os.getpid() else None
 
 
 def _why(modules: Sequence[int], current: int | None, exists: bool) -> str:
@@ -75,8 +88,8 @@ def _rank_indices(configuration: Configuration, modules: Sequence[int]) -> set[i
 
 def _current_module() -> int | None:
     """Return the card that this process has chosen or is told to take."""
-    if _choice is not None:
-        return _choice.module
+    if (chosen := _chosen()) is not None:
+        return chosen.module
     wanted = _module_ids("HLS_MODULE_ID")
     return wanted[0] if wanted else None
 
@@ -91,8 +104,8 @@ def candidates(configuration: Configuration) -> list[int]:
     ValueError
         An environment variable holds something else than it may.
     """
-    if _choice is not None:
-        return [_choice.module]
+    if (chosen := _chosen()) is not None:
+        return [chosen.module]
     visible = _module_ids("HABANA_VISIBLE_MODULES")
     wanted = _module_ids("HLS_MODULE_ID")
     if wanted is not None and len(wanted) != 1:

@@ -20,7 +20,7 @@ from hpu_magic import sessions
 from hpu_magic.program_name import program_name
 
 from . import place
-from .choice import AcquireError, candidates, choose_for
+from .choice import AcquireError, candidates, choose_for, forget
 from .configuration import MOST_CARDS, Configuration, DeviceType
 from .page import Counters, Page, PageError, read_page, write_page
 from .record_lock import LockHolder, lock_holder, lock_or_holder
@@ -137,7 +137,7 @@ def choose(index: int) -> None:
 def acquire() -> Card:
     """Take the first free card for this process; the same card at every later call.
 
-    A card that this process chose is taken, or none. Else
+    If this process chose a card, that one is taken, or none and the choice is forgotten. Else
     ``HABANA_VISIBLE_MODULES`` limits the module ids that the process may use and
     ``HLS_MODULE_ID`` says which to take; any other free card does instead only
     while the former is unset, as with the vendor's bridge.
@@ -155,7 +155,11 @@ def acquire() -> Card:
     with _serial:
         if _ownership is None:
             configuration = Configuration.from_environment()
-            _ownership = _take(configuration, candidates(configuration), place.directory())
+            try:
+                _ownership = _take(configuration, candidates(configuration), place.directory())
+            except AcquireError:
+                forget()
+                raise
         if in_bad_fork():
             raise RuntimeError(
                 "Cannot re-initialize HPU in forked subprocess. To use HPU with "

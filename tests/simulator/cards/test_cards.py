@@ -379,6 +379,35 @@ def test_busy_module_gives_way_to_any_card_only_without_a_visible_list(start, ru
     assert "The card that this process may use is held (HPU 2 by process" in message
 
 
+def test_a_chosen_card_that_is_held_leaves_the_others_to_choose(start, run):
+    start(HOLD, HPU_MAGIC_CARDS="3").stdout.readline()
+    code = """
+        from hpu_magic.simulator import cards
+        try:
+            cards.choose(0)
+            cards.acquire()
+        except cards.AcquireError:
+            cards.choose(2)
+        print(cards.acquire().module_id)
+    """
+    assert run(code, HPU_MAGIC_CARDS="3") == "2"
+
+
+def test_a_fork_chooses_for_itself(run):
+    code = """
+        import os
+        from hpu_magic.simulator import cards
+        cards.choose(2)
+        if os.fork() == 0:
+            cards.choose(1)
+            print(cards.acquire().module_id, flush=True)
+            os._exit(0)
+        os.wait()
+        print(cards.acquire().module_id)
+    """
+    assert run(code, HPU_MAGIC_CARDS="3").split() == ["1", "2"]
+
+
 @pytest.mark.parametrize(
     "environ",
     [

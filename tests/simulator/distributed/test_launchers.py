@@ -107,6 +107,8 @@ def work(rank, size, way):
         assert model.module.weight.grad.tolist() == [[0.5, 0.5]], model.module.weight.grad
     from hpu_magic.simulator.cards import acquired
     again = torch.ones(2).to(name) + torch.ones(2, device=torch.device("hpu", rank))
+    compiled = torch.compile(lambda v: v + torch.ones(2, device=name), backend="hpu_backend")
+    assert way == "to" or compiled(again).tolist() == [3.0, 3.0]
     assert str(again.device) == str(x.device) == "hpu:0"
     torch.hpu.synchronize(name)
     assert torch.hpu.get_rng_state(name).numel() == torch.hpu.get_rng_state().numel()

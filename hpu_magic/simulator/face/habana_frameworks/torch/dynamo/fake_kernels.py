@@ -15,6 +15,8 @@ from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from hpu_magic.simulator import cards
+
 aten = torch.ops.aten
 _BY_DEVICE = frozenset(
     {
@@ -32,6 +34,7 @@ _BY_REFERENCE = (aten.native_group_norm.default,)
 def register() -> None:
     """Promise for the device what is promised for the CPU; for one call a process."""
     fake_impls.op_implementations_checks.insert(0, (_BY_DEVICE.__contains__, _as_on_the_cpu))
+    fake_impls.op_implementations_checks.insert(0, (_makes_tensors, _on_the_chosen_card))
     fake_impls.op_implementations_checks.insert(0, (_GROUPED.__contains__, _grouped_product))
     for op in _BY_REFERENCE:
         fake_impls.register_fast_op_impl(op)(functools.partial(_by_the_cpus_reference, op=op))
@@ -43,6 +46,20 @@ def register() -> None:
 def _keeps_strides(device: torch.device | None) -> bool:
     """Return whether results may have other strides than contiguous ones: on every device."""
     return True
+
+
+def _makes_tensors(op: Any) -> bool:
+    return op in fake_impls._like_tensor_constructors or fake_impls._is_tensor_constructor(op)
+
+
+def _on_the_chosen_card(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Make tensors of ``hpu:3`` on ``hpu:0``, as the device does if that index chose its card."""
+    device = kwargs.get("device")
+    if device is None or device.type != "hpu" or not device.index:
+        return NotImplemented
+    cards.choose(device.index)
+    with mode:
+        return op(*args, **{**kwargs, "device": torch.device("hpu", 0)})
 
 
 def _as_on_the_cpu(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
