@@ -162,7 +162,7 @@ def test_the_first_pages_picture_moves_until_it_is_held(visit: Any) -> None:
     assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
         "fit-light.webp"
     ]
-    page.get_by_label("hold the picture").check()
+    page.get_by_label("Pause animation").check()
     assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
         "fit-light.png"
     ]
@@ -175,7 +175,7 @@ def test_who_prefers_no_motion_gets_none(visit: Any) -> None:
     assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
         "fit-dark.png"
     ]
-    assert not page.get_by_label("hold the picture").is_visible()
+    assert not page.get_by_label("Pause animation").is_visible()
 
 
 def test_the_theme_can_be_switched_and_stays(visit: Any) -> None:
