@@ -126,15 +126,15 @@ def test_first_lines_name_what_the_notebook_imports_and_how_to_install_it(name: 
     needed.discard("pytorch-lightning")
     *_, told = first.source.splitlines()
     if not needed:
-        assert told == "**Packages:** none besides hpu_magic and JupyterLab."
+        assert told == "**Packages:** only hpu_magic and JupyterLab."
         return
     packages = sorted(needed)
     quickstart = " ".join(requirements.of_extras(requirements.described(), "quickstart"))
     target = "lab" if all(package in quickstart for package in packages) else "notebooks"
     them = "them" if len(packages) > 1 else "it"
     assert told == (
-        f"**Packages:** {', '.join(packages)}. In a clone `make {target}` installs {them}, "
-        f"elsewhere `%pip install {' '.join(packages)}`."
+        f"**Packages:** {', '.join(packages)}. Install {them} with `make {target}` in a clone, "
+        f"or with `%pip install {' '.join(packages)}`."
     )
     everything = " ".join(requirements.of_extras(requirements.described(), "notebooks"))
     assert [package for package in packages if package not in everything] == []
@@ -443,7 +443,7 @@ def test_graphs_write_the_same_text_and_buckets_leave_nothing_to_compile(
 
 
 def test_choices_are_compared_before_there_is_a_card(before: Executed) -> None:
-    assert "6.74 thousand million parameters\n" in before.text("model")
+    assert "6.74 billion parameters\n" in before.text("model")
     full = before.text("full")
     assert full.startswith(
         "Estimate: a training step of LlamaForCausalLM on gaudi2 (lazy mode, bf16, "
@@ -463,7 +463,7 @@ def test_choices_are_compared_before_there_is_a_card(before: Executed) -> None:
     assert table["operation by operation"][1] < plain[1]
     assert [fits for _, _, fits in table.values()] == [""] * 5
     texts, used = re.match(
-        r"(\d+) texts a step: ([\d.]+) / 94.6 GiB", before.text("batch")
+        r"(\d+) texts per step: ([\d.]+) / 94.6 GiB", before.text("batch")
     ).groups()
     assert int(texts) > 4
     assert 90 < float(used) <= 94.6
