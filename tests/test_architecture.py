@@ -16,6 +16,7 @@ RUNTIME, NATIVE = PACKAGE / "runtime", PACKAGE / "simulator" / "native"
 # Part: the parts that it may import, besides itself and what lies below all of them.
 PARTS = {
     "magics": {
+        "commands",
         "runtime",
         "panels",
         "fits",
@@ -27,6 +28,7 @@ PARTS = {
         "advice",
         "backend",
     },
+    "commands": {"runtime", "backend"},
     "estimate": {"runtime", "backend"},
     "advice": {"estimate", "runtime", "backend"},
     "fits": {"runtime", "panels", "lightning", "huggingface", "backend"},
@@ -44,7 +46,7 @@ PARTS = {
 }
 BELOW_ALL = {
     *("units", "errors", "extras", "private_folder", "requirements"),
-    *("sessions", "program_name", "__version__", "child_python", "plain_text"),
+    *("sessions", "program_name", "__version__", "child_python", "plain_text", "notebook"),
 }
 
 

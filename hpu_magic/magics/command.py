@@ -52,6 +52,15 @@ class CommandMagics(Magics):
                 setattr(options, name, value.value(self.settings))
         return options
 
+    def run(self, magic: Callable[..., Any], line: str) -> Any:
+        """Call the function of a command with the options of its line; return the result."""
+        options = self.parse(magic, line)
+        self.check_name(getattr(options, "output", None))
+        declaration = magic.declaration  # type: ignore[attr-defined]
+        arguments, named = declaration.arguments(options, self.find)
+        result = self.call(declaration.function, *arguments, **named)
+        return self.keep(getattr(options, "output", None), result)
+
     @property
     def namespace(self) -> dict[str, Any]:
         """The user's variables."""

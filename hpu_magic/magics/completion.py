@@ -14,6 +14,8 @@ from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
+from hpu_magic.commands.parameters import Variable, Words
+from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.command_line import Call, command_at, option, split, understood
 
@@ -122,13 +124,19 @@ def _values(
     shell: Any, owner: CommandMagics, action: argparse.Action, before: list[str], word: str
 ) -> tuple[str, list[str]]:
     """Return what is completed of an argument's value, and the values that fit."""
-    if action.dest in owner.comma_separated:
+    reading = getattr(action, "reading", None)
+    several = isinstance(reading, Words) or getattr(reading, "several", False)
+    if several or action.dest in owner.comma_separated:
         *before, word = word.split(",")
     if action.choices:
         known = [str(choice) for choice in action.choices]
     else:
         known = owner.known_values(action.dest, word)
-    names = _variables(shell, lambda value: owner.fits(action.dest, len(before), value), word)
+    if isinstance(reading, Variable):
+        fits = getattr(kinds, reading.kind)
+        names = _variables(shell, fits, word)
+    else:
+        names = _variables(shell, lambda value: owner.fits(action.dest, len(before), value), word)
     found = sorted({one for one in [*known, *names] if one.startswith(word)} - {*before})
     return word, found
 

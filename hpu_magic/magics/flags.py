@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.commands import device as commands
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.settings import RESTART
+from hpu_magic.magics.declared import options_of
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.execution.flags import FlagsReport
@@ -20,15 +20,7 @@ class FlagsMagics(CommandMagics):
     """The runtime's environment variables."""
 
     @line_magic
-    @magic_arguments()
-    @argument(
-        "flag",
-        nargs="?",
-        metavar="NAME[=VALUE]",
-        help="a flag, the beginning of several, or a word to look for; with =VALUE a flag is set, "
-        "with = alone taken back",
-    )
-    @RESTART
+    @options_of(commands.flags)
     def hpu_flags(self, line: str) -> FlagsReport:
         """Show the documented runtime flags, those first that are changed, or set one.
 
@@ -45,21 +37,19 @@ class FlagsMagics(CommandMagics):
             %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=1 --restart
             %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=
         """
-        from hpu_magic.runtime.execution import flags
-
         options = self.parse(self.hpu_flags, line)
-        if options.flag is None:
-            return self.call(flags.flags, restart_now=options.restart)
-        name, given, value = options.flag.partition("=")
-        if not name:
-            raise UsageError(f"{options.flag!r} names no flag: write %hpu_flags NAME=VALUE.")
-        return self.call(flags.flags, name, value if given else None, restart_now=options.restart)
+        name, given, value = (options.name or "").partition("=")
+        if given and not name:
+            raise UsageError(f"{options.name!r} names no flag: write %hpu_flags NAME=VALUE.")
+        if given:
+            options.name, options.value = name, value
+        return self.call(commands.flags, options.name, options.value, restart=options.restart)
 
     def known_values(self, argument: str, word: str) -> list[str]:
         """Return the names of the flags, or the values of the one that is named."""
         from hpu_magic.runtime.execution.flags import documented
 
-        if argument != "flag":
+        if argument != "name":
             return []
         name, given, _ = word.partition("=")
         if not given:

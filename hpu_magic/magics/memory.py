@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import line_cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.commands import measuring as commands
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.declared import options_of
 from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ class MemoryMagics(CommandMagics):
         cells.offer("hpu_memory", self._watch)
 
     @line_cell_magic
-    @magic_arguments()
-    @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
+    @options_of(commands.memory, output=True)
     def hpu_memory(self, line: str, cell: str | None = None) -> MemoryReport | None:
         """Show the memory statistics and who holds it; for a cell, what it used and left behind.
 
@@ -43,11 +43,7 @@ class MemoryMagics(CommandMagics):
         if cell is not None:
             cells.run(self.shell, "hpu_memory", line, cell)
             return None
-        from hpu_magic.runtime.measure.memory import memory
-
-        options = self.parse(self.hpu_memory, line)
-        report = self.call(memory, self.namespace, self.shell.user_ns_hidden)
-        return self.keep(options.output, report)
+        return self.run(self.hpu_memory, line)
 
     def _watch(self, line: str) -> MemoryWatch:
         from hpu_magic.runtime.measure.memory import MemoryWatch

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from IPython.core.magic import line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
 
-from hpu_magic.magics import kinds
+from hpu_magic.commands import device as commands
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.settings import Configured
+from hpu_magic.magics.declared import options_of
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.device.move import MoveReport
@@ -23,22 +22,8 @@ class MoveMagics(CommandMagics):
         """Return the devices."""
         return ["cpu", "hpu"] if argument == "device" else []
 
-    def fits(self, argument: str, position: int, value: Any) -> bool:
-        """Tell whether a variable can be moved."""
-        return argument == "names" and kinds.movable(value)
-
     @line_magic
-    @magic_arguments()
-    @argument("names", nargs="+", metavar="NAME", help="variables; dotted names are allowed")
-    @argument(
-        "--dtype",
-        choices=["bf16", "fp16", "fp32"],
-        default=Configured("dtype"),
-        help="convert floating-point values on the way",
-    )
-    @argument(
-        "--device", default=Configured("device"), help="hpu (the default) or cpu", metavar="DEVICE"
-    )
+    @options_of(commands.to)
     def hpu_to(self, line: str) -> MoveReport:
         """Move models, tensors, containers of tensors and optimizers' state to the hpu.
 
@@ -53,7 +38,7 @@ class MoveMagics(CommandMagics):
         from hpu_magic.runtime.device import move
 
         options = self.parse(self.hpu_to, line)
-        objects = {name: self.find(name) for name in options.names}
+        objects = {name: self.find(name) for name in options.objects}
         report = self.call(
             move.move,
             objects,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.commands import measuring as commands
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.settings import Configured, HPUMagics
+from hpu_magic.magics.declared import options_of
+from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.measure.profiling import profile
@@ -28,7 +28,7 @@ class ProfileMagics(CommandMagics):
 
     def known_values(self, argument: str, word: str) -> list[str]:
         """Return the folders that begin as `word` does."""
-        if argument != "dir":
+        if argument != "folder":
             return []
         place, slash, _ = word.rpartition("/")
         try:
@@ -39,20 +39,7 @@ class ProfileMagics(CommandMagics):
         return [f"{place}{slash}{name}/" for name in names if not re.search(r"[\s\'\"]", name)]
 
     @cell_magic
-    @magic_arguments()
-    @argument(
-        "--dir",
-        default=Configured("profile_dir"),
-        metavar="FOLDER",
-        help="where to write the trace; the folder is made if need be",
-    )
-    @argument(
-        "--trace",
-        action=argparse.BooleanOptionalAction,
-        default=Configured("profile_trace"),
-        help="write the trace, or show the table only",
-    )
-    @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
+    @options_of(commands.profile, output=True)
     def hpu_profile(self, line: str, cell: str) -> None:
         """Profile a cell: the costliest operators as a table, and a trace file.
 
@@ -61,7 +48,7 @@ class ProfileMagics(CommandMagics):
             %%hpu_profile
             loss = step(batch)
 
-            %%hpu_profile --dir traces -o report
+            %%hpu_profile --folder traces -o report
             loss = step(batch)
         """
         cells.run(self.shell, "hpu_profile", line, cell)
@@ -72,6 +59,6 @@ class ProfileMagics(CommandMagics):
         options = self.parse(self.hpu_profile, line, cell=True)
         self.check_name(options.output)
         return profile(
-            options.dir if options.trace else None,
+            options.folder if options.trace else None,
             keep=lambda report: self.keep(options.output, report),
         )

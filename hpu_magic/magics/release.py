@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 from IPython.core.magic import line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.commands import device as commands
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.settings import Configured
+from hpu_magic.magics.declared import options_of
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.execution.release import ReleaseReport
@@ -20,13 +19,7 @@ class ReleaseMagics(CommandMagics):
     """Hands the card back."""
 
     @line_magic
-    @magic_arguments()
-    @argument(
-        "--restart",
-        action=argparse.BooleanOptionalAction,
-        default=Configured("restart"),
-        help="restart the kernel, which hands the card back; variables are lost",
-    )
+    @options_of(commands.release)
     def hpu_release(self, line: str) -> ReleaseReport:
         """Hand the card back so that another process can take it.
 
@@ -36,7 +29,4 @@ class ReleaseMagics(CommandMagics):
             %hpu_release
             %hpu_release --restart
         """
-        from hpu_magic.runtime.execution import release
-
-        options = self.parse(self.hpu_release, line)
-        return self.call(release.release, restart_now=options.restart)
+        return self.run(self.hpu_release, line)

@@ -69,7 +69,7 @@ class HPUMagics(Configurable):
     graph_warmup = Int(1, min=0, help="%%hpu_graph --warmup: runs before the capture.").tag(
         config=True
     )
-    graph_replays = Int(1, min=1, help="%hpu_replay -n: number of replays.").tag(config=True)
+    replay_number = Int(1, min=1, help="%hpu_replay -n: number of replays.").tag(config=True)
     estimate_generation = Enum(
         ["gaudi", "gaudi2", "gaudi3"],
         default_value="gaudi2",
@@ -100,8 +100,8 @@ class HPUMagics(Configurable):
         help="%hpu_wrap --max-graphs; None leaves it to the vendor's wrapper.",
     ).tag(config=True)
     profile_trace = Bool(True, help="%%hpu_profile --trace: write a trace file.").tag(config=True)
-    profile_dir = Unicode(
-        "hpu_profile", help="%%hpu_profile --dir: folder that traces are written to."
+    profile_folder = Unicode(
+        "hpu_profile", help="%%hpu_profile --folder: folder that traces are written to."
     ).tag(config=True)
     panel = Enum(
         ["auto", "widget", "picture"],

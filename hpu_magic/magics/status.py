@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from IPython.core.magic import line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.commands import device as commands
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.settings import RESTART
+from hpu_magic.magics.declared import options_of
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.execution.mode import ModeReport
@@ -20,7 +20,7 @@ class StatusMagics(CommandMagics):
     """What there is, and in which mode."""
 
     @line_magic
-    @magic_arguments()
+    @options_of(commands.status)
     def hpu(self, line: str) -> StatusReport:
         """Show the device: card, mode, memory, versions, and who holds which card.
 
@@ -30,20 +30,10 @@ class StatusMagics(CommandMagics):
             state = %hpu
             state.mode.loaded
         """
-        from hpu_magic.runtime.execution import status
-
-        self.parse(self.hpu, line)
-        return self.call(status.status, cells=self.cells())
+        return self.run(self.hpu, line)
 
     @line_magic
-    @magic_arguments()
-    @argument(
-        "mode",
-        nargs="?",
-        choices=["eager", "lazy"],
-        help="the mode to use; without it, the loaded and the requested mode are shown",
-    )
-    @RESTART
+    @options_of(commands.mode)
     def hpu_mode(self, line: str) -> ModeReport:
         """Show the execution mode of this process, or ask for another.
 
@@ -57,7 +47,4 @@ class StatusMagics(CommandMagics):
             %hpu_mode lazy --restart
             %hpu_mode --restart
         """
-        from hpu_magic.runtime.execution import mode
-
-        options = self.parse(self.hpu_mode, line)
-        return self.call(mode.mode, options.mode, restart_now=options.restart, cells=self.cells())
+        return self.run(self.hpu_mode, line)

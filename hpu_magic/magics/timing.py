@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.commands import measuring as commands
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.settings import Configured, HPUMagics
+from hpu_magic.magics.declared import options_of
+from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.measure.timing import Stopwatch, TimeReport
@@ -28,19 +29,13 @@ class TimingMagics(CommandMagics):
         cells.offer("hpu_time", self._stopwatch, repeats=True)
 
     @line_cell_magic
-    @magic_arguments()
-    @argument(
-        "-n",
-        "--runs",
-        type=int,
-        default=Configured("time_runs"),
-        help="runs in each repeat; 0 chooses by the time of one run",
+    @options_of(
+        commands.time,
+        short={"runs": "n", "repeats": "r"},
+        leave_out=("function", "arguments"),
+        output=True,
+        statement="the statement to time, without a cell",
     )
-    @argument(
-        "-r", "--repeats", type=int, default=Configured("time_repeats"), help="number of repeats"
-    )
-    @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
-    @argument("statement", nargs="...", help="what to time, in the line form")
     def hpu_time(self, line: str, cell: str | None = None) -> TimeReport | None:
         """Time a statement or a cell on the device.
 

@@ -19,7 +19,7 @@ from hpu_magic.panels.session import DRAW_SECONDS
 from hpu_magic.panels.trace import Window
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import Peak
-from hpu_magic.runtime.measure.memory import MemoryReport, memory
+from hpu_magic.runtime.measure.memory import MemoryReport, memory_of
 from hpu_magic.runtime.measure.sampler import Sampler, Subscription, sampler
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class MemoryPanel:
             subscription.close()
             self._cells.unregister("post_run_cell", self._after_cell)
             self._peak.close()
-            report = memory()
+            report = memory_of()
             bundle = {"text/plain": repr(report)}
             if report.stats:
                 bundle["image/svg+xml"] = draw(self._record, ("memory",))
@@ -183,7 +183,7 @@ def panel(
         raise RefusedError(f"A panel shows 1 to 86400 seconds, not {history:g}.")
     stop_panel()
     if not in_notebook():
-        return memory()
+        return memory_of()
     if view == "auto" and unattended():
         view = "picture"
     _running = MemoryPanel(interval, history, view)

@@ -336,7 +336,7 @@ def test_modules_that_replay_graphs_keep_theirs(forked_script):
         import torch
         from hpu_magic.estimate.estimate import estimate
         from hpu_magic.runtime.device import device
-        from hpu_magic.runtime.graphs.wrapping import wrap
+        from hpu_magic import wrap
 
         hpu = device.torch_with_hpu().hpu
         wrappers = {

@@ -26,7 +26,7 @@ def pair(name, **options):
     cpu = getattr(tiny_models, name)(**options).eval()
     wrapped = getattr(tiny_models, name)(**options).eval()
     wrapped.load_state_dict(cpu.state_dict())
-    hpu_magic.wrap(wrapped.to("hpu"), train=False)
+    hpu_magic.wrap(wrapped.to("hpu"), infer=True)
     return cpu, wrapped
 
 def captures():
@@ -187,7 +187,7 @@ from transformers import MistralConfig, MistralForCausalLM
 config = MistralConfig(**{**tiny_models._LLAMA, "sliding_window": 8})
 models = [MistralForCausalLM(config).eval() for _ in range(2)]
 models[1].load_state_dict(models[0].state_dict())
-hpu_magic.wrap(models[1].to("hpu"), train=False)
+hpu_magic.wrap(models[1].to("hpu"), infer=True)
 (cpu, hpu), sentences = told(lambda: both(models, prompt(6), do_sample=False))
 print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
 """
@@ -289,7 +289,7 @@ class Adapted(LlamaForCausalLM):
     def generate(self, inputs, hpu_graphs=False):
         return self(inputs).logits.shape
 model = Adapted(LlamaConfig(**tiny_models._LLAMA)).eval()
-hpu_magic.wrap(model.to("hpu"), train=False)
+hpu_magic.wrap(model.to("hpu"), infer=True)
 print(json.dumps(["generate" in vars(model), "forward" in vars(model),
                   model.config._attn_implementation]))
 """

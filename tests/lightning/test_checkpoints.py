@@ -247,9 +247,7 @@ def numpy_array_of(value: Any) -> Any:
     return array
 
 
-def test_storages_are_saved_as_torch_saves_them(
-    torch: Any, lightning: Any, tmp_path: Path
-) -> None:
+def test_storages_are_saved_as_torch_saves_them(torch: Any, lightning: Any, tmp_path: Path) -> None:
     from hpu_magic.lightning import HPUCheckpointIO
 
     x = torch.arange(3.0, device="hpu")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import traceback
@@ -12,6 +13,7 @@ import traceback
 import pytest
 from IPython.core.error import UsageError
 
+import hpu_magic
 from hpu_magic.errors import RefusedError
 from hpu_magic.magics.settings import Configured, HPUMagics
 
@@ -60,6 +62,28 @@ def test_every_command_is_documented(shell):
         assert "Examples" in magic.__doc__
 
 
+DECLARED = (
+    *("hpu", "hpu_to", "hpu_mode", "hpu_flags", "hpu_release", "hpu_memory", "hpu_time"),
+    *("hpu_profile", "hpu_graph", "hpu_replay", "hpu_graphs", "hpu_wrap"),
+)
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_options_are_the_parameters_of_the_commands_function(shell, name):
+    magic = shell.find_line_magic(name) or shell.find_cell_magic(name)
+    function = getattr(hpu_magic, {"hpu": "status"}.get(name, name.removeprefix("hpu_")))
+    parameters = inspect.signature(function).parameters.values()
+    named = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+    actions = {one.dest: one for one in magic.parser._actions if one.option_strings}
+    assert set(actions) - {"output"} == set(named)
+    settings = HPUMagics()
+    for parameter, default in named.items():
+        declared = actions[parameter].default
+        if isinstance(declared, Configured):
+            declared = declared.value(settings)
+        assert declared == default, parameter
+
+
 def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
     text = run("%config HPUMagics").out
     for name in ("device", "autocast_dtype", "time_repeats", "panel_interval"):
@@ -76,7 +100,7 @@ def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
 
 # What an option of these kinds says is about one call.
 NAMES_OF_ONE_CALL = {
-    *("--help", "-h", "--off", "--stop", "--output", "--drop", "--sample", "--inputs"),
+    *("--help", "-h", "--off", "--stop", "--output", "--drop", "--inputs"),
     *("--train", "--infer", "--data", "--allow", "--block"),
     *("--ranks", "--push", "--pull", "--profile", "--json"),
     *(
@@ -106,7 +130,7 @@ def test_a_configured_default_holds_until_the_option_is_given(run, torch, forget
     run("%config HPUMagics.profile_trace = False")
     try:
         run("%%hpu_profile -o quiet\nx = torch.ones(2, device='hpu') + 1")
-        run(f"%%hpu_profile --trace --dir {tmp_path} -o loud\nx = torch.ones(2, device='hpu') + 1")
+        run(f"%%hpu_profile --trace --folder {tmp_path} -o loud\ntorch.ones(2, device='hpu') + 1")
         assert run("quiet.trace").result is None
         assert run("loud.trace").result is not None
     finally:

@@ -135,10 +135,10 @@ LISTS = [
     ("%hpu_replay |", ["--number"]),
     ("%hpu_graphs --drop |", []),
     ("%hpu_wrap |", ["net"]),
-    ("%hpu_wrap net --in|", ["--infer"]),
-    ("%hpu_wrap net --sample |", ["batch", "x"]),
-    ("%%hpu_profile --|", ["--dir", "--no-trace", "--output", "--trace"]),
-    ("%%hpu_profile --dir not/there/|", []),
+    ("%hpu_wrap net --in|", ["--infer", "--inputs"]),
+    ("%hpu_wrap net --inputs |", ["batch", "x"]),
+    ("%%hpu_profile --|", ["--folder", "--no-trace", "--output", "--trace"]),
+    ("%%hpu_profile --folder not/there/|", []),
     ("%%hpu_port --|", ["--mark-steps", "--no-mark-steps", "--no-show", "--output", "--show"]),
 ]
 
@@ -261,7 +261,7 @@ def test_folders_are_offered_for_a_folder(in_process, tmp_path):
     for name in ("traces", "trunk", ".hidden", "with space"):
         (tmp_path / name).mkdir()
     (tmp_path / "train.py").touch()
-    found = names(in_process, f"%%hpu_profile --dir {tmp_path}/tr")
+    found = names(in_process, f"%%hpu_profile --folder {tmp_path}/tr")
     assert found == {f"{tmp_path}/traces/", f"{tmp_path}/trunk/"}
 
 

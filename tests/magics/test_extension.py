@@ -17,7 +17,23 @@ HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "nump
 # What of this package may come in before any command has run, besides the commands.
 AT_LOAD = {
     *("estimate", "estimate.estimate", "estimate.step_arguments"),
-    *("backend", "errors", "extras", "plain_text", "private_folder", "program_name", "units"),
+    *(
+        "commands",
+        "commands.device",
+        "commands.graphs",
+        "commands.measuring",
+        "commands.parameters",
+    ),
+    *(
+        "backend",
+        "errors",
+        "extras",
+        "notebook",
+        "plain_text",
+        "private_folder",
+        "program_name",
+        "units",
+    ),
     *("sessions", "sessions.files", "sessions.fit", "sessions.reading", "sessions.telling"),
     *("lightning", "lightning.habana", "lightning.hook", "lightning.names"),
     *("monitor", "monitor.reading"),

@@ -36,7 +36,7 @@ def test_restart_option_remembers_lazy_mode(run, torch, forgetful):
         ("%hpu_graphs --drop missing", "There is no graph 'missing'"),
         ("%hpu_wrap number", "A int cannot be wrapped"),
         ("%hpu_wrap model", "move it with %hpu_to first"),
-        ("%hpu_wrap model --train --infer", "leave out one of them"),
+        ("%hpu_wrap model --train --infer", "not both: use one"),
         ("%hpu_wrap model --max-graphs 0", "--max-graphs is 0"),
     ],
 )
@@ -213,7 +213,7 @@ def test_replay_count_below_one_is_refused(lazy, step):
 def test_wrapped_model_gives_the_same_results(lazy):
     lazy("torch.manual_seed(0)\nmodel = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).to('hpu').eval()")
     lazy("x = torch.randn(3, 4).to('hpu')\nwith torch.no_grad(): expected = model(x).clone()")
-    answer = lazy("%hpu_wrap model --infer --sample x")
+    answer = lazy("%hpu_wrap model --infer --inputs x")
     assert "wrapped in HPU Graphs for inference" in answer.text
     assert "wrap_in_hpu_graph" in answer.text
     lazy("with torch.no_grad(): result = model(x)")
@@ -221,7 +221,7 @@ def test_wrapped_model_gives_the_same_results(lazy):
     assert "wrapped already, for inference" in lazy("%hpu_wrap model --train").text
 
 
-@pytest.mark.parametrize("how", ["--train", "--train --sample data"])
+@pytest.mark.parametrize("how", ["--train", "--train --inputs data"])
 def test_model_wrapped_for_training_trains(lazy, how):
     lazy(
         "torch.manual_seed(0)\nmodel = nn.Linear(4, 1).to('hpu')\n"
@@ -246,8 +246,8 @@ def test_model_wrapped_for_training_trains(lazy, how):
 def test_plain_functions(lazy):
     lazy(
         "import hpu_magic\nx = torch.ones(3, device='hpu')\n"
-        "graph = hpu_magic.graph(lambda value: value * 3, x, name='tripled')\n"
-        "hpu_magic.replay('tripled', 2, input0=x + 1)"
+        "graph = hpu_magic.graph(lambda value: value * 3, 'tripled', inputs=[x])\n"
+        "hpu_magic.replay('tripled', number=2, input0=x + 1)"
     )
     assert lazy.value("graph.outputs['result'].cpu().tolist()") == [6, 6, 6]
     assert lazy.value("graph.replays") == 2

@@ -19,7 +19,7 @@ def multiplied(run, shell, torch, tmp_path):
     """The report of a cell with three matrix products, and its output."""
     shell.user_ns["x"] = torch.ones(64, 32, device="hpu")
     cell = run(
-        f"%%hpu_profile --dir {tmp_path}/traces -o report\nfor _ in range(3):\n    y = x @ x.T"
+        f"%%hpu_profile --folder {tmp_path}/traces -o report\nfor _ in range(3):\n    y = x @ x.T"
     )
     assert cell.error is None
     return shell.user_ns["report"], cell
@@ -48,7 +48,7 @@ def test_a_column_in_which_nothing_would_stand_is_left_out(multiplied):
 
 
 def test_the_profiler_itself_prints_nothing_in_a_script():
-    code = "import torch, hpu_magic\nx = torch.ones(3)\nwith hpu_magic.profile(): x + 1"
+    code = "import torch, hpu_magic\nx = torch.ones(3)\nwith hpu_magic.profile(trace=False): x + 1"
     settings = {name: value for name, value in os.environ.items() if name != "KINETO_LOG_LEVEL"}
     done = subprocess.run(
         [sys.executable, "-W", "always", "-c", code],
@@ -107,13 +107,13 @@ def test_error_in_the_cell_is_the_users_and_what_ran_is_shown(run, torch):
 
 def test_folder_that_cannot_be_made_is_refused(run, tmp_path):
     (tmp_path / "file").write_text("")
-    cell = run(f"%%hpu_profile --dir {tmp_path}/file/traces\nran = True")
+    cell = run(f"%%hpu_profile --folder {tmp_path}/file/traces\nran = True")
     assert isinstance(cell.error, UsageError)
-    assert "cannot be made" in cell.err
+    assert "cannot be created" in cell.err
     assert run("'ran' in dir()").result is False
 
 
 def test_plain_context_manager(torch):
-    with hpu_magic.profile() as profile:
+    with hpu_magic.profile(trace=False) as profile:
         torch.ones(8, device="hpu") * 2
     assert any(one.name == "aten::mul" for one in profile.report.operators)

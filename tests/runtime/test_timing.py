@@ -105,7 +105,7 @@ def test_defaults_are_configurable(run, shell):
 
 
 def test_plain_function(shell):
-    report = hpu_magic.time(time.sleep, 0.002, n=2, r=2)
+    report = hpu_magic.time(time.sleep, 0.002, runs=2, repeats=2)
     assert 0.002 <= report.best <= report.mean
-    with pytest.raises(ValueError, match="cannot be called"):
+    with pytest.raises(ValueError, match="is not callable"):
         hpu_magic.time(3)

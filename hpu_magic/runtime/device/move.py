@@ -83,23 +83,13 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last} are" if others else f"{last} is"
 
 
-def to(*objects: Any, device: str = "hpu", dtype: Any = None) -> Any:
-    """Move `objects` and return them, as one object or a tuple.
-
-    Modules, parameters and optimizers are moved in place (parameters stay the same objects,
-    tied weights stay tied); tensors and containers are returned anew.
-
-    Raises
-    ------
-    RefusedError
-        Something is not a tensor or holds none, or does not fit on the device; nothing has
-        been moved then.
-    """
+def moved(objects: Sequence[Any], *, device: str, dtype: Any) -> Any:
+    """Return objects after moving them, as one object or a tuple; see `hpu_magic.to`."""
     if not objects:
         raise RefusedError("Nothing to move: give a module, a tensor, or a container of tensors.")
     named = {f"argument {number}": value for number, value in enumerate(objects, 1)}
-    moved = tuple(move(named, device=device, dtype=dtype).moved.values())
-    return moved[0] if len(moved) == 1 else moved
+    found = tuple(move(named, device=device, dtype=dtype).moved.values())
+    return found[0] if len(found) == 1 else found
 
 
 def move(

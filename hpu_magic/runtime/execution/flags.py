@@ -18,7 +18,8 @@ from hpu_magic import backend
 from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.table import Table
-from hpu_magic.runtime.start import first_import, restart
+from hpu_magic.runtime.start import first_import
+from hpu_magic.runtime.start import restart as kernel
 
 # When a flag is read -> how that is said.
 READ = {
@@ -219,35 +220,20 @@ class FlagsReport(Table):
         return value
 
 
-def flags(
-    name: str | None = None, value: str | None = None, *, restart_now: bool = False
+def show_or_set(
+    name: str | None = None, value: str | None = None, *, restart: bool = False
 ) -> FlagsReport:
-    """Show the documented runtime flags, or set one.
-
-    Parameters
-    ----------
-    name : str or None
-        A flag, the beginning of several, or a word in names or meanings; None means all.
-    value : str or None
-        The value to set; an empty text takes the setting back.
-    restart_now : bool
-        Restart the kernel if a change needs it, or if no flag is given.
-
-    Raises
-    ------
-    RefusedError
-        There is no such flag, it takes no such value, or it cannot be set from here.
-    """
+    """Return the flags after setting one; see `hpu_magic.flags`."""
     chosen = list(documented().values()) if name is None else _named(name, value)
     remarks = []
     if name is not None and value is not None:
         remarks = _set(chosen[0], value)
     values, pending = _state()
     report = FlagsReport(chosen, values, pending, folded=name is None, remarks=remarks)
-    if restart_now and (name is None or any(flag.name in pending for flag in chosen)):
-        restart.restart_kernel(remembered=True)
+    if restart and (name is None or any(flag.name in pending for flag in chosen)):
+        kernel.restart_kernel(remembered=True)
         report.restarting = True
-    elif restart_now:
+    elif restart:
         report.remarks.append("No restart is needed.")
     return report
 
@@ -282,7 +268,7 @@ def _set(flag: Flag, value: str) -> list[str]:
     if value:
         flag.check(value)
     in_time = _in_time(flag)
-    if not in_time and not restart.interactive():
+    if not in_time and not kernel.interactive():
         raise RefusedError(
             f"{flag.name} has been read already: start python with {flag.name}={value}."
         )
@@ -290,7 +276,7 @@ def _set(flag: Flag, value: str) -> list[str]:
         os.environ.pop(flag.name, None)
     elif in_time:
         os.environ[flag.name] = value
-    restart.remember({flag.name: value or None})
+    kernel.remember({flag.name: value or None})
     if flag.without_effect():
         return [flag.without_effect()]
     if not in_time:
@@ -314,7 +300,7 @@ def _state() -> tuple[dict[str, str], dict[str, str | None]]:
     at_import = first_import.environment_at_import() if device.bridge_loaded() else os.environ
     values: dict[str, str] = {}
     pending: dict[str, str | None] = {}
-    remembered = restart.recall() if restart.interactive() else {}
+    remembered = kernel.recall() if kernel.interactive() else {}
     for name, flag in documented().items():
         source = at_import if flag.read in ("import", "load") else os.environ
         if name in source:

@@ -9,13 +9,17 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.report import Report, Row
-from hpu_magic.runtime.start import first_import, restart
+from hpu_magic.runtime.start import first_import
+from hpu_magic.runtime.start import restart as kernel
+
+_Result = TypeVar("_Result")
 
 VARIABLE = "PT_HPU_LAZY_MODE"
 VALUES = {"eager": "0", "lazy": "1"}
@@ -66,7 +70,7 @@ class ModeReport(Report):
             mode = f" in {self.requested} mode" if self.requested else ""
             return [*self.remarks, f"The kernel restarts now{mode}; run your cells again."]
         if self.needs_restart:
-            how = restart.how(f"%hpu_mode {self.requested}")
+            how = kernel.how(f"%hpu_mode {self.requested}")
             return [*self.remarks, f"The mode is read once, at import: {how}"]
         return self.remarks
 
@@ -82,7 +86,7 @@ def loaded_mode() -> str | None:
 
 def requested_mode() -> str | None:
     """Return the mode that the next process will load for this notebook, None if none was asked."""
-    remembered = restart.recall() if restart.interactive() else {}
+    remembered = kernel.recall() if kernel.interactive() else {}
     value = remembered.get(VARIABLE, _wished())
     if value is None:
         return None
@@ -116,38 +120,38 @@ def require_lazy(what: str) -> None:
         return
     if loaded is None:
         mend = "type %hpu_mode lazy first."
-        if not restart.interactive():
+        if not kernel.interactive():
             mend = f"start python with {VARIABLE}=1."
         raise LazyNeededError(f"{what} need lazy mode, which has not been asked for: {mend}")
     by = first_import.origin()
     mend = f"start python with {VARIABLE}=1."
-    if restart.available():
-        mend = restart.how("%hpu_mode lazy")
-    elif restart.interactive():
-        mend = f"type %hpu_mode lazy, then {restart.by_hand()}"
+    if kernel.available():
+        mend = kernel.how("%hpu_mode lazy")
+    elif kernel.interactive():
+        mend = f"type %hpu_mode lazy, then {kernel.by_hand()}"
     raise LazyNeededError(
         f"{what} need lazy mode, and eager is loaded{f' by {by}' if by else ''}: {mend}"
     )
 
 
-def mode(
-    requested: str | None = None, *, restart_now: bool = False, cells: Sequence[str] = ()
+def request(
+    requested: str | None = None, *, restart: bool = False, cells: Sequence[str] = ()
 ) -> ModeReport:
-    """Show the execution mode, or ask for another.
+    """Return the modes of this process after requesting one; see `hpu_magic.mode`.
 
     Parameters
     ----------
     requested : {"eager", "lazy"} or None
-        The mode to use; remembered for the notebook when it needs a new process.
-    restart_now : bool
-        Restart the kernel if the loaded mode is another, or if no mode is given.
+        The mode to use.
+    restart : bool
+        Restart the kernel if the loaded mode is another, or if no mode is requested.
     cells : sequence of str
         The notebook's cells so far, searched for the line that loaded the library.
 
     Raises
     ------
     RefusedError
-        Unknown mode; or a script asks for a mode other than the loaded one.
+        There is no such mode, or a script requests a mode other than the loaded one.
     """
     if requested is not None:
         _known(requested)
@@ -156,12 +160,36 @@ def mode(
     if requested is not None:
         _request(requested, loaded, by)
     report = ModeReport(loaded, requested_mode(), by)
-    if restart_now and (report.needs_restart or requested is None):
-        restart.restart_kernel(remembered=requested is not None)
+    if restart and (report.needs_restart or requested is None):
+        kernel.restart_kernel(remembered=requested is not None)
         report.restarting = True
-    elif restart_now:
+    elif restart:
         report.remarks.append(f"No restart is needed: {requested} is what torch loads or loaded.")
     return report
+
+
+def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
+    """Return the result of a call that needs lazy mode.
+
+    Parameters
+    ----------
+    call : callable
+        May raise `LazyNeededError`.
+    restart : bool
+        Restart the kernel in lazy mode in that case.
+
+    Raises
+    ------
+    RefusedError
+        The process is not in lazy mode; with ``restart``, the text says that it restarts.
+    """
+    try:
+        return call()
+    except LazyNeededError:
+        if not restart:
+            raise
+    request("lazy", restart=True)
+    raise RefusedError("The kernel restarts now in lazy mode: run your cells again after it.")
 
 
 def restore(stored: str) -> None:
@@ -182,9 +210,9 @@ def restore(stored: str) -> None:
     """
     value = VALUES[_known(stored)]
     with contextlib.suppress(OSError):  # where nothing can be remembered, it holds for this process
-        value = restart.merge(VARIABLE, value)
+        value = kernel.merge(VARIABLE, value)
     if not device.bridge_loaded():
-        restart.put(VARIABLE, value)
+        kernel.put(VARIABLE, value)
 
 
 def _known(name: str) -> str:
@@ -198,9 +226,9 @@ def _request(requested: str, loaded: str | None, by: first_import.Origin | None)
     if loaded is None or loaded == requested:
         # Also when it is loaded already: helpers of the vendor's read the variable again.
         os.environ[VARIABLE] = VALUES[requested]
-    elif not restart.interactive():
+    elif not kernel.interactive():
         raise RefusedError(
             f"The {loaded} mode is loaded already{f' by {by}' if by else ''}: start "
             f"{os.path.basename(sys.argv[0]) or 'python'} with {VARIABLE}={VALUES[requested]}."
         )
-    restart.remember({VARIABLE: VALUES[requested]})
+    kernel.remember({VARIABLE: VALUES[requested]})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hpu_magic import units
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.report import Report, Row
-from hpu_magic.runtime.start import restart
+from hpu_magic.runtime.start import restart as kernel
 
 
 @dataclass(repr=False)
@@ -45,29 +45,18 @@ class ReleaseReport(Report):
             return ()
         if self.restarting:
             return ("The kernel restarts now and hands the card back; variables are lost.",)
-        how = restart.how("%hpu_release") if restart.interactive() else "end the process."
+        how = kernel.how("%hpu_release") if kernel.interactive() else "end the process."
         return (f"A card is bound to its process until that ends: to release it, {how}",)
 
 
-def release(*, restart_now: bool = False) -> ReleaseReport:
-    """Say what releasing the card takes, or do it.
-
-    Parameters
-    ----------
-    restart_now : bool
-        Restart the kernel, if it holds a card.
-
-    Raises
-    ------
-    RefusedError
-        The kernel cannot be restarted from within.
-    """
+def release_card(*, restart: bool = False) -> ReleaseReport:
+    """Return how to release the card, after doing so; see `hpu_magic.release`."""
     if not device.taken():
         return ReleaseReport(False)
     import torch
 
     report = ReleaseReport(True, torch.hpu.memory_stats()["InUse"])
-    if restart_now:
-        restart.restart_kernel()
+    if restart:
+        kernel.restart_kernel()
         report.restarting = True
     return report

@@ -104,7 +104,7 @@ def holders_of(card: CardReading) -> str:
     )
 
 
-def status(*, cells: Sequence[str] = ()) -> StatusReport:
+def current_status(cells: Sequence[str] = ()) -> StatusReport:
     """Return the state of the device without taking a card or importing torch.
 
     Parameters
@@ -121,7 +121,7 @@ def status(*, cells: Sequence[str] = ()) -> StatusReport:
         simulated=backend.is_simulated(),
         card=device.own_card(machine),
         machine=machine,
-        mode=mode.mode(cells=cells),
+        mode=mode.request(cells=cells),
         versions=_versions(),
         memory_in_use=memory[0],
         memory_limit=memory[1],

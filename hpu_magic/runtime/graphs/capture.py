@@ -130,32 +130,10 @@ class Capture:
         context.__exit__(*error)
 
 
-def graph(
-    function: Callable[..., Any], *inputs: Any, name: str | None = None, warmup: int = 1
+def captured(
+    function: Callable[..., Any], name: str | None, inputs: Sequence[Any], warmup: int
 ) -> CapturedGraph:
-    """Capture ``function(*inputs)``.
-
-    Parameters
-    ----------
-    function : callable
-        What to capture.
-    inputs : Tensor
-        Its arguments; the graph's inputs ``input0``, ``input1`` and so on.
-    name : str or None
-        Name of the graph, by default the function's.
-    warmup : int
-        Runs before the capture; see `Capture`.
-
-    Returns
-    -------
-    CapturedGraph
-        Its ``outputs["result"]`` is what the function returned.
-
-    Raises
-    ------
-    RefusedError
-        As for `Capture`.
-    """
+    """Capture ``function(*inputs)``; see `hpu_magic.graph`."""
     namespace = {f"input{number}": value for number, value in enumerate(inputs)}
     chosen = str(name or getattr(function, "__name__", "graph"))
     capture = Capture(chosen, list(namespace), namespace, warmup)

@@ -251,12 +251,7 @@ def find(name: str) -> CapturedGraph:
     return _graphs[name]
 
 
-def replay(name: str, n: int = 1, **inputs: Any) -> ReplayReport:
-    """Replay the graph `name` `n` times; see `CapturedGraph.replay`."""
-    return find(name).replay(n, inputs)
-
-
-def graphs() -> GraphList:
+def listed() -> GraphList:
     """Return the captured graphs, and the modules that are wrapped in graphs."""
     return GraphList(list(_graphs.values()), wrapped_modules())
 

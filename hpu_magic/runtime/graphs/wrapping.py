@@ -84,7 +84,7 @@ class WrapReport(Report):
         return self.remarks
 
 
-def wrap(
+def wrapped(
     model: Any,
     *,
     train: bool | None = None,
@@ -137,7 +137,7 @@ def _wrap_for_training(
         return WrapReport(model, "training", "ModuleCacher", limit, remarks=remarks)
     if max_graphs is not None:
         raise RefusedError(
-            "--max-graphs has no meaning with --sample in training, which captures one graph: "
+            "--max-graphs has no meaning with --inputs in training, which captures one graph: "
             "leave out one of them."
         )
     start = time.perf_counter()

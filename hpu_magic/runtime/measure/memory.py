@@ -158,7 +158,7 @@ class MemoryUse(Report):
         return unnamed if unnamed > max(_FEW, 0.05 * (self.after - self.before)) else 0
 
 
-def memory(
+def memory_of(
     namespace: Mapping[str, Any] | None = None, hidden: Mapping[str, Any] | None = None
 ) -> MemoryReport:
     """Return the memory statistics of this process's card; takes no card.
@@ -166,7 +166,7 @@ def memory(
     Parameters
     ----------
     namespace : mapping, optional
-        Variables among which those are looked for that hold the memory.
+        Variables among which to look for those that hold memory.
     hidden : mapping, optional
         Names in it that are not the user's.
     """

@@ -130,7 +130,7 @@ class profile:
                 self._directory.mkdir(parents=True, exist_ok=True)
             except (OSError, ValueError) as error:
                 raise RefusedError(
-                    f"The folder {str(directory)!r} cannot be made ({error}): give another --dir."
+                    f"The folder {str(directory)!r} cannot be created ({error}): use another one."
                 ) from None
         self._keep = keep
         self._profiler: Any = None

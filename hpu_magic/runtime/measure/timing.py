@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time as clock
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,26 +150,17 @@ def _runs_for(seconds: float) -> int:
     return max(1, min(_MOST_RUNS, round(_REPEAT_TIME / max(seconds, 1e-9))))
 
 
-def time(
-    function: Callable[..., Any], *arguments: Any, n: int = 0, r: int = 5, **options: Any
+def timed(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    runs: int,
+    repeats: int,
 ) -> TimeReport:
-    """Time ``function(*arguments, **options)``.
-
-    Parameters
-    ----------
-    n : int
-        Runs in a repeat; 0 chooses so that a repeat lasts about 0.2 s.
-    r : int
-        Repeats.
-
-    Raises
-    ------
-    RefusedError
-        `n` or `r` is out of range, or `function` cannot be called.
-    """
+    """Time ``function(*arguments, **keywords)``; see `hpu_magic.time`."""
     if not callable(function):
-        raise RefusedError(f"{function!r} cannot be called: give a function to time.")
-    watch = Stopwatch(n, r)
+        raise RefusedError(f"{function!r} is not callable: pass a function to time.")
+    watch = Stopwatch(runs, repeats)
     while watch.again():
-        function(*arguments, **options)
+        function(*arguments, **keywords)
     return watch.report

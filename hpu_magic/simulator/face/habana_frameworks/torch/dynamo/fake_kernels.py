@@ -10,12 +10,11 @@ import functools
 from typing import Any
 
 import torch
+from hpu_magic.simulator import cards
 from torch._decomp import decomposition_table
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-
-from hpu_magic.simulator import cards
 
 aten = torch.ops.aten
 _BY_DEVICE = frozenset(

@@ -1,0 +1,125 @@
+"""The device of this process: its state, its mode and flags, and moving objects to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from hpu_magic import notebook
+from hpu_magic.commands.parameters import Movable
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.execution.flags import FlagsReport
+    from hpu_magic.runtime.execution.mode import ModeReport
+    from hpu_magic.runtime.execution.release import ReleaseReport
+    from hpu_magic.runtime.execution.status import StatusReport
+
+Dtype = Literal["bf16", "fp16", "fp32"]
+
+__all__ = ["flags", "mode", "release", "status", "to"]
+
+
+def status() -> StatusReport:
+    """Return the state of the device: card, mode, memory, versions, and who holds which card.
+
+    Takes no card and does not import torch.
+    """
+    from hpu_magic.runtime.execution.status import current_status
+
+    return current_status(notebook.cells())
+
+
+def to(*objects: Movable, device: str = "hpu", dtype: Dtype | None = None) -> Any:
+    """Move objects to the device and return them, as one object or a tuple.
+
+    Modules, parameters and optimizers are moved in place: parameters stay the same objects, and
+    tied weights stay tied. Tensors and containers are new objects.
+
+    Parameters
+    ----------
+    *objects : torch.nn.Module, torch.Tensor, torch.optim.Optimizer, or dict, list or tuple of them
+        The objects to move.
+    device : str
+        ``hpu``, ``cpu``, or ``hpu:N`` to choose card N for a process that has no card yet.
+    dtype : {"bf16", "fp16", "fp32"} or torch.dtype, optional
+        Convert floating-point values to this type; without it they keep their types.
+
+    Raises
+    ------
+    RefusedError
+        An object is not a tensor and holds none, or the objects do not fit on the device. Nothing
+        was moved.
+    """
+    from hpu_magic.runtime.device.move import moved
+
+    return moved(objects, device=device, dtype=dtype)
+
+
+def mode(mode: Literal["eager", "lazy"] | None = None, *, restart: bool = False) -> ModeReport:
+    """Show the execution mode of this process, or choose another.
+
+    The mode is read once, when torch is imported. A mode chosen later is remembered for this
+    notebook and takes effect at the next start of the kernel.
+
+    Parameters
+    ----------
+    mode : {"eager", "lazy"}, optional
+        The mode to use; without it, the loaded and the requested mode are shown.
+    restart : bool
+        Restart the kernel if the loaded mode is another one, or if no mode is named. Variables are
+        lost.
+
+    Raises
+    ------
+    RefusedError
+        There is no such mode, or a script requests a mode other than the loaded one.
+    """
+    from hpu_magic.runtime.execution.mode import request
+
+    return request(mode, restart=restart, cells=notebook.cells())
+
+
+def flags(
+    name: str | None = None, value: str | None = None, *, restart: bool = False
+) -> FlagsReport:
+    """Show the documented flags of the runtime, changed ones first, or set one.
+
+    Flags are environment variables, and most are read once, when torch is imported. A flag that is
+    set later is remembered for this notebook and takes effect at the next start of the kernel.
+
+    Parameters
+    ----------
+    name : str, optional
+        A flag, the beginning of several names, or a word in names or descriptions.
+    value : str, optional
+        The value to set; an empty value removes the setting.
+    restart : bool
+        Restart the kernel if the change needs it. Variables are lost.
+
+    Raises
+    ------
+    RefusedError
+        There is no such flag, it does not accept this value, or it cannot be set from here.
+    """
+    from hpu_magic.runtime.execution.flags import show_or_set
+
+    return show_or_set(name, value, restart=restart)
+
+
+def release(*, restart: bool = False) -> ReleaseReport:
+    """Return this process's card to the machine, so that another process can use it.
+
+    A card belongs to its process until that ends, so this means a restart of the kernel.
+
+    Parameters
+    ----------
+    restart : bool
+        Restart the kernel now; without it, the report explains how. Variables are lost.
+
+    Raises
+    ------
+    RefusedError
+        No Jupyter server can restart this process.
+    """
+    from hpu_magic.runtime.execution.release import release_card
+
+    return release_card(restart=restart)

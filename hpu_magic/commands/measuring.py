@@ -1,0 +1,77 @@
+"""What code costs on the device: time, memory and operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hpu_magic import notebook
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.measure.memory import MemoryReport
+    from hpu_magic.runtime.measure.profiling import profile as Profiling
+    from hpu_magic.runtime.measure.timing import TimeReport
+
+__all__ = ["memory", "profile", "time"]
+
+
+def memory() -> MemoryReport:
+    """Return the memory statistics of this process's card, and the variables that hold memory.
+
+    Takes no card.
+    """
+    from hpu_magic.runtime.measure.memory import memory_of
+
+    return memory_of(*notebook.variables())
+
+
+def time(
+    function: Callable[..., Any], *arguments: Any, runs: int = 0, repeats: int = 5, **keywords: Any
+) -> TimeReport:
+    """Time ``function(*arguments, **keywords)`` on the device.
+
+    The device is synchronized before and after. The first runs, which compile graphs and kernels,
+    are reported separately from the steady state.
+
+    Parameters
+    ----------
+    function : callable
+        The function to call.
+    *arguments, **keywords
+        Its arguments.
+    runs : int
+        Runs in each repeat; 0 chooses the number so that a repeat takes about 0.2 s.
+    repeats : int
+        Repeats of the timed runs.
+
+    Raises
+    ------
+    RefusedError
+        ``function`` is not callable, ``runs`` is negative or ``repeats`` is less than 1.
+    """
+    from hpu_magic.runtime.measure.timing import timed
+
+    return timed(function, arguments, keywords, runs, repeats)
+
+
+def profile(*, folder: str = "hpu_profile", trace: bool = True) -> Profiling:
+    """Profile a ``with`` block: the most expensive operators, and a trace file.
+
+    The trace opens in TensorBoard and at ui.perfetto.dev. ``report`` of the result has the table
+    after the block.
+
+    Parameters
+    ----------
+    folder : str
+        The folder for the trace; it is created if it does not exist.
+    trace : bool
+        Write the trace file.
+
+    Raises
+    ------
+    RefusedError
+        The folder cannot be created, or there is no device.
+    """
+    from hpu_magic.runtime.measure import profiling
+
+    return profiling.profile(folder if trace else None)
