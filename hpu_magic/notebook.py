@@ -39,8 +39,5 @@ def cells() -> list[str]:
 
 
 def _shell() -> Any:
-    if "IPython" not in sys.modules:
-        return None
-    from IPython.core.getipython import get_ipython
-
-    return get_ipython()
+    ipython = sys.modules.get("IPython.core.getipython")
+    return None if ipython is None else ipython.get_ipython()
