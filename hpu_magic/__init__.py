@@ -48,7 +48,7 @@ _FUNCTIONS = {
     "estimate_generation": "hpu_magic.estimate.generation.estimate",
     "advise": "hpu_magic.advice.advise",
     "port": "hpu_magic.runtime.porting.port",
-    "doctor": "hpu_magic.doctor",
+    "doctor": "hpu_magic.commands.device",
 }
 
 __all__ = ["__version__", *_FUNCTIONS]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 class RefusedError(ValueError):
-    """A request that cannot be done; its text names the offending value and the mend."""
+    """A request that cannot be done; its text names the offending value and the fix."""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

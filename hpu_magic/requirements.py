@@ -72,7 +72,7 @@ def conflicts(libraries: Collection[str] = tuple(LIBRARIES.values())) -> list[Co
 
 
 def too_old_a_front_end(version_of: Callable[[str], str | None]) -> list[str]:
-    """Say which front ends are too old for the extension, what may be missing, and the mend.
+    """Say which front ends are too old for the extension, what may be missing, and the fix.
 
     Parameters
     ----------

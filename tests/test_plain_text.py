@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from hpu_magic.doctor.finding import Finding
+from hpu_magic.health.finding import Finding
 from hpu_magic.plain_text import printable
 from hpu_magic.runtime.present.report import Report
 from hpu_magic.runtime.present.table import Table

@@ -19,7 +19,7 @@ if [ $# -eq 0 ]; then
     exit 2
 fi
 
-# Before hours are spent: what is wrong with a machine's installation, driver or cards, and the mend.
+# Before hours are spent: what is wrong with a machine's installation, driver or cards, and the fix.
 if ! srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1 hpu-magic doctor; then
     echo "slurm.sh: a machine is not well (above), nothing was started." >&2
     exit 1

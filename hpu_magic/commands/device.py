@@ -1,4 +1,4 @@
-"""The device of this process: its state, its mode and flags, and moving objects to it."""
+"""The device of this process and its machine: state, mode, flags, objects on it, and checks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from hpu_magic import notebook
 from hpu_magic.commands.parameters import Movable
 
 if TYPE_CHECKING:
+    from hpu_magic.health import Diagnosis
+    from hpu_magic.health.diagnosis import Record
     from hpu_magic.runtime.execution.flags import FlagsReport
     from hpu_magic.runtime.execution.mode import ModeReport
     from hpu_magic.runtime.execution.release import ReleaseReport
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 
-__all__ = ["flags", "mode", "release", "status", "to"]
+__all__ = ["doctor", "flags", "mode", "release", "status", "to"]
 
 
 def status() -> StatusReport:
@@ -123,3 +125,22 @@ def release(*, restart: bool = False) -> ReleaseReport:
     from hpu_magic.runtime.execution.release import release_card
 
     return release_card(restart=restart)
+
+
+def doctor(*, all: bool = False, json: bool = False) -> Diagnosis | Record:
+    """Check installation, versions, driver, cards, flags, folders and Jupyter, and list the fixes.
+
+    Loads no torch and takes no card.
+
+    Parameters
+    ----------
+    all : bool
+        List the checks that passed one by one, too.
+    json : bool
+        Return all findings as a dict that prints as JSON, without names, folders and addresses, to
+        show to others.
+    """
+    from hpu_magic.health import Machine, examine
+
+    diagnosis = examine(Machine.here(), everything=all)
+    return diagnosis.as_record() if json else diagnosis

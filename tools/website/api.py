@@ -16,7 +16,7 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "mode": ("runtime.execution.mode.ModeReport",),
         "flags": ("runtime.execution.flags.FlagsReport",),
         "release": ("runtime.execution.release.ReleaseReport",),
-        "doctor": ("doctor.Diagnosis", "doctor.Finding"),
+        "doctor": ("health.Diagnosis", "health.Finding"),
     },
     "Precision": {
         "autocast": ("runtime.precision.autocast.AutocastReport",),

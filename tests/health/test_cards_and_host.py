@@ -13,8 +13,8 @@ import pytest
 from made_machine import GIB, card
 
 from hpu_magic import private_folder
-from hpu_magic.doctor import Machine
-from hpu_magic.doctor.checks import cards, host
+from hpu_magic.health import Machine
+from hpu_magic.health.checks import cards, host
 from hpu_magic.monitor import Holder, Snapshot, hlsmi
 
 STRANGER = 65534
@@ -126,7 +126,7 @@ def test_device_files_that_are_closed(place):
         import os, pathlib, sys
         sys.path.insert(0, {os.path.dirname(__file__)!r})
         from made_machine import MadeMachine
-        from hpu_magic.doctor.checks import cards, storage
+        from hpu_magic.health.checks import cards, storage
         os.setgid({STRANGER}); os.setuid({STRANGER})
         made = MadeMachine(pathlib.Path({str(place / "open")!r}))
         made.with_gaudi()
@@ -236,7 +236,7 @@ def test_huge_pages(made):
     made.environment["PT_HPU_HUGE_PAGES_LIMIT_MB"] = "2048"
     [finding] = host.huge_pages(made.machine)
     assert finding.state == "amber"
-    assert finding.mend == "Run `sudo sysctl -w vm.nr_hugepages=1024`, or allow less."
+    assert finding.fix == "Run `sudo sysctl -w vm.nr_hugepages=1024`, or allow less."
 
 
 def test_the_private_folder(made, tmp_path, monkeypatch):
@@ -271,7 +271,7 @@ def test_no_place_for_a_private_folder(made, tmp_path, monkeypatch):
 def test_a_driver_that_hangs_is_not_waited_for(tmp_path, script):
     (tmp_path / "pyhlml.py").write_text("import time; time.sleep(100)")
     code = """
-        from hpu_magic.doctor import machine
+        from hpu_magic.health import machine
         machine._PATIENCE = 0.1
         print(machine.Machine.here().cards)
         """

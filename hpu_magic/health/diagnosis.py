@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,13 @@ LEFT_OUT = (
     "Left out: names of users, hosts, folders, files and notebooks, who holds a card, addresses, "
     "tokens and the values of proxy variables."
 )
+
+
+class Record(dict[str, Any]):
+    """Plain data that prints as JSON."""
+
+    def __repr__(self) -> str:
+        return json.dumps(self, indent=2)
 
 
 @dataclass(frozen=True)
@@ -79,28 +87,28 @@ class Diagnosis:
         counts = [f"{len(self.of(state))} {state}" for state in STATES if self.of(state)]
         return f"Doctor, {kind}: {', '.join(counts)}"
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> Record:
         """Return all findings as plain data that may be shown to others.
 
         Keys: ``schema`` (`SCHEMA`), ``hpu_magic`` (its version), ``time`` (seconds since the
         epoch), ``simulated``, ``state`` (the worst), ``left_out`` (a sentence), and ``findings``,
-        each with ``group``, ``check``, ``about``, ``state``, ``text``, ``mend``, ``values`` (sizes
-        in bytes) and ``left_out``: the names that stand in braces in ``text`` or ``mend`` where
+        each with ``group``, ``check``, ``about``, ``state``, ``text``, ``fix``, ``values`` (sizes
+        in bytes) and ``left_out``: the names that stand in braces in ``text`` or ``fix`` where
         something private was left out.
         """
-        return {
-            "schema": SCHEMA,
-            "hpu_magic": hpu_magic.__version__,
-            "time": round(time.time(), 3),
-            "simulated": self.simulated,
-            "state": self.state,
-            "left_out": LEFT_OUT,
-            "findings": [
+        return Record(
+            schema=SCHEMA,
+            hpu_magic=hpu_magic.__version__,
+            time=round(time.time(), 3),
+            simulated=self.simulated,
+            state=self.state,
+            left_out=LEFT_OUT,
+            findings=[
                 {"group": examined.group, "check": examined.check, **finding.as_record()}
                 for examined in self.examined
                 for finding in examined.findings
             ],
-        }
+        )
 
     def text(self, *, colours: bool = False) -> str:
         """Return it for a terminal."""
@@ -161,5 +169,5 @@ def _unseen(check: str, error: OSError | ValueError) -> Finding:
         private = {"file": str(error.filename)}
         return Finding(about, "amber", text, "Look whether you may read it.", private=private)
     text = "This could not be looked at, as a value is none that it may have: {what}."
-    mend = "Look at the variables and files that this is about."
-    return Finding(about, "amber", text, mend, private=private)
+    fix = "Look at the variables and files that this is about."
+    return Finding(about, "amber", text, fix, private=private)

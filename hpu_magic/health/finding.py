@@ -1,4 +1,4 @@
-"""What a check found: how it stands, a sentence with the value, and the mend."""
+"""What a check found: how it stands, a sentence with the value, and the fix."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Finding:
         See `STATES`.
     text : str
         What is the case, in sentences. Private parts stand as ``{folder}``.
-    mend : str
+    fix : str
         What to do; empty where nothing is wrong. Private parts stand as in `text`.
     values : dict
         The figures behind it, which may be told to anybody.
@@ -41,13 +41,13 @@ class Finding:
     about: str
     state: State
     text: str
-    mend: str = ""
+    fix: str = ""
     values: Mapping[str, Value] = field(default_factory=dict)
     private: Mapping[str, str] = field(default_factory=dict)
 
     def told(self) -> tuple[str, str]:
-        """Return text and mend for this machine's user, with the private parts in their places."""
-        return self._filled(self.text), self._filled(self.mend)
+        """Return text and fix for this machine's user, with the private parts in their places."""
+        return self._filled(self.text), self._filled(self.fix)
 
     def as_record(self) -> dict[str, Any]:
         """Return it for others, as plain data: private parts are left out and named."""
@@ -55,7 +55,7 @@ class Finding:
             "about": self.about,
             "state": self.state,
             "text": self.text,
-            "mend": self.mend,
+            "fix": self.fix,
             "values": dict(self.values),
             "left_out": sorted(self.private),
         }

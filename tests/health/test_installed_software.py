@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import hpu_magic
-from hpu_magic.doctor.checks import installed, versions
-from hpu_magic.doctor.machine import numbers
+from hpu_magic.health.checks import installed, versions
+from hpu_magic.health.machine import numbers
 from hpu_magic.monitor import hlsmi
 
 VERSIONS = Path(__file__).parents[2] / "docs" / "versions.md"

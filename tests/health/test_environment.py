@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import hpu_magic
-from hpu_magic.doctor import checks
-from hpu_magic.doctor.checks import flags, jupyter, storage
+from hpu_magic.health import checks
+from hpu_magic.health.checks import flags, jupyter, storage
 from hpu_magic.runtime.execution.flags import documented
 
 TABLE = Path(flags.__file__).with_suffix(".tsv")

@@ -58,15 +58,15 @@ def recipe_cache(machine: Machine) -> Iterator[Finding]:
         yield Finding(about, "green", text, values={"set": False})
         return
     if wrong := _wrong(settings):
-        mend = f'Write {_CACHE}="FOLDER,false,1024" (folder, delete at start, most MB).'
-        yield Finding(about, "red", f"{settings.variable} {wrong}", mend, {"set": True})
+        fix = f'Write {_CACHE}="FOLDER,false,1024" (folder, delete at start, most MB).'
+        yield Finding(about, "red", f"{settings.variable} {wrong}", fix, {"set": True})
         return
     folder = Path(settings.folder)
     private = {"folder": settings.folder}
-    state, trouble, mend = _writable(folder)
+    state, trouble, fix = _writable(folder)
     if trouble:
         text = f"The folder {{folder}} of {settings.variable} {trouble}"
-        yield Finding(about, state, text, mend, {"set": True}, private)
+        yield Finding(about, state, text, fix, {"set": True}, private)
     else:
         yield _filling(folder, settings, private)
     if settings.delete.lower() in _YES:
@@ -74,16 +74,16 @@ def recipe_cache(machine: Machine) -> Iterator[Finding]:
             f"{settings.variable} has {{folder}} emptied at the start of each process: nothing is "
             "kept, and ranks or notebooks that start later take it from others."
         )
-        mend = "Write false in its second field."
-        yield Finding(about, "amber", text, mend, {"delete_at_start": True}, private)
+        fix = "Write false in its second field."
+        yield Finding(about, "amber", text, fix, {"delete_at_start": True}, private)
     kind = _file_system(machine, folder)
     if _SHARED.fullmatch(kind) and settings.shared.lower() not in _YES:
         text = (
             f"The folder {{folder}} is on a shared file system ({kind}): processes of several "
             "machines may damage the cache there."
         )
-        mend = "Use a local disk, or write true in the fourth field."
-        yield Finding(about, "amber", text, mend, {"file_system": kind}, private)
+        fix = "Use a local disk, or write true in the fourth field."
+        yield Finding(about, "amber", text, fix, {"file_system": kind}, private)
 
 
 def logs(machine: Machine) -> Iterator[Finding]:
@@ -96,10 +96,10 @@ def logs(machine: Machine) -> Iterator[Finding]:
     private = {"folder": str(folder)}
     about = "HABANA_LOGS"
     if not folder.is_dir():
-        state, trouble, mend = _writable(folder)
+        state, trouble, fix = _writable(folder)
         if trouble and state == "red":
             text = f"The folder {{folder}} of the logs {trouble}"
-            yield Finding(about, "amber", text, mend, {"size": 0}, private)
+            yield Finding(about, "amber", text, fix, {"size": 0}, private)
         else:
             text = "There are no logs yet: {folder} is made by the first process that takes a card."
             yield Finding(about, "green", text, values={"size": 0}, private=private)
@@ -116,7 +116,7 @@ def logs(machine: Machine) -> Iterator[Finding]:
         f"{{folder}} has {content.described()}, {units.size(content.recent)} of it in files "
         f"written within a day; the disk has {units.size(free)} free."
     )
-    mend = (
+    fix = (
         "Remove old logs (`rm -r {folder}/*` while nothing runs), raise LOG_LEVEL_ALL, or have "
         "HABANA_LOGS name another disk."
     )
@@ -126,9 +126,9 @@ def logs(machine: Machine) -> Iterator[Finding]:
             about, "amber", text, "Have HABANA_LOGS name your own folder.", values, private
         )
     elif free < _LITTLE_DISK:
-        yield Finding(about, "red", text, mend, values, private)
+        yield Finding(about, "red", text, fix, values, private)
     elif content.size > _LARGE_LOGS or content.recent > min(_FAST_LOGS, free):
-        yield Finding(about, "amber", text, mend, values, private)
+        yield Finding(about, "amber", text, fix, values, private)
     else:
         yield Finding(about, "green", text, values=values, private=private)
 
@@ -154,7 +154,7 @@ def _wrong(settings: _CacheSettings) -> str:
 
 
 def _writable(folder: Path) -> tuple[State, str, str]:
-    """Say why a folder cannot be written, and the mend; empty where it can."""
+    """Say why a folder cannot be written, and the fix; empty where it can."""
     if folder.is_dir():
         if os.access(folder, os.W_OK | os.X_OK):
             return "green", "", ""
@@ -180,12 +180,12 @@ def _filling(folder: Path, settings: _CacheSettings, private: dict[str, str]) ->
     )
     if content.size > 0.9 * most:
         text += " It is nearly full: the oldest are dropped and compiled anew."
-        mend = "Write more megabytes in the third field."
-        return Finding("recipe cache", "amber", text, mend, values, private)
+        fix = "Write more megabytes in the third field."
+        return Finding("recipe cache", "amber", text, fix, values, private)
     if free < min(most - content.size, _LITTLE_DISK):
         text += f" The disk has only {units.size(free)} free."
-        mend = "Make room, or name a folder on another disk."
-        return Finding("recipe cache", "amber", text, mend, values, private)
+        fix = "Make room, or name a folder on another disk."
+        return Finding("recipe cache", "amber", text, fix, values, private)
     return Finding("recipe cache", "green", text, values=values, private=private)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import sys
 from typing import TextIO
@@ -17,7 +16,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command's parser; what it yields has `run`."""
     doctor = commands.add_parser(
         "doctor",
-        help="say what is wrong with installation, cards, host and Jupyter, and the mend",
+        help="say what is wrong with installation, cards, host and Jupyter, and the fix",
         description="Look at what is installed, versions, driver, cards, memory, environment "
         "flags, caches, logs and Jupyter: red fails, amber hurts or may, green is well. No card is "
         "acquired and torch is not loaded. The exit status is 1 where something is red.",
@@ -46,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         diagnosis = examine(Machine.here(), everything=options.all)
         if options.json:
-            said = json.dumps(diagnosis.as_record(), indent=2)
+            said = repr(diagnosis.as_record())
         else:
             said = diagnosis.text(colours=colours)
     except KeyboardInterrupt:

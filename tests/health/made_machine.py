@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hpu_magic.doctor import Finding, Machine
+from hpu_magic.health import Finding, Machine
 from hpu_magic.monitor import CardReading, Holder, Snapshot, hlsmi
 
 GIB = 1 << 30
@@ -69,9 +69,9 @@ class MadeMachine:
         )
 
     def ask(self, check: Callable[[Machine], Iterator[Finding]]) -> list[tuple[str, str]]:
-        """Return state and text of what a check finds; each that is not green has a mend."""
+        """Return state and text of what a check finds; each that is not green has a fix."""
         findings = list(check(self.machine))
-        assert all(bool(finding.mend) == (finding.state != "green") for finding in findings)
+        assert all(bool(finding.fix) == (finding.state != "green") for finding in findings)
         return [(finding.state, finding.told()[0]) for finding in findings]
 
 

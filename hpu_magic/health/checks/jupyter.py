@@ -76,9 +76,9 @@ def front_end(machine: Machine) -> Iterator[Finding]:
     if machine.version("jupyterlab") is None:
         return
     for old in requirements.too_old_a_front_end(machine.version):
-        text, mend = old.split(" Run ")
+        text, fix = old.split(" Run ")
         values: dict[str, Value] = {"version": machine.version("jupyterlab")}
-        yield Finding("front end", "amber", text, f"Run {mend}", values)
+        yield Finding("front end", "amber", text, f"Run {fix}", values)
     disabled = _disabled(machine)
     for name, what in _EXTENSIONS.items():
         about = f"front end of {name.rpartition('/')[0] or name}"
@@ -87,21 +87,19 @@ def front_end(machine: Machine) -> Iterator[Finding]:
         values = {"version": version, "disabled": disabled.get(name, False)}
         if found is None:
             text = f"JupyterLab has no extension {name} in this environment: {what} may be missing."
-            mend = "Install hpu_magic where `jupyter lab` is started from, and reload the page."
-            yield Finding(about, "amber", text, mend, values)
+            fix = "Install hpu_magic where `jupyter lab` is started from, and reload the page."
+            yield Finding(about, "amber", text, fix, values)
         elif disabled.get(name):
             text = f"JupyterLab's extension {name} is turned off: {what} do not show."
-            mend = f"Run `jupyter labextension enable {name}` and reload the page."
-            yield Finding(about, "red", text, mend, values)
+            fix = f"Run `jupyter labextension enable {name}` and reload the page."
+            yield Finding(about, "red", text, fix, values)
         elif name == "hpu_magic" and version != hpu_magic.__version__:
             text = (
                 f"The extension in JupyterLab is {version}, and hpu_magic {hpu_magic.__version__}:"
                 " they may not understand each other."
             )
-            mend = (
-                "Install hpu_magic anew where `jupyter lab` is started from, and reload the page."
-            )
-            yield Finding(about, "amber", text, mend, values)
+            fix = "Install hpu_magic anew where `jupyter lab` is started from, and reload the page."
+            yield Finding(about, "amber", text, fix, values)
         else:
             text = f"JupyterLab has the extension {name} {version}, turned on."
             yield Finding(about, "green", text, values=values)
@@ -124,12 +122,12 @@ def server_extension(machine: Machine) -> Iterator[Finding]:
             "This environment does not have Jupyter's server load hpu_magic: the sidebar may stay "
             "empty."
         )
-        mend = "Run `jupyter server extension enable hpu_magic` and restart the server."
-        yield Finding("server extension", "amber", text, mend, values)
+        fix = "Run `jupyter server extension enable hpu_magic` and restart the server."
+        yield Finding("server extension", "amber", text, fix, values)
     elif not told[0]:
         text = "Jupyter's server is told not to load hpu_magic: the sidebar stays empty."
-        mend = "Run `jupyter server extension enable hpu_magic` and restart the server."
-        yield Finding("server extension", "red", text, mend, values)
+        fix = "Run `jupyter server extension enable hpu_magic` and restart the server."
+        yield Finding("server extension", "red", text, fix, values)
     else:
         yield Finding("server extension", "green", "Jupyter's server loads hpu_magic.", "", values)
 
@@ -145,15 +143,15 @@ def widget_halves(machine: Machine) -> Iterator[Finding]:
         wanted = pairs.get(numbers(ours)[0])
         if wanted is None:
             text = f"Which {page} goes with {python} {ours} is not known here; {theirs} may not."
-            mend = f"Run `pip install -U {python} {page}`."
-            yield Finding(about, "amber", text, mend, values)
+            fix = f"Run `pip install -U {python} {page}`."
+            yield Finding(about, "amber", text, fix, values)
         elif numbers(theirs)[0] != wanted:
             text = (
                 f"{python} {ours} needs {page} {wanted}, and {theirs} is installed: widgets stay "
                 "empty, or show as text."
             )
-            mend = f'Run `pip install "{page}=={wanted}.*"` and reload the page.'
-            yield Finding(about, "red", text, mend, values)
+            fix = f'Run `pip install "{page}=={wanted}.*"` and reload the page.'
+            yield Finding(about, "red", text, fix, values)
         else:
             yield Finding(about, "green", f"{python} {ours} and {page} {theirs} go together.")
 
@@ -176,8 +174,8 @@ def _entry(machine: Machine, server: dict[str, Any]) -> Finding:
         f"{'from this machine' if local else 'over the network'} may run code as you, unless "
         "something before it asks."
     )
-    mend = "Start it with a token: leave out IdentityProvider.token='' and ServerApp.token=''."
-    return Finding(about, "amber" if local else "red", text, mend, values, private)
+    fix = "Start it with a token: leave out IdentityProvider.token='' and ServerApp.token=''."
+    return Finding(about, "amber" if local else "red", text, fix, values, private)
 
 
 def _way(machine: Machine, server: dict[str, Any]) -> Finding:
@@ -193,15 +191,15 @@ def _way(machine: Machine, server: dict[str, Any]) -> Finding:
             "The hub serves this notebook below {prefix} and its server answers below {base_url}: "
             "pages may not find it."
         )
-        mend = "Leave ServerApp.base_url to the hub."
-        return Finding(about, "amber", text, mend, values, private)
+        fix = "Leave ServerApp.base_url to the hub."
+        return Finding(about, "amber", text, fix, values, private)
     if base != "/" and hub is None:
         text = (
             "The server answers below {base_url}, as behind a proxy, which may hold up WebSockets "
             "or cut the path: kernels then do not connect, and the sidebar says so."
         )
-        mend = "Let the proxy pass the headers Upgrade and Connection, and the whole path."
-        return Finding(about, "amber", text, mend, values, private)
+        fix = "Let the proxy pass the headers Upgrade and Connection, and the whole path."
+        return Finding(about, "amber", text, fix, values, private)
     text = "The server is reached below {base_url}."
     return Finding(about, "green", text, values=values, private=private)
 

@@ -27,17 +27,17 @@ def driver(machine: Machine) -> Iterator[Finding]:
     count = "1 Gaudi card" if on_bus == 1 else f"{on_bus} Gaudi cards"
     if on_bus and not loaded:
         text = f"The machine has {count} on its bus, and the driver habanalabs is not loaded."
-        mend = "Run `sudo modprobe habanalabs` on the host; `dmesg` tells why it fails."
-        yield Finding("driver", "red", text, mend, values)
+        fix = "Run `sudo modprobe habanalabs` on the host; `dmesg` tells why it fails."
+        yield Finding("driver", "red", text, fix, values)
     elif on_bus and machine.simulated:
         text = (
             f"The machine has {count}, and yet cards are simulated: habana_frameworks is not in "
             "this Python environment."
         )
-        mend = (
+        fix = (
             "Use the environment that the vendor's software is in, or install habana-torch-plugin."
         )
-        yield Finding("driver", "amber", text, mend, values)
+        yield Finding("driver", "amber", text, fix, values)
     elif on_bus or loaded:
         text = f"The driver habanalabs is loaded, with {count} on the bus."
         yield Finding("driver", "green", text, values=values)
@@ -48,8 +48,8 @@ def driver(machine: Machine) -> Iterator[Finding]:
         text = (
             "The vendor's software is installed, but neither a Gaudi card nor its driver is here."
         )
-        mend = "Use a machine with cards, or an environment without that software to simulate them."
-        yield Finding("driver", "red", text, mend, values)
+        fix = "Use a machine with cards, or an environment without that software to simulate them."
+        yield Finding("driver", "red", text, fix, values)
 
 
 def seen(machine: Machine) -> Iterator[Finding]:
@@ -58,22 +58,22 @@ def seen(machine: Machine) -> Iterator[Finding]:
     simulated = shot.source == "simulator"
     values = {"count": len(shot.cards), "source": shot.source, "on_bus": _on_bus(machine)}
     if not shot.cards:
-        mend = (
+        fix = (
             "Mend that variable or folder and start again."
             if simulated
             else "Give the container its cards (HABANA_VISIBLE_DEVICES=all with the vendor's "
             "runtime), or look at `hl-smi` on the host."
         )
         why = f"No card is seen{': {reason}' if shot.reason else '.'}"
-        yield Finding("cards", "red", why, mend, values, {"reason": shot.reason or ""})
+        yield Finding("cards", "red", why, fix, values, {"reason": shot.reason or ""})
         return
     kinds = ", ".join(sorted({card.generation or card.name for card in shot.cards}))
     kind = "simulated card" if simulated else "card"
     text = f"{len(shot.cards)} {kind}{'s' if len(shot.cards) > 1 else ''} seen, {kinds}."
     if not simulated and len(shot.cards) < _on_bus(machine):
         text += f" The bus has {_on_bus(machine)}: others may be kept from this container, or lost."
-        mend = "Where more were given, `dmesg` and a reset (`hl-smi -r`, as root) tell more."
-        yield Finding("cards", "amber", text, mend, values)
+        fix = "Where more were given, `dmesg` and a reset (`hl-smi -r`, as root) tell more."
+        yield Finding("cards", "amber", text, fix, values)
     else:
         yield Finding("cards", "green", text, values=values)
     for card in shot.cards:
@@ -145,8 +145,8 @@ def device_files(machine: Machine) -> Iterator[Finding]:
     values = {"device_files": len(nodes), "closed": len(shut)}
     if not nodes and _on_bus(machine) and machine.path("/sys/module/habanalabs").is_dir():
         text = "The driver is loaded, but there are no device files in /dev/accel."
-        mend = "Start the container with the vendor's runtime or with `--device /dev/accel`."
-        yield Finding("device files", "red", text, mend, values)
+        fix = "Start the container with the vendor's runtime or with `--device /dev/accel`."
+        yield Finding("device files", "red", text, fix, values)
     elif shut:
         state: State = "red" if len(shut) == len(nodes) else "amber"
         yield Finding(

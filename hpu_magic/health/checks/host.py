@@ -47,15 +47,13 @@ def memory(machine: Machine) -> Iterator[Finding]:
     card = max((card.memory_total or 0 for card in machine.cards.cards), default=0)
     if available < _LITTLE_MEMORY:
         text = f"{where} has only {units.size(available)} of {units.capacity(total)} memory free."
-        mend = (
-            "End what needs it; the kernel of Linux ends processes, such as notebooks, otherwise."
-        )
-        yield Finding("memory", "red", text, mend, values)
+        fix = "End what needs it; the kernel of Linux ends processes, such as notebooks, otherwise."
+        yield Finding("memory", "red", text, fix, values)
     elif not machine.simulated and total < card:
         text += f" That is less than a card has ({units.capacity(card)}): models that fill a card "
         text += "may not load, as they come through the host."
-        mend = "Load them in shards, or on a host with more memory."
-        yield Finding("memory", "amber", text, mend, values)
+        fix = "Load them in shards, or on a host with more memory."
+        yield Finding("memory", "amber", text, fix, values)
     else:
         yield Finding("memory", "green", text, values=values)
 
@@ -66,8 +64,8 @@ def shared_memory(machine: Machine) -> Iterator[Finding]:
         status = os.statvfs(machine.path("/dev/shm"))
     except OSError:
         text = "There is no /dev/shm: loaders with workers cannot hand over their batches."
-        mend = "Mount it: `sudo mount -t tmpfs tmpfs /dev/shm`."
-        yield Finding("/dev/shm", "red", text, mend)
+        fix = "Mount it: `sudo mount -t tmpfs tmpfs /dev/shm`."
+        yield Finding("/dev/shm", "red", text, fix)
         return
     yield judged_shared_memory(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
@@ -94,8 +92,8 @@ def judged_shared_memory(total: int, free: int) -> Finding:
     else:
         text = f"/dev/shm has {units.size(free)} of {units.capacity(total)} free."
         return Finding("/dev/shm", "green", text, values=values)
-    mend = "Start the container with `--ipc=host` or `--shm-size=16g`, or remove what lies there."
-    return Finding("/dev/shm", "red" if free < _FULL_SHARED else "amber", text, mend, values)
+    fix = "Start the container with `--ipc=host` or `--shm-size=16g`, or remove what lies there."
+    return Finding("/dev/shm", "red" if free < _FULL_SHARED else "amber", text, fix, values)
 
 
 def huge_pages(machine: Machine) -> Iterator[Finding]:
@@ -118,11 +116,11 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
         yield Finding("huge pages", "amber", text, _reserve(int(asked) << 20, size), values)
     elif not reserved:
         text += " The bridge may take host buffers from them, and then fail or be slow without any."
-        mend = (
+        fix = (
             "Set aside what your release's installation guide asks for: "
             "`sudo sysctl -w vm.nr_hugepages=N`."
         )
-        yield Finding("huge pages", "amber", text, mend, values)
+        yield Finding("huge pages", "amber", text, fix, values)
     else:
         yield Finding("huge pages", "green", text, values=values)
 
@@ -130,14 +128,14 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
 def home(machine: Machine) -> Iterator[Finding]:
     """Look whether this user has a home that can be written."""
     folder = machine.home
-    mend = "Set HOME to a folder of your own before Python starts."
+    fix = "Set HOME to a folder of your own before Python starts."
     private = {"folder": str(folder)}
     if not folder.is_absolute():
         text = (
             "The system knows no home of this user, and HOME names none: caches, logs and what "
             "Jupyter keeps have no place."
         )
-        yield Finding("home", "amber", text, mend, {"writable": False})
+        yield Finding("home", "amber", text, fix, {"writable": False})
     elif folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
         text = "The home {folder} can be written."
         yield Finding("home", "green", text, values={"writable": True}, private=private)
@@ -146,7 +144,7 @@ def home(machine: Machine) -> Iterator[Finding]:
             "The home {folder} cannot be written by this user: caches, logs and what Jupyter keeps "
             "may have no place."
         )
-        yield Finding("home", "amber", text, mend, {"writable": False}, private)
+        yield Finding("home", "amber", text, fix, {"writable": False}, private)
 
 
 def own_folder(machine: Machine) -> Iterator[Finding]:
@@ -161,8 +159,8 @@ def own_folder(machine: Machine) -> Iterator[Finding]:
             "There is no folder that only you may enter: kernels, the sidebar and `hpu-magic "
             "top` cannot tell each other of notebooks and fits."
         )
-        mend = "Have /dev/shm or /tmp writable, or remove what has taken {folder}."
-        yield Finding("private folder", "red", text, mend, private={"folder": str(first)})
+        fix = "Have /dev/shm or /tmp writable, or remove what has taken {folder}."
+        yield Finding("private folder", "red", text, fix, private={"folder": str(first)})
         return
     taken = first.exists() and not private_folder.is_private(first)
     private = {"folder": str(folder)}

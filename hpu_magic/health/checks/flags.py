@@ -45,7 +45,7 @@ def hurtful(machine: Machine) -> Iterator[Finding]:
             row["name"],
             "red" if row["state"] == "red" and not ignored else "amber",
             f"{text} On a card, that is: the simulator takes no notice." if ignored else text,
-            row["mend"],
+            row["fix"],
             {"value": _short(value)},
         )
     for name, value in sorted(machine.environment.items()):
@@ -67,22 +67,22 @@ def lazy_mode(machine: Machine) -> Iterator[Finding]:
                 f"{name} is not set: the bridge takes eager mode, and {' and '.join(believers)} "
                 "may take it to be lazy."
             )
-            mend = f"Set {name}=0 before Python starts (%hpu_mode eager in a notebook)."
-            yield Finding(name, "amber", text, mend, values)
+            fix = f"Set {name}=0 before Python starts (%hpu_mode eager in a notebook)."
+            yield Finding(name, "amber", text, fix, values)
         else:
             text = f"{name} is not set: the default of the release holds."
             yield Finding(name, "green", text, values=values)
     elif value not in ("0", "1"):
         text = f"{name}={_short(value)} is no documented value: all but 0 may be taken as lazy."
-        mend = f"Set {name} to 0 (eager) or 1 (lazy)."
-        yield Finding(name, "amber", text, mend, {"value": _short(value)})
+        fix = f"Set {name} to 0 (eager) or 1 (lazy)."
+        yield Finding(name, "amber", text, fix, {"value": _short(value)})
     elif value == "1" and not machine.simulated and _is_stock(machine):
         text = (
             f"{name}=1, and torch {machine.version('torch')} is not Intel's build: lazy mode "
             "refuses it."
         )
-        mend = f"Set {name}=0, or install the torch that comes with the vendor's release."
-        yield Finding(name, "red", text, mend, values)
+        fix = f"Set {name}=0, or install the torch that comes with the vendor's release."
+        yield Finding(name, "red", text, fix, values)
     elif value == "1" and release and release > _LAZY_KNOWN:
         dotted = ".".join(map(str, release))
         text = f"{name}=1, and release {dotted} may have lazy mode no more: it was announced to go."
@@ -98,8 +98,8 @@ def integers(machine: Machine) -> Iterator[Finding]:
     value = machine.environment.get(name, "")
     if value.lower() in _ON and not machine.simulated:
         text = f"{name}={value}: in lazy mode, some models are reported to hang with it."
-        mend = "Where a step never ends, leave it out."
-        yield Finding(name, "amber", text, mend, {"value": value})
+        fix = "Where a step never ends, leave it out."
+        yield Finding(name, "amber", text, fix, {"value": value})
 
 
 def fallbacks(machine: Machine) -> Iterator[Finding]:
@@ -130,8 +130,8 @@ def metrics_file(machine: Machine) -> Iterator[Finding]:
     value = machine.environment.get(name)
     if value and not os.path.dirname(value):
         text = f"{name} names no folder, which the bridge makes before it writes: that fails."
-        mend = f"Write a folder before it: {name}=./{{file}}."
-        yield Finding(name, "amber", text, mend, private={"file": value})
+        fix = f"Write a folder before it: {name}=./{{file}}."
+        yield Finding(name, "amber", text, fix, private={"file": value})
 
 
 def files(machine: Machine) -> Iterator[Finding]:
@@ -144,8 +144,8 @@ def files(machine: Machine) -> Iterator[Finding]:
             yield Finding(name, "green", f"{name} names a file that can be read.")
         else:
             text = f"{name} names {{file}}, which cannot be read: {what}."
-            mend = "Name it from the root, since kernels start in the folder of their notebook."
-            yield Finding(name, "amber", text, mend, private={"file": value})
+            fix = "Name it from the root, since kernels start in the folder of their notebook."
+            yield Finding(name, "amber", text, fix, private={"file": value})
 
 
 def strict(machine: Machine) -> Iterator[Finding]:
@@ -169,16 +169,16 @@ def visible_modules(machine: Machine) -> Iterator[Finding]:
         text = (
             f"{name}={_short(value)!r} is no list of numbers: the bridge fails with a ValueError."
         )
-        mend = f"Write {name}=0,1 or leave it out; an empty text is not the same."
-        yield Finding(name, "red", text, mend, values)
+        fix = f"Write {name}=0,1 or leave it out; an empty text is not the same."
+        yield Finding(name, "red", text, fix, values)
         return
     known = {card.module_id for card in machine.cards.cards}
     absent = [word for word in words if known and int(word) not in known]
     if absent or len(words) > _MOST_CARDS:
         which = ", ".join(absent) or value
         text = f"{name}={_short(value)} names {which}, which this machine has not."
-        mend = f"Its cards are {', '.join(map(str, sorted(known)))}."
-        yield Finding(name, "red", text, mend, values)
+        fix = f"Its cards are {', '.join(map(str, sorted(known)))}."
+        yield Finding(name, "red", text, fix, values)
     elif len(words) not in (1, 2, 4, _MOST_CARDS):
         text = (
             f"{name}={_short(value)}: collectives among {len(words)} cards may fail, since only "
@@ -219,15 +219,15 @@ def visible_devices(machine: Machine) -> Iterator[Finding]:
     values = {"value": _short(value)}
     if not words or any(not word.isdecimal() for word in words):
         text = f"{name}={_short(value)!r} may give the container no card: it takes numbers or all."
-        mend = f"Start the container with {name}=all."
-        yield Finding(name, "amber", text, mend, values)
+        fix = f"Start the container with {name}=all."
+        yield Finding(name, "amber", text, fix, values)
     elif absent:
         text = (
             f"{name}={_short(value)} names {', '.join(absent)}, and {len(indices)} cards are "
             "seen here; they may be absent, or numbered anew in this container."
         )
-        mend = f"Compare with `hl-smi -L` on the host; {name}=all gives every card."
-        yield Finding(name, "amber", text, mend, values)
+        fix = f"Compare with `hl-smi -L` on the host; {name}=all gives every card."
+        yield Finding(name, "amber", text, fix, values)
     else:
         yield Finding(name, "green", f"{name}={_short(value)} names cards that are here.")
 

@@ -52,13 +52,13 @@ def torch(machine: Machine) -> Iterator[Finding]:
     if version:
         yield Finding("torch", "green", f"torch is {version}.", values={"version": version})
         return
-    mend = (
+    fix = (
         "Run `pip install torch`."
         if machine.simulated
         else "Install the one that comes with the vendor's release: any other is refused."
     )
     text = "torch is not installed, and there is no device without it."
-    yield Finding("torch", "red", text, mend, {"version": None})
+    yield Finding("torch", "red", text, fix, {"version": None})
 
 
 def bridge(machine: Machine) -> Iterator[Finding]:
@@ -92,10 +92,10 @@ def packages(machine: Machine) -> Iterator[Finding]:
             yield Finding(name, "green", f"{name} is {version}.", values=values)
         else:
             text = f"{name} is not installed: there are no {what}."
-            mend = f'Run `pip install "hpu_magic[{extra}]"`.'
+            fix = f'Run `pip install "hpu_magic[{extra}]"`.'
             if not what.endswith("s"):
                 text = f"{name} is not installed: {what} is missing."
-            yield Finding(name, "amber", text, mend, values)
+            yield Finding(name, "amber", text, fix, values)
     for name in _OPTIONAL:
         version = machine.version(name)
         text = f"{name} is {version}." if version else f"{name} is not installed, nor needed."

@@ -38,8 +38,8 @@ def torch_for_hpu_magic(machine: Machine) -> Iterator[Finding]:
         yield Finding("torch", "red", text, "Install a newer torch.", values)
     elif release > _NEWEST_TORCH:
         text = f"torch {version} is newer than any that was tried and may fail: {tested}."
-        mend = f"Where something fails, try torch {values['newest']}."
-        yield Finding("torch", "amber", text, mend, values)
+        fix = f"Where something fails, try torch {values['newest']}."
+        yield Finding("torch", "amber", text, fix, values)
     else:
         yield Finding("torch", "green", f"torch {version} is supported: {tested}.", values=values)
 
@@ -59,8 +59,8 @@ def torch_for_plugin(machine: Machine) -> Iterator[Finding]:
             f"Which torch habana-torch-plugin {plugin} asks for is not known here; with another "
             f"than its own it may refuse to load. Installed is {version}."
         )
-        mend = "Compare with the support matrix of that release."
-        yield Finding(about, "amber", text, mend, values)
+        fix = "Compare with the support matrix of that release."
+        yield Finding(about, "amber", text, fix, values)
     elif numbers(version)[:2] == wanted:
         text = f"torch {version} is the one that habana-torch-plugin {plugin} asks for."
         yield Finding(about, "green", text, values=values)
@@ -88,8 +88,8 @@ def plugin_and_driver(machine: Machine) -> Iterator[Finding]:
     about = "plug-in and driver"
     if driver is None:
         text = f"The driver's version is not told, so habana-torch-plugin {plugin} may not fit it."
-        mend = "Compare with `hl-smi` on the host: both should be of one release."
-        yield Finding(about, "amber", text, mend, values)
+        fix = "Compare with `hl-smi` on the host: both should be of one release."
+        yield Finding(about, "amber", text, fix, values)
     elif numbers(driver)[:2] == numbers(plugin)[:2]:
         text = f"habana-torch-plugin {plugin} and the driver {driver} are of one release."
         yield Finding(about, "green", text, values=values)
@@ -143,16 +143,16 @@ def lightning_habana(machine: Machine) -> Iterator[Finding]:
         return
     values = {"lightning-habana": plugin, "lightning": lightning}
     release = numbers(lightning)
-    mend = "Run `pip uninstall lightning-habana`: hpu_magic.lightning has its classes."
+    fix = "Run `pip uninstall lightning-habana`: hpu_magic.lightning has its classes."
     if release[:2] >= _LIGHTNING_FAILS:
         text = f"lightning-habana {plugin} fails at import with Lightning {lightning}."
-        yield Finding("lightning-habana", "red", text, mend, values)
+        yield Finding("lightning-habana", "red", text, fix, values)
     elif release >= _LIGHTNING_WITHOUT_HPU:
         text = (
             f"Lightning {lightning} has dropped HPU, which lightning-habana {plugin} builds on: it "
             "may fail."
         )
-        yield Finding("lightning-habana", "amber", text, mend, values)
+        yield Finding("lightning-habana", "amber", text, fix, values)
     else:
         text = f"lightning-habana {plugin} and Lightning {lightning} are of one time."
         yield Finding("lightning-habana", "green", text, values=values)
@@ -170,8 +170,8 @@ def optimum_habana(machine: Machine) -> Iterator[Finding]:
             f"Which transformers optimum-habana {optimum} asks for is not known here: "
             f"{transformers} may not do."
         )
-        mend = "Run `pip check`, which knows what it declares."
-        yield Finding("optimum-habana", "amber", text, mend, values)
+        fix = "Run `pip check`, which knows what it declares."
+        yield Finding("optimum-habana", "amber", text, fix, values)
     elif numbers(transformers)[:2] == _TRANSFORMERS:
         text = f"optimum-habana {optimum} and transformers {transformers} go together."
         yield Finding("optimum-habana", "green", text, values=values)

@@ -17,7 +17,7 @@ _COLOURS = {"red": "#d64545", "amber": "#b8790f", "green": "#3f8f50"}
 def html(
     headline: str, shown: Sequence[tuple[str, Finding]], folded: Sequence[tuple[str, Finding]]
 ) -> str:
-    """Return a table of the findings with their mends, and a fold with the others."""
+    """Return a table of the findings with their fixes, and a fold with the others."""
     parts = [f"<div><b>{escape(headline)}</b></div>"]
     if shown:
         parts.append(_table(shown))
@@ -32,9 +32,9 @@ def _table(findings: Iterable[tuple[str, Finding]]) -> str:
 
 
 def _row(group: str, finding: Finding) -> str:
-    said, mend = finding.told()
+    said, fix = finding.told()
     mark = f'<span style="{_MARK};background:{_COLOURS[finding.state]}"></span>{finding.state}'
-    advice = f"<div>&rarr; {escape(mend)}</div>" if mend else ""
+    advice = f"<div>&rarr; {escape(fix)}</div>" if fix else ""
     return (
         f'<tr><td style="{_CELL};white-space:nowrap">{mark}</td>'
         f'<td style="{_CELL};opacity:.75">{escape(group)}</td>'

@@ -18,16 +18,16 @@ def text(
     folded: Sequence[tuple[str, Finding]],
     colours: bool,
 ) -> str:
-    """Return the findings in their groups with their mends, and one line for those folded away."""
+    """Return the findings in their groups with their fixes, and one line for those folded away."""
     lines = [headline]
     for (state, group), members in groupby(shown, lambda each: (each[1].state, each[0])):
         mark = f"{_COLOURS[state]}{state}{_END}" if colours else state
         lines.append(f"{mark}, {group}")
         for _, finding in members:
-            said, mend = finding.told()
+            said, fix = finding.told()
             lines.append(f"  {finding.about}: {said}")
-            if mend:
-                lines.append(f"    -> {mend}")
+            if fix:
+                lines.append(f"    -> {fix}")
     if folded:
         lines.append(counted(folded))
     return "\n".join(lines)
