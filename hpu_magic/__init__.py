@@ -35,7 +35,7 @@ _FUNCTIONS = {
     "status": "hpu_magic.commands.device",
     "fit": "hpu_magic.fits.fit",
     "watch": "hpu_magic.fits.watch",
-    "panel": "hpu_magic.panels.panel",
+    "panel": "hpu_magic.commands.measuring",
     "flags": "hpu_magic.commands.device",
     "release": "hpu_magic.commands.device",
     "ledger": "hpu_magic.runtime.measure.ledger",

@@ -28,7 +28,7 @@ PARTS = {
         "advice",
         "backend",
     },
-    "commands": {"runtime", "health", "backend"},
+    "commands": {"runtime", "panels", "health", "backend"},
     "estimate": {"runtime", "backend"},
     "advice": {"estimate", "runtime", "backend"},
     "fits": {"runtime", "panels", "lightning", "huggingface", "backend"},

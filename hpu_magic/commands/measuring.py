@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_magic import notebook
 
 if TYPE_CHECKING:
+    from hpu_magic.panels.panel import MemoryPanel
     from hpu_magic.runtime.measure.memory import MemoryReport
     from hpu_magic.runtime.measure.profiling import profile as Profiling
     from hpu_magic.runtime.measure.timing import TimeReport
 
-__all__ = ["memory", "profile", "time"]
+__all__ = ["memory", "panel", "profile", "time"]
 
 
 def memory() -> MemoryReport:
@@ -23,6 +24,49 @@ def memory() -> MemoryReport:
     from hpu_magic.runtime.measure.memory import memory_of
 
     return memory_of(*notebook.variables())
+
+
+def panel(
+    *,
+    interval: float = 0.5,
+    history: float = 120.0,
+    panel: Literal["auto", "widget", "picture"] = "auto",
+    stop: bool = False,
+) -> MemoryPanel | MemoryReport | None:
+    """Show the memory of this process's card, live: in use, peak and limit.
+
+    The panel goes on while later cells run, until its button, ``stop`` or the next panel stops it,
+    and leaves a picture. It takes no card: before the first ``hpu`` tensor it waits.
+
+    Parameters
+    ----------
+    interval : float
+        Seconds between two samples, 0.02 to 60.
+    history : float
+        Seconds that the chart shows, 1 to 86,400.
+    panel : {"auto", "widget", "picture"}
+        The live widget, a picture for front ends without widgets, or what the page can show.
+    stop : bool
+        Stop the live panel, which keeps its last state as a picture.
+
+    Returns
+    -------
+    MemoryPanel or MemoryReport or None
+        The panel in a notebook, elsewhere the statistics of this moment; None with ``stop``.
+
+    Raises
+    ------
+    RefusedError
+        A number is out of its range, or there is no live panel to stop.
+    """
+    from hpu_magic.errors import RefusedError
+    from hpu_magic.panels import panel as panels
+
+    if not stop:
+        return panels.open_panel(interval, history, panel)
+    if not panels.stop_panel():
+        raise RefusedError("No panel is live: %hpu_panel starts one.")
+    return None
 
 
 def time(

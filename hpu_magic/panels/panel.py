@@ -25,7 +25,7 @@ from hpu_magic.runtime.measure.sampler import Sampler, Subscription, sampler
 if TYPE_CHECKING:
     from hpu_magic.panels.widget import PanelWidget
 
-__all__ = ["MemoryPanel", "panel", "stop_panel"]
+__all__ = ["MemoryPanel", "open_panel", "stop_panel"]
 
 _MOST_ROWS = 3600
 _ANSWER_SECONDS = 5.0
@@ -150,32 +150,10 @@ class MemoryPanel:
         return headline, detail, in_use / limit if limit else None
 
 
-def panel(
-    *, interval: float = 0.5, history: float = 120.0, view: str = "auto"
-) -> MemoryPanel | MemoryReport:
-    """Show the memory of this process's card, live.
+def open_panel(interval: float, history: float, view: str) -> MemoryPanel | MemoryReport:
+    """Return a live panel, or the statistics of this moment without a notebook.
 
-    A panel that is live already is stopped first. It takes no card: before the
-    first ``hpu`` tensor it says so and waits.
-
-    Parameters
-    ----------
-    interval : float
-        Seconds between two samples, 0.02 to 60.
-    history : float
-        Seconds that the chart shows, 1 to 86,400.
-    view : str
-        ``widget``, ``picture`` or ``auto``; see `hpu_magic.fit`.
-
-    Returns
-    -------
-    MemoryPanel or MemoryReport
-        The panel in a notebook; elsewhere the statistics of this moment.
-
-    Raises
-    ------
-    RefusedError
-        When a number is out of its range.
+    A panel that is live already is stopped first; see `hpu_magic.panel`.
     """
     global _running
     checked_interval(interval)
@@ -191,7 +169,7 @@ def panel(
 
 
 def stop_panel() -> bool:
-    """Stop the live panel; return whether there was one."""
+    """Stop the live panel and return whether there was one."""
     global _running
     stopping, _running = _running, None
     if stopping is None or not stopping.live:

@@ -64,7 +64,15 @@ def test_every_command_is_documented(shell):
 
 DECLARED = (
     *("hpu", "hpu_to", "hpu_mode", "hpu_flags", "hpu_release", "hpu_memory", "hpu_time"),
-    *("hpu_profile", "hpu_doctor", "hpu_graph", "hpu_replay", "hpu_graphs", "hpu_wrap"),
+    *(
+        "hpu_panel",
+        "hpu_profile",
+        "hpu_doctor",
+        "hpu_graph",
+        "hpu_replay",
+        "hpu_graphs",
+        "hpu_wrap",
+    ),
 )
 
 

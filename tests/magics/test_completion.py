@@ -122,7 +122,7 @@ LISTS = [
     ("%hpu_fit trainer net loader te|", []),
     ("%hpu_fit --interval |", []),
     ("%%hpu_fit |", ["--interval", "--output"]),
-    ("%hpu_panel |", ["--history", "--interval", "--stop"]),
+    ("%hpu_panel |", ["--history", "--interval", "--panel", "--stop"]),
     ("%hpu_panel --history 1|", []),
     ("%hpu_time --|", ["--output", "--repeats", "--runs"]),
     ("%hpu_time -n 3 --|", ["--output", "--repeats"]),
