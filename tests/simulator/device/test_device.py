@@ -3,7 +3,10 @@
 import copy
 import inspect
 import io
+import os
 import pickle
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -205,6 +208,76 @@ def test_rng_state_is_restored_by_set_and_by_fork():
     assert torch.equal(torch.rand(3, device="hpu"), first)
     with pytest.raises(RuntimeError, match="supports only device 0"):
         torch.hpu.get_rng_state(1)
+
+
+def placed(seed, offset):
+    data = seed.to_bytes(8, sys.byteorder) + offset.to_bytes(8, sys.byteorder)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+@pytest.fixture
+def philox():
+    before = torch.hpu.get_rng_state()
+    torch.hpu.set_rng_ctx("philox")
+    yield
+    torch.hpu.unset_rng_ctx("philox")
+    torch.hpu.set_rng_state(before)
+
+
+@pytest.mark.parametrize("seed", [0, 7, -1, 2**64 - 1])
+@pytest.mark.parametrize("drawn", [0, 3])
+def test_a_philox_state_repeats_what_is_drawn_after_it(philox, seed, drawn):
+    torch.hpu.manual_seed(seed)
+    torch.randn(drawn, device="hpu")
+    state = torch.hpu.get_rng_state()
+    assert torch.equal(state[:8], placed(seed % 2**64, 0)[:8])
+    assert torch.equal(state, torch.hpu.get_rng_state())
+    first = torch.rand(3, device="hpu")
+    for _ in range(2):
+        torch.hpu.set_rng_state(state)
+        assert torch.equal(torch.rand(3, device="hpu"), first)
+    with torch.random.fork_rng():
+        forked = torch.rand(3, device="hpu")
+    assert torch.equal(torch.rand(3, device="hpu"), forked)
+
+
+def test_the_generators_state_has_the_philox_state(philox):
+    torch.hpu.set_rng_state(placed(5, 12))
+    torch.hpu.unset_rng_ctx("philox")
+    state = torch.hpu.get_rng_state()
+    first = torch.rand(3, device="hpu")
+    program = (
+        "import sys, torch, habana_frameworks.torch; hpu = torch.hpu;"
+        "hpu.set_rng_state(torch.tensor(list(sys.stdin.buffer.read()), dtype=torch.uint8));"
+        "hpu.set_rng_ctx('philox'); print(hpu.get_rng_state().tolist());"
+        "print(torch.rand(3, device='hpu').tolist())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
+        input=state.numpy().tobytes(),
+        capture_output=True,
+        check=True,
+    )
+    assert ran.stdout.decode().splitlines() == [str(placed(5, 12).tolist()), str(first.tolist())]
+
+
+def test_offsets_choose_different_numbers_of_one_seed(philox):
+    drawn = []
+    for offset in range(0, 40_000, 4):
+        torch.hpu.set_rng_state(placed(1, offset))
+        drawn.append(torch.randint(2**62, (), device="hpu").item())
+    assert len(set(drawn)) == len(drawn)
+    torch.hpu.manual_seed(1)
+    assert torch.randint(2**62, (), device="hpu").item() == drawn[0]
+
+
+def test_a_philox_context_belongs_to_its_thread(philox):
+    sizes = []
+    thread = threading.Thread(target=lambda: sizes.append(torch.hpu.get_rng_state().numel()))
+    thread.start()
+    thread.join()
+    assert [*sizes, torch.hpu.get_rng_state().numel()] == [torch.get_rng_state().numel(), 16]
 
 
 def test_dropout_draws_from_the_device_and_leaves_the_cpus_generator():

@@ -484,3 +484,47 @@ def test_the_philox_context_has_a_seed_and_an_offset(pair):
     one, other = pair(contexts_of_random_states)
     assert one == other
     assert one[:3] == ([7, *[0] * 15], True, True)
+
+
+def failing_random_operators():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.utils.checkpoint import checkpoint
+
+    sharded = distribute_tensor(torch.ones(8), init_device_mesh("hpu", (2,)), [Shard(0)])
+    with pytest.raises(RuntimeError, match="uniform_ expects"):
+        sharded.uniform_(1, 0)
+    torch.rand(3, device="hpu")
+    x = torch.ones(64, device="hpu", requires_grad=True)
+    y = checkpoint(lambda v: nn.functional.dropout(v * v, 0.5), x, use_reentrant=False)
+    y.sum().backward()
+    return torch.equal(x.grad > 0, y > 0), torch.hpu.get_rng_state().numel()
+
+
+def test_after_an_error_of_a_random_operator_checkpoints_keep_their_masks(pair):
+    assert pair(failing_random_operators) == [(True, torch.get_rng_state().numel())] * 2
+
+
+def drawn_from_another_generator():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    sharded = distribute_tensor(torch.ones(8), init_device_mesh("hpu", (2,)), [Shard(0)])
+    generator = torch.Generator("hpu")
+    torch.manual_seed(1)
+    before = torch.hpu.get_rng_state()
+    found = []
+    for _ in range(2):
+        generator.manual_seed(9)
+        found.append([sharded.uniform_(generator=generator).full_tensor().tolist() for _ in "ab"])
+    return found, torch.equal(torch.hpu.get_rng_state(), before)
+
+
+def test_a_dtensor_draws_from_the_generator_that_it_is_passed(pair):
+    one, other = pair(drawn_from_another_generator)
+    assert one == other
+    (first, again), untouched = one
+    assert first == again
+    assert first[0] != first[1]
+    assert len(set(first[0])) == 8
+    assert untouched

@@ -6,13 +6,31 @@
 #include <c10/core/GeneratorImpl.h>
 
 #include <atomic>
+#include <cstring>
 #include <mutex>
+#include <random>
 
 namespace hpu {
 namespace {
 
 std::atomic<void (*)()> settle_recorded{nullptr};
 thread_local const at::Generator* in_trial = nullptr;
+
+// A CPU generator's state: a seed, two more words, the twister's, and then a word that is not used.
+constexpr size_t kOffsetInState = (3 + at::MERSENNE_STATE_N) * sizeof(uint64_t);
+
+/// The engine at a place in a seed's sequence, without the steps of the twister to get there.
+at::mt19937 engine_at(uint64_t seed, uint64_t offset) {
+  at::mt19937 engine(seed);
+  if (offset != 0) {
+    at::mt19937_data_pod data = engine.data();
+    const uint64_t words[] = {seed, seed >> 32, offset, offset >> 32};  // 32 bits of each
+    std::seed_seq sequence(std::begin(words), std::end(words));
+    sequence.generate(data.state_.begin(), data.state_.end());
+    engine.set_data(data);
+  }
+  return engine;
+}
 
 struct GeneratorImpl final : c10::GeneratorImpl {
   explicit GeneratorImpl(at::Generator generator)
@@ -28,35 +46,54 @@ struct GeneratorImpl final : c10::GeneratorImpl {
   void set_current_seed(uint64_t seed) override {
     settle();
     host.set_current_seed(seed);
+    offset_ = 0;
   }
+  /// The numbers that follow are the same in every process.
   void set_offset(uint64_t offset) override {
-    host.set_offset(offset);
+    settle();
+    auto* cpu = at::check_generator<at::CPUGeneratorImpl>(host);
+    std::lock_guard lock(cpu->mutex_);
+    const uint64_t seed = cpu->current_seed();
+    cpu->set_current_seed(seed);  // also drops a cached normal number
+    cpu->set_engine(engine_at(seed, offset));
+    offset_ = offset;
   }
+  /// The last offset that was set for this seed, whatever was drawn since.
   uint64_t get_offset() const override {
-    return host.get_offset();
+    return offset_;
   }
   uint64_t current_seed() const override {
     return host.current_seed();
   }
   uint64_t seed() override {
     settle();
+    offset_ = 0;
     return host.seed();
   }
   void set_state(const c10::TensorImpl& state) override {
     settle();
     host.unsafeGetGeneratorImpl()->set_state(state);
+    std::memcpy(&offset_, static_cast<const char*>(state.data()) + kOffsetInState, sizeof(offset_));
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     settle();
-    return host.unsafeGetGeneratorImpl()->get_state();
+    auto state = host.unsafeGetGeneratorImpl()->get_state();
+    auto* bytes = static_cast<char*>(state->mutable_data());
+    std::memcpy(bytes + kOffsetInState, &offset_, sizeof(offset_));
+    return state;
   }
   GeneratorImpl* clone_impl() const override {
     settle();
     std::lock_guard lock(host.mutex());
-    return new GeneratorImpl(host.clone());
+    auto* copy = new GeneratorImpl(host.clone());
+    copy->offset_ = offset_;
+    return copy;
   }
 
   mutable at::Generator host;
+
+ private:
+  uint64_t offset_ = 0;
 };
 
 at::Generator copy_of_cpu_default() {

@@ -1,5 +1,6 @@
 // The device's random generator: the CPU's Mersenne twister under the device's name, so that
-// its state and its numbers equal the CPU's for the same seed.
+// its state and its numbers equal the CPU's for the same seed. An offset, which DTensor sets, chooses
+// another place in the sequence of that seed, and is part of the state.
 #pragma once
 
 #include <ATen/core/Generator.h>

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,23 +19,21 @@ default_generators: tuple[torch.Generator, ...] = (engine.load().default_generat
 def get_rng_state(device: Any = "hpu") -> torch.Tensor:
     """Return the generator's state as a ByteTensor on the CPU; see `set_rng_ctx`."""
     _check_first(device, "hpu get_rng_state supports only device 0")
-    return _philox.state() if _philox.entered else default_generators[0].get_state()
+    return _current().get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
     """Set the generator's state; see `set_rng_ctx`."""
     _check_first(device, "hpu set_rng_state supports only device 0")
-    if _philox.entered:
-        _philox.set_state(new_state)
-    else:
-        default_generators[0].set_state(new_state)
+    _current().set_state(new_state)
 
 
 def set_rng_ctx(ctx: str) -> None:
-    """Have states of 16 bytes, a seed and an offset, from now on: those of a Philox generator.
+    """Use states of 16 bytes in the calling thread: the seed and the offset of a Philox generator.
 
-    A DTensor gives each shard its part of one sequence of numbers by adding to the offset. What is
-    drawn for a seed and an offset is the same in each process.
+    DTensor adds to the offset, so that each shard gets its part of one sequence of numbers. A seed
+    and an offset determine the numbers in every process. Both are part of the generator's own
+    state, too, so a run that restores that state draws the same numbers for DTensors.
 
     Raises
     ------
@@ -42,11 +41,11 @@ def set_rng_ctx(ctx: str) -> None:
         `ctx` is not "philox".
     """
     _check_context(ctx)
-    _philox.entered = True
+    _context.philox = True
 
 
 def unset_rng_ctx(ctx: str) -> None:
-    """Have states of the generator as they are again.
+    """Use the generator's own states again in the calling thread.
 
     Raises
     ------
@@ -54,7 +53,7 @@ def unset_rng_ctx(ctx: str) -> None:
         `ctx` is not "philox".
     """
     _check_context(ctx)
-    _philox.entered = False
+    _context.philox = False
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
@@ -102,30 +101,35 @@ def _check_first(device: Any, message: str) -> None:
             raise RuntimeError(f"{message}: {refused}") from refused
 
 
-class _Philox:
-    """The generator's state as a seed and an offset.
+class PhiloxStates:
+    """The states of a generator of the device as 16 bytes: a seed and an offset, 8 bytes each."""
 
-    There is no Philox generator here: the CPU's is seeded by both. What others draw from it then
-    counts as another seed.
-    """
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
 
-    def __init__(self) -> None:
-        self.entered = False
-        self._pairs: dict[int, tuple[int, int]] = {}  # by what the generator was seeded with
+    def get_state(self) -> torch.Tensor:
+        """Return the seed and the offset as a ByteTensor on the CPU.
 
-    def state(self) -> torch.Tensor:
-        """Return the seed and the offset, 8 bytes each."""
-        generator = default_generators[0]
-        state, seeded = generator.get_state(), generator.initial_seed() % _WORD
-        if torch.equal(state, torch.Generator().manual_seed(seeded).get_state()):
-            seed, offset = self._pairs.get(seeded, (seeded, 0))
-        else:
-            seed, offset = _digest(state.numpy().tobytes()), 0
+        The twister of the simulator has no offset after it has drawn. Then its state chooses one,
+        and the generator goes there: what it draws next is what it draws after `set_state`.
+        """
+        generator = self._generator
+        seed, offset = generator.initial_seed() % _WORD, generator.get_offset()
+        state = generator.get_state()
+        if not torch.equal(state, _placed(torch.Generator("hpu"), seed, offset).get_state()):
+            offset = _offset_of(state)
+            _placed(generator, seed, offset)
         data = seed.to_bytes(8, sys.byteorder) + offset.to_bytes(8, sys.byteorder)
         return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
     def set_state(self, state: torch.Tensor) -> None:
-        """Seed the generator by a seed and an offset."""
+        """Continue at a seed and an offset.
+
+        Raises
+        ------
+        RuntimeError
+            `state` does not have 16 bytes.
+        """
         data = state.cpu().numpy().tobytes()
         if len(data) != 16:
             raise RuntimeError(
@@ -133,22 +137,31 @@ class _Philox:
                 f"{len(data)}; call unset_rng_ctx('philox') for the generator's own states."
             )
         seed, offset = (int.from_bytes(part, sys.byteorder) for part in (data[:8], data[8:]))
-        seeded = _digest(data) if offset else seed
-        if offset:
-            self._pairs.pop(seeded, None)
-            self._pairs[seeded] = (seed, offset)
-            if len(self._pairs) > _MOST_PAIRS:
-                del self._pairs[next(iter(self._pairs))]
-        default_generators[0].manual_seed(seeded)
+        _placed(self._generator, seed, offset)
+
+
+class _Context(threading.local):
+    philox = False
 
 
 _WORD = 1 << 64
-_MOST_PAIRS = 4096
-_philox = _Philox()
+_context = _Context()
 
 
-def _digest(data: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), sys.byteorder)
+def _current() -> torch.Generator | PhiloxStates:
+    generator = default_generators[0]
+    return PhiloxStates(generator) if _context.philox else generator
+
+
+def _placed(generator: torch.Generator, seed: int, offset: int) -> torch.Generator:
+    generator.manual_seed(seed).set_offset(offset)
+    return generator
+
+
+def _offset_of(state: torch.Tensor) -> int:
+    digest = hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest()
+    # Offsets are multiples of 4, and DTensor adds to them as int64.
+    return (int.from_bytes(digest, sys.byteorder) >> 2) & ~3
 
 
 def _check_context(ctx: str) -> None:

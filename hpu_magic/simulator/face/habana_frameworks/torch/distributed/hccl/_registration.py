@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..._dynamo_registration import when_imported as when_dynamo_is_imported
 from ..._import_hooks import when_imported
 
 NAME = "hccl"
+_RANDOM = "torch.distributed.tensor._random"
 _FSDP = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
 _FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 # Functions of torch.distributed with one of these in their names break a graph.
@@ -42,6 +44,7 @@ def register() -> None:
     dist.Backend.default_device_backend_map["hpu"] = NAME
     _bind_groups_to_cards()
     _wait_on_the_one_card()
+    when_imported(_RANDOM, _draw_by_offsets)
     when_imported(_FSDP, _average_by_sums)
     when_imported(_FSDP_GROUP, _wait_on_the_cards_stream)
     when_dynamo_is_imported(_break_graphs_at_collectives)
@@ -91,6 +94,46 @@ def _wait_on_the_one_card() -> None:
         return original(group, async_op, card, **options)
 
     distributed_c10d.barrier = dist.barrier = barrier
+
+
+def _draw_by_offsets() -> None:
+    """Let DTensor leave the context of random numbers after an error, which PyTorch does not.
+
+    It also draws from a caller's own generator then, whose state PyTorch takes for a seed and an
+    offset.
+    """
+    from torch.distributed.tensor._random import OffsetBasedRNGTracker as Tracker
+
+    from ...hpu.random import PhiloxStates
+
+    read, enter = Tracker._get_device_state, Tracker._distribute_region
+    if "set_rng_ctx" not in inspect.unwrap(enter).__code__.co_names:  # older releases
+        return
+
+    @functools.wraps(read)
+    def get_device_state(self: Any) -> torch.Tensor:
+        with _leaving_the_context(self):
+            return read(self)
+
+    @functools.wraps(enter)
+    @contextlib.contextmanager
+    def distribute_region(self: Any, spec: Any, generator: Any = None) -> Iterator[None]:
+        if generator is not None and generator.device.type == "hpu":
+            generator = PhiloxStates(generator)
+        with _leaving_the_context(self), enter(self, spec, generator):
+            yield
+
+    Tracker._get_device_state = get_device_state
+    Tracker._distribute_region = distribute_region
+
+
+@contextlib.contextmanager
+def _leaving_the_context(tracker: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if tracker._device.type == "hpu":
+            tracker._device_handle.unset_rng_ctx("philox")
 
 
 def _average_by_sums() -> None:
