@@ -127,6 +127,26 @@ def test_a_block_of_zeros_is_cast_to_zeros():
     assert (scale > 0).all().item()
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (0, 4, 4), (2, 0, 4)], ids=str)
+def test_a_tensor_without_elements_has_no_blocks_to_cast(shape):
+    cast, scale = run(
+        cast_in_blocks,
+        torch.zeros(shape, device="hpu"),
+        [2, 2],
+        out_dtype=torch.float8_e4m3fn,
+        scale_dtype=torch.float32,
+    )
+    assert (cast.shape, cast.dtype) == (shape, torch.float8_e4m3fn)
+    assert scale.shape == (*shape[:-2], -(-shape[-2] // 2), -(-shape[-1] // 2))
+    if shape == (0, 4):  # the tokens of an expert that has none
+        weight = torch.ones(4, 4, device="hpu"), [2, 2], torch.float8_e4m3fn, torch.float32
+        product = run(
+            *(torch.ops.hpu.fp8_gemm_v2, cast, False, *cast_in_blocks(*weight)[:1], False, None),
+            *(torch.float32, scale, cast_in_blocks(*weight)[1]),
+        )
+        assert product.shape == (0, 4)
+
+
 @pytest.mark.parametrize(
     ("values", "block", "dtypes", "sentence"),
     [
@@ -147,6 +167,14 @@ def test_what_has_no_blocks_is_refused(values, block, dtypes, sentence):
             out_dtype=dtypes[0],
             scale_dtype=dtypes[1],
         )
+
+
+def everything(values):
+    return both(values)
+
+
+def operands(rows, seed=0):
+    return (torch.randn(rows, 5, generator=torch.Generator().manual_seed(seed)).to("hpu"),)
 
 
 def both(values):

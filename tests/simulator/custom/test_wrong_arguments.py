@@ -49,6 +49,15 @@ def test_wrong_arguments_raise_errors_and_crash_nothing():
     assert errors > 5 * operators
 
 
+def test_calls_without_elements_crash_nothing():
+    run = calls("--empty")
+    assert run.returncode == 0, run.stderr[-3000:]
+    operators, results, errors = map(int, run.stdout.split())
+    assert operators > 70
+    assert results > operators
+    assert errors > 0
+
+
 @pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="said in eager mode")
 def test_an_error_of_the_engine_itself_is_a_fault():
     """The program sees what it looks for."""

@@ -2,9 +2,9 @@
 ones of which one or two were changed: each call must give a result or an error of Python's.
 
 ``python wrong_arguments.py --count 200 --first 0`` runs so many calls of each operator, in the mode
-that the environment asks for, and prints how many operators, results and errors there were. Each
-call is named on standard error before it is made, so that a process which crashes has named the
-last one.
+that the environment asks for, and prints how many operators, results and errors there were. With
+``--empty`` it runs right calls whose tensors have a size of 0 instead of another one. Each call is
+named on standard error before it is made, so that a process which crashes has named the last one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import faulthandler
 import random
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -195,17 +196,48 @@ def _use(results: Any) -> None:
             result.cpu()
 
 
-def call(schema: FunctionSchema, number: int, valid: list[Call]) -> bool:
-    """Call an operator once, and tell whether it gave a result and no error.
+def emptied(right: Call) -> Iterator[Call]:
+    """Yield calls without elements: a size of all tensors, or of one of them, becomes 0."""
+    args, kwargs = right
+
+    def cut(value: Any, size: int) -> Any:
+        if isinstance(value, list):
+            return [cut(each, size) for each in value]
+        if isinstance(value, torch.Tensor):
+            for dim in range(value.dim()):
+                value = value.narrow(dim, 0, 0) if value.shape[dim] == size else value
+            return value.clone()
+        return value
+
+    flat = [each for value in args for each in (value if isinstance(value, list) else [value])]
+    tensors = [each for each in flat if isinstance(each, torch.Tensor)]
+    for size in sorted({size for tensor in tensors for size in tensor.shape}):
+        yield [cut(value, size) for value in args], kwargs
+        for i, value in enumerate(args):
+            if isinstance(value, torch.Tensor) and size in value.shape:
+                yield [cut(each, size if i == j else -1) for j, each in enumerate(args)], kwargs
+
+
+def chosen_calls(schema: FunctionSchema, valid: list[Call], options: Any) -> Iterator[Call]:
+    """Yield the calls of one operator."""
+    if options.empty:
+        for right in valid:
+            yield from emptied(right)
+        return
+    for number in range(options.first, options.first + options.count):
+        chance = random.Random(f"{schema} {number}")
+        arguments = Spoiled(chance, valid) if valid and number % 2 else Arguments(chance)
+        yield arguments.of(schema)
+
+
+def call(schema: FunctionSchema, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    """Call an operator once, and return whether it has results and no error.
 
     Raises
     ------
     Exception
         The error says nothing, or speaks of a fault in the engine or in PyTorch.
     """
-    chance = random.Random(f"{schema} {number}")
-    arguments = Spoiled(chance, valid) if valid and number % 2 else Arguments(chance)
-    args, kwargs = arguments.of(schema)
     try:
         _use(_operator(schema)(*args, **kwargs))
     except Exception as error:
@@ -220,6 +252,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=100, help="calls of each operator")
     parser.add_argument("--first", type=int, default=0, help="number of the first call")
+    parser.add_argument("--empty", action="store_true", help="right calls without elements")
     parser.add_argument("--only", default="", help="operators whose declaration has this in it")
     options = parser.parse_args()
     faulthandler.enable()
@@ -227,13 +260,13 @@ def main() -> None:
     schemas = [each for each in torch._C._jit_get_all_schemas() if each.name.startswith("hpu::")]
     chosen = [each for each in sorted(schemas, key=str) if options.only in str(each)]
     valid = valid_calls()
-    results = 0
+    outcomes = {True: 0, False: 0}
     for schema in chosen:
-        for number in range(options.first, options.first + options.count):
+        for number, (args, kwargs) in enumerate(chosen_calls(schema, valid[str(schema)], options)):
             print(number, schema, file=sys.stderr, flush=True)
-            results += call(schema, number, valid[str(schema)])
+            outcomes[call(schema, args, kwargs)] += 1
     assert (torch.ones(2, device="hpu") + 1).tolist() == [2.0, 2.0]
-    print(len(chosen), results, len(chosen) * options.count - results)
+    print(len(chosen), outcomes[True], outcomes[False])
 
 
 if __name__ == "__main__":

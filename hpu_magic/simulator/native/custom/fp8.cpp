@@ -92,13 +92,9 @@ at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape
   return product;
 }
 
-at::Tensor in_blocks(
-    const at::Tensor& values, const c10::SymInt& rows, const c10::SymInt& columns) {
-  const c10::SymInt height = values.sym_size(-2), width = values.sym_size(-1);
+at::Tensor in_blocks(const at::Tensor& values, c10::SymIntArrayRef blocks) {
   std::vector<c10::SymInt> sizes = values.sym_sizes().slice(0, values.dim() - 2).vec();
-  for (const c10::SymInt& size : {rows, height / rows, columns, width / columns}) {
-    sizes.push_back(size);
-  }
+  sizes.insert(sizes.end(), blocks.begin(), blocks.end());
   return values.reshape_symint(sizes);
 }
 

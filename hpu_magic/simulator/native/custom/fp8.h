@@ -31,9 +31,8 @@ at::Tensor to_fp8(const at::Tensor& values, at::ScalarType fp8, bool stochastic 
 /// channel, gets the shape that broadcasts.
 at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape = std::nullopt);
 
-/// A view of the last two dimensions as blocks: [..., rows, height, columns, width].
-at::Tensor in_blocks(
-    const at::Tensor& values, const c10::SymInt& rows, const c10::SymInt& columns);
+/// A view of the last two dimensions as blocks of these four sizes: rows, height, columns, width.
+at::Tensor in_blocks(const at::Tensor& values, c10::SymIntArrayRef blocks);
 
 /// Scales given as numbers, where `like` lies.
 at::Tensor tensor_of(const at::Tensor& like, at::ArrayRef<double> scales);

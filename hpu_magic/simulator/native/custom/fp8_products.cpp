@@ -60,16 +60,25 @@ bool are_of_blocks(const Scale& of_a, const Scale& of_b, const at::Tensor& b) {
       (common != 1 || (columns != 1 && columns != b.sym_size(-1)));
 }
 
+/// The size of each of `count` equal blocks, -1 if no such blocks make up `size`.
+c10::SymInt size_of_blocks(const c10::SymInt& size, const c10::SymInt& count) {
+  if (count == 0) {
+    return size == 0 ? 1 : -1;
+  }
+  return size % count == 0 ? size / count : -1;
+}
+
 /// An operand times a factor for each of its blocks.
 at::Tensor scaled_in_blocks(const at::Tensor& operand, const at::Tensor& scale) {
   const c10::SymInt rows = scale.sym_size(-2), columns = scale.sym_size(-1);
+  const c10::SymInt height = size_of_blocks(operand.sym_size(-2), rows);
+  const c10::SymInt width = size_of_blocks(operand.sym_size(-1), columns);
   TORCH_CHECK(
-      rows > 0 && columns > 0 && operand.sym_size(-2) % rows == 0 &&
-          operand.sym_size(-1) % columns == 0,
-      "A scale of shape ", scale.sym_sizes(), " has no factor for each block of an operand of ",
-      operand.sym_sizes(), ".");
+      height >= 0 && width >= 0, "A scale of shape ", scale.sym_sizes(),
+      " has no factor for each block of an operand of ", operand.sym_sizes(), ".");
   const at::Tensor factor = scale.to(ScalarType::Float).unsqueeze(-2).unsqueeze(-1);
-  return (in_blocks(operand, rows, columns) * factor).reshape_symint(operand.sym_sizes());
+  return (in_blocks(operand, {rows, height, columns, width}) * factor)
+      .reshape_symint(operand.sym_sizes());
 }
 
 /// Adds what may be none.

@@ -75,7 +75,7 @@ std::tuple<at::Tensor, at::Tensor> cast_to_fp8_just_in_time(
   const at::Tensor whole = at::constant_pad_nd_symint(
       input.to(ScalarType::Float),
       {0, columns * block_size[1] - width, 0, rows * block_size[0] - height});
-  const at::Tensor blocks = in_blocks(whole, rows, columns);
+  const at::Tensor blocks = in_blocks(whole, {rows, block_size[0], columns, block_size[1]});
   const at::Tensor largest = at::amax(blocks.abs(), {-3, -1}, /*keepdim=*/true);
   const at::Tensor scale = (largest / largest_fp8(out_dtype)).clamp_min(kSmallest).to(scale_dtype);
   const at::Tensor cast = to_fp8(blocks / scale.to(ScalarType::Float), out_dtype);
