@@ -285,6 +285,18 @@ def test_unique_returns_what_was_requested(requested):
             assert torch.equal(one.cpu(), other)
 
 
+@pytest.mark.parametrize("requested", [(False, False), (True, False), (False, True), (True, True)])
+def test_unique_fills_all_outputs_that_are_passed(requested):
+    numbers = torch.tensor([3, 1, 3, 2, 1])
+    options = (True, *requested)
+    expected = torch._unique2(numbers, *options)
+    outs = {f"out{i}": torch.zeros(2, dtype=torch.int64, device="hpu") for i in range(3)}
+    found = torch.ops.aten._unique2.out(numbers.to("hpu"), *options, **outs)
+    for one, out, other in zip(found, outs.values(), expected, strict=True):
+        assert one is out
+        assert torch.equal(out.cpu(), other)
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"return_inverse": True}, {"return_counts": True}], ids=str
 )

@@ -75,6 +75,8 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
   }
   // PyTorch's own kernel for all devices names those that it takes.
   library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+  // PyTorch's own kernel copies the results of `_unique2`, of which some are None in eager mode.
+  library.impl("_unique2.out", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
 }
 
 }  // namespace hpu
