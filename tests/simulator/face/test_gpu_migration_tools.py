@@ -237,6 +237,9 @@ def test_cuda_graphs_are_hpu_graphs_in_lazy_mode(migrated):
         graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle()):
             y = linear(x)
+        pool = torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=pool, stream=stream):
+            pass
         x.fill_(2.0)
         graph.replay()
         torch.cuda.synchronize()

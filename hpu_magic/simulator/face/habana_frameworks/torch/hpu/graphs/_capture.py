@@ -80,13 +80,13 @@ class HPUGraph:
         self._inputs, self._outputs = [], None
 
     def capture_end(self) -> None:
-        """End the capture.
+        """End the capture. A capture without operations is valid; see `replay`.
 
         Raises
         ------
         RuntimeError
-            This graph's capture has not begun, was ended by what it refused or recorded no
-            operation, or the current stream is not the one on which it began.
+            This graph's capture has not begun or was ended by what it refused, or the current
+            stream is not the one on which it began.
         """
         if not self._begun:
             raise RuntimeError(
@@ -104,11 +104,6 @@ class HPUGraph:
         self._begun = False
         self._native.capture_end()
         torch.clear_autocast_cache()
-        if self._native.is_empty() and not self._may_be_empty:
-            raise RuntimeError(
-                "GRAPH:: The capture recorded no operation: let the code between capture_begin() "
-                "and capture_end() compute with tensors that are on the device."
-            )
 
     def is_capturing(self) -> bool:
         """Tell whether this graph's capture is under way."""
@@ -136,8 +131,8 @@ class HPUGraph:
         ):
             self._warned = True
             warnings.warn(
-                "GRAPH:: Nothing to replay: capture something with this graph first, between "
-                "capture_begin() and capture_end().",
+                "GRAPH:: Nothing to replay: compute with tensors that are on the device between "
+                "capture_begin() and capture_end() of this graph.",
                 RuntimeWarning,
                 stacklevel=2,
             )
