@@ -194,6 +194,25 @@ class Slotted:
 class Named(str):
     scale = 1.0
 
+class Measured(np.ndarray):
+    pass
+
+def measured(scale):
+    value = np.ones(3).view(Measured)
+    value.scale = scale
+    return value
+
+class Forgetful:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __getstate__(self):
+        return {}
+
+class Remade(Forgetful):
+    def __reduce__(self):
+        return Remade, (1.0,)
+
 def named(scale):
     value = Named("same")
     value.scale = scale
@@ -224,6 +243,9 @@ KINDS = {
     "frozen dataclass": (lambda n: Frozen(1.0, n), lambda one: one.hidden),
     "object with slots": (Slotted, lambda one: one.scale),
     "text with an attribute": (named, lambda one: one.scale),
+    "array with an attribute": (measured, lambda one: one.scale),
+    "object with an empty state": (Forgetful, lambda one: one.scale),
+    "object that is made again": (Remade, lambda one: one.scale),
     "namespace": (lambda n: types.SimpleNamespace(x=long(n)), lambda one: one.x[2500]),
     "set": (lambda n: {n, 100.0}, lambda one: min(one)),
     "slice": (lambda n: slice(0, int(n)), lambda one: one.stop),
@@ -298,6 +320,27 @@ for scale in (1.0, 2.0, 1.0):
     options.scale = scale
     print(graphed(torch.ones(1, device="hpu"), options).item(), len(captured))
 """
+    ) == ["1.0 1", "2.0 2", "1.0 2"]
+
+
+def test_an_object_with_a_logger_has_a_key(lazy_process):
+    assert lazy_process(
+        """
+        import logging, types, warnings
+
+        warnings.simplefilter("error")
+        logger = logging.getLogger("a logger")
+        logger.addHandler(logging.StreamHandler())
+        captured = []
+        def scaled(x, options):
+            captured.append(options)
+            return x * options.scale
+        graphed = torch.hpu.wrap_in_hpu_graph_func(scaled)
+        x = torch.ones(1, device="hpu")
+        for scale in (1.0, 2.0, 1.0):
+            options = types.SimpleNamespace(scale=scale, logger=logger)
+            print(graphed(x, options).item(), len(captured))
+        """
     ) == ["1.0 1", "2.0 2", "1.0 2"]
 
 

@@ -197,7 +197,9 @@ def wrap_in_hpu_graph(
     """Let a module capture a graph for each kind of input, and replay it. For inference.
 
     The outputs are the graph's own tensors: the next call with inputs of the same kind
-    overwrites them; clone what you keep. See `input_key` for what makes a kind.
+    overwrites them; clone what you keep. See `input_key` for what makes a kind: an object that
+    holds tensors makes one kind, so a replay does not see changes of its other attributes, nor
+    another tensor in the place of one. Pass what changes as an argument of its own.
 
     Parameters
     ----------

@@ -59,8 +59,9 @@ def input_key(obj: Any) -> Hashable:
     dtype or values; so do the tensors within lists, tuples, dicts and other mutable mappings,
     dataclasses and what is registered with PyTorch's pytree, which are the graph's inputs.
     Modules, functions and classes count as themselves. Anything else counts by its value, as
-    pickle would write it: arrays of NumPy, sets, slices, objects with attributes. If it holds
-    tensors, as a cache of keys and values does, it counts as itself instead.
+    pickle would write it, and by its attributes: arrays of NumPy, sets, slices, objects. If it
+    holds tensors, as a cache of keys and values does, it counts as itself instead, whatever
+    changes in it.
 
     Raises
     ------
@@ -121,6 +122,8 @@ def _written(obj: Any, around: tuple[int, ...]) -> Hashable:
             return _Itself(obj)
         how, arguments, state, items, pairs = (*made, None, None, None)[:5]
         content = [how, arguments, state, list(items or ()), list(pairs or ())]
+        if state is not None or isinstance(how, type):  # else it may be global, such as a logger
+            content.append(_omitted(obj, state))
         return (kind, tuple([_key(one, around, within=True) for one in content]))
     except _HoldsTensorsError:
         if kind.__hash__ is object.__hash__:
@@ -130,3 +133,11 @@ def _written(obj: Any, around: tuple[int, ...]) -> Hashable:
         raise
     except Exception as error:  # whatever an object's own code raises
         raise NoKeyError(f"a {kind.__name__} cannot be compared by value ({error})") from error
+
+
+def _omitted(obj: Any, state: Any) -> dict[str, Any]:
+    """Return the attributes that are not in the state for pickle."""
+    written = state[0] if isinstance(state, tuple) and state else state
+    written = written if isinstance(written, dict) else {}
+    attributes = getattr(obj, "__dict__", {})
+    return {name: one for name, one in attributes.items() if written.get(name) is not one}

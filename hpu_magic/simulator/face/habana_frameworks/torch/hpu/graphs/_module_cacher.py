@@ -23,7 +23,8 @@ class ModuleCacher:
 
     ``ModuleCacher(max_graphs=10)(model)`` returns the model. Graphs serve training only: in
     evaluation, without gradients and in eager mode the model runs as it is. Wrap a model
-    before DistributedDataParallel, not after.
+    before DistributedDataParallel, not after. As with `wrap_in_hpu_graph`, pass what changes in an
+    object that holds tensors as an argument of its own.
 
     Parameters
     ----------
