@@ -61,8 +61,11 @@ def test_a_region_is_entered_and_left_however_it_ends():
         assert other == [False]  # regions belong to threads, as autocast does
     assert not State.is_fp8_enabled()
     assert State.get_fp8_recipe() == te.fp8.get_default_fp8_recipe() == recipe.DelayedScaling()
-    State.fp8_autocast_enter()
-    State.reset_global_state()
+    with te.fp8_autocast(), te.fp8_autocast():
+        State.reset_global_state()
+        assert not State.is_fp8_enabled()
+    with te.fp8_autocast():
+        assert State.is_fp8_enabled()
     assert not State.is_fp8_enabled()
 
 

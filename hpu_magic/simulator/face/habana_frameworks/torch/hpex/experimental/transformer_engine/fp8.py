@@ -202,11 +202,15 @@ class FP8GlobalStateManager:
     def fp8_autocast_exit(cls, completed: bool = True) -> None:
         """End the innermost region; at the end of the outermost one processes agree.
 
+        A region that `reset_global_state` has left needs no end.
+
         Parameters
         ----------
         completed : bool
             False where an exception ended it. What was measured counts for the next step then.
         """
+        if not _regions.entered:
+            return
         measured = _regions.entered.pop().step.measured
         if _regions.entered:
             return
