@@ -569,6 +569,8 @@ def test_the_bridge_binds_torch_and_knows_its_release(torch, utils):
     release = torch.__version__.partition("+")[0]
     major, minor, *_ = release.split(".")
     assert is_pytorch_at_least(release)
+    assert is_pytorch_at_least(torch.__version__)
+    assert is_pytorch_at_least(f"{release}+cpu")
     assert is_pytorch_at_least("2.5.1")
     assert is_pytorch_at_least(f"{major}.{minor}")
     assert not is_pytorch_at_least(f"{major}.{int(minor) + 1}.0")
