@@ -37,10 +37,10 @@ class _Copies:
         file.seek(0)
         return _Unpickler(file, pickler.kept).load()
 
-    def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the copy of one tensor, of the same class and with the same attributes."""
+    def of(self, tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Return the copy of one tensor, of the same class, and the attributes that it lacks."""
         if tensor.device.type != "hpu":
-            return tensor
+            return tensor, {}
         if id(tensor) not in self._tensors:
             if _is_made_of_tensors(tensor):
                 copied = tensor.detach().cpu()
@@ -49,10 +49,8 @@ class _Copies:
                 if type(tensor) is not torch.Tensor or vars(tensor):
                     copied = copied.as_subclass(type(tensor))  # type: ignore[arg-type]
             self._tensors[id(tensor)] = (tensor, copied.requires_grad_(tensor.requires_grad))
-            own = {name: one for name, one in vars(tensor).items() if name not in vars(copied)}
-            if own:
-                vars(copied).update(self.copied(own))
-        return self._tensors[id(tensor)][1]
+        copied = self._tensors[id(tensor)][1]
+        return copied, {name: one for name, one in vars(tensor).items() if name not in vars(copied)}
 
     def _of_memory(self, plain: torch.Tensor) -> torch.Tensor:
         key = (
@@ -84,8 +82,11 @@ class _Pickler(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> int | None:
         """Return the place in the list; None for what is pickled."""
-        if isinstance(obj, torch.Tensor) and not torch.nn.parameter.is_lazy(obj):
-            self.kept.append(self._copies.of(obj))
+        if _is_tensor(obj):
+            copied, attributes = self._copies.of(obj)
+            if attributes:
+                return None
+            self.kept.append(copied)
         elif isinstance(obj, torch.UntypedStorage | torch.TypedStorage):
             # torch.save writes them itself; pickle cannot.
             self.kept.append(obj.cpu() if obj.device.type == "hpu" else obj)
@@ -94,6 +95,25 @@ class _Pickler(pickle.Pickler):
         else:
             return None
         return len(self.kept) - 1
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Pickle a tensor's attributes with all else, as they may share objects with it."""
+        if not _is_tensor(obj):
+            return NotImplemented
+        copied, attributes = self._copies.of(obj)
+        return _itself, (copied,), attributes, None, None, _add_attributes
+
+
+def _is_tensor(obj: Any) -> bool:
+    return isinstance(obj, torch.Tensor) and not torch.nn.parameter.is_lazy(obj)
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _add_attributes(tensor: torch.Tensor, attributes: dict[str, Any]) -> None:
+    vars(tensor).update(attributes)
 
 
 class _Unpickler(pickle.Unpickler):

@@ -132,6 +132,26 @@ def test_what_is_one_tensor_stays_one(torch: Any, lightning: Any, tmp_path: Path
     assert (tmp_path / "tied.ckpt").stat().st_size < 1.5 * 64 * 64 * 4
 
 
+def test_what_attributes_of_tensors_share_stays_one(
+    torch: Any, lightning: Any, tmp_path: Path
+) -> None:
+    from hpu_magic.lightning import HPUCheckpointIO
+
+    shared = Running(None)
+    tensors = [torch.ones(2, device="hpu") for _ in range(2)]
+    for tensor in tensors:
+        tensor.shared = shared
+    shared.total = tensors[0]  # which has it as an attribute
+    path = tmp_path / "shared.ckpt"
+    HPUCheckpointIO().save_checkpoint({"shared": shared, "tensors": tensors}, path)
+    loaded = torch.load(path, weights_only=False)
+    found = [loaded["shared"], *(tensor.shared for tensor in loaded["tensors"])]
+    assert all(one is found[0] for one in found)
+    assert loaded["shared"].total is loaded["tensors"][0]
+    assert {tensor.device.type for tensor in loaded["tensors"]} == {"cpu"}
+    assert {tensor.device.type for tensor in tensors} == {"hpu"}
+
+
 @dataclasses.dataclass
 class Running:
     total: Any
