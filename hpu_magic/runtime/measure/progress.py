@@ -40,6 +40,9 @@ class FitProgress:
     trained: int = 0
     """Training batches of this fit."""
 
+    planned_epochs: int | None = None
+    """Epochs that this fit plans, as `epochs` also counts those before it; None if unknown."""
+
     planned_steps: int | None = None
     planned_batches: int | None = None
     deadline: float | None = None
@@ -149,9 +152,19 @@ class FitProgress:
         return f"{epoch}, {batch}"
 
     def done(self) -> str:
-        """Return what was trained, for example ``2 epochs and 3 batches``; empty if nothing."""
-        counts = ((self.epochs_done, "epoch", "epochs"), (self.batches_over, "batch", "batches"))
-        return " and ".join(f"{n:,} {one if n == 1 else many}" for n, one, many in counts if n)
+        """Return what was trained, for example ``2 epochs and 3 batches``; empty if nothing.
+
+        Epochs that were planned and not run are named, as in ``2 of 9 epochs``.
+        """
+        epochs, batches = self.epochs_done, self.batches_over
+        planned = max(epochs, self.planned_epochs or 0)
+        parts = []
+        if epochs:
+            share = f"{epochs:,}" if epochs == planned else f"{epochs:,} of {planned:,}"
+            parts.append(f"{share} {'epoch' if planned == 1 else 'epochs'}")
+        if batches:
+            parts.append(f"{batches:,} {'batch' if batches == 1 else 'batches'}")
+        return " and ".join(parts)
 
     def end(self, phase: str, error: str | None = None, moment: float | None = None) -> None:
         """Note how the fit ended, and when if that was before now."""
