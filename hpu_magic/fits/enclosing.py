@@ -1,21 +1,22 @@
-"""The loops that run around a call, out to its cell or script."""
+"""The place of a call: the lines that lead to it from its cell or script, and the loops there."""
 
 from __future__ import annotations
 
 import dis
 import functools
 import threading
+from bisect import bisect_left
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
-__all__ = ["Loop", "enclosing_loops", "passes_through"]
+__all__ = ["Place", "passes_through", "place_of"]
 
 _OPTIMIZED = 0x1  # a function's code: its variables are not a namespace
 _TOKEN = "__hpu_magic_call__"
 
 
 class Loop(NamedTuple):
-    """One loop that runs: the call that it is in, and its part of the call's bytecode."""
+    """A running loop: the call that runs it, and its body's part of the call's bytecode."""
 
     call: object
     code: CodeType
@@ -23,18 +24,24 @@ class Loop(NamedTuple):
     end: int
 
 
-def enclosing_loops(frame: FrameType | None) -> frozenset[Loop]:
-    """Return the loops that a frame and its callers are in, out to the cell or script.
+class Place(NamedTuple):
+    """Where a call is: one line per caller, and the loops that run around it."""
 
-    Another call of the same function is in other loops. None are known in other threads, whose
-    callers may loop for ever.
+    lines: tuple[tuple[CodeType, int], ...]
+    loops: frozenset[Loop]
+
+
+def place_of(frame: FrameType | None) -> Place:
+    """Return the place of a frame, out to its cell or script.
+
+    Another call of the same function runs other loops. Callers in other threads may loop forever,
+    so loops are reported for the main thread only.
     """
-    found: set[Loop] = set()
-    if threading.current_thread() is not threading.main_thread():
-        return frozenset()
+    lines, loops = [], set()
     while frame is not None:
         code = frame.f_code
-        found |= {
+        lines.append((code, frame.f_lineno))
+        loops |= {
             Loop(_call(frame), code, start, end)
             for start, end in _loops(code)
             if start <= frame.f_lasti <= end
@@ -42,7 +49,8 @@ def enclosing_loops(frame: FrameType | None) -> frozenset[Loop]:
         if not code.co_flags & _OPTIMIZED:
             break
         frame = frame.f_back
-    return frozenset(found)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return Place(tuple(lines), frozenset(loops if in_main_thread else ()))
 
 
 def passes_through(traceback: TracebackType | None, loops: frozenset[Loop]) -> bool:
@@ -57,14 +65,20 @@ def passes_through(traceback: TracebackType | None, loops: frozenset[Loop]) -> b
 
 @functools.lru_cache(maxsize=64)
 def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
-    """Return from where to where each loop of a code goes: where it jumps back."""
+    """Return the first and the last place of each loop's body, which ends with a jump back.
+
+    The loop's first instruction is left out. In a ``for`` loop it requests the next item, and a
+    generator that computes the item, such as that of tqdm, is not called by the loop's body.
+    """
+    instructions = [one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG"]
+    offsets = [one.offset for one in instructions]
     jumps = {*dis.hasjrel, *dis.hasjabs}
     return tuple(
-        (one.argval, one.offset)
-        for one in dis.get_instructions(code)
+        (offsets[bisect_left(offsets, one.argval) + 1], one.offset)
+        for one in instructions
         # Waiting for a coroutine jumps back, too.
         if one.opcode in jumps and one.opname != "JUMP_BACKWARD_NO_INTERRUPT"
-        if one.argval <= one.offset
+        if one.argval < one.offset
     )
 
 

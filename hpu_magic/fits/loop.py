@@ -113,6 +113,7 @@ class LoopSource:
         progress = self._running().progress
         self._running().begin()
         progress.epochs, progress.batches = epochs, batches
+        progress.planned_epochs = epochs
         progress.planned_batches = None if not epochs or batches is None else epochs * batches
         # The loss comes first whatever is told before it.
         self._curves[LOSS] = progress.curves.follow(LOSS, LOSS, "training", "step", returned=True)
@@ -150,8 +151,12 @@ class LoopSource:
             self._ask()
             self._hear()
         steps.answer()
+
+    def stops(self) -> bool:
+        """Return whether Stop was pressed, and note that it ends the loop."""
         if self.stopped:
-            steps.progress.stopping = True
+            self._running().progress.stopping = True
+        return self.stopped
 
     def epoch_ended(self) -> None:
         """Count the epoch if it was run to its end."""
@@ -180,11 +185,11 @@ class LoopSource:
         self._running().validate(batch)
 
     def validated(self) -> None:
-        """Keep the values of a validation as those of this moment, and of this epoch."""
+        """Keep the values of a validation, or between two epochs all, as those of this moment."""
         values = {
             curve: self._told.pop(curve)
             for curve in list(self._told)
-            if curve.stage == "validation"
+            if curve.stage == "validation" or not self._in_batch
         }
         if values:
             steps = self._running()
@@ -195,10 +200,10 @@ class LoopSource:
         self.validated()
         self._running().train()
 
-    def go_on(self, other: LoopSource, batches: int | None) -> None:
-        """Take the loader's length and the loss of another watch, for an epoch of its own."""
+    def go_on(self, batches: int | None, loss: Callable[[], Any] | None) -> None:
+        """Take the length and the loss of the watch that runs the next epochs."""
         self._running().progress.batches = batches
-        self._loss = other._loss
+        self._loss = loss
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Keep values until they are shown."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpu_magic.fits.fit import FIT_INTERVAL, check_panel, results_heard
 from hpu_magic.fits.folded_frames import FoldedFrames
-from hpu_magic.fits.watched import close_waiting
+from hpu_magic.fits.training import end_trainings
 from hpu_magic.huggingface.names import TRAINER_MODULE
 from hpu_magic.lightning.names import NAMESPACES
 from hpu_magic.panels.panel import checked_interval
@@ -70,7 +70,7 @@ def observed_fits(interval: float = FIT_INTERVAL, panel: str = "auto") -> Iterat
         # Calls of hpu_magic.fit, and loops, have panels of their own and are the block's as well.
         patches.enter_context(results_heard(results.append))
         patches.callback(sys.meta_path.remove, finder)
-        patches.push(lambda kind, error, traceback: close_waiting(error))
+        patches.push(lambda kind, error, traceback: end_trainings(error))
         yield results
 
 

@@ -2,18 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral
+from types import TracebackType
 from typing import Any
 
 from hpu_magic.errors import RefusedError
+from hpu_magic.fits.enclosing import Place, place_of
 from hpu_magic.fits.fit import FIT_INTERVAL, check_panel
-from hpu_magic.fits.loop import LoopSource
-from hpu_magic.fits.watched import Watch, active_watches, watch_between_epochs
+from hpu_magic.fits.training import Plan, Training, current_training
 from hpu_magic.panels.panel import checked_interval
-from hpu_magic.panels.session import Session
+from hpu_magic.panels.result import FitResult
+from hpu_magic.runtime.measure.step_report import known_length
 
 __all__ = ["Watch", "watch"]
+
+
+class Watch:
+    """A loader that is watched while it is iterated."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._training: Training | None = None
+        self._validates = self._block = False
+
+    def __len__(self) -> int:
+        if self._plan.length is None:
+            raise TypeError(f"A {type(self._plan.loader).__name__} does not know its length.")
+        return self._plan.length * (1 if self._block else self._plan.epochs)
+
+    @property
+    def result(self) -> FitResult | None:
+        """The result of the loop, once it has ended; of a loop in others, this ends its panel."""
+        if self._training is None or self._validates:
+            return None
+        if self._training.waits:
+            self._training.end()
+        return self._training.result
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that runs, from 0."""
+        return 0 if self._training is None else self._training.source.epoch
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Stop was pressed."""
+        return self._training is not None and self._training.source.stopped
+
+    def log(self, **values: Any) -> None:
+        """Log values of the batch that runs, such as ``loss=loss``.
+
+        Parameters
+        ----------
+        **values
+            Numbers, or tensors of one element, which are read only when a report is due. Names
+            that begin with ``val`` or ``eval`` are those of a validation.
+
+        Raises
+        ------
+        RefusedError
+            A value is something else, or the loop does not run.
+        """
+        if self._training is None or self._training.over:
+            raise RefusedError(
+                "The loop does not run: call log in its body, or within with "
+                "hpu_magic.watch(loader) as watched."
+            )
+        self._training.log(values, validation=self._validates)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._batches(place_of(sys._getframe(1)))
+
+    def __enter__(self) -> Watch:
+        if self.result is None and self._training is not None:
+            raise RefusedError("This loop runs already: call hpu_magic.watch(...) once for each.")
+        self._training, self._block = Training(self._plan, None), True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._training is not None
+        self._block = False
+        if error is None:
+            self._training.close()
+        else:
+            self._training.fail(error)
+
+    def _batches(self, place: Place) -> Iterator[Any]:
+        """Yield the batches of all epochs, or of a validation of the training that runs."""
+        training, plan = current_training(), self._plan
+        role = "none" if training is None else training.role(plan, place)
+        if training is None or role == "none":
+            if training is not None:
+                training.end()
+            training = Training(plan, place)
+        before, self._training, self._validates = self._training, training, role == "validation"
+        if not self._validates:
+            yield from training.epoch(plan.loader) if self._block else training.epochs(plan)
+            return
+        try:
+            yield from training.validation(plan.loader)
+        finally:
+            self._training, self._validates = before, False
 
 
 def watch(
@@ -34,8 +130,10 @@ def watch(
     due. A second watch inside the body has no panel: it counts as the validation of the first.
 
     In ``for epoch in range(3): for batch in hpu_magic.watch(loader):`` each pass is an epoch of one
-    panel, and another watch between two passes is a validation. The panel ends with the cell, or
-    when `Watch.result` is read. Fits with different names have panels of their own.
+    panel. The next epoch is a watch of the same loader, or of a new one in the same line with the
+    same ``dataset`` or the same number of batches. Any other watch between two epochs is their
+    validation, and so is each under ``torch.no_grad()``. The panel ends with the cell, or when
+    `Watch.result` is read. Fits with different names have panels of their own.
 
     Parameters
     ----------
@@ -95,20 +193,19 @@ def watch(
             f"loss is a function that returns the loss, not a {type(loss).__name__}: write "
             "loss=lambda: loss, or hpu_magic.watch.log(loss=loss) in the loop."
         )
-    source = LoopSource(name, device, loss)
-    return Watch(loader, source, epochs, total, lambda: Session(source, interval, panel))
+    length = known_length(loader) if total is None else int(total)
+    return Watch(Plan(loader, length, epochs, name, device, loss, interval, panel))
 
 
 def _log(**values: Any) -> None:
     """Log values of the innermost loop of this thread; see `Watch.log`."""
-    active = active_watches()
-    found = active[-1] if active else watch_between_epochs()
-    if found is None:
+    training = current_training()
+    if training is None:
         raise RefusedError(
             "No loop is watched here: call watch.log(...) in the body of for batch in "
             "hpu_magic.watch(loader)."
         )
-    found.log(**values)
+    training.log(values)
 
 
 watch.log = _log  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from hpu_magic import units
+from hpu_magic.panels.palette import WIDTH
 from hpu_magic.runtime.measure.heard import FIRST_STEPS
 
 FAILS = ("loader", "body")
@@ -297,6 +298,194 @@ def test_a_loop_between_two_epochs_is_a_validation(loops: Callable[[str], Any]) 
     assert "val_accuracy, best 0.75 in epoch 2" in result.picture
 
 
+TRAIN, VALIDATE = (
+    "hpu_magic.watch.log(loss=step(batch))",
+    "hpu_magic.watch.log(loss=0.25)",
+)
+VALIDATED = {
+    "a new loader for each pass": f"""
+        for epoch in range(12):
+            for place, batch in enumerate(hpu_magic.watch(list(loader), device="cpu")):
+                {TRAIN}
+            for place, batch in enumerate(hpu_magic.watch(list(loader), device="cpu")):
+                {VALIDATE}
+    """,
+    "one function": """
+        def run_epoch(loader):
+            for batch in hpu_magic.watch(loader, device="cpu"):
+                hpu_magic.watch.log(loss=0.25)
+        for epoch in range(12):
+            run_epoch(list(loader))
+            run_epoch(list(loader))
+    """,
+    "one line for both phases": """
+        loaders = {"train": loader, "val": validation}
+        for epoch in range(12):
+            for phase in loaders:
+                for batch in hpu_magic.watch(loaders[phase], device="cpu"):
+                    hpu_magic.watch.log(loss=0.25)
+    """,
+    "the same dataset": f"""
+        for epoch in range(12):
+            for batch in hpu_magic.watch(loader, device="cpu"):
+                {TRAIN}
+            for batch in hpu_magic.watch(torch.utils.data.DataLoader(rows, 4)):
+                {VALIDATE}
+    """,
+    "the same loader without gradients": f"""
+        for epoch in range(12):
+            for batch in hpu_magic.watch(loader, device="cpu"):
+                {TRAIN}
+            with torch.no_grad():
+                for batch in hpu_magic.watch(loader):
+                    {VALIDATE}
+    """,
+    "tqdm": f"""
+        for epoch in range(12):
+            for batch in tqdm.tqdm(hpu_magic.watch(loader, device="cpu"), disable=epoch > 1):
+                {TRAIN}
+            for batch in tqdm.tqdm(hpu_magic.watch(validation), disable=epoch > 1):
+                {VALIDATE}
+    """,
+    "a generator": f"""
+        def moved(loader):
+            for batch in hpu_magic.watch(loader, device="cpu"):
+                yield batch
+        for epoch in range(12):
+            for batch in moved(loader):
+                {TRAIN}
+            for batch in moved(validation):
+                {VALIDATE}
+    """,
+    "itertools": f"""
+        for epoch in range(12):
+            for batch in itertools.chain(hpu_magic.watch(loader, device="cpu")):
+                {TRAIN}
+            for batch, one in zip(hpu_magic.watch(validation), itertools.count()):
+                {VALIDATE}
+    """,
+    "an iterator that is kept": f"""
+        for epoch in range(12):
+            batches = iter(hpu_magic.watch(loader, device="cpu"))
+            for batch in batches:
+                {TRAIN}
+            for batch in (batches := iter(hpu_magic.watch(validation))):
+                {VALIDATE}
+    """,
+    "a long loop": f"""
+        for epoch in range(12):
+            for batch in tqdm.tqdm(hpu_magic.watch(loader, device="cpu"), disable=True):
+                {TRAIN}
+                {"; ".join(["batch = [batch, batch]"] * 200)}
+            for batch in tqdm.tqdm(hpu_magic.watch(validation), disable=True):
+                {VALIDATE}
+    """,
+}
+
+
+@pytest.mark.parametrize("form", VALIDATED)
+def test_another_loader_between_two_epochs_is_a_validation(
+    loops: Callable[[str], Any], form: str
+) -> None:
+    loops("import itertools, tqdm; validation = torch.utils.data.DataLoader(torch.ones(12, 8), 4)")
+    cell = loops(f"%%hpu_fit -o result\n{inspect.cleandoc(VALIDATED[form])}")
+    assert cell.error is None
+    assert cell.out.count("Loop finished on cpu: 12 epochs") == cell.out.count("Loop ") == 1
+    result = loops("result").result
+    assert result.steps == 96
+    assert result.metrics["val_loss"] == 0.25
+
+
+def test_a_validation_without_gradients_may_come_first(loops: Callable[[str], Any]) -> None:
+    cell = loops(
+        """
+        for epoch in range(3):
+            with torch.no_grad():
+                for batch in (judged := hpu_magic.watch(rows.split(16), device="cpu")):
+                    hpu_magic.watch.log(loss=0.25)
+            for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+                hpu_magic.watch.log(loss=step(batch))
+        """
+    )
+    finished = re.findall(r"Loop finished on cpu: (\d epochs?)", cell.out)
+    assert finished == ["1 epoch", "3 epochs"], "the first of all has no training yet"
+    result = loops("watched.result").result
+    assert (result.steps, result.metrics["val_loss"]) == (24, 0.25)
+
+
+def test_a_validation_within_a_validation_is_one(loops: Callable[[str], Any]) -> None:
+    cell = loops(
+        """
+        for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+            hpu_magic.watch.log(loss=step(batch))
+            for outer in hpu_magic.watch([1, 2]):
+                for inner in hpu_magic.watch([3]):
+                    hpu_magic.watch.log(accuracy=0.5)
+                hpu_magic.watch.log(loss=0.25)
+        """
+    )
+    assert cell.error is None
+    metrics = loops("watched.result.metrics").result
+    assert (metrics["val_loss"], metrics["val_accuracy"]) == (0.25, 0.5)
+    assert metrics["loss"] != 0.25
+
+
+@pytest.mark.parametrize("inner", [True, False])
+def test_stop_in_a_validation_ends_the_loop(
+    loops: Callable[[str], Any], press: Any, inner: bool
+) -> None:
+    deeper = "    " if inner else ""
+    cell = loops(
+        f"""
+        seen = []
+        for epoch in range(40):
+            for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+                seen.append("training")
+            {deeper}for batch in hpu_magic.watch(rows.split(4)):
+                {deeper}seen.append("validation")
+                {deeper}if len(seen) == 12:
+                    {deeper}press()
+        """
+    )
+    assert "Loop stopped on cpu" in cell.out
+    result, seen = loops("watched.result, seen").result
+    assert (result.outcome, len(seen)) == ("stopped", 12)
+    assert result.steps == (1 if inner else 8)
+    assert result.where == ("epoch 1, batch 1 of 8" if inner else "epoch 1, validation batch 4")
+
+
+def test_a_block_that_ends_early_names_its_plan(loops: Callable[[str], Any]) -> None:
+    cell = loops(
+        """
+        with hpu_magic.watch(loader, epochs=9, device="cpu") as watched:
+            for epoch in range(3):
+                for batch in watched:
+                    step(batch)
+        """
+    )
+    assert "Loop finished on cpu: 3 of 9 epochs in" in cell.out
+
+
+def test_the_last_validation_is_part_of_the_loop(loops: Callable[[str], Any]) -> None:
+    loops(
+        """
+        for epoch in range(2):
+            for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+                step(batch)
+            for batch in hpu_magic.watch(range(2)):
+                hpu_magic.watch.log(loss=0.25)
+                time.sleep(0.3)
+            hpu_magic.watch.log(accuracy=0.5, val_accuracy=0.25)
+        time.sleep(1)
+        """
+    )
+    result = loops("watched.result").result
+    assert 1.2 < result.seconds < 2
+    assert result.where == "epoch 2, batch 8 of 8"
+    places = [float(x) for x in re.findall(r'cx="([0-9.]+)"', result.picture)]
+    assert max(places) <= WIDTH
+
+
 def test_fits_in_a_loop_have_panels_of_their_own(loops: Callable[[str], Any]) -> None:
     cell = loops(
         """
@@ -394,6 +583,25 @@ def test_a_loop_that_was_left_behind_holds_nobody_up(loops: Callable[[str], Any]
     cell = loops("for batch in (watched := hpu_magic.watch(loader)):\n    step(batch)")
     assert "Loop finished" in cell.out
     assert loops("left.result.outcome, watched.result.outcome").result == ("left", "finished")
+
+
+def test_a_thread_may_outlive_the_cell_that_starts_it(loops: Callable[[str], Any]) -> None:
+    loops(
+        """
+        import threading
+        goes_on = threading.Event()
+        def train():
+            global watched
+            for batch in (watched := hpu_magic.watch(loader, device="cpu")):
+                goes_on.wait(60)
+                hpu_magic.watch.log(loss=step(batch))
+        thread = threading.Thread(target=train)
+        thread.start()
+        """
+    )
+    loops("goes_on.set(); thread.join()")
+    result = loops("watched.result").result
+    assert (result.outcome, result.steps) == ("finished", 8)
 
 
 def test_a_loss_that_is_nan_is_named(loops: Callable[[str], Any]) -> None:

@@ -1,0 +1,289 @@
+"""A plain training loop with its panel: the epochs that it runs, and their validations."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from hpu_magic.fits.enclosing import Place, passes_through
+from hpu_magic.fits.fit import tell
+from hpu_magic.fits.loop import LoopSource
+from hpu_magic.panels.result import FitResult
+from hpu_magic.panels.session import Session
+
+__all__ = ["Plan", "Training", "current_training", "end_trainings"]
+
+_here = threading.local()
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The arguments of a watch.
+
+    Attributes
+    ----------
+    loader
+        Yields the batches.
+    length
+        Number of batches in an epoch; None if it is unknown.
+    epochs
+        Number of passes.
+    name, device, loss
+        Arguments of `LoopSource`.
+    interval, panel
+        Arguments of `Session`.
+    """
+
+    loader: Iterable[Any]
+    length: int | None
+    epochs: int
+    name: str
+    device: Any
+    loss: Callable[[], Any] | None
+    interval: float
+    panel: str
+
+    def resembles(self, other: Plan) -> bool:
+        """Return whether two loaders have the same dataset, or the same number of batches."""
+        data = getattr(self.loader, "dataset", None)
+        same_data = data is not None and data is getattr(other.loader, "dataset", None)
+        return same_data or self.length == other.length
+
+
+class _Rest(NamedTuple):
+    """The state of a training that waits for its next epoch: the end that it would have."""
+
+    outcome: str | None
+    moment: float
+
+
+class Training:
+    """A training with a panel, which opens at once.
+
+    Parameters
+    ----------
+    plan
+        The watch that begins it.
+    place
+        The place of its loop; None for a ``with`` block, which ends the training itself.
+    """
+
+    def __init__(self, plan: Plan, place: Place | None) -> None:
+        self.result: FitResult | None = None
+        self.source = LoopSource(plan.name, plan.device, plan.loss)
+        self._plan = plan
+        self._place = place
+        # A training with epochs of its own is whole; loops around it repeat the fit.
+        self._waits = place is not None and bool(place.loops) and plan.epochs == 1
+        self._learns = _gradients()
+        self._in_epoch = False
+        self._validations = 0  # that run, one within another
+        self._rest: _Rest | None = None
+        self._session: Session | None = Session(self.source, plan.interval, plan.panel)
+        self._session.open()
+        self.source.plan(None if self._waits else plan.epochs, plan.length)
+        self._siblings = _trainings()
+        self._siblings.append(self)
+        _close_at_the_end()
+
+    @property
+    def over(self) -> bool:
+        """Whether the panel is closed."""
+        return self._session is None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a further epoch, which may not come."""
+        return self._rest is not None
+
+    def role(self, plan: Plan, place: Place) -> Literal["epoch", "validation", "none"]:
+        """Return what another watch is to this training.
+
+        The next epoch has the same loader; or it is at the same place, and its loader has the same
+        dataset or as many batches. Everything else within or between two epochs is a validation, as
+        is every watch without gradients, until the loops around the training end.
+        """
+        first = self._plan
+        if self._in_epoch or self._validations:
+            return "validation"
+        if self._place is None:
+            return "epoch" if plan is first else "validation"
+        if plan.epochs > 1 or not self._place.loops <= place.loops:
+            return "none"
+        if _gradients() != self._learns:
+            return "validation" if self._learns else "none"
+        here = place.lines == self._place.lines
+        if plan.name != first.name:
+            return "none" if here else "validation"
+        same = plan.loader is first.loader or (here and plan.resembles(first))
+        return "epoch" if same else "validation"
+
+    def epochs(self, plan: Plan) -> Iterator[Any]:
+        """Yield the batches of a watch's epochs, then wait for further ones or close the panel."""
+        self._rest = None
+        self.source.go_on(plan.length, plan.loss)
+        outcome = None
+        try:
+            for _ in range(plan.epochs):
+                yield from self.epoch(plan.loader)
+        except GeneratorExit:
+            # Python does not report whether the body left by break, return or an exception.
+            outcome = "left"
+            raise
+        except BaseException as error:
+            self.fail(error)
+            raise
+        finally:
+            if self._waits:
+                self._wait(outcome)
+            else:
+                self.close(outcome)
+
+    def epoch(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches of one epoch."""
+        if self.source.stops():
+            return
+        self._in_epoch = True
+        self.source.epoch_began(loader)
+        try:
+            for batch in self.source.batches(loader):
+                self.source.batch_began()
+                yield batch
+                self.source.batch_ended()
+                if self.source.stops():
+                    return
+        finally:
+            self._in_epoch = False
+            self.source.epoch_ended()
+
+    def validation(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches of a validation."""
+        if self.source.stops():
+            return
+        self._validations += 1
+        try:
+            for number, batch in enumerate(loader, 1):
+                self.source.validate(number)
+                yield batch
+                if self.source.stops():
+                    return
+        finally:
+            self._validations -= 1
+            if self._in_epoch:
+                self.source.train()
+            elif not self._validations:
+                self._validated()
+                if not self.source.stopped:  # the result says in which batch it was pressed
+                    self.source.validate(0)
+
+    def log(self, values: dict[str, Any], *, validation: bool | None = None) -> None:
+        """Log values of a batch: of the one that runs, unless ``validation`` says whose it is."""
+        if self._validations if validation is None else validation:
+            values = {_of_validation(name): value for name, value in values.items()}
+        self.source.log(values)
+        if not self._in_epoch and not self._validations:
+            self._validated()
+
+    def fail(self, error: BaseException) -> None:
+        """Close the panel of a training that ended with an exception."""
+        self.close("interrupted" if self.source.interrupted(error) else "failed", error)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Close the panel as its cell has ended, or because no further epoch comes.
+
+        Parameters
+        ----------
+        error
+            What ended the cell; it is the training's if its loops raised it.
+        """
+        loops = frozenset() if self._place is None else self._place.loops
+        if error is not None and passes_through(error.__traceback__, loops):
+            self.fail(error)
+        else:
+            self.close("left" if self._rest is None else self._rest.outcome)
+
+    def close(self, outcome: str | None = None, error: BaseException | None = None) -> None:
+        """Close the panel, once, and keep the result."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        self._siblings.remove(self)
+        rest, self._rest = self._rest, None
+        if outcome == "left" and session.progress.stopping:
+            outcome = None
+        empty = self.source.empty and outcome is None
+        self.result = session.close(outcome, error, None if rest is None else rest.moment)
+        tell(self.result)
+        if empty:
+            callers = 3 if self._place is None else 4
+            warnings.warn("watch saw no batch: the loader is empty.", stacklevel=callers)
+
+    def _wait(self, outcome: str | None) -> None:
+        """Keep the panel for further epochs, until the loops around this one have ended."""
+        if self._session is not None:
+            self._rest = _Rest(outcome, time.monotonic())
+            self._session.rest()
+
+    def _validated(self) -> None:
+        """Keep values that were logged between two epochs; what logs them is the training's."""
+        self.source.validated()
+        if self._rest is not None:
+            self._wait(self._rest.outcome)
+
+
+def current_training() -> Training | None:
+    """Return the training of this thread that runs or waits, the innermost of several."""
+    return next(reversed(_trainings()), None)
+
+
+def end_trainings(error: BaseException | None = None) -> None:
+    """Close the panels of this thread's trainings.
+
+    Parameters
+    ----------
+    error
+        What the cell ended with.
+    """
+    for one in [*_trainings()]:
+        one.end(error)
+
+
+def _trainings() -> list[Training]:
+    if not hasattr(_here, "trainings"):
+        _here.trainings = []
+    return _here.trainings
+
+
+def _gradients() -> bool:
+    """Return whether gradients are recorded, as they are unless torch says otherwise."""
+    torch: Any = sys.modules.get("torch")
+    return torch is None or torch.is_grad_enabled()
+
+
+def _of_validation(name: str) -> str:
+    return name if name.startswith(("val", "eval")) else f"val_{name}"
+
+
+def _close_at_the_end() -> None:
+    """Have `end_trainings` called at the end of the running cell, or of the process."""
+    from IPython.core.getipython import get_ipython
+
+    if (shell := get_ipython()) is not None:
+        shell.events.register("post_run_cell", _cell_ended)
+    else:
+        atexit.unregister(_script_ended)
+        atexit.register(_script_ended)
+
+
+def _cell_ended(result: Any) -> None:
+    end_trainings(result.error_in_exec)
+
+
+def _script_ended() -> None:
+    end_trainings(getattr(sys, "last_value", None))
