@@ -171,7 +171,8 @@ LEGENDS = """() => {
 }"""
 
 
-# The titles that the legend of their chart covers or that leave the chart, as the page shows it.
+# The titles that the legend of their chart covers, that leave the chart or that touch the top label
+# of its axis, as the page shows it.
 COVERED = """() => {
   const legends = node => [...node.children, ...(node.shadowRoot?.children ?? [])].flatMap(one =>
     one.classList.contains("bk-Legend") && one.getClientRects().length ? [one] : legends(one))
@@ -185,6 +186,8 @@ COVERED = """() => {
     const box = view.el.getBoundingClientRect()
     const end = box.left + view.model.min_border_left + offset + pen.measureText(text).width
     if (end > box.right) found.push(text)
+    const half = parseFloat(view.model.left[0].major_label_text_font_size) / 2
+    if (offset < 0 && view.model.title.standoff < half + 3) found.push(text)
     for (const legend of legends(view.el)) {
       const {left, top, right} = legend.getBoundingClientRect()
       if ((left < end && top < box.top + 14) || left < box.left || right > box.right)

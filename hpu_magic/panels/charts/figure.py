@@ -29,8 +29,13 @@ _WRAPPED = """
 }
 """
 _RAISED = "@container (min-width: %dpx) { :host { height: 0; margin-top: -17px; } }"
-# In a narrow page the title needs the room above the axis, too.
-_NARROW = f"title.offset = cb_obj.inner_width < 320 ? {8 - palette.LEFT} : 0"
+# In a narrow page the title needs the room above the axis, too, and must not touch its top label.
+_STANDOFF, _STANDOFF_NARROW = 4, 10
+_NARROW = f"""
+const narrow = cb_obj.inner_width < 320
+title.offset = narrow ? {8 - palette.LEFT} : 0
+title.standoff = narrow ? {_STANDOFF_NARROW} : {_STANDOFF}
+"""
 _RIGHT = 28  # pixels, for half of the last label of an axis
 
 
@@ -55,7 +60,7 @@ def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> 
     plot.title.text_font = palette.FONT
     plot.title.text_font_size = "11px"
     plot.title.text_font_style = "normal"
-    plot.title.standoff = 4
+    plot.title.standoff = _STANDOFF
     for axis in (plot.xaxis, plot.yaxis):
         quiet(axis)
     plot.yaxis.ticker.desired_num_ticks = 4
