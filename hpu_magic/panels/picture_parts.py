@@ -92,17 +92,15 @@ def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
 
 
 def thinned(points: list[Point]) -> list[Point]:
-    """Keep the lowest and the highest point of each of equal stretches, in order of time."""
+    """Keep both ends, and the lowest and the highest point of each of equal stretches."""
     if len(points) <= _POINTS:
         return points
     size = 2 * len(points) / _POINTS
-    kept = []
+    kept = {points[0], points[-1]}
     for stretch in range(_POINTS // 2):
         part = points[int(stretch * size) : int((stretch + 1) * size)]
-        kept += sorted({min(part, key=_value), max(part, key=_value)})
-    if kept[-1] != points[-1]:
-        kept.append(points[-1])
-    return kept
+        kept |= {min(part, key=_value), max(part, key=_value)}
+    return sorted(kept)
 
 
 def _value(point: Point) -> float:

@@ -14,6 +14,7 @@ from hpu_magic import units
 from hpu_magic.panels import palette
 from hpu_magic.panels.memory_chart import memory_ticks, memory_title
 from hpu_magic.panels.picture import draw
+from hpu_magic.panels.picture_parts import thinned
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.trace import Trace
 from hpu_magic.runtime.measure.curves import Point
@@ -34,6 +35,15 @@ FITS = {
     "failed": "model, trainer = Model(fail_at=41), make_trainer(max_epochs=9)",
     "stopped": f"{STOPS}\nmodel, trainer = Stopped(), make_trainer(max_epochs=9)",
 }
+
+
+def test_a_long_curve_keeps_its_ends() -> None:
+    points = [(float(t), math.sin(t) * 9 + (t == 700)) for t in range(1001)]
+    few = thinned([(-1.0, 0.0), *points, (1001.0, 0.0)])
+    assert (few[0], few[-1]) == ((-1.0, 0.0), (1001.0, 0.0))
+    assert max(points, key=lambda point: point[1]) in few
+    assert few == sorted(few)
+    assert len(few) <= 242
 
 
 class Picture:
