@@ -69,6 +69,13 @@ def rough(seconds: float) -> str:
     return text if round(seconds) < 600 or " h " in text else text.partition(" min ")[0] + " min"
 
 
+def value(number: float) -> str:
+    """Write a value in four digits, for example ``0.1494``, ``22,570`` or ``8.905e+08``."""
+    if not 9999.5 <= abs(number) < 1e7:
+        return f"{number:.4g}"
+    return f"{float(f'{number:.4g}'):,.0f}"
+
+
 def rate(per_second: float, what: str = "steps") -> str:
     """Write a frequency given per second, for example ``412 steps/s`` or ``169,000 samples/s``."""
     if per_second >= 999.5:

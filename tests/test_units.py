@@ -71,6 +71,22 @@ def test_a_rate_has_three_digits(per_second, text):
 
 
 @pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0.149412, "0.1494"),
+        (2.699e-13, "2.699e-13"),
+        (9999.4, "9999"),
+        (22573.2, "22,570"),
+        (-999960, "-1,000,000"),
+        (8.905e8, "8.905e+08"),
+        (float("-inf"), "-inf"),
+    ],
+)
+def test_a_value_has_four_digits(number, text):
+    assert units.value(number) == text
+
+
+@pytest.mark.parametrize(
     ("most", "unit"), [(200, (1, "B")), (214748, (1 << 10, "KiB")), (96 * GIB, (GIB, "GiB"))]
 )
 def test_the_unit_of_an_axis_suits_its_highest_value(most, unit):

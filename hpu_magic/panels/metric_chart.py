@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hpu_magic import units
 from hpu_magic.panels import palette
 from hpu_magic.panels.trace import Trace
 from hpu_magic.runtime.measure.curves import Curve
@@ -116,7 +117,7 @@ def number(value: float) -> str:
     """Return a value as people read it."""
     if math.isnan(value):
         return "NaN"
-    return f"{value:.4g}"
+    return units.value(value)
 
 
 def epoch_labels(places: Sequence[float], numbers: Sequence[float]) -> list[str]:

@@ -154,7 +154,7 @@ class FitResult(Report):
         told = {one.curve for one in self.not_finite[:_METRICS_SHOWN]}
         shown = list(self.metrics.items())[:_METRICS_SHOWN]
         return rows + [
-            (name, f"{value:.4g}")
+            (name, units.value(value))
             for name, value in shown
             if math.isfinite(value) or name not in told
         ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpu_magic import units
 from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.precision.fp8 import runs, step
@@ -199,7 +200,7 @@ def fp8_measure(
 
 def _shown(found: Range) -> list[str]:
     def largest(values: tuple[float, ...]) -> str:
-        return ", ".join(f"{value:.4g}" for value in values)
+        return ", ".join(units.value(value) for value in values)
 
-    weight = "" if found.weight is None else f"{found.weight:.4g}"
+    weight = "" if found.weight is None else units.value(found.weight)
     return [largest(found.inputs), weight, largest(found.outputs)]
