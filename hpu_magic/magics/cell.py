@@ -35,6 +35,7 @@ from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import cell_magic
 
 from hpu_magic.errors import RefusedError
+from hpu_magic.magics.place import running_cell
 
 Factory = Callable[..., AbstractContextManager[Any]]
 Rewrite = Callable[[str, str], tuple[str, str]]
@@ -356,7 +357,8 @@ def run(shell: Any, name: str, line: str, cell: str) -> None:
     """
     # A variable that IPython put into the line may have brought line breaks.
     source = shell.transform_cell(f"%%{name} {' '.join(line.splitlines())}\n{cell}")
-    filename = shell.compile.cache(source)
+    __tracebackhide__ = True  # IPython leaves this frame out
+    filename = shell.compile.cache(source, running_cell(shell) or 0)
     module = shell.transform_ast(shell.compile.ast_parse(source, filename=filename))
     for statement in module.body:
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT

@@ -12,6 +12,7 @@ from hpu_magic.commands import measuring as commands
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.declared import options_of
+from hpu_magic.magics.place import running_cell
 from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class TimingMagics(CommandMagics):
             %%hpu_time
             loss = step(batch)
         """
+        __tracebackhide__ = True  # IPython leaves this frame out
         if cell is not None:
             cells.run(self.shell, "hpu_time", line, cell)
             return None
@@ -70,7 +72,7 @@ class TimingMagics(CommandMagics):
         source = self.shell.transform_cell(statement)
         try:
             # Known to IPython under this name, so that a traceback quotes the statement.
-            filename = self.shell.compile.cache(source)
+            filename = self.shell.compile.cache(source, running_cell(self.shell) or 0)
             module = self.shell.compile.ast_parse(source, filename=filename)
             return compile(self.shell.transform_ast(module), filename, "exec")
         except (SyntaxError, ValueError) as error:

@@ -77,6 +77,18 @@ def test_error_in_the_cell_is_the_users(run):
 
 
 @pytest.mark.parametrize(
+    "source",
+    ["%hpu_time 1 / 0", "get_ipython().run_cell_magic('hpu_time', '', '1 / 0')"],
+)
+def test_an_error_in_a_statement_shows_no_frames_of_the_command(run, source):
+    cell = run(source)
+    assert isinstance(cell.error, ZeroDivisionError)
+    assert "1 / 0" in cell.out
+    assert "In[0]" not in cell.out
+    assert not re.search(r"File \S*hpu_magic/magics", cell.out)
+
+
+@pytest.mark.parametrize(
     ("source", "sentence"),
     [
         ("%hpu_time", "give a statement"),
