@@ -11,6 +11,8 @@ from hpu_magic.parallel.output import named
 __all__ = ["RankFailure", "RanksFailedError", "RanksInterrupt"]
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
+# What Python appends to the text of a SyntaxError: the file that stands for the cell.
+_IN_CELL = re.compile(r"\((?:\d+\.py|<ipython-input-[^>]*>), (line \d+)\)$")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class RankFailure:
             return self.message
         # The whole text stands in the traceback above.
         lines = (line.strip() for line in _COLOURS.sub("", self.message).splitlines())
-        first = next(filter(None, lines), "")
+        first = _IN_CELL.sub(r"(\1 of the cell)", next(filter(None, lines), ""))
         return f"raised {self.name}: {first}" if first else f"raised {self.name}"
 
 

@@ -118,6 +118,21 @@ def test_a_long_message_is_told_by_its_first_line():
 
 
 @pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        ("889060704.py", "line 1 of the cell"),
+        ("<ipython-input-3-0a1b2c>", "line 1 of the cell"),
+        ("model.py", "model.py, line 1"),
+        ("<string>", "<string>, line 1"),
+    ],
+)
+def test_a_syntax_error_of_the_cell_names_the_cell(file, place):
+    failure = RankFailure("SyntaxError", f"invalid syntax ({file}, line 1)", "trace")
+    told = "Rank 1 raised SyntaxError: invalid syntax"
+    assert str(RanksFailedError({1: failure})) == f"{told} ({place})."
+
+
+@pytest.mark.parametrize(
     ("code", "how"),
     [
         (-9, "was killed by SIGKILL"),
