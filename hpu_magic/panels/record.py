@@ -143,7 +143,9 @@ class RunRecord:
     ) -> Change:
         """Add a row for each sample of memory, or of speed where there is none."""
         change = Change()
-        samples = new.get(MEMORY) or [(moment,) for moment, *_ in new["speed"]]
+        # A pace may be reported late, for a moment that has its row.
+        paces = [(moment,) for moment, *_ in new["speed"] if not moment <= self._newest]
+        samples = new.get(MEMORY) or paces
         longest = max(_GAP_INTERVALS / self._sampler.rate, _SHORTEST_GAP)
         for place, (moment, *memory) in enumerate(samples, 1):
             if self._memory and moment - self._newest > longest:

@@ -162,6 +162,20 @@ def test_an_epoch_is_named_where_it_ends(fits: Callable[[str], Any]) -> None:
     assert min(others, key=lambda x: abs(x - ring[0])) == label
 
 
+def test_a_pace_that_is_reported_late_leaves_the_lines_in_order() -> None:
+    sampler = Sampler()
+    record = RunRecord(sampler, 0.0)
+    sampler.record("speed", moment=1.0, steps_per_second=4.0, step=4.0)
+    for moment in range(6):
+        sampler.record("memory", moment=float(moment), in_use=1.0, peak=2.0, limit=4.0)
+    record.news()
+    sampler.record("speed", moment=2.0, steps_per_second=5.0, step=8.0)
+    record.news(6.0)
+    data = record.lines.data()
+    assert data["time"] == [0, 1, 2, 3, 4, 5, 6]
+    assert data["step"][-1] == 8
+
+
 def named_curves(*names: str) -> RunRecord:
     """Return the record of a fit that logged some metrics of several loaders once each."""
     sampler, progress = Sampler(), FitProgress(began=0.0)
