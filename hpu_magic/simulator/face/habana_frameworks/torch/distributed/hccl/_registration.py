@@ -45,6 +45,7 @@ def register() -> None:
     _bind_groups_to_cards()
     _wait_on_the_one_card()
     when_imported(_RANDOM, _draw_by_offsets)
+    when_imported(_RANDOM, _draw_in_one_operator)
     when_imported(_FSDP, _average_by_sums)
     when_imported(_FSDP_GROUP, _wait_on_the_cards_stream)
     when_dynamo_is_imported(_break_graphs_at_collectives)
@@ -125,6 +126,31 @@ def _draw_by_offsets() -> None:
 
     Tracker._get_device_state = get_device_state
     Tracker._distribute_region = distribute_region
+
+
+def _draw_in_one_operator() -> None:
+    """Let the operator by which DTensor draws since torch 2.15 read a seed and an offset."""
+    from torch._prims import rng_prims
+
+    from ...hpu.random import set_rng_ctx, unset_rng_ctx
+
+    operator = getattr(rng_prims, "run_dtensor_rng_op", None)
+    if operator is None:
+        return
+    original = operator.py_kernels[torch._C.DispatchKey.BackendSelect]
+
+    @functools.wraps(original)
+    def draw(*args: Any, **named: Any) -> Any:
+        if not any(isinstance(one, torch.Tensor) and one.device.type == "hpu" for one in args):
+            return original(*args, **named)
+        set_rng_ctx("philox")
+        try:
+            return original(*args, **named)
+        finally:
+            unset_rng_ctx("philox")
+
+    operator.py_kernels[torch._C.DispatchKey.BackendSelect] = draw
+    operator._dispatch_cache.clear()
 
 
 @contextlib.contextmanager
