@@ -1,4 +1,4 @@
-"""Imports run downwards, as docs/architecture.md draws them."""
+"""Imports run downwards, as the tables of docs/architecture.md allow."""
 
 from __future__ import annotations
 
@@ -12,53 +12,39 @@ import pytest
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "hpu_magic"
 RUNTIME, NATIVE = PACKAGE / "runtime", PACKAGE / "simulator" / "native"
+PAGE = (PROJECT / "docs" / "architecture.md").read_text()
+OF_RUNTIME, OF_NATIVE = "folder of `runtime/`", "folder of `simulator/native/`"
 
-# Part: the parts that it may import, besides itself and what lies below all of them.
-PARTS = {
-    "magics": {
-        "commands",
-        "runtime",
-        "panels",
-        "fits",
-        "lightning",
-        "huggingface",
-        "parallel",
-        "health",
-        "estimate",
-        "advice",
-        "backend",
-    },
-    "commands": {"runtime", "panels", "health", "backend"},
-    "estimate": {"runtime", "backend"},
-    "advice": {"estimate", "runtime", "backend"},
-    "fits": {"runtime", "panels", "lightning", "huggingface", "backend"},
-    "panels": {"runtime", "advice", "backend"},
-    "testing": {"runtime", "parallel", "monitor", "backend"},
-    "parallel": {"runtime", "monitor", "backend"},
-    "lightning": {"runtime", "backend"},
-    "huggingface": {"runtime", "backend"},
-    "runtime": {"monitor", "backend"},
-    "server": {"monitor"},
-    "health": {"monitor", "backend"},
-    "monitor": {"backend", "simulator.cards"},
-    "backend": {"simulator"},
-    "simulator": set(),
-}
-BELOW_ALL = {
-    *("units", "errors", "extras", "private_folder", "requirements"),
-    *("sessions", "program_name", "__version__", "child_python", "plain_text", "notebook"),
-}
+# They import parts by name, when a public function or a command is first used.
+ENTRIES = {"__init__", "__main__"}
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Return the cells of the rows of the page's table whose first column has this heading."""
+    table = PAGE[PAGE.index(f"\n| {heading} |") + 1 :].partition("\n\n")[0]
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
 
 
 def folders(heading: str) -> list[str]:
-    """Folders in the order of the table in the document whose first column has that heading."""
-    text = (PROJECT / "docs" / "architecture.md").read_text()
-    table = text[text.index(f"| {heading} |") :].partition("\n\n")[0]
-    return re.findall(r"^\| `(\w+)/` \|", table, re.MULTILINE)
+    return [re.findall(r"\w+", first)[0] for first, *_ in rows(heading)]
+
+
+def parts() -> dict[str, set[str]]:
+    """Return the modules and packages of hpu_magic, each with those that it may import."""
+    allowed = {}
+    *uppers, base = rows("part")
+    everywhere = set(re.findall(r"(\w+)(?:/|\.py)`", base[0]))
+    for first, _, imports in uppers:
+        [name] = re.findall(r"`hpu_magic/(\w+)(?:/|\.py)`", first)
+        allowed[name] = {name, *re.findall(r"[\w.]+", imports)} | everywhere
+    return allowed | dict.fromkeys(everywhere, everywhere)
+
+
+PARTS = parts()
 
 
 def imported(source: Path) -> Iterator[str]:
-    """Full names of what a Python file imports, at its top and within its functions."""
+    """Yield the full names that a Python file imports, at its top and within its functions."""
     package = list(source.relative_to(PROJECT).with_suffix("").parts[:-1])
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Import):
@@ -73,29 +59,38 @@ def included(source: Path) -> list[str]:
     return re.findall(r'^#include "([^"]+)"', source.read_text(), re.MULTILINE)
 
 
-def test_the_document_names_every_folder():
-    for heading, place in [("folder of `runtime/`", RUNTIME), ("folder", NATIVE)]:
+def test_the_tables_list_every_module_and_folder():
+    modules = {path.stem for path in PACKAGE.glob("*.py")}
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert PARTS.keys() == (modules | packages) - ENTRIES
+    for heading, place in [(OF_RUNTIME, RUNTIME), (OF_NATIVE, NATIVE)]:
         there = {path.name for path in place.iterdir() if path.is_dir()} - {"__pycache__"}
         assert set(folders(heading)) == there
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_part_imports_only_what_lies_below_it(part):
+def test_every_path_on_the_page_exists():
+    paths = re.findall(r"`([\w./-]+(?:/|\.(?:py|ts|tsv|txt|cpp|h|json|toml|yaml)))[ `]", PAGE)
+    roots = (PACKAGE, PROJECT, RUNTIME, NATIVE)
+    missing = [path for path in paths if not any((root / path).exists() for root in roots)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_a_part_imports_only_what_the_table_allows(part):
     place = PACKAGE / part
     sources = place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]
-    allowed = PARTS[part] | BELOW_ALL | {part}
     upwards = [
         (str(source.relative_to(PROJECT)), name)
         for source in sources
         for name in imported(source)
-        if name.startswith("hpu_magic.")
-        and not any(f"{name}.".startswith(f"hpu_magic.{each}.") for each in allowed)
+        if name.startswith("hpu_magic.") and name != "hpu_magic.__version__"
+        if not any(f"{name}.".startswith(f"hpu_magic.{each}.") for each in PARTS[part])
     ]
     assert upwards == []
 
 
 def test_folders_of_runtime_import_only_those_before_them():
-    order = folders("folder of `runtime/`")
+    order = folders(OF_RUNTIME)
     upwards = [
         (str(source.relative_to(RUNTIME)), name)
         for rank, folder in enumerate(order)
@@ -107,7 +102,7 @@ def test_folders_of_runtime_import_only_those_before_them():
 
 
 def test_folders_of_the_engine_include_only_those_before_them():
-    order = folders("folder")
+    order = folders(OF_NATIVE)
     upwards = [
         (str(source.relative_to(NATIVE)), header)
         for rank, folder in enumerate(order)

@@ -48,8 +48,7 @@ def parts(page: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     found = {}
     for name, (holds, imports) in rows.items():
         words = re.findall(r"[\w.]+", imports.replace("simulator.cards", "simulator"))
-        # Lightning's plug-ins import Lightning, which has the same name.
-        found[name] = (holds, tuple(one for one in known if one in words and one != name))
+        found[name] = (holds, tuple(one for one in known if one in words))
     used = {one for _, below in found.values() for one in below}
     return found | {name: said for name, said in _OUTSIDE.items() if name in used}
 
