@@ -1,4 +1,9 @@
-"""One cell on some ranks: its output as it comes, its interrupt, its end."""
+"""One cell on some ranks: its output as it comes, its interrupt, its end.
+
+If a rank fails, the others may wait for it in a collective. They get a few seconds and are then
+interrupted. After a failure or an interrupt, all ranks leave their process group, because they may
+have started different collectives.
+"""
 
 from __future__ import annotations
 

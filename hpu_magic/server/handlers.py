@@ -1,4 +1,21 @@
-"""Routes of the extension, all below ``hpu_magic/``."""
+"""Routes of the extension, all below ``hpu_magic/``.
+
+``GET snapshot``
+    A new sample: ``time``, ``source``, ``reason`` and ``cards``.
+``GET history?since=T``
+    The samples of the last 24 hours after T (seconds since the epoch) as columns, and the spans
+    in which ``holders`` held cards.
+``GET stream?interval=S`` (WebSocket)
+    A message of type ``history``, then one of type ``snapshot`` per sample. The client sends
+    ``{"type": "interval", "seconds": S}`` to change the interval.
+``DELETE cards/CARD/holders/KERNEL``
+    Shuts the kernel down: 204.
+``DELETE cards/CARD/holders/KERNEL/fit``
+    Stops the fit of the kernel after its batch: 202, or 504 if the kernel does not answer.
+
+The last two return 404 if this server does not have the kernel or the machine the card, and 409 if
+the kernel does not hold the card or refuses to stop.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What PyTorch runs at the end of ``import torch`` (entry point ``torch.backends``)."""
+"""The function that PyTorch runs at the end of ``import torch`` (entry point ``torch.backends``).
+
+The engine must load this early: PyTorch decides which accelerator a process has at the first
+``backward()``, query of ``torch.accelerator`` or pinned allocation, and keeps that decision.
+"""
 
 from __future__ import annotations
 
