@@ -114,6 +114,64 @@ def ported(code, **variables):
          "places = {'a': 'hpu', 'b': 'hpu'}\nx.to(places['a'])"),
         ("for n, k in {'a': 'cuda'}.items(): x.to(k)", "for n, k in {'a': 'hpu'}.items(): x.to(k)"),
         ("ks = []\nks.append('cuda')\nx.to(ks[0])", "ks = []\nks.append('hpu')\nx.to(ks[0])"),
+        # Through Python's ways to pass values
+        ("def f(kind): return x.to(kind)\nf(**{'kind': 'cuda', 'n': 1})",
+         "def f(kind): return x.to(kind)\nf(**{'kind': 'hpu', 'n': 1})"),
+        ("def f(*a): return x.to(a[0])\nf(*['cuda'])",
+         "def f(*a): return x.to(a[0])\nf(*['hpu'])"),
+        ("def f(**kw): return x.to(kw['kind'])\nf(**dict(kind='cuda'))",
+         "def f(**kw): return x.to(kw['kind'])\nf(**dict(kind='hpu'))"),
+        ("x.to(*('cuda',))", "x.to(*('hpu',))"),
+        ("def kinds(): yield 'cuda'\nfor k in kinds(): x.to(k)",
+         "def kinds(): yield 'hpu'\nfor k in kinds(): x.to(k)"),
+        ("def kinds(): yield from ['cuda']\nfor k in kinds(): x.to(k)",
+         "def kinds(): yield from ['hpu']\nfor k in kinds(): x.to(k)"),
+        ("list(map(lambda k: x.to(k), ['cuda:0', 'cuda:1']))",
+         "list(map(lambda k: x.to(k), ['hpu', 'hpu']))"),
+        ("list(map(torch.device, ['cuda:0', 'cuda:1']))",
+         "list(map(torch.device, ['hpu', 'hpu']))"),
+        ("from functools import partial\npartial(torch.Tensor.to, x, 'cuda')",
+         "from functools import partial\npartial(torch.Tensor.to, x, 'hpu')"),
+        ("from functools import partial\ndef f(x, k): x.to(k)\ng = partial(f, x)\ng('cuda')",
+         "from functools import partial\ndef f(x, k): x.to(k)\ng = partial(f, x)\ng('hpu')"),
+        ("def f(kind): x.to(kind)\nThread(target=f, args=('cuda:0',)).start()",
+         "def f(kind): x.to(kind)\nThread(target=f, args=('hpu',)).start()"),
+        ("def call(f, k): f(k)\ncall(lambda k: x.to(k), 'cuda')",
+         "def call(f, k): f(k)\ncall(lambda k: x.to(k), 'hpu')"),
+        ("def f(kind): x.to(kind)\nways = {'a': f}\nways['a']('cuda')",
+         "def f(kind): x.to(kind)\nways = {'a': f}\nways['a']('hpu')"),
+        ("torch.load(p, map_location=lambda s, at: 'cuda:1')",
+         "torch.load(p, map_location=lambda s, at: 'hpu')"),
+        ("import itertools\nat = itertools.cycle(['cuda:0', 'cuda:1'])\nx.to(next(at))",
+         "import itertools\nat = itertools.cycle(['hpu', 'hpu'])\nx.to(next(at))"),
+        ("x.to(':'.join(['cuda', '0']))", "x.to(':'.join(['hpu', '0']))"),
+        ("kind = 'cuda'\nx.to(kind + ':0')", "kind = 'hpu'\nx.to(kind + ':0')"),
+        # Through fields, inherited attributes and options
+        ("@dataclass\nclass C:\n    name: str\n    kind: str\nc = C('a', 'cuda')\nx.to(c.kind)",
+         "@dataclass\nclass C:\n    name: str\n    kind: str\nc = C('a', 'hpu')\nx.to(c.kind)"),
+        ("class C:\n    kinds: list = field(default_factory=lambda: ['cuda'])\nx.to(C().kinds[0])",
+         "class C:\n    kinds: list = field(default_factory=lambda: ['hpu'])\nx.to(C().kinds[0])"),
+        ("class C:\n    kind: str = 'cuda'\ndef run(c): x.to(c.kind)\nrun(C())",
+         "class C:\n    kind: str = 'hpu'\ndef run(c): x.to(c.kind)\nrun(C())"),
+        ("from collections import namedtuple\nC = namedtuple('C', 'kind n')\nc = C('cuda', 3)\n"
+         "x.to(c.kind)",
+         "from collections import namedtuple\nC = namedtuple('C', 'kind n')\nc = C('hpu', 3)\n"
+         "x.to(c.kind)"),
+        ("class A:\n    kind = 'cuda'\nclass B(A):\n    def go(self): x.to(self.kind)",
+         "class A:\n    kind = 'hpu'\nclass B(A):\n    def go(self): x.to(self.kind)"),
+        ("class A:\n    def __init__(self, k): self.k = k\nclass B(A):\n"
+         "    def __init__(self): super().__init__('cuda')\n    def go(self): x.to(self.k)",
+         "class A:\n    def __init__(self, k): self.k = k\nclass B(A):\n"
+         "    def __init__(self): super().__init__('hpu')\n    def go(self): x.to(self.k)"),
+        ("c = settings({'kind': 'cuda', 'n': 1})\nx.to(c.kind)",
+         "c = settings({'kind': 'hpu', 'n': 1})\nx.to(c.kind)"),
+        ("p.add_argument('--gpu', default='cuda:0')\na = p.parse_args(['--gpu', 'cuda'])\n"
+         "x.to(a.gpu)",
+         "p.add_argument('--gpu', default='hpu')\na = p.parse_args(['--gpu', 'hpu'])\nx.to(a.gpu)"),
+        ("p.add_argument('-w', '--run-on', default='cuda')\na = vars(p.parse_args())\n"
+         "x.to(a['run_on'])",
+         "p.add_argument('-w', '--run-on', default='hpu')\na = vars(p.parse_args())\n"
+         "x.to(a['run_on'])"),
         # Comparisons
         ("if x.device.type in ('cuda', 'mps'): f()", "if x.device.type in ('hpu', 'mps'): f()"),
         ("if str(x.device).startswith('cuda'): f()", "if str(x.device).startswith('hpu'): f()"),
@@ -140,6 +198,14 @@ def ported(code, **variables):
         ("self.assertEqual(x.device.type, 'cuda')", "self.assertEqual(x.device.type, 'hpu')"),
         ("d, kind = f'cuda:{rank}', 'cuda:0'\nx.to(d)\ny.to(kind)\nopen(f'{kind}.txt')",
          "d, kind = 'hpu', 'hpu'\nx.to(d)\ny.to(kind)\nopen(f'{kind}.txt')"),
+        ("assert 'cuda' in str(x.device)\nassert str(x.device) == 'cuda:0'",
+         "assert 'hpu' in str(x.device)\nassert str(x.device) == 'hpu:0'"),
+        ("assert x.device == torch.device('cuda:0')\nassert x.device.type == 'cuda'\n"
+         "assert str(x.device).startswith('cuda')",
+         "assert x.device == torch.device('hpu:0')\nassert x.device.type == 'hpu'\n"
+         "assert str(x.device).startswith('hpu')"),
+        ("d = 'cuda:0'\nx.to(d)\nassert str(x.device) == d\nif d == 'cuda:0': f()",
+         "d = 'hpu:0'\nx.to(d)\nassert str(x.device) == d\nif d == 'hpu:0': f()"),
         ("if dist.get_backend() == 'nccl': f()", "if dist.get_backend() == 'hccl': f()"),
     ],
 )  # fmt: skip
@@ -175,11 +241,33 @@ def test_a_text_that_reaches_a_device_is_the_card(cuda, hpu):
         ("logs['nccl'] = 1", "'nccl'", NOWHERE),
         ("run('cuda:0')", "'cuda:0'", NOWHERE),
         ("match word:\n    case 'cuda': f()", "'cuda'", NOWHERE),
+        ("ck = torch.load('cuda')\nx.to(ck['device'])", "'cuda'", NOWHERE),
+        ("kind = 'cuda'\nck = torch.load(f'{kind}.pt')\nx.to(ck['device'])", "'cuda'", NOWHERE),
+        ("run = track(config={'name': 'cuda', 'n': 1})\nx.to(run.config['device'])",
+         "'cuda'", NOWHERE),
+        ("c = settings({'name': 'cuda', 'kind': d})\nx.to(c.kind)", "'cuda'", NOWHERE),
+        ("c = {'name': 'cuda', 'device': d}\nx.to(c['device'])\nopen(c['name'])",
+         "'cuda'", NOWHERE),
+        ("p.add_argument('--name', default='cuda')\na = p.parse_args()\nx.to(a.gpu)\nopen(a.name)",
+         "'cuda'", NOWHERE),
+        ("from functools import partial\ndef f(kind, name): x.to(kind)\npartial(f, name='cuda')",
+         "'cuda'", NOWHERE),
         ("d = f'cuda:{rank}'\nx.to(d)\ntorch.save(x, f'{d}.pt')", "f'cuda:{rank}'", SEVERAL),
         ("d = f'cuda:{rank}'\nx.to(d)\ntorch.save(x, d + '.pt')", "f'cuda:{rank}'", SEVERAL),
         ("d = f'cuda:{rank}'\nx.to(d)\nout[d] = x", "f'cuda:{rank}'", SEVERAL),
         ("d = torch.device('cuda', rank)\nopen(f'{d}.txt')", "torch.device('cuda', rank)", SEVERAL),
         ("d = f'cuda:{rank}'\nx.to(d)\nb = d\nopen(b)", "f'cuda:{rank}'", SEVERAL),
+        ("d = f'cuda:{rank}'\nx.to(d)\nopen('%s-%d.pt' % (d, n))", "f'cuda:{rank}'", SEVERAL),
+        ("d = f'cuda:{rank}'\nx.to(d)\nout[d, 1] = x", "f'cuda:{rank}'", SEVERAL),
+        ("d = f'cuda:{rank}'\nx.to(d)\nout.setdefault(d, [])", "f'cuda:{rank}'", SEVERAL),
+        ("d = f'cuda:{rank}'\nx.to(d)\nout.update({d: x})", "f'cuda:{rank}'", SEVERAL),
+        ("d = f'cuda:{rank}'\nx.to(d)\nname += d\nopen(name)", "f'cuda:{rank}'", SEVERAL),
+        ("ds = [f'cuda:{i}' for i in r]\nx.to(ds[0])\nout = dict(zip(ds, r))",
+         "f'cuda:{i}'", SEVERAL),
+        ("ds = [f'cuda:{i}' for i in r]\nx.to(ds[0])\nn = len(set(ds))", "f'cuda:{i}'", SEVERAL),
+        ("ds = [f'cuda:{i}' for i in r]\nx.to(ds[0])\nout = dict.fromkeys(ds)",
+         "f'cuda:{i}'", SEVERAL),
+        ("sizes = {'cuda': 64, 'hpu': 32}\nsize = sizes[x.device.type]", "'cuda'", SEVERAL),
     ],
 )  # fmt: skip
 def test_other_text_stays_and_is_reported(code, text, why):
@@ -216,6 +304,18 @@ def test_keys_of_map_location_still_match_the_file(code, hpu):
         "if device == 'cuda:0': f()\nelif device == 'cuda:1': g()",
         "both = {'cuda:0', 'cuda:1'}\nfor d in both: x.to(d)",
         "[torch.save(x.to(d), f'{d}.pt') for d in ('cuda:0', 'cuda:1')]",
+        "out = {d: x.to(d) for d in ('cuda:0', 'cuda:1')}",
+        "ds = ('cuda:0', 'cuda:1')\nseen = {d for d in ds}\n[x.to(d) for d in ds]",
+        "a, b = 'cuda:0', 'cuda:1'\nout[a] = x.to(a)\nout[b] = y.to(b)",
+        "a = 'cuda:0'\nb = 'cuda:1'\n"
+        "torch.save(x.to(a), a + '.pt')\ntorch.save(y.to(b), b + '.pt')",
+        "a = torch.device('cuda:0')\nb = torch.device('cuda:1')\nout = {a: x.to(a), b: x.to(b)}",
+        "for d in ('cuda:0', 'cuda:1'):\n    x.to(d)\n    seen.add(d)",
+        "ds = ['cuda:0', 'cuda:1']\n[x.to(d) for d in ds]\ni = ds.index(d)",
+        "for d in {'cuda:0': 1} | {'cuda:1': 2}: x.to(d)",
+        "class A:\n    def __init__(self, d): self.d = d\n"
+        "    def go(self): torch.save(x.to(self.d), f'{self.d}.pt')\n"
+        "a, b = A('cuda:0'), A('cuda:1')",
     ],
 )
 def test_different_texts_stay_different(code):
@@ -225,6 +325,33 @@ def test_different_texts_stay_different(code):
         f"'cuda:0' {SEVERAL}",
         f"'cuda:1' {SEVERAL}",
     }
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "rates['cuda'] *= 2",
+        "rates.get('cuda')",
+        "rates.pop('cuda')",
+        "rates.setdefault('cuda', 1)",
+        "del rates['cuda']",
+        "assert 'cuda' in rates",
+        "def f(at): return at['cuda']\nf(rates)",
+    ],
+)
+@pytest.mark.parametrize("made", ["rates = {'cuda': 1, 'cpu': 2}", "rates = {}", "pass"])
+def test_keys_of_a_dict_and_their_lookups_are_the_same(made, use):
+    code = f"{made}\nkind = 'cuda'\nx.to(kind)\nrates[kind] = 3\n{use}\nother['cuda']\n"
+    text, _, other = code.rpartition("other")
+    assert ported(code).ported == text.replace("cuda", "hpu") + f"other{other}"
+
+
+def test_lookups_of_keys_that_stay_stay_too():
+    code = (
+        "out = {}\nfor d in ('cuda:0', 'cuda:1'):\n    out[d] = x.to(d)\n"
+        "    if 'cuda' in d: f()\n    if d.startswith('cuda'): g()\nout['cuda:0'] += 1\n"
+    )
+    assert ported(code).ported == code
 
 
 def test_a_device_that_is_other_text_too_is_reported():
@@ -264,3 +391,12 @@ def test_ported_checkpoints_of_a_gpu_are_read(torch, tmp_path, run, shell):
         "'hpu:0': 'cpu'})\nx.device.type"
     )
     assert (cell.error, cell.result) == (None, "cpu")
+
+
+def test_ported_checks_and_lookups_run_on_the_card(run):
+    cell = run(
+        "%%hpu_port\nimport torch\nrates = {'cuda': 0.5, 'cpu': 1}\ndevice = 'cuda'\n"
+        "x = torch.ones(2, device=device)\nassert 'cuda' in str(x.device)\n"
+        "assert str(x.device) == 'cuda:0'\nrates['cuda'] *= 2\n(rates[device], 'cuda' in rates)"
+    )
+    assert (cell.error, cell.result) == (None, (1.0, True))

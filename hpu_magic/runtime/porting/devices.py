@@ -7,13 +7,31 @@ may be rewritten: texts that become file names or keys must stay different from 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
 from hpu_magic.runtime.porting.bindings import Bindings
-from hpu_magic.runtime.porting.flow import KEY, Flow, is_numbered
+from hpu_magic.runtime.porting.flow import (
+    ANYWHERE,
+    ITEM,
+    KEY,
+    LOOKUPS,
+    TEXTS,
+    Carrier,
+    Flow,
+    Path,
+    is_numbered,
+)
 from hpu_magic.runtime.porting.names import Names
 from hpu_magic.runtime.porting.takers import OTHERS, last_name, takes
-from hpu_magic.runtime.porting.texts import Text, device_index, is_torch_device, pieces, text_of
+from hpu_magic.runtime.porting.texts import (
+    Text,
+    constant,
+    device_index,
+    is_torch_device,
+    pieces,
+    text_of,
+)
 
 # How a text is used.
 TAKEN = "taken"  # by something that takes a device
@@ -26,8 +44,15 @@ SAVED = "saved"  # names a device in a saved file
 _TYPE = "type"  # of what a text is compared with
 _OBSERVED = {COMPARED, TEXT, OPAQUE}
 
-_SEARCHES = ("startswith", "find", "count", "index", "rfind")
+_EXACT_SEARCHES = ("count", "index", "remove")
+_SEARCHES = ("startswith", "endswith", "find", "rfind", *_EXACT_SEARCHES)
+_CHANGES = ("replace", "removeprefix", "removesuffix", "partition")
 _FORMATS = ("format", "str", "repr", "join")
+_UNIQUE = ("set", "frozenset", "dict", "fromkeys", "Counter", "OrderedDict", "add")
+_EQUALITIES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot)
+# How a value that is compared, or a container that it is searched in, has a text.
+_ALIKE = ((), (ITEM,), (KEY,), (ANYWHERE,))
+_MOST = 8  # positions of a call that are looked at
 _SHOWS = (
     *("print", "log", "debug", "info", "warning", "warn", "error", "critical", "exception"),
     *("write", "display", "set_description", "isinstance", "type", "len", "id"),
@@ -58,22 +83,26 @@ class Devices:
         self._names = Names(tree)
         self._bindings = bindings
         self._flow = Flow(self._names, bindings)
-        self._origins: dict[ast.expr, list[Text]] = {}
+        self._origins: dict[ast.expr, list[Text]] = defaultdict(list)
         texts = list(self._found(tree))
         for text in texts:
-            for carrier, path in self._flow.carriers(text.node) if text.whole else ():
-                text.places.add((carrier, path))
+            for carrier, path in self._carriers(text) if text.whole else ():
                 text.uses.update(self._uses(text, carrier, path))
-                if not path:
-                    self._origins.setdefault(carrier, []).append(text)
+                if path in _ALIKE:
+                    self._origins[carrier].append(text)
         self.written: dict[ast.AST, str] = {}
         self.remarks: dict[ast.AST, str] = {}
-        self._write(texts, self._devices(texts))
+        self._write(self._groups(texts))
 
     def reaches_device(self, node: ast.expr) -> bool:
         """Return whether a value reaches something that takes a device."""
-        carriers = self._flow.carriers(node)
-        return any(self._is_taken(Text(node, "cuda"), each) for each, _ in carriers)
+        text = Text(node, "cuda")
+        return any(self._is_taken(text, each) for each, _ in self._carriers(text))
+
+    def _carriers(self, text: Text) -> list[Carrier]:
+        return self._flow.carriers(
+            text.node, lambda each: self._is_taken(text, each) or self._is_shown(each)
+        )
 
     def _found(self, tree: ast.Module) -> Iterator[Text]:
         within: set[ast.AST] = set()
@@ -97,90 +126,79 @@ class Devices:
 
     # Decisions
 
-    def _devices(self, texts: list[Text]) -> set[Text]:
-        """Return the texts that are devices, also those that are compared with one."""
-        found = {
-            each
-            for each in texts
-            if each.uses & {TAKEN, INDEXED} or (NAMED in each.uses and TEXT not in each.uses)
-        }
-        while True:
-            more = {
-                each
-                for each in texts
-                if each not in found and any(self._among(other, found) for other in each.compared)
-            }
-            if not more:
-                return found
-            found |= more
+    def _groups(self, texts: list[Text]) -> list[list[Text]]:
+        """Return the texts that are compared with each other, or used with one dict, together."""
+        groups = {each: [each] for each in texts}
+        for text in texts:
+            for other in text.compared:
+                for each in self._origins.get(_bare(other), ()):
+                    if groups[each] is not groups[text]:
+                        groups[text] += groups[each]
+                        groups.update(dict.fromkeys(groups[each], groups[text]))
+        return list({id(each): each for each in groups.values()}.values())
 
-    def _among(self, node: ast.expr, devices: set[Text]) -> bool:
-        return any(each in devices for each in self._origins.get(_bare(node), ()))
-
-    def _kept(self, devices: set[Text]) -> set[Text]:
-        """Return the devices that stay: as the same text, they would no longer differ."""
-        kept: set[Text] = set()
-        for group in _groups(devices):
-            observed = [
-                each
-                for each in group
-                if each.uses & _OBSERVED or (INDEXED in each.uses and not each.varies)
-            ]
-            varies = any(each.varies and each.uses & _OBSERVED for each in observed)
-            if varies or len({each.text for each in observed}) > 1:
-                kept.update(observed)
-        return kept
-
-    def _write(self, texts: list[Text], devices: set[Text]) -> None:
-        kept = self._kept(devices)
-        for each in texts:
-            remark = ""
-            if each in devices - kept:
-                numbered = INDEXED in each.uses and (each.varies or ":" in each.text)
-                self.written[each.node] = "hpu:0" if numbered else each.ported
-                also = f"{each.shown} {_ALSO.format(self.written[each.node])}"
-                remark = also if TEXT in each.uses else _ONE * each.varies
-            elif each in kept:
-                remark = f"{each.shown} {_SEVERAL}"
-            elif SAVED in each.uses:
-                remark = f"{each.shown} {_STORED}"
-            else:
-                remark = f"{each.shown} {_NOWHERE if each.whole else _MORE}"
-            if remark:
-                self.remarks[each.node] = remark
+    def _write(self, groups: list[list[Text]]) -> None:
+        """Write each group as the card's, or not at all."""
+        devices = [group for group in groups if any(map(_is_device, group))]
+        kept = _kept([each for group in devices for each in group])
+        for group in groups:
+            stays = not kept.isdisjoint(group)
+            numbered = any(INDEXED in each.uses for each in group)
+            for each in group:
+                if each.ported == each.text:
+                    continue
+                remark = ""
+                if group in devices and not stays:
+                    with_number = numbered and (each.varies or ":" in each.text)
+                    self.written[each.node] = "hpu:0" if with_number else each.ported
+                    also = f"{each.shown} {_ALSO.format(self.written[each.node])}"
+                    remark = also if TEXT in each.uses else _ONE * each.varies
+                elif group in devices:
+                    remark = f"{each.shown} {_SEVERAL}"
+                elif SAVED in each.uses:
+                    remark = f"{each.shown} {_STORED}"
+                else:
+                    remark = f"{each.shown} {_NOWHERE if each.whole else _MORE}"
+                if remark:
+                    self.remarks[each.node] = remark
 
     # Uses
 
-    def _uses(self, text: Text, node: ast.expr, path: str) -> Iterator[str]:
+    def _uses(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
         """Yield how an expression that has the text is used."""
         parent = self._names.parents[node]
-        key = path[:1] == KEY
+        key = path[:1] == (KEY,)
+        plain = path in ((), (ANYWHERE,))
         if self._is_taken(text, node):
             yield SAVED if key else TAKEN
         elif not key and (text.named(last_name(node)) or self._is_named(text, node, parent)):
             yield NAMED
-        elif isinstance(parent, ast.Call | ast.keyword):
+        elif isinstance(parent, ast.Call | ast.keyword | ast.Starred):
             yield from self._passed(text, node, path)
         match parent:
-            case ast.Compare() if len(path) < 2:
+            case ast.Compare() if path in _ALIKE:
                 for other in [parent.left, *parent.comparators]:
-                    if other is not node:
+                    if other is not node and isinstance(parent.ops[0], _EQUALITIES):
                         yield from self._compared(text, node, other, exact=_is_exact(parent))
             case ast.MatchValue():
                 yield from self._compared(text, node, self._subject(parent))
             case ast.Subscript() if node is parent.slice:
-                yield COMPARED if self._is_dict(parent.value) else TEXT
+                yield from self._looked_up(text, parent.value)
             case ast.Subscript() if key:
                 yield from self._compared(text, node, parent.slice)
             case ast.Attribute():
                 yield from self._method(text, node, path)
-            case ast.Dict() if any(node is each for each in parent.keys) and not path:
+            case ast.Dict() if any(node is each for each in parent.keys):
                 yield COMPARED
-            case ast.Set() if not path:
+            case ast.DictComp() if node is parent.key:
                 yield COMPARED
-            case ast.BinOp() | ast.FormattedValue() if not path and not self._is_shown(parent):
-                if not isinstance(parent, ast.FormattedValue) or not self._is_first(parent):
-                    yield TEXT
+            case ast.Set() | ast.SetComp():
+                yield COMPARED
+            case ast.BinOp() | ast.FormattedValue() | ast.AugAssign() | ast.Subscript():
+                part = isinstance(parent, ast.FormattedValue) and self._is_first(parent)
+                filled = isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mod)
+                if (plain or filled) and not part and not self._is_shown(parent):
+                    yield TEXT if path != (ANYWHERE,) else OPAQUE
 
     def _is_taken(self, text: Text, node: ast.expr) -> bool:
         """Return whether a value is passed to what takes a device, by position or by name."""
@@ -192,11 +210,14 @@ class Devices:
                 option = parent.arg in ("default", "const", "choices")
                 names = map(constant, call.args if isinstance(call, ast.Call) and option else ())
                 return of_device or text.named(parent.arg or "") or any(map(text.named, names))
+            case ast.Starred():
+                call = self._names.parents[parent]
+                return isinstance(call, ast.Call) and self._takes(text, call, parent)
             case ast.Call() if node is not parent.func:
-                place = parent.args.index(node)
                 # settings.get("device", "cuda"), add_argument("--device", "cuda")
-                named = any(text.named(constant(each)) for each in parent.args[:place])
-                return named or takes(parent, place, self._bindings, backend=text.backend)
+                before = parent.args[: parent.args.index(node)]
+                named = any(text.named(constant(each)) for each in before)
+                return named or self._takes(text, parent, node)
             case ast.Dict():
                 pairs = zip(parent.keys, parent.values, strict=True)
                 return any(node is value and text.named(constant(key)) for key, value in pairs)
@@ -208,6 +229,20 @@ class Devices:
                 slices = [each.slice for each in parent.targets if isinstance(each, ast.Subscript)]
                 return any(text.named(constant(each)) for each in slices)
         return False
+
+    def _takes(self, text: Text, call: ast.Call, argument: ast.expr) -> bool:
+        """Return whether a call, or a function of torch that it passes on, takes a device."""
+        place = call.args.index(argument)
+        starred = any(isinstance(each, ast.Starred) for each in call.args[: place + 1])
+        places = range(place, _MOST if starred else place + 1)
+        if takes(call.func, places, self._bindings, backend=text.backend):
+            return True
+        return any(  # partial(torch.Tensor.to, x, "cuda"), map(torch.device, devices)
+            takes(each, [place - i - 1], self._bindings, backend=text.backend)
+            for i, each in enumerate(call.args[:place])
+            if (self._bindings.dotted(each) or "").startswith("torch.")
+            or last_name(getattr(each, "value", None)) == "Tensor"
+        )
 
     def _is_named(self, text: Text, node: ast.expr, parent: ast.AST) -> bool:
         """Return whether a value gets a device's name, or is one of several devices."""
@@ -231,39 +266,51 @@ class Devices:
         return False
 
     def _values(self, node: ast.expr) -> list[ast.expr]:
-        variable = self._names.variable(node)
-        return self._names.values.get(variable, []) if variable is not None else []
+        return self._names.made(node)
 
-    def _passed(self, text: Text, node: ast.expr, path: str) -> Iterator[str]:
+    def _passed(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
         """Yield the use as an argument of what does not take a device."""
         parent = self._names.parents[node]
-        call = self._names.parents[parent] if isinstance(parent, ast.keyword) else parent
+        call = parent if isinstance(parent, ast.Call) else self._names.parents[parent]
         if not isinstance(call, ast.Call) or node is call.func:
             return
         function = last_name(call.func)
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if owner is not None and function in _SEARCHES:
-            yield from self._compared(text, node, owner, exact=False)
-        elif owner is not None and function in ("get", "pop") and node is call.args[0]:
-            yield COMPARED if self._is_dict(owner) else TEXT
+        first = node in call.args[:1]
+        if owner is not None and function in (*_SEARCHES, *_CHANGES) and first:
+            yield from self._compared(text, node, owner, exact=function in _EXACT_SEARCHES)
+        elif owner is not None and function in LOOKUPS and first:
+            yield from self._looked_up(text, owner)
         elif function.startswith("assert") and len(call.args) > 1 and node in call.args[:2]:
-            yield from self._compared(text, node, call.args[node is call.args[0]])
-        elif function in _FORMATS and not path:
-            yield from () if self._is_shown(call) or function == "str" else (TEXT,)
-        elif function not in _SHOWS and not self._names.called(call):
+            yield from self._compared(text, node, call.args[first])
+        elif function in _FORMATS:
+            shown = self._is_shown(call) or function == "str"
+            yield from () if shown or path[:1] == (ANYWHERE,) else (TEXT,)
+        elif function in _UNIQUE and path[:1] in ((), (ITEM,), (ANYWHERE,)):
+            yield COMPARED
+        elif not self._is_shown(call) and not self._flow.called(call):
             yield from () if self._flow.follows(node, path) else (OPAQUE,)
 
-    def _method(self, text: Text, node: ast.expr, path: str) -> Iterator[str]:
+    def _looked_up(self, text: Text, container: ast.expr) -> Iterator[str]:
+        """Yield the use as a key of a container."""
+        text.compared.append(container)
+        made = [container, *self._values(container)]
+        yield COMPARED if any(isinstance(each, ast.Dict | ast.DictComp) for each in made) else TEXT
+
+    def _method(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
         """Yield the use of a method or an attribute of a value, or of a dict with it as a key."""
         attribute = self._names.parents[node]
         call = self._names.parents[attribute]
         assert isinstance(attribute, ast.Attribute)
-        if path == KEY and attribute.attr in ("get", "pop") and isinstance(call, ast.Call):
+        called = isinstance(call, ast.Call) and call.func is attribute
+        if path == (KEY,) and attribute.attr in LOOKUPS and isinstance(call, ast.Call):
             yield from self._compared(text, node, call.args[0]) if call.args else ()
-        elif not path and attribute.attr == "index" and not isinstance(call, ast.Call):
+        elif path == (ITEM,) and attribute.attr in _EXACT_SEARCHES:
+            yield COMPARED
+        elif not path and attribute.attr == "index" and not called:
             yield from (INDEXED, TEXT)
-        elif not path and isinstance(call, ast.Call) and attribute.attr not in _SEARCHES:
-            yield from () if self._flow.follows(node, path) else (TEXT,)
+        elif not path and called and attribute.attr not in _SEARCHES:
+            yield from () if attribute.attr in TEXTS else (TEXT,)
 
     def _compared(
         self, text: Text, node: ast.expr, other: ast.expr | None, *, exact: bool = True
@@ -272,7 +319,6 @@ class Devices:
         if other is None or _is_other(other):
             return
         text.compared.append(other)
-        text.places |= {(_bare(other), ""), (self._names.variable(_bare(other)) or text, "")}
         written = node is text.node and _bare(other) is other
         kind = self._compared_with(text, other)
         if kind == INDEXED and written:
@@ -292,22 +338,17 @@ class Devices:
         if values:
             kinds = [self._compared_with(text, each, deep - 1) for each in values if deep]
             variable = self._names.variable(node)
-            taken = any(self._is_taken(text, each) for each, _ in self._flow.reads(variable, ""))
+            taken = any(self._is_taken(text, each) for each, _ in self._flow.reads(variable, ()))
             return next(filter(None, kinds), TAKEN if taken else "")
         if isinstance(node, ast.Attribute) and node.attr == "device":
             return INDEXED
         named = last_name(node.func if isinstance(node, ast.Call) else node)
         if text.named(named):
             return TAKEN
-        reads = self._flow.reads(self._names.variable(node), "")
+        reads = self._flow.reads(self._names.variable(node), ())
         return TAKEN if any(self._is_taken(text, each) for each, _ in reads) else ""
 
     # What is around an expression
-
-    def _is_dict(self, node: ast.expr) -> bool:
-        return any(
-            isinstance(each, ast.Dict | ast.DictComp) for each in [node, *self._values(node)]
-        )
 
     def _is_first(self, node: ast.FormattedValue) -> bool:
         """Return whether a value is the kind in ``f"{kind}:{rank}"``."""
@@ -331,12 +372,6 @@ class Devices:
         return node.subject
 
 
-def constant(node: ast.AST | None) -> str:
-    """Return the text that an expression is, "" for any other."""
-    text = node.value if isinstance(node, ast.Constant) else ""
-    return text if isinstance(text, str) else ""
-
-
 def _is_other(node: ast.expr) -> bool:
     """Return whether an expression names another device, or nothing."""
     if isinstance(node, ast.Call) and last_name(node.func) == "device":
@@ -346,26 +381,30 @@ def _is_other(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and (node.value is None or constant(node) in OTHERS)
 
 
+def _is_device(text: Text) -> bool:
+    named = NAMED in text.uses and TEXT not in text.uses
+    return named or not text.uses.isdisjoint((TAKEN, INDEXED))
+
+
+def _kept(devices: list[Text]) -> set[Text]:
+    """Return the devices that stay: as the same text, they would no longer differ.
+
+    All texts of the cell that are seen as more than devices count, wherever they are used.
+    """
+    observed = {each for each in devices if each.uses & _OBSERVED}
+    varies = any(each.varies for each in observed)
+    compared = {
+        each for each in devices if INDEXED in each.uses and (each.varies or ":" in each.text)
+    }
+    several = varies or len({each.text for each in observed}) > 1
+    kept = observed if several else set()
+    return kept | compared if len({each.text for each in compared}) > 1 else kept
+
+
 def _is_exact(node: ast.Compare) -> bool:
     """Return whether a comparison is no search for a part of a text."""
     search = isinstance(node.ops[0], ast.In | ast.NotIn)
     return not search or not isinstance(node.left, ast.Constant)
-
-
-def _groups(texts: set[Text]) -> list[set[Text]]:
-    """Return the texts that come to the same places, or are compared with each other, together."""
-    groups: list[tuple[set[Text], set[object]]] = []
-    for each in texts:
-        texts_of, places = {each}, set(each.places)
-        apart = []
-        for group in groups:
-            if group[1] & places:
-                texts_of |= group[0]
-                places |= group[1]
-            else:
-                apart.append(group)
-        groups = [*apart, (texts_of, places)]
-    return [texts_of for texts_of, _ in groups]
 
 
 def _is_split(node: ast.expr) -> bool:

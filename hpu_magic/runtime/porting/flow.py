@@ -1,27 +1,47 @@
 """Where a value of a cell goes: through expressions, variables, containers and functions.
 
 The pass follows a value forwards. It does not regard the order of statements: a variable may have
-every value that the cell assigns to it.
+every value that the cell assigns to it. A value that enters something that the pass does not
+model, such as the result of ``map``, may be anywhere in it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 
 from hpu_magic.runtime.porting.bindings import Bindings
-from hpu_magic.runtime.porting.names import Function, Names, Variable
-from hpu_magic.runtime.porting.texts import is_torch_device
+from hpu_magic.runtime.porting.names import Names, Signature, Variable, decorators
+from hpu_magic.runtime.porting.takers import is_name, last_name
+from hpu_magic.runtime.porting.texts import constant, is_torch_device, looks_like_device
 
-# How a container has a value, the outermost first: "" is the value itself.
-ITEM, VALUE, KEY = "i", "v", "k"
-Carrier = tuple[ast.expr, str]
+# How an expression has a value, the outermost container first: () is the value itself. A dict or
+# an object has it under a name ("=name"), or under one that is not known ("=").
+ITEM, KEY, VALUE, RESULT = "item", "key", "=", "result"
+ANYWHERE = "anywhere"  # the value itself, or somewhere in it
+Path = tuple[str, ...]
+Carrier = tuple[ast.expr, Path]
 
 _DEEPEST = 4
 _SAME = ("list", "tuple", "sorted", "reversed", "set", "frozenset", "iter", "copy")
-DEFAULTS = {"get": 1, "pop": 1, "setdefault": 1, "getattr": 2, "getenv": 1, "next": 1}
-_TEXTS = ("lower", "strip")
-_ADDED = ("append", "add", "insert")
+_DEFAULTS = {"get": 1, "pop": 1, "setdefault": 1, "getattr": 2, "getenv": 1, "next": 1}
+LOOKUPS = ("get", "pop", "setdefault")
+TEXTS = ("lower", "strip")
+_ADDED = {"append": 0, "appendleft": 0, "add": 0, "insert": 1, "put": 0}
+_MERGED = ("extend", "update")
+# Functions of Python that only pass values on, and arguments that their results consist of.
+_PASSING = ("map", "filter", "next", "max", "min", "vars")
+_PASSING_MODULES = (
+    *("argparse.", "collections.", "concurrent.", "copy.", "dataclasses.", "functools."),
+    *("itertools.", "multiprocessing.", "queue.", "random.", "threading.", "types.", "typing."),
+)
+_CONTENT = ("default", "default_factory", "args", "const", "choices")
+_OPTIONS = ("add_argument", "setattr", "set_defaults", "option")
+_MODELLED = (
+    *(*_SAME, *_ADDED, *_MERGED, *LOOKUPS, *_OPTIONS),
+    *("str", "dict", "enumerate", "zip", "getattr", "open"),
+)
 
 
 class Flow:
@@ -38,198 +58,323 @@ class Flow:
     def __init__(self, names: Names, bindings: Bindings) -> None:
         self._names = names
         self._bindings = bindings
+        # The cell's functions that an expression is, or that are in it, where it is called.
+        self._called: dict[ast.expr, list[Signature]] = defaultdict(list)
+        self._called_within: dict[ast.expr, list[Signature]] = defaultdict(list)
+        for node in list(names.parents):
+            if isinstance(node, ast.expr) and (found := names.called(node)):
+                self._record_calls(node, found)
 
-    def carriers(self, start: ast.expr) -> list[Carrier]:
-        """Return every expression that has the value of `start`, and how; `start` is the first."""
+    def _record_calls(self, function: ast.expr, found: list[Signature]) -> None:
+        """Record where an expression that is a function of the cell is called."""
+        within = {(): self._called, (ANYWHERE,): self._called_within}
+        called = _is_called(function, self._names.parents)
+        for node, path in [(function, ())] if called else self.carriers(function):
+            if path in within and _is_called(node, self._names.parents):
+                within[path][node] += found
+
+    def called(self, call: ast.Call) -> list[Signature]:
+        """Return the parameters of the cell's functions that a call runs."""
+        return self._called.get(call.func, [])
+
+    def carriers(
+        self, start: ast.expr, is_taken: Callable[[ast.expr], bool] = lambda _: False
+    ) -> list[Carrier]:
+        """Return every expression that has the value of `start`, and how; `start` is the first.
+
+        The result of an unknown call does not have it if `is_taken` is true of the argument.
+        """
         found: dict[Carrier, None] = {}
-        waiting: list[Carrier] = [(start, "")]
+        waiting: list[Carrier] = [(start, ())]
         while waiting:
-            each = waiting.pop()
-            if each not in found and len(each[1]) <= _DEEPEST:
-                found[each] = None
-                waiting += self._next(*each)
+            node, path = waiting.pop()
+            if len(path) > _DEEPEST:
+                path = (*path[: _DEEPEST - 1], ANYWHERE)
+            if (node, path) not in found:
+                found[node, path] = None
+                waiting += self._next(node, path)
+                waiting += () if is_taken(node) else self._into_unknown(node, path)
         return list(found)
 
-    def follows(self, node: ast.expr, path: str) -> bool:
-        """Return whether the value goes on from an expression."""
-        return next(self._next(node, path), None) is not None
+    def follows(self, node: ast.expr, path: Path) -> bool:
+        """Return whether it is known where the value goes from an argument."""
+        call, slot = self._call(node)
+        if call is None or slot is None:
+            return False
+        passed = self._passes(call.func) or bool(self._functions(call))
+        return passed or next(self._passed(node, call, slot, path), None) is not None
 
-    def _next(self, node: ast.expr, path: str) -> Iterator[Carrier]:
+    def _next(self, node: ast.expr, path: Path) -> Iterator[Carrier]:
         """Yield where the value goes from an expression in one step."""
         parent = self._names.parents.get(node)
+        if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            return
         match parent:
             case ast.IfExp() if node is not parent.test:
                 yield parent, path
-            case ast.BoolOp() | ast.NamedExpr() | ast.Await():
+            case ast.BoolOp() | ast.Await():
                 yield parent, path
-                if isinstance(parent, ast.NamedExpr):
-                    yield from self._bound(parent.target, path)
-            case ast.FormattedValue() if path == "" and node is parent.value:
-                yield from self._formatted(parent)
+            case ast.NamedExpr():
+                yield parent, path
+                yield from self._bound(parent.target, path)
+            case ast.BinOp():
+                yield parent, (ANYWHERE,) if isinstance(parent.op, ast.Mod) else _inside(path)
+            case ast.FormattedValue() if node is parent.value:
+                whole = self._names.parents[parent]
+                assert isinstance(whole, ast.JoinedStr)
+                first = is_numbered(whole) and whole.values[0] is parent
+                yield whole, path if first else (ANYWHERE,)
             case ast.List() | ast.Tuple() | ast.Set():
                 yield from self._displayed(node, parent, path)
             case ast.Dict():
-                kind = KEY if any(node is each for each in parent.keys) else VALUE
-                yield parent, kind + path
+                yield parent, _under(node, parent) + path
             case ast.DictComp():
-                yield parent, (KEY if node is parent.key else VALUE) + path
+                yield parent, (KEY if node is parent.key else VALUE, *path)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
-                yield parent, ITEM + path
+                yield parent, (ITEM, *path)
             case ast.Assign():
                 for target in parent.targets:
                     yield from self._bound(target, path)
-            case ast.AnnAssign() | ast.AugAssign():
+            case ast.AnnAssign() if node is parent.value:
                 yield from self._bound(parent.target, path)
+            case ast.AugAssign():
+                yield from self._bound(parent.target, _inside(path))
             case ast.For() | ast.AsyncFor() | ast.comprehension() if node is parent.iter:
-                if path[:1] in (ITEM, KEY):
-                    yield from self._bound(parent.target, path[1:])
+                for item in _in(path, ITEM, KEY):
+                    yield from self._bound(parent.target, item)
             case ast.withitem() if parent.optional_vars is not None:
-                yield from self._bound(parent.optional_vars, path)
-            case ast.Subscript() if node is parent.value and path[:1] in (ITEM, VALUE):
-                yield parent, path if isinstance(parent.slice, ast.Slice) else path[1:]
+                for value in (path, *_in(path, ITEM)):  # of a generator
+                    yield from self._bound(parent.optional_vars, value)
+            case ast.Subscript() if node is parent.slice:
+                yield from self._added(parent.value, (KEY, *path))
+            case ast.Subscript() if isinstance(parent.slice, ast.Slice):
+                yield parent, _inside(path)
+            case ast.Subscript():
+                for value in _in(path, ITEM, VALUE + constant(parent.slice)):
+                    yield parent, value
             case ast.Return():
                 yield from self._returned(node, path)
+            case ast.Yield():
+                yield from self._returned(node, (ITEM, *path))
+            case ast.YieldFrom():
+                yield from self._returned(node, path)
             case ast.Lambda() if node is parent.body:
-                for call in self._names.calls.get(parent, ()):
-                    yield call, path
+                yield parent, (RESULT, *path)
             case ast.arguments():
-                yield from self._default(node, parent, path)
+                parameter = self._names.with_default(parent, node)
+                if parameter is not None:
+                    yield from self.reads(self._names.variable(parameter), path)
             case ast.Attribute():
-                yield from self._method(parent, path)
-            case ast.Call() if node is not parent.func:
-                yield from self._passed(node, parent, path)
-            case ast.keyword():
-                yield from self._by_name(parent, path)
+                yield from self._attribute(parent, path)
+            case ast.Call() if node is parent.func:
+                for value in _in(path, RESULT):
+                    yield parent, value
+            case ast.Starred() if not isinstance(self._names.parents[parent], ast.Call):
+                above = self._names.parents[parent]
+                for item in _in(path, ITEM, KEY) if isinstance(above, ast.expr) else ():
+                    yield above, (ITEM, *item)  # type: ignore[misc]
+        call, slot = self._call(node)
+        if call is not None and slot is not None:
+            yield from self._passed(node, call, slot, path)
 
-    def reads(self, variable: Variable | None, path: str) -> Iterator[Carrier]:
+    def reads(self, variable: Variable | None, path: Path) -> Iterator[Carrier]:
         """Yield where a variable is read."""
         for each in self._names.reads.get(variable, ()) if variable is not None else ():
             yield each, path
 
-    def _bound(self, target: ast.expr, path: str) -> Iterator[Carrier]:
-        if isinstance(target, ast.Tuple | ast.List):
-            for each in target.elts if path[:1] == ITEM else ():
-                yield from self._bound(each, path[1:])
+    def _bound(self, target: ast.expr, path: Path) -> Iterator[Carrier]:
+        if isinstance(target, ast.Starred):
+            yield from self._bound(target.value, (ITEM, *path))
+        elif isinstance(target, ast.Tuple | ast.List):
+            for each in target.elts:
+                for item in _in(path, ITEM):
+                    yield from self._bound(each, item)
         elif isinstance(target, ast.Subscript):
-            yield from self.reads(self._names.variable(target.value), VALUE + path)
+            yield from self._added(target.value, (VALUE + constant(target.slice), *path))
         else:
             yield from self.reads(self._names.variable(target), path)
 
-    def _displayed(self, node: ast.expr, parent: ast.expr, path: str) -> Iterator[Carrier]:
+    def _added(self, container: ast.expr, path: Path) -> Iterator[Carrier]:
+        """Follow a value into a container, under each name that the container has."""
+        names, seen = [container], set()
+        for each in names:
+            variable = self._names.variable(each)
+            if variable not in seen:
+                seen.add(variable)
+                yield from self.reads(variable, path)
+                names += self._names.made(each)
+
+    def _displayed(self, node: ast.expr, parent: ast.expr, path: Path) -> Iterator[Carrier]:
         """Follow one of several values; an assignment to as many names has one for each."""
         above = self._names.parents.get(parent)
-        assigned = above.targets if isinstance(above, ast.Assign) else []
         elements = getattr(parent, "elts", [])
-        for target in assigned:
+        before = elements[: elements.index(node)][-1:]
+        if before and constant(before[0]).startswith("--"):
+            yield from self._option(constant(before[0]), path)
+        for target in above.targets if isinstance(above, ast.Assign) else ():
             if isinstance(target, ast.Tuple | ast.List) and len(target.elts) == len(elements):
                 yield from self._bound(target.elts[elements.index(node)], path)
                 return
-        yield parent, ITEM + path
+        yield parent, (ITEM, *path)
 
-    def _formatted(self, node: ast.FormattedValue) -> Iterator[Carrier]:
-        """Follow the first part of ``f"{kind}:{rank}"``, which is a device again."""
-        whole = self._names.parents[node]
-        if is_numbered(whole) and isinstance(whole, ast.JoinedStr) and whole.values[0] is node:
-            yield whole, ""
-
-    def _returned(self, node: ast.expr, path: str) -> Iterator[Carrier]:
+    def _returned(self, node: ast.expr, path: Path) -> Iterator[Carrier]:
         function = self._names.function_around(node)
         if function is None:
             return
-        for call in self._names.calls.get(function, ()):
-            yield call, path
-        decorators = getattr(function, "decorator_list", [])
-        if any(isinstance(each, ast.Name) and each.id == "property" for each in decorators):
-            yield from self.reads(self._names.bound(function), path)
+        computed = any(last_name(each).endswith("property") for each in decorators(function))
+        yield from self.reads(self._names.bound(function), path if computed else (RESULT, *path))
 
-    def _default(self, node: ast.expr, parent: ast.arguments, path: str) -> Iterator[Carrier]:
-        parameter = self._names.with_default(parent, node)
-        if parameter is not None:
-            yield from self.reads(self._names.variable(parameter), path)
-
-    def _method(self, node: ast.Attribute, path: str) -> Iterator[Carrier]:
+    def _attribute(self, node: ast.Attribute, path: Path) -> Iterator[Carrier]:
         call = self._names.parents.get(node)
+        for value in (*_in(path, VALUE + node.attr), *([path] if node.attr == "value" else [])):
+            yield node, value
         if not (isinstance(call, ast.Call) and call.func is node):
             return
-        kind = path[:1]
-        if (node.attr in _SAME and kind) or (node.attr in _TEXTS and not kind):
+        if node.attr in _SAME or (node.attr in TEXTS and not path):
             yield call, path
-        elif (node.attr == "values" and kind == VALUE) or (node.attr == "keys" and kind == KEY):
-            yield call, ITEM + path[1:]
-        elif node.attr in ("get", "pop", "setdefault") and kind in (ITEM, VALUE):
-            yield call, path[1:]
-        elif node.attr == "items" and kind in (VALUE, KEY):
-            yield from self._in_loop(call, int(kind == VALUE), ITEM + path[1:])
+        elif node.attr in LOOKUPS:
+            name = constant(call.args[0]) if call.args else ""
+            for value in _in(path, ITEM, VALUE + name):
+                yield call, value
+        for step, place in (VALUE, 1), (KEY, 0):
+            for value in _in(path, step):
+                if node.attr == ("keys", "values")[place]:
+                    yield call, (ITEM, *value)
+                elif node.attr == "items":
+                    yield from self._in_loop(call, place, value)
 
-    def _passed(self, node: ast.expr, call: ast.Call, path: str) -> Iterator[Carrier]:
-        place = next((i for i, each in enumerate(call.args) if each is node), None)
-        if place is None:
+    # Calls
+
+    def _call(self, node: ast.expr) -> tuple[ast.Call | None, int | str | None]:
+        """Return the call that has an expression as an argument, with its position or name.
+
+        Of ``*a`` the name is "*", of ``**a`` it is "**".
+        """
+        parent = self._names.parents.get(node)
+        slot: int | str | None = None
+        if isinstance(parent, ast.Starred):
+            slot, parent = "*", self._names.parents.get(parent)
+        elif isinstance(parent, ast.keyword):
+            slot, parent = parent.arg or "**", self._names.parents.get(parent)
+        elif isinstance(parent, ast.Call) and node is not parent.func:
+            slot = parent.args.index(node)
+        return (parent, slot) if isinstance(parent, ast.Call) else (None, None)
+
+    def _passed(
+        self, node: ast.expr, call: ast.Call, slot: int | str, path: Path
+    ) -> Iterator[Carrier]:
+        """Yield where a value goes by an argument."""
+        name = last_name(call.func)
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if name in _SAME and slot in (0, "iterable"):
+            for item in _in(path, ITEM, KEY):
+                yield call, (ITEM, *item)
+        elif name == "str" or (is_torch_device(call, self._bindings) and slot in (0, "type")):
+            yield call, path
+        elif name == "dict" and slot == 0:
+            yield call, path
+            for value in (value for pair in _in(path, ITEM) for value in _in(pair, ITEM)):
+                yield from ((call, (KEY, *value)), (call, (VALUE, *value)))
+        elif name == "dict" and isinstance(slot, str):
+            yield call, (VALUE + slot.strip("*"), *path)
+        elif name in ("enumerate", "zip") and isinstance(slot, int):
+            for item in _in(path, ITEM, KEY):
+                yield from self._in_loop(call, slot + (name == "enumerate"), item)
+        elif _DEFAULTS.get(name) == slot:
+            yield call, path
+        if owner is not None and _ADDED.get(name) == slot:
+            yield from self._added(owner, (ITEM, *path))
+        elif owner is not None and name in _MERGED:
+            yield from self._added(owner, path)
+        elif owner is not None and name in LOOKUPS:
+            yield from self._added(owner, (KEY if slot == 0 else VALUE, *path))
+        for signature in self.called(call):
+            yield from self._parameters(signature, call, slot, path)
+        if name in _OPTIONS and (slot in _CONTENT or isinstance(slot, int)):
+            named = [each.value for each in call.keywords if each.arg == "dest"]
+            for each in (*call.args, *named):
+                yield from self._option(constant(each) if each is not node else "", path, call)
+        elif name in _OPTIONS and isinstance(slot, str):
+            yield from self._option(slot, path)
+
+    def _into_unknown(self, node: ast.expr, path: Path) -> Iterator[Carrier]:
+        """Yield where a value goes by an argument of what the cell does not define."""
+        call, slot = self._call(node)
+        if call is None or self.called(call):
             return
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        name = call.func.id if isinstance(call.func, ast.Name) else name
-        if name in _SAME and path[:1] in (ITEM, KEY):
-            yield call, ITEM + path[1:]
-        elif name in ("str", "dict") or is_torch_device(call, self._bindings):
-            yield call, path
-        elif name in ("enumerate", "zip") and path[:1] == ITEM:
-            yield from self._in_loop(call, place + (name == "enumerate"), path)
-        elif DEFAULTS.get(name) == place:
-            yield call, path
-        elif name in _ADDED and isinstance(call.func, ast.Attribute):
-            yield from self.reads(self._names.variable(call.func.value), ITEM + path)
-        for function in self._names.called(call):
-            yield from self._parameter(function, call, place, path)
+        functions = self._functions(call)
+        for signature in functions:
+            every = (*signature.named.values(), signature.rest, signature.others)
+            for variable in [signature.named[slot]] if slot in signature.named else every:
+                yield from self.reads(variable, (ANYWHERE,))
+        within = len(path) > 1 or path[:1] not in ((), (ANYWHERE,))
+        if last_name(call.func) in _MODELLED:
+            return
+        if functions or within or slot in _CONTENT or self._passes(call.func):
+            if isinstance(slot, str) and "*" not in slot and slot not in _CONTENT:
+                yield call, (VALUE + slot, *path)
+            else:  # an object made of a dict has its names
+                yield call, path if path and path[0].startswith(VALUE) else (ANYWHERE,)
 
-    def _in_loop(self, call: ast.Call, place: int, path: str) -> Iterator[Carrier]:
+    def _passes(self, function: ast.expr) -> bool:
+        """Return whether a function only passes its arguments on, as Python's containers do."""
+        made = [each.func for each in self._names.made(function) if isinstance(each, ast.Call)]
+        for each in (function, *made):
+            if (self._bindings.dotted(each) or "").startswith(_PASSING_MODULES):
+                return True
+        return isinstance(function, ast.Name) and function.id in _PASSING
+
+    def _functions(self, call: ast.Call) -> list[Signature]:
+        """Return the cell's functions that a call passes on, or that its function consists of."""
+        arguments = [*call.args, *(each.value for each in call.keywords)]
+        made = self._names.made(call.func)
+        return [
+            signature for each in (*arguments, *made) for signature in self._names.referenced(each)
+        ]
+
+    def _parameters(
+        self, signature: Signature, call: ast.Call, slot: int | str, path: Path
+    ) -> Iterator[Carrier]:
+        positional, named, rest, others = signature
+        starred = any(isinstance(each, ast.Starred) for each in call.args)
+        if slot == "**":
+            for name, variable in named.items():
+                for value in _in(path, VALUE + name):
+                    yield from self.reads(variable, value)
+            yield from self.reads(others, path)
+        elif isinstance(slot, str) and slot != "*":
+            yield from self.reads(named.get(slot), path)
+            if slot not in named:
+                yield from self.reads(others, (VALUE + slot, *path))
+        elif starred:
+            for item in _in(path, ITEM, KEY) if slot == "*" else [path]:
+                for variable in positional:
+                    yield from self.reads(variable, item)
+                yield from self.reads(rest, (ITEM, *item))
+        elif isinstance(slot, int) and slot < len(positional):
+            yield from self.reads(positional[slot], path)
+        else:
+            yield from self.reads(rest, (ITEM, *path))
+
+    def _option(
+        self, name: str, path: Path, decorator: ast.expr | None = None
+    ) -> Iterator[Carrier]:
+        """Follow an option of a command line, such as ``--gpu``, or an attribute that is set."""
+        name = name.lstrip("-").replace("-", "_")
+        for each in self._names.attributes.get(name, ()):
+            yield each, path and (ANYWHERE,)
+        function = self._names.parents.get(decorator) if decorator is not None else None
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from self.reads(self._names.signature(function).named.get(name), path)
+
+    def _in_loop(self, call: ast.Call, place: int, path: Path) -> Iterator[Carrier]:
         """Follow one part of what ``enumerate``, ``zip`` or ``items`` yields."""
         loop = self._names.parents.get(call)
         target = getattr(loop, "target", None)
         if isinstance(target, ast.Tuple) and place < len(target.elts):
-            yield from self._bound(target.elts[place], path[1:])
+            yield from self._bound(target.elts[place], path)
         else:
-            yield call, ITEM + path
-
-    def _parameter(
-        self, function: Function, call: ast.Call, place: int, path: str
-    ) -> Iterator[Carrier]:
-        named = [*function.args.posonlyargs, *function.args.args]
-        if self._takes_self(function):
-            named = named[1:]
-        if place < len(named):
-            yield from self.reads(self._names.variable(named[place]), path)
-        elif function.args.vararg is not None:
-            yield from self.reads(self._names.variable(function.args.vararg), ITEM + path)
-
-    def _takes_self(self, function: Function) -> bool:
-        """Return whether a function's first parameter is its object."""
-        decorators = getattr(function, "decorator_list", [])
-        static = any(
-            isinstance(each, ast.Name) and each.id == "staticmethod" for each in decorators
-        )
-        within = isinstance(self._names.parents.get(function), ast.ClassDef)
-        return within and not static
-
-    def _by_name(self, keyword: ast.keyword, path: str) -> Iterator[Carrier]:
-        call = self._names.parents.get(keyword)
-        if not isinstance(call, ast.Call) or keyword.arg is None:
-            return
-        for function in self._names.called(call):
-            parameters = [
-                *function.args.posonlyargs,
-                *function.args.args,
-                *function.args.kwonlyargs,
-            ]
-            matching = [each for each in parameters if each.arg == keyword.arg]
-            for each in matching:
-                yield from self.reads(self._names.variable(each), path)
-            if not matching and function.args.kwarg is not None:
-                yield from self.reads(self._names.variable(function.args.kwarg), VALUE + path)
-        if kind := self._names.kind(call):  # a dataclass has its fields as parameters
-            yield from self.reads(Variable(kind, keyword.arg), path)
-        if isinstance(call.func, ast.Name) and call.func.id == "dict":
-            yield call, VALUE + path
-        elif keyword.arg == "type" and is_torch_device(call, self._bindings):
-            yield call, path
+            yield call, (ITEM, ITEM, *path)
 
 
 def is_numbered(node: ast.AST) -> bool:
@@ -240,3 +385,38 @@ def is_numbered(node: ast.AST) -> bool:
         case ast.JoinedStr([ast.FormattedValue(), ast.Constant(str(number))]):
             return number[:1] == ":" and number[1:].isdecimal()
     return False
+
+
+def _is_called(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
+    parent = parents[node]
+    return isinstance(parent, ast.Call) and node is parent.func
+
+
+def _in(path: Path, *steps: str) -> list[Path]:
+    """Return how the value is in what a step leads to: nothing if the step leads elsewhere."""
+    if path[:1] == (ANYWHERE,):
+        return [path]
+    return [path[1:]] if path and any(_meets(path[0], each) for each in steps) else []
+
+
+def _meets(step: str, other: str) -> bool:
+    names = step.startswith(VALUE) and other.startswith(VALUE)
+    return step == other or (names and VALUE in (step, other))
+
+
+def _inside(path: Path) -> Path:
+    """Return how a part or a sum of values has the value."""
+    return path or (ANYWHERE,)
+
+
+def _under(node: ast.expr, parent: ast.Dict) -> Path:
+    """Return how a dict's display has one of its expressions."""
+    if any(node is each for each in parent.keys):
+        return (KEY,)
+    [key] = [key for key, value in zip(parent.keys, parent.values, strict=True) if value is node]
+    if key is None:
+        return ()
+    named = any(is_name(constant(each)) for each in parent.keys)
+    # Of a table of devices, other cells may read what this one does not.
+    table = not named and all(looks_like_device(each) for each in parent.values)
+    return (VALUE if table else VALUE + constant(key),)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from hpu_magic.runtime.porting.takers import last_name
+from hpu_magic.runtime.porting.texts import constant
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -17,6 +21,15 @@ class Variable(NamedTuple):
 
     owner: object
     name: str
+
+
+class Signature(NamedTuple):
+    """The parameters of a function, or the fields of a dataclass."""
+
+    positional: list[Variable]
+    named: dict[str, Variable]
+    rest: Variable | None  # *args
+    others: Variable | None  # **kwargs
 
 
 @dataclass(eq=False)
@@ -46,8 +59,9 @@ class Names:
         What is assigned to it as a whole.
     functions : dict of Variable to list
         The functions and classes that a name is bound to.
-    calls : dict
-        The calls of each function.
+    attributes : dict of str to list of ast.expr
+        Every place that reads an attribute or an entry of this name which the cell does not
+        define.
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -55,21 +69,30 @@ class Names:
             child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)
         }
         self._scopes: dict[ast.AST, _Scope] = {}
+        self._imported: set[str] = set()
+        self._classes: dict[str, set[ast.ClassDef]] = defaultdict(set)  # by attribute
         self._enter(tree, _Scope(tree, None))
         self.reads: dict[Variable, list[ast.expr]] = defaultdict(list)
         self.values: dict[Variable, list[ast.expr]] = defaultdict(list)
         self.functions: dict[Variable, list[Function | ast.ClassDef]] = defaultdict(list)
-        self.calls: dict[ast.AST, list[ast.Call]] = defaultdict(list)
+        self.attributes: dict[str, list[ast.expr]] = defaultdict(list)
         nodes = list(self._scopes)
+        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+        self._families = {each: [each] for each in classes}
+        for each in classes:
+            self._bind(each)
+        for each in classes:
+            self._record_bases(each)
         for node in nodes:
-            self._bind(node)
+            if node not in self._families:
+                self._bind(node)
         for node in nodes:
-            variable = self.variable(node) if isinstance(node, ast.Name | ast.Attribute) else None
-            if variable is not None and isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
-                self.reads[variable].append(node)  # type: ignore[arg-type]
+            self._record_attribute(node)
         for node in nodes:
-            for function in self.called(node) if isinstance(node, ast.Call) else ():
-                self.calls[function].append(node)  # type: ignore[arg-type]
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                self._record_read(node)
+            elif isinstance(node, ast.Subscript) and not self._is_dict(node.value):
+                self.attributes[constant(node.slice)].append(node)  # vars(args)["gpu"]
 
     def _enter(self, node: ast.AST, scope: _Scope) -> None:
         """Record the scope of a node and of everything in it."""
@@ -84,7 +107,9 @@ class Names:
                 named = named.around
             named.names.add(node.id)
         elif isinstance(node, ast.alias):
-            scope.names.add((node.asname or node.name).partition(".")[0])
+            name = (node.asname or node.name).partition(".")[0]
+            scope.names.add(name)
+            self._imported.add(name)
         elif isinstance(node, ast.arg):
             scope.names.add(node.arg)
         outside: set[ast.AST] = set()
@@ -114,9 +139,54 @@ class Names:
                 if isinstance(node.value, ast.Lambda):
                     self.functions[variable].append(node.value)
 
+    def _record_attribute(self, node: ast.AST) -> None:
+        """Record which classes have an attribute."""
+        stored = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+        variable = self.variable(node) if stored else None
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            variable = self.bound(node)
+        if variable is not None and isinstance(variable.owner, ast.ClassDef):
+            self._classes[variable.name].add(variable.owner)
+
+    def _record_read(self, node: ast.Name | ast.Attribute) -> None:
+        variable = self.variable(node)
+        if variable is not None:
+            self.reads[variable].append(node)
+        own = variable is not None and variable.owner in self._classes.get(variable.name, ())
+        if isinstance(node, ast.Attribute) and not own:
+            self.attributes[node.attr].append(node)
+
+    def _is_dict(self, node: ast.expr) -> bool:
+        return any(isinstance(each, ast.Dict) for each in self.made(node))
+
     def _named(self, node: ast.AST, name: str) -> Variable:
         scope = self._scopes[node].find(name)
-        return Variable(scope.node if isinstance(scope.node, ast.ClassDef) else scope, name)
+        if isinstance(scope.node, ast.ClassDef):
+            return Variable(self._family(scope.node), name)
+        return Variable(scope, name)
+
+    def _bases(self, of: ast.ClassDef) -> list[ast.ClassDef]:
+        """Return the classes of the cell that a class comes from, and the class itself last."""
+        found = [of]
+        for each in found:
+            scope = self._scopes[each]
+            for base in each.bases:
+                name = base.id if isinstance(base, ast.Name) else ""
+                known = self.functions.get(Variable(scope.find(name), name), [])
+                found += [c for c in known if isinstance(c, ast.ClassDef) and c not in found]
+        return found[::-1]
+
+    def _record_bases(self, of: ast.ClassDef) -> None:
+        """Let a class and those that it comes from share their attributes."""
+        for base in self._bases(of):
+            family = self._families[of]
+            if self._families[base] is not family:
+                family += self._families[base]
+                self._families.update(dict.fromkeys(self._families[base], family))
+
+    def _family(self, of: ast.ClassDef) -> ast.ClassDef:
+        """Return the class that has the attributes of a class, and of those related to it."""
+        return self._families[of][0]
 
     def bound(self, function: Function) -> Variable | None:
         """Return the name that a definition binds."""
@@ -129,9 +199,25 @@ class Names:
         if isinstance(node, ast.Name | ast.arg):
             return self._named(node, node.id if isinstance(node, ast.Name) else node.arg)
         if isinstance(node, ast.Attribute):
-            owner = self.kind(node.value) or self.variable(node.value)
+            owner = self.kind(node.value) or self._only_class(node) or self.variable(node.value)
             return Variable(owner, node.attr) if owner is not None else None
         return None
+
+    def _only_class(self, node: ast.Attribute) -> ast.ClassDef | None:
+        """Return the one class of the cell with such an attribute, for an object of the cell."""
+        classes = self._classes.get(node.attr, ())
+        if len(classes) != 1 or not self.is_own(node.value):
+            return None
+        return next(iter(classes))
+
+    def is_own(self, node: ast.expr) -> bool:
+        """Return whether an expression begins with a name that the cell binds, not by import."""
+        name: ast.AST = node
+        while isinstance(name, ast.Attribute | ast.Subscript | ast.Call):
+            name = name.func if isinstance(name, ast.Call) else name.value
+        if not isinstance(name, ast.Name) or name.id in self._imported:
+            return False
+        return name.id in self._scopes[name].find(name.id).names
 
     def kind(self, node: ast.AST) -> ast.ClassDef | None:
         """Return the cell's class that an expression is, or is an instance of, if known."""
@@ -139,28 +225,74 @@ class Names:
         around = self.parents.get(scope)
         first = _first_parameter(scope) if isinstance(scope, _FUNCTIONS) else None
         if isinstance(around, ast.ClassDef) and isinstance(node, ast.Name) and node.id == first:
-            return around  # self
-        variable = self.variable(node)
-        made = self.values.get(variable, []) if variable is not None else []
-        for each in [node, *made]:
+            return self._family(around)  # self
+        if isinstance(node, ast.Call) and _is_super(node):
+            method = self.function_around(node)
+            around = self.parents.get(method) if method is not None else None
+            return self._family(around) if isinstance(around, ast.ClassDef) else None
+        for each in [node, *self.made(node)]:
             name = each.func if isinstance(each, ast.Call) else each
             if isinstance(name, ast.Name):
                 for found in self.functions.get(self._named(name, name.id), []):
                     if isinstance(found, ast.ClassDef):
-                        return found
+                        return self._family(found)
         return None
 
-    def called(self, call: ast.Call) -> list[Function]:
-        """Return the cell's functions that a call may run."""
-        variable = self.variable(call.func)
-        found: list[Function] = []
-        for each in self.functions.get(variable, []) if variable is not None else []:
-            if isinstance(each, ast.ClassDef):
-                made = self.functions.get(Variable(each, "__init__"), [])
-                found += [method for method in made if not isinstance(method, ast.ClassDef)]
-            else:
-                found.append(each)
-        return found
+    def made(self, node: ast.AST) -> list[ast.expr]:
+        """Return what the cell assigns to a name or an attribute."""
+        variable = self.variable(node)
+        return self.values.get(variable, []) if variable is not None else []
+
+    def called(self, function: ast.expr) -> list[Signature]:
+        """Return the parameters of what a call of an expression may run, if the cell has it."""
+        if isinstance(function, ast.Lambda):
+            return [self.signature(function)]
+        variable = self.variable(function)
+        found = self.functions.get(variable, []) if variable is not None else []
+        return [each for one in found for each in self._signatures(one)]
+
+    def referenced(self, node: ast.AST) -> list[Signature]:
+        """Return the parameters of the functions that an expression refers to."""
+        found = [
+            signature
+            for each in ast.walk(node)
+            if isinstance(each, ast.expr) and getattr(self.parents[each], "func", None) is not each
+            for signature in self.called(each)
+        ]
+        return [each for each in found if each.named or each.rest or each.others]
+
+    def _signatures(self, found: Function | ast.ClassDef) -> Iterator[Signature]:
+        if not isinstance(found, ast.ClassDef):
+            yield self.signature(found)
+            return
+        made = self.functions.get(Variable(self._family(found), "__init__"), [])
+        for each in made:
+            if not isinstance(each, ast.ClassDef):
+                yield self.signature(each)
+        fields = [
+            node
+            for kind in self._bases(found)
+            for node in kind.body
+            if isinstance(node, ast.AnnAssign)
+        ]
+        if not made and fields:  # a dataclass or a NamedTuple
+            found_fields = [named for each in fields if (named := self.variable(each.target))]
+            by_name = {named.name: named for named in found_fields}
+            yield Signature(found_fields, by_name, None, None)
+
+    def signature(self, function: Function) -> Signature:
+        """Return a function's parameters, without its object."""
+        parameters = function.args
+        static = any(last_name(each) == "staticmethod" for each in decorators(function))
+        bound = isinstance(self.parents.get(function), ast.ClassDef) and not static
+        positional = [*parameters.posonlyargs, *parameters.args][bound:]
+        variables = {each.arg: self._named(each, each.arg) for each in positional}
+        named = {each.arg: self._named(each, each.arg) for each in parameters.kwonlyargs}
+        rest, others = (
+            self._named(each, each.arg) if each is not None else None
+            for each in (parameters.vararg, parameters.kwarg)
+        )
+        return Signature([*variables.values()], {**variables, **named}, rest, others)
 
     def with_default(self, parameters: ast.arguments, default: ast.expr) -> ast.arg | None:
         """Return the parameter that has an expression as its default."""
@@ -178,6 +310,15 @@ class Names:
             if isinstance(node, _FUNCTIONS):
                 return node
         return None
+
+
+def decorators(function: Function) -> list[ast.expr]:
+    """Return the decorators of a function."""
+    return getattr(function, "decorator_list", [])
+
+
+def _is_super(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "super"
 
 
 def _first_parameter(function: Function) -> str | None:

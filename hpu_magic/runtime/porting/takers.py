@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from hpu_magic.runtime.porting.bindings import Bindings
@@ -51,27 +52,33 @@ def last_name(node: ast.AST | None) -> str:
     return node.id if isinstance(node, ast.Name) else getattr(node, "name", "")
 
 
-def takes(call: ast.Call, place: int, bindings: Bindings, *, backend: bool = False) -> bool:
-    """Return whether a call takes a device, or a backend, as its positional argument."""
-    if any(isinstance(each, ast.Starred) for each in call.args[: place + 1]):
-        return False
-    function = last_name(call.func)
+def takes(
+    function: ast.expr, places: Iterable[int], bindings: Bindings, *, backend: bool = False
+) -> bool:
+    """Return whether a function takes a device, or a backend, in one of its positions."""
+    return any(_takes(function, place, bindings, backend=backend) for place in places)
+
+
+def _takes(function: ast.expr, place: int, bindings: Bindings, *, backend: bool) -> bool:
+    called = last_name(function)
     if backend:
-        return _BACKENDS.get(function) == place
-    name = bindings.dotted(call.func)
-    if name is None and isinstance(call.func, ast.Attribute) and _METHODS.get(function) == place:
+        return _BACKENDS.get(called) == place
+    name = bindings.dotted(function)
+    if isinstance(function, ast.Attribute) and last_name(function.value) == "Tensor":
+        return _METHODS.get(called) == place - 1
+    if name is None and isinstance(function, ast.Attribute) and _METHODS.get(called) == place:
         return True
     if name is not None and (_POSITIONS.get(name) == place or _of_cuda(name)):
         return True
     value = _torch(name) if name is not None else None
-    if value is None and isinstance(call.func, ast.Name):
-        value = bindings.variable(call.func.id)
-    if _FUNCTIONS.get(function) == place:
+    if value is None and isinstance(function, ast.Name):
+        value = bindings.variable(function.id)
+    if _FUNCTIONS.get(called) == place:
         return True
     parameter = _parameter(value, place)
     if parameter is not None:
         return is_name(parameter)
-    return _TAKERS.fullmatch(function) is not None
+    return _TAKERS.fullmatch(called) is not None
 
 
 def _of_cuda(name: str) -> bool:

@@ -7,9 +7,10 @@ import re
 from dataclasses import dataclass, field
 
 from hpu_magic.runtime.porting.bindings import Bindings
-from hpu_magic.runtime.porting.takers import is_name
+from hpu_magic.runtime.porting.takers import OTHERS, is_name
 
 _DEVICE = re.compile(r"cuda(:\d+)?")
+_CARD = re.compile(r"hpu(:\d+)?")
 _BACKEND = re.compile(r"(cpu:gloo,)?(cuda:)?nccl")
 _BEGINS = re.compile(r"cuda(:.*)?", re.DOTALL)
 _FIELD = re.compile(r"%[ds]|\{\w*\}")
@@ -34,8 +35,6 @@ class Text:
         How it is used.
     compared : list of ast.expr
         What it is compared with, or looked up by.
-    places : set
-        Where it goes.
     """
 
     node: ast.expr
@@ -44,7 +43,6 @@ class Text:
     whole: bool = True
     uses: set[str] = field(default_factory=set)
     compared: list[ast.expr] = field(default_factory=list)
-    places: set[object] = field(default_factory=set)
 
     def named(self, name: str) -> bool:
         """Return whether a name says that it holds such a text."""
@@ -63,6 +61,8 @@ class Text:
     @property
     def ported(self) -> str:
         """The text for the card: a process has one, whichever its number is."""
+        if _CARD.fullmatch(self.text):
+            return self.text
         if self.backend:
             return self.text.replace("nccl", "hccl").replace("cuda", "hpu")
         return "hpu"
@@ -76,7 +76,7 @@ def text_of(node: ast.expr, parent: ast.AST) -> Text | None:
     first, rest = (parts[0], parts[1:]) if parts else ("", [])
     if not isinstance(first, str):
         return None
-    if not rest and (_DEVICE.fullmatch(first) or _BACKEND.fullmatch(first)):
+    if not rest and any(each.fullmatch(first) for each in (_DEVICE, _BACKEND, _CARD)):
         return Text(node, first)
     if len(rest) == 1 and first in ("cuda", "cuda:") and not isinstance(rest[0], str):
         return Text(node, ast.unparse(node), varies=True)
@@ -85,9 +85,21 @@ def text_of(node: ast.expr, parent: ast.AST) -> Text | None:
     return None
 
 
+def constant(node: ast.AST | None) -> str:
+    """Return the text that an expression is, "" for any other."""
+    text = node.value if isinstance(node, ast.Constant) else ""
+    return text if isinstance(text, str) else ""
+
+
 def is_device(value: object) -> bool:
     """Return whether a value is the text of a GPU."""
     return isinstance(value, str) and _DEVICE.fullmatch(value) is not None
+
+
+def looks_like_device(node: ast.expr) -> bool:
+    """Return whether an expression is the text of a device, of whatever kind."""
+    text = text_of(node, node)
+    return constant(node) in OTHERS or (text is not None and text.whole and not text.backend)
 
 
 def is_torch_device(call: ast.AST, bindings: Bindings) -> bool:
