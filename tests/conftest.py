@@ -63,11 +63,7 @@ def pytest_runtest_setup() -> None:
 
 
 # Files that take longest start first: no worker is left alone with one of them at the end.
-LONGEST = (
-    *("test_notebooks", "test_object_detection", "test_parallel_cells", "test_restart"),
-    *("test_server_fits", "test_executed", "test_panels", "test_launched", "test_code_blocks"),
-    *("test_panel", "test_holders", "test_fits", "test_reload", "test_sidebar"),
-)
+LONGEST = ("test_notebooks", "test_panel", "test_reload", "test_sidebar", "test_holders")
 SPREAD = ("test_operators", "test_compiled_operators", "test_compiled_memory_formats")
 
 

@@ -23,7 +23,7 @@ from hpu_magic.runtime.measure.ranks import RankState
 __all__ = ["CellRun"]
 
 _TICK = 0.1  # seconds
-_INTERRUPT_SECONDS = 10.0
+_INTERRUPT_SECONDS = 30.0
 _AGAIN_SECONDS = 0.5  # an interrupt that follows within them is the same one
 _INTERRUPTED = ("KeyboardInterrupt", "CancelledError")  # the latter where a cell awaits
 

@@ -386,7 +386,7 @@ def test_a_rank_that_takes_no_interrupt_is_told_and_waited_for(notebook, moments
     ]
     assert "busy with the cell before" in notebook.run("%hpu_workers").texts[0]
     wait_for(lambda: not notebook.run("%%hpu_parallel\npass").outputs)
-    notebook.run("run._INTERRUPT_SECONDS = 10.0")
+    notebook.run("run._INTERRUPT_SECONDS = 30.0")
 
 
 def test_a_killed_rank_is_told_once_and_a_restart_mends_it(notebook):

@@ -75,8 +75,10 @@ def test_the_host_waits_for_what_falls_back(forked_script, lazy):
     assert waits == "2"
 
 
-# PyTorch has these for named devices only: there is no decomposition to hide.
+# PyTorch has these for named devices only, or makes them of the operator without out=: there is no
+# decomposition to hide.
 FOR_NAMED_DEVICES = {
+    "aten::_unique2.out",
     "aten::mode.values",
     "aten::_nested_view_from_buffer",
     "aten::_nested_from_padded",
