@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from hpu_magic.runtime.porting.bindings import Bindings
-from hpu_magic.runtime.porting.names import Names, Signature, Variable, decorators
+from hpu_magic.runtime.porting.names import Names, Signature, Variable, is_property
 from hpu_magic.runtime.porting.takers import is_name, last_name
 from hpu_magic.runtime.porting.texts import constant, is_torch_device, looks_like_device
 
@@ -40,7 +40,7 @@ _CONTENT = ("default", "default_factory", "args", "const", "choices")
 _OPTIONS = ("add_argument", "setattr", "set_defaults", "option")
 _MODELLED = (
     *(*_SAME, *_ADDED, *_MERGED, *LOOKUPS, *_OPTIONS),
-    *("str", "dict", "enumerate", "zip", "getattr", "open"),
+    *("str", "dict", "enumerate", "zip", "getattr", "open", "isinstance", "issubclass"),
 )
 
 
@@ -61,9 +61,13 @@ class Flow:
         # The cell's functions that an expression is, or that are in it, where it is called.
         self._called: dict[ast.expr, list[Signature]] = defaultdict(list)
         self._called_within: dict[ast.expr, list[Signature]] = defaultdict(list)
-        for node in list(names.parents):
-            if isinstance(node, ast.expr) and (found := names.called(node)):
-                self._record_calls(node, found)
+        self._known_steps: dict[Carrier, tuple[list[Carrier], list[Carrier]]] = {}
+        types = {each for node in names.parents for each in _annotated(node)}
+        nodes = [each for each in names.parents if isinstance(each, ast.expr) and each not in types]
+        functions = {each: found for each in nodes if (found := names.called(each))}
+        for each in sorted(functions, key=lambda each: not _is_called(each, names.parents)):
+            self._record_calls(each, functions[each])
+        self._known_steps.clear()  # they did not yet regard all calls
 
     def _record_calls(self, function: ast.expr, found: list[Signature]) -> None:
         """Record where an expression that is a function of the cell is called."""
@@ -92,9 +96,17 @@ class Flow:
                 path = (*path[: _DEEPEST - 1], ANYWHERE)
             if (node, path) not in found:
                 found[node, path] = None
-                waiting += self._next(node, path)
-                waiting += () if is_taken(node) else self._into_unknown(node, path)
+                known, unknown = self._steps(node, path)
+                waiting += known
+                waiting += () if is_taken(node) else unknown
         return list(found)
+
+    def _steps(self, node: ast.expr, path: Path) -> tuple[list[Carrier], list[Carrier]]:
+        """Return where the value goes from an expression, by what the pass models and beyond."""
+        if (node, path) not in self._known_steps:
+            unknown = list(self._into_unknown(node, path))
+            self._known_steps[node, path] = (list(self._next(node, path)), unknown)
+        return self._known_steps[node, path]
 
     def follows(self, node: ast.expr, path: Path) -> bool:
         """Return whether it is known where the value goes from an argument."""
@@ -221,8 +233,8 @@ class Flow:
         function = self._names.function_around(node)
         if function is None:
             return
-        computed = any(last_name(each).endswith("property") for each in decorators(function))
-        yield from self.reads(self._names.bound(function), path if computed else (RESULT, *path))
+        returned = path if is_property(function) else (RESULT, *path)
+        yield from self.reads(self._names.bound(function), returned)
 
     def _attribute(self, node: ast.Attribute, path: Path) -> Iterator[Carrier]:
         call = self._names.parents.get(node)
@@ -390,6 +402,12 @@ def is_numbered(node: ast.AST) -> bool:
 def _is_called(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
     parent = parents[node]
     return isinstance(parent, ast.Call) and node is parent.func
+
+
+def _annotated(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the expressions of an annotation, which have no effect."""
+    for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+        yield from ast.walk(annotation) if annotation is not None else ()
 
 
 def _in(path: Path, *steps: str) -> list[Path]:

@@ -263,7 +263,7 @@ class Names:
 
     def _signatures(self, found: Function | ast.ClassDef) -> Iterator[Signature]:
         if not isinstance(found, ast.ClassDef):
-            yield self.signature(found)
+            yield from () if is_property(found) else (self.signature(found),)
             return
         made = self.functions.get(Variable(self._family(found), "__init__"), [])
         for each in made:
@@ -283,7 +283,7 @@ class Names:
     def signature(self, function: Function) -> Signature:
         """Return a function's parameters, without its object."""
         parameters = function.args
-        static = any(last_name(each) == "staticmethod" for each in decorators(function))
+        static = any(last_name(each) == "staticmethod" for each in _decorators(function))
         bound = isinstance(self.parents.get(function), ast.ClassDef) and not static
         positional = [*parameters.posonlyargs, *parameters.args][bound:]
         variables = {each.arg: self._named(each, each.arg) for each in positional}
@@ -312,8 +312,12 @@ class Names:
         return None
 
 
-def decorators(function: Function) -> list[ast.expr]:
-    """Return the decorators of a function."""
+def is_property(function: Function) -> bool:
+    """Return whether a function is called where its name is read."""
+    return any(last_name(each).endswith("property") for each in _decorators(function))
+
+
+def _decorators(function: Function) -> list[ast.expr]:
     return getattr(function, "decorator_list", [])
 
 
