@@ -62,14 +62,7 @@ def pytest_runtest_setup() -> None:
     os.environ.pop("HPU_MAGIC_PYTHON", None)
 
 
-# Files that take longest start first: no worker is left alone with one of them at the end.
-LONGEST = ("test_notebooks", "test_panel", "test_reload", "test_sidebar", "test_holders")
 SPREAD = ("test_operators", "test_compiled_operators", "test_compiled_memory_formats")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, and end with the tests that are spread."""
-    items.sort(key=lambda item: (item.path.stem not in LONGEST) + (item.path.stem in SPREAD))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -83,7 +76,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             spread = Path(path).stem in SPREAD
             return nodeid if spread else path
 
-    config.option.loadscopereorder = False
     return ByFile(config, log)
 
 
