@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from .harness import Figure
+from bench.harness import Figure
 
 FAMILIES = (
     "training",

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .harness import Figure, seconds
+from bench.harness import Figure, seconds
 
 
 def figures() -> Iterator[Figure]:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .harness import Figure
-from .training import TARGET, step_ratios
+from bench.harness import Figure
+from bench.training import TARGET, step_ratios
 
 
 def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: str | None):

@@ -7,7 +7,7 @@ from time import process_time
 
 import torch
 
-from .harness import Figure, in_turn, quiet_ratio
+from bench.harness import Figure, in_turn, quiet_ratio
 
 ADDITIONS = 2000
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from .harness import Figure, in_turn, quiet_ratio
-from .training import CNN_BATCH, MLP_BATCH, TARGET, cnn, mlp
+from bench.harness import Figure, in_turn, quiet_ratio
+from bench.training import CNN_BATCH, MLP_BATCH, TARGET, cnn, mlp
 
 LARGE = 64 << 20
 MODELS = {"MLP": (mlp, MLP_BATCH, 120), "CNN": (cnn, CNN_BATCH, 60)}

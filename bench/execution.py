@@ -13,7 +13,7 @@ import sys
 import timeit
 from collections.abc import Iterator
 
-from .harness import Figure, fresh_process, in_turn, quiet_ratio
+from bench.harness import Figure, fresh_process, in_turn, quiet_ratio
 
 LAZY_TARGET = 1.2
 LAUNCH_BOUND_TARGET = 0.4  # at least 2.5 times faster
@@ -58,7 +58,7 @@ def serve(model: str) -> None:
 
 
 def _training_step(model: str):
-    from . import training
+    from bench import training
 
     build, batch = next(
         (build, batch) for name, build, batch, _ in training.MODELS if name == model

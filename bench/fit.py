@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from .harness import Figure, in_turn, quiet_ratio
-from .training import MODELS
+from bench.harness import Figure, in_turn, quiet_ratio
+from bench.training import MODELS
 
 TARGET = 1.05
 STEPS = 40

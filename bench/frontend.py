@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .harness import Figure
+from bench.harness import Figure
 
 BUILT = Path("hpu_magic/labextension/static")
 CARDS = 8

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from time import process_time
 
-from .harness import Figure, fresh_process, in_turn, quiet_ratio, seconds
+from bench.harness import Figure, fresh_process, in_turn, quiet_ratio, seconds
 
 TRAINER_TARGET = 1.0
 GENERATE_TARGET = 0.7

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from .harness import Figure, fresh_process, quiet_ratio
+from bench.harness import Figure, fresh_process, quiet_ratio
 
 LOAD_EXTENSION = """
 from time import process_time

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from .harness import Figure
-from .training import CNN_BATCH, TRANSFORMER_BATCH, cnn, training_step, transformer_layer
+from bench.harness import Figure
+from bench.training import CNN_BATCH, TRANSFORMER_BATCH, cnn, training_step, transformer_layer
 
 
 def live_bytes() -> int:

@@ -22,7 +22,7 @@ from typing import Any
 
 from jupyter_client.manager import start_new_kernel
 
-from .harness import Figure
+from bench.harness import Figure
 
 TURNS = 10
 TURN = 3.0  # seconds of processor time
@@ -165,8 +165,7 @@ def panel_share() -> tuple[float, float]:
     import torch
 
     import hpu_magic
-
-    from .training import mlp
+    from bench.training import mlp
 
     account = Account(WARM_UP)
 
@@ -280,9 +279,8 @@ def trainer_share() -> tuple[float, float]:
 
 def sampler_share() -> tuple[float, float]:
     """Percent that sampling alone adds to a training loop, and the noise of that."""
+    from bench.training import MLP_BATCH, mlp, training_step
     from hpu_magic.runtime.measure.sampler import sampler
-
-    from .training import MLP_BATCH, mlp, training_step
 
     step, account = training_step(mlp, MLP_BATCH, "hpu"), Account(WARM_UP)
     with sampler().subscribe(rate=RATE):

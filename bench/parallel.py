@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import ipyparallel
 from IPython.core.interactiveshell import InteractiveShell
 
-from .harness import Figure, in_turn, quiet_ratio
+from bench.harness import Figure, in_turn, quiet_ratio
 
 WORKERS = 4
 ROUNDS = 200

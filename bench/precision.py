@@ -13,8 +13,8 @@ from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
 from habana_frameworks.torch.hpex.optimizers import FusedAdamW
 from torch import nn
 
-from .harness import Figure, in_turn, quiet_ratio
-from .training import TRANSFORMER_BATCH, transformer_layer
+from bench.harness import Figure, in_turn, quiet_ratio
+from bench.training import TRANSFORMER_BATCH, transformer_layer
 
 SHAPES = ((512, 784), (512,), (512, 512), (512,)) * 8
 ATTENTION = (4, 8, 256, 64)

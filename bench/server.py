@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from .harness import Figure, in_turn, quiet_ratio
+from bench.harness import Figure, in_turn, quiet_ratio
 
 CARDS = 8
 SNAPSHOT = 5.0

@@ -20,7 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from .harness import Figure, seconds
+from bench.harness import Figure, seconds
 
 NOTEBOOK = Path("notebooks/quickstart.ipynb")
 OURS = ("hpu_magic[quickstart]", "hpu_magic_engine")

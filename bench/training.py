@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from .harness import Figure, in_turn, quiet_ratio
+from bench.harness import Figure, in_turn, quiet_ratio
 
 TARGET = 1.05
 MLP_BATCH = (64, 784)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from . import __version__
-from .simulator import TooLate
-from .simulator import activate as _activate_simulator
-from .simulator import announcement as _announce_simulator
-from .simulator.finder import vendor_package
-
-__all__ = ["TooLate", "activate", "installed_version", "is_simulated", "version"]
+from hpu_magic import __version__
+from hpu_magic.simulator import TooLate as TooLate
+from hpu_magic.simulator import activate as _activate_simulator
+from hpu_magic.simulator import announcement as _announce_simulator
+from hpu_magic.simulator.finder import vendor_package
 
 
 def is_simulated() -> bool:

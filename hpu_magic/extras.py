@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-__all__ = ["absence", "installing"]
-
 
 def absence(what: str, extra: str, modules: Sequence[str]) -> str | None:
     """Say which modules `what` lacks and how to install them, or return None where all are there.

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Variables", "cells", "variables"]
-
 
 class Variables(NamedTuple):
     """The user's variables.

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["printable"]
-
 
 def printable(text: str, *, keep: str = "") -> str:
     r"""Return a text whose characters that cannot be printed are escaped, such as ``\x1b``.

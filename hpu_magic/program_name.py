@@ -13,8 +13,6 @@ from pathlib import Path
 from hpu_magic import sessions
 from hpu_magic.plain_text import printable
 
-__all__ = ["command_words", "full_command", "program_name"]
-
 LONGEST = 80
 """Characters of a name or a command line."""
 

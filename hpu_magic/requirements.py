@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-__all__ = ["LIBRARIES", "Conflict", "conflicts", "installed_version", "too_old_a_front_end"]
-
 LIBRARIES = {
     "optimum.habana": "optimum-habana",
     "optimum": "optimum",

@@ -23,8 +23,7 @@ from pathlib import Path
 import hpu_magic
 from hpu_magic.simulator.engine import wheels
 from tests.browser.conftest import CHROMIUM_NAMES
-
-from .empty_environment import EmptyEnvironment, page_of, run_until_the_panel_moves
+from tools.empty_environment import EmptyEnvironment, page_of, run_until_the_panel_moves
 
 PROJECT = Path(__file__).parents[1]
 OLD = "0.0.1"

@@ -15,7 +15,6 @@ from hpu_magic.runtime.measure.observation import Observation
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["advise", "advise_on_fit"]
 
 # In the words of frameworks: an estimate's.
 _PRECISIONS = {

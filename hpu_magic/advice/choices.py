@@ -15,8 +15,6 @@ from hpu_magic.advice import fused
 from hpu_magic.estimate.result import Estimate
 from hpu_magic.estimate.tracing.recomputation import layers
 
-__all__ = ["Choice", "as_code", "choices", "of_batch"]
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -14,8 +14,6 @@ from torch.overrides import TorchFunctionMode
 from hpu_magic.estimate.tracing.fake_card import one_at_a_time
 from hpu_magic.estimate.tracing.program import Program
 
-__all__ = ["attends_in_parts", "epsilon_name", "fused_attention", "fused_norms", "plain_norms"]
-
 _EPSILONS = ("eps", "variance_epsilon", "epsilon")
 
 

@@ -11,8 +11,6 @@ from hpu_magic.advice.suggestion import Gain, Suggestion, measured
 from hpu_magic.runtime.measure.ledger_report import COMPILATION, FALLBACK, WAIT, Entry, LedgerReport
 from hpu_magic.runtime.measure.observation import SETTLED, FitSettings, Observation
 
-__all__ = ["of_fit", "of_ledger"]
-
 _LEAST_SHARE = 0.02  # of the training's time
 _LINES_SHOWN = 3
 _OURS = os.path.join(os.path.dirname(hpu_magic.__file__), "")

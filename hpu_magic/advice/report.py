@@ -11,8 +11,6 @@ from hpu_magic.advice.suggestion import Suggestion
 from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.present.report import Report
 
-__all__ = ["Advice", "ordered"]
-
 _CELL = "text-align:left;vertical-align:top;padding:4px 12px 4px 0"
 # Code has the whole width and scrolls; pages would break its lines anywhere.
 _SCROLLED = "width:0;min-width:100%;overflow-x:auto"

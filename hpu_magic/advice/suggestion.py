@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from hpu_magic import units
 
-__all__ = ["Gain", "Suggestion", "estimated", "measured", "times"]
-
 Band = tuple[float, float]
 
 

@@ -21,8 +21,6 @@ from hpu_magic.estimate.result import Estimate
 from hpu_magic.estimate.step_estimate import StepEstimator
 from hpu_magic.estimate.tracing.fake_card import one_at_a_time
 
-__all__ = ["Scale"]
-
 _LEAST = 1.02  # of a factor that is worth a line
 _WORTH_DOUBLING = 1.05
 _MOST_TIMES = 64  # the batch that there is; one much larger trains otherwise

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 
-__all__ = ["doctor", "flags", "mode", "release", "status", "to"]
-
 
 def status() -> StatusReport:
     """Return the state of the device: card, mode, memory, versions, and who holds which card.

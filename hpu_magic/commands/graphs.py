@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from hpu_magic.runtime.graphs.graphs import CapturedGraph, GraphList, ReplayReport
     from hpu_magic.runtime.graphs.wrapping import WrapReport
 
-__all__ = ["graph", "graphs", "replay", "wrap"]
-
 
 def graph(
     function: Callable[..., Any],

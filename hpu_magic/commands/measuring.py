@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from hpu_magic.runtime.measure.profiling import profile as Profiling
     from hpu_magic.runtime.measure.timing import TimeReport
 
-__all__ = ["memory", "panel", "profile", "time"]
-
 
 def memory() -> MemoryReport:
     """Return the memory statistics of this process's card, and the variables that hold memory.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-__all__ = ["Inputs", "Model", "Movable", "Names", "Tensors", "Variable", "Words"]
-
 
 @dataclass(frozen=True)
 class Variable:

@@ -6,8 +6,6 @@ from typing import Any
 
 from hpu_magic.estimate.errors import EstimateError
 
-__all__ = ["Portable"]
-
 
 class Portable:
     """Base of estimates; `find_largest`, which has the model, stays where they were made.

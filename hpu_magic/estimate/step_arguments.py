@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["GENERATIONS", "MODES", "PRECISIONS", "Argument", "shared_arguments"]
-
 MODES = ("eager", "lazy", "graphs", "compile")
 PRECISIONS = ("fp32", "bf16", "bf16-mixed", "fp8")
 GENERATIONS = ("gaudi", "gaudi2", "gaudi3")

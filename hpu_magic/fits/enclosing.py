@@ -9,8 +9,6 @@ from bisect import bisect_left
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
-__all__ = ["Place", "passes_through", "place_of"]
-
 _OPTIMIZED = 0x1  # a function's code: its variables are not a namespace
 _TOKEN = "__hpu_magic_call__"
 

@@ -16,8 +16,6 @@ from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.session import observed_fit
 from hpu_magic.runtime.measure.source import FitSource
 
-__all__ = ["FIT_INTERVAL", "check_panel", "fit", "fit_and_tell", "results_heard", "tell"]
-
 FIT_INTERVAL = 0.1
 """Seconds between two samples of a fit's panel, which is drawn twice a second at most."""
 

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import hpu_magic
 
-__all__ = ["FoldedFrames", "has_folded_frames"]
-
 # IPython and pytest leave out frames that have a local variable of this name.
 _HIDDEN = "__tracebackhide__"
 _BY_US = "folded by hpu_magic"

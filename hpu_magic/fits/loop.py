@@ -18,8 +18,6 @@ from hpu_magic.runtime.measure.read_values import copied, number_of
 from hpu_magic.runtime.measure.source import Report
 from hpu_magic.runtime.measure.step_report import StepReport, in_steps
 
-__all__ = ["LoopSource"]
-
 
 class LoopSource:
     """Observes a loop that tells of each batch; each counts as a step.

@@ -19,8 +19,6 @@ from hpu_magic.panels.session import observed_fit
 from hpu_magic.runtime.measure.source import FitSource
 from hpu_magic.runtime.start.after_import import AfterImport
 
-__all__ = ["observed_fits"]
-
 _METHODS = {**dict.fromkeys(NAMESPACES, "fit"), TRAINER_MODULE: "train"}
 """The modules that have a class ``Trainer``, and which of its methods trains."""
 

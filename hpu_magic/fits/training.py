@@ -17,8 +17,6 @@ from hpu_magic.fits.loop import LoopSource
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.session import Session
 
-__all__ = ["Plan", "Training", "current_training", "end_trainings"]
-
 _here = threading.local()
 
 

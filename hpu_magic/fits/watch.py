@@ -16,8 +16,6 @@ from hpu_magic.panels.panel import checked_interval
 from hpu_magic.panels.result import FitResult
 from hpu_magic.runtime.measure.step_report import known_length
 
-__all__ = ["Watch", "watch"]
-
 
 class Watch:
     """A loader that is watched while it is iterated."""

@@ -7,8 +7,8 @@ IPython.
 
 from __future__ import annotations
 
-from .diagnosis import SCHEMA, Diagnosis, examine
-from .finding import Finding
-from .machine import Machine
+from hpu_magic.health.diagnosis import SCHEMA, Diagnosis, examine
+from hpu_magic.health.finding import Finding
+from hpu_magic.health.machine import Machine
 
 __all__ = ["SCHEMA", "Diagnosis", "Finding", "Machine", "examine"]

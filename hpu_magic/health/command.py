@@ -8,8 +8,8 @@ import os
 import sys
 from typing import TextIO
 
-from .diagnosis import examine
-from .machine import Machine
+from hpu_magic.health.diagnosis import examine
+from hpu_magic.health.machine import Machine
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

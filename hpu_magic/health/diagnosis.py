@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import hpu_magic
-
-from . import page, terminal
-from .checks import CHECKS
-from .finding import STATES, Finding, State
-from .machine import Machine
+from hpu_magic.health import page, terminal
+from hpu_magic.health.checks import CHECKS
+from hpu_magic.health.finding import STATES, Finding, State
+from hpu_magic.health.machine import Machine
 
 SCHEMA = 1
 """Raised when a key of `Diagnosis.as_record` changes its meaning or goes; new keys may come."""

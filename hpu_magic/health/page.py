@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from .finding import Finding
-from .terminal import counted
+from hpu_magic.health.finding import Finding
+from hpu_magic.health.terminal import counted
 
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 _MARK = "display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:6px"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
-from .finding import Finding
+from hpu_magic.health.finding import Finding
 
 _COLOURS = {"red": "\x1b[31m", "amber": "\x1b[33m", "green": "\x1b[32m"}
 _END = "\x1b[0m"

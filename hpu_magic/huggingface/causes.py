@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from hpu_magic.errors import chain
 from hpu_magic.requirements import LIBRARIES, conflicts
 
-__all__ = ["explain"]
-
 
 def explain(error: BaseException) -> str | None:
     """Return what was wrong and what to do, None where that is not known.

@@ -19,8 +19,6 @@ from hpu_magic.runtime.measure.read_values import copied, number_of
 from hpu_magic.runtime.measure.source import Report
 from hpu_magic.runtime.measure.step_report import StepReport, in_steps, known_length
 
-__all__ = ["FitMonitorBase", "monitor_class"]
-
 _BOOKKEEPING = (
     *("_runtime", "_per_second", "_preparation_time", "_compilation_time", "_end_time"),
     " (GB)",  # GaudiTrainer's figures of memory, which the panel has of its own

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["TRAINER_MODULE", "is_trainer"]
-
 TRAINER_MODULE = "transformers.trainer"
 
 

@@ -11,8 +11,6 @@ from hpu_magic.huggingface.monitor import FitMonitorBase, monitor_class
 from hpu_magic.runtime.measure.observation import FitSettings, loader_settings, optimizer_name
 from hpu_magic.runtime.measure.source import Report
 
-__all__ = ["TrainerSource", "prepared", "source_of"]
-
 _LIBRARIES = ("transformers", "optimum", "trl")
 _SHOWS_PROGRESS = ("ProgressCallback", "NotebookProgressCallback", "PrinterCallback")
 

@@ -12,8 +12,6 @@ from hpu_magic.lightning.devices import number_of_cards, vendor_hpu
 from hpu_magic.lightning.fp8 import require_fp8
 from hpu_magic.runtime.device.peak import since_reset
 
-__all__ = ["MEMORY_METRICS", "HPUAcceleratorBase"]
-
 MEMORY_METRICS = (
     "Limit",
     "InUse",

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["HPUCheckpointIOBase"]
-
 
 def _on_host(value: Any) -> Any:
     """Return a copy of `value` with the tensors of the card on the host, whatever holds them.

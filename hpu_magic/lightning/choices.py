@@ -12,8 +12,6 @@ from hpu_magic.lightning.parallel import PARALLEL
 from hpu_magic.lightning.precision import SUPPORTED_PRECISIONS
 from hpu_magic.lightning.strategy import SINGLE, StrategyOnHPU
 
-__all__ = ["FABRIC", "TRAINER", "WRAPPED", "Choices", "Flags", "Stock"]
-
 # Methods of the connectors, and what each must take.
 WRAPPED: dict[str, set[str]] = {
     "_check_config_and_set_final_flags": {"strategy", "accelerator", "precision", "plugins"},

@@ -30,8 +30,6 @@ from hpu_magic.lightning.sharded import (
 )
 from hpu_magic.lightning.strategy import SingleHPUStrategyBase, TrainerSingleHPUStrategyBase
 
-__all__ = ["FabricPlugins", "Plugins", "make", "make_for_fabric"]
-
 
 @dataclass(frozen=True)
 class Plugins:

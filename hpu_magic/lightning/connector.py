@@ -14,8 +14,6 @@ from typing import Any
 
 from hpu_magic.lightning.choices import WRAPPED, Choices, Flags
 
-__all__ = ["SUPPORTED_LIGHTNING", "UnsupportedLightningError", "patch"]
-
 SUPPORTED_LIGHTNING = ("2.5", "2.6")
 _PATCHED = "_hpu_magic_patched"
 

@@ -10,15 +10,6 @@ import torch
 
 from hpu_magic.errors import RefusedError
 
-__all__ = [
-    "card",
-    "is_interactive",
-    "number_of_cards",
-    "processes_here",
-    "started_by_others",
-    "vendor_hpu",
-]
-
 _GIVEN_BY_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _MPI = "OMPI_COMM_WORLD_SIZE"
 

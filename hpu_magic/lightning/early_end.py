@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["early_end"]
-
 
 def early_end(trainer: Any) -> str | None:
     """Return what ended the fit before its planned epochs and steps; None if it reached them.

@@ -8,8 +8,6 @@ from typing import Any
 
 from hpu_magic.runtime.measure.waiting import Waiting
 
-__all__ = ["timed_fetches"]
-
 
 def timed_fetches(trainer: Any, waiting: Waiting) -> ExitStack:
     """Have ``waiting`` run while a fit asks for a batch, until the stack is closed.

@@ -12,8 +12,6 @@ from torch import nn
 from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.runtime.device import device
 
-__all__ = ["autocast", "recipe_of", "require_fp8", "with_replaced_layers"]
-
 
 def require_fp8() -> None:
     """Check that the machine's cards compute in 8 bits.

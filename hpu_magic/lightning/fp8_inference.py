@@ -12,8 +12,6 @@ from hpu_magic.runtime.precision.fp8.measure import Measurement
 from hpu_magic.runtime.precision.fp8.quantize import Quantization
 from hpu_magic.runtime.precision.fp8.settings import Settings, settings
 
-__all__ = ["begin_measuring", "quantize"]
-
 
 def begin_measuring(module: torch.nn.Module, **given: Any) -> Measurement:
     """Let the layers of a model observe what they meet, until the measurement is finished.

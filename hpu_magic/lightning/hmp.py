@@ -6,8 +6,6 @@ import os
 
 from hpu_magic.errors import RefusedError
 
-__all__ = ["convert"]
-
 
 def convert(
     opt_level: str | None,

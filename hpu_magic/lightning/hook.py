@@ -14,8 +14,6 @@ import warnings
 from hpu_magic.lightning.names import FABRICS, NAMESPACES, loaded_namespaces
 from hpu_magic.runtime.start.after_import import AfterImport
 
-__all__ = ["install"]
-
 
 def _register(namespace: str) -> None:
     """Register ``hpu`` with a Lightning that has just been imported.

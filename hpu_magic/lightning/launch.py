@@ -12,8 +12,6 @@ from typing import Any
 from hpu_magic.errors import RefusedError
 from hpu_magic.lightning.watch import begun_by_this, watch_from_child, watch_from_parent
 
-__all__ = ["ScriptLauncherBase", "TrainerScriptLauncherBase"]
-
 _RUNNER = "hpu_magic.lightning"
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from hpu_magic.runtime.measure.curves import LOSS, Curve, Curves
 from hpu_magic.runtime.measure.metric_names import metric_of, validation_loss
 
-__all__ = ["Logged", "goals_of", "loss_of"]
-
 
 def loss_of(outputs: Any) -> Any | None:
     """Return the loss in what a training step returned, free of its graph, or None."""

@@ -29,8 +29,6 @@ from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.read_values import copied
 from hpu_magic.runtime.measure.sampler import Sampler, Subscription
 
-__all__ = ["FitMonitorBase"]
-
 _SLOW = 30.0  # batches a second up to which each of them is heard
 
 

@@ -19,14 +19,6 @@ from hpu_magic.lightning.classes import FabricPlugins, Plugins, make, make_for_f
 from hpu_magic.lightning.names import FABRICS, NAMESPACES, loaded_namespaces
 from hpu_magic.lightning.strategy import StrategyOnHPU
 
-__all__ = [
-    "FabricPlugins",
-    "Plugins",
-    "default_namespace",
-    "fabric_plugins",
-    "plugins",
-]
-
 
 def default_namespace(names: tuple[str, ...] = NAMESPACES) -> str:
     """Return the Lightning in use here: the one that is loaded, else the one installed.

@@ -16,22 +16,6 @@ from hpu_magic.errors import RefusedError
 from hpu_magic.lightning.devices import card
 from hpu_magic.lightning.strategy import EvaluationOnHPU, StrategyOnHPU
 
-__all__ = [
-    "DDP",
-    "PARALLEL",
-    "REDUCTIONS",
-    "FabricOverHCCL",
-    "FabricParallelHPUStrategyBase",
-    "HPUDDPStrategyBase",
-    "StrategyOverHCCL",
-    "TrainerOverHCCL",
-    "TrainerParallelHPUStrategyBase",
-    "all_reduced",
-    "all_reduced_if_over_hccl",
-    "is_over_hccl",
-    "is_reduction",
-]
-
 PARALLEL = "hpu_parallel"
 """The name of the strategy of ``Trainer(devices=8)``."""
 DDP = "hpu_ddp"

@@ -18,13 +18,6 @@ from hpu_magic.lightning.scaling import ScaledLosses
 from hpu_magic.runtime.device import device as card
 from hpu_magic.runtime.precision.fp8.measure import Measurement, MeasureReport
 
-__all__ = [
-    "PRECISION_INPUT",
-    "SUPPORTED_PRECISIONS",
-    "FabricPrecisionBase",
-    "HPUPrecisionPluginBase",
-]
-
 SUPPORTED_PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 """What ``precision=...`` takes in ``Trainer`` and ``Fabric``; the plug-in takes "fp8" as well."""
 PRECISION_INPUT = Literal["32", "32-true", "bf16", "bf16-mixed", "16", "16-mixed", "fp8"]

@@ -10,8 +10,6 @@ import torch
 
 from hpu_magic.errors import RefusedError
 
-__all__ = ["HPUProfilerBase"]
-
 
 class HPUProfilerBase:
     """Profile a run: operators on the host and on the card, by the name of Lightning's hooks.

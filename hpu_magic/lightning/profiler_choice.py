@@ -6,8 +6,6 @@ import functools
 from types import ModuleType
 from typing import Any
 
-__all__ = ["patch"]
-
 _PATCHED = "_hpu_magic_patched"
 
 

@@ -19,28 +19,6 @@ from hpu_magic.lightning.accelerator import HPUAcceleratorBase
 from hpu_magic.lightning.devices import vendor_hpu
 from hpu_magic.runtime.device import device as card
 
-__all__ = [
-    "LIGHTNING_2_0",
-    "LIGHTNING_2_3",
-    "SYNAPSE_1_11",
-    "SYNAPSE_1_14",
-    "TORCH_2_0",
-    "TORCH_BEFORE_2_3",
-    "TORCH_UP_TO_1_13",
-    "count_of",
-    "device_count",
-    "device_stats",
-    "edit_json",
-    "has_quantization_toolkit",
-    "has_torchvision",
-    "has_vendor_package",
-    "is_at_least",
-    "is_fp8_available",
-    "is_fp16_available",
-    "release",
-    "versions_in",
-]
-
 
 def has_vendor_package() -> bool:
     """Return whether ``habana_frameworks`` can be imported."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ScaledLosses"]
-
 
 class ScaledLosses:
     """Leaves to Lightning's ``MixedPrecision`` what scaling concerns, with ``"16-mixed"``."""

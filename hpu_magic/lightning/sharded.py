@@ -14,16 +14,6 @@ import torch
 from hpu_magic.errors import RefusedError
 from hpu_magic.lightning.parallel import FabricOverHCCL, StrategyOverHCCL, TrainerOverHCCL
 
-__all__ = [
-    "FSDP",
-    "MODEL_PARALLEL",
-    "FabricFSDPBase",
-    "FabricModelParallelBase",
-    "HPUFSDPPrecisionBase",
-    "TrainerFSDPBase",
-    "TrainerModelParallelBase",
-]
-
 FSDP = "hpu_fsdp"
 """The name of the strategies that shard a model."""
 MODEL_PARALLEL = "hpu_model_parallel"

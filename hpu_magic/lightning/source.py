@@ -16,8 +16,6 @@ from hpu_magic.lightning.namespaces import default_namespace, plugins
 from hpu_magic.runtime.measure.observation import FitSettings, loader_settings, optimizer_name
 from hpu_magic.runtime.measure.source import Report
 
-__all__ = ["LightningSource", "prepared", "source_of"]
-
 
 def prepared(
     trainer: Any, model: Any, data: Any, arguments: dict[str, Any]

@@ -11,14 +11,6 @@ from typing import Any
 
 from hpu_magic.lightning.devices import card
 
-__all__ = [
-    "SINGLE",
-    "EvaluationOnHPU",
-    "SingleHPUStrategyBase",
-    "StrategyOnHPU",
-    "TrainerSingleHPUStrategyBase",
-]
-
 SINGLE = "hpu_single"
 """The name of the strategies for ``Trainer(strategy=...)`` and ``Fabric(strategy=...)``."""
 

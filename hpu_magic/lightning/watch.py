@@ -24,8 +24,6 @@ from typing import Any
 
 from hpu_magic.plain_text import printable
 
-__all__ = ["STARTED_BY", "begun_by_this", "watch_from_child", "watch_from_parent"]
-
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 STARTED_BY = "HPU_MAGIC_STARTED_BY"

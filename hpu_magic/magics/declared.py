@@ -19,8 +19,6 @@ from IPython.core.magic_arguments import MagicArgumentParser
 from hpu_magic.commands.parameters import Variable, Words
 from hpu_magic.magics.settings import Configured, HPUMagics
 
-__all__ = ["Declaration", "options_of"]
-
 _PARAMETER = re.compile(r"^(?P<names>\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: : .*)?$")
 _SENTENCE_END = re.compile(r"\.(?=\s|$)")
 

@@ -13,8 +13,6 @@ from hpu_magic.estimate.step_arguments import shared_arguments
 from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
 
-__all__ = ["StepMagics", "step_options"]
-
 _Magic = Callable[..., Any]
 
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpu_magic.backend import is_simulated
-
-from .reading import UNKNOWN, CardReading, Holder, Snapshot
+from hpu_magic.monitor.reading import UNKNOWN, CardReading, Holder, Snapshot
 
 __all__ = ["CardReading", "Holder", "Snapshot", "snapshot"]
 
@@ -27,7 +26,7 @@ def snapshot() -> Snapshot:
     real = _real()
     if real.cards or not is_simulated():
         return real
-    from . import allotted, simulated
+    from hpu_magic.monitor import allotted, simulated
 
     try:
         return Snapshot(allotted.named(_numbered(simulated.read())), "simulator")
@@ -50,7 +49,7 @@ def _numbered(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
 
 def _real() -> Snapshot:
     # Here, because every `%load_ext` imports this package and few look at the cards.
-    from . import allotted, hlml, hlsmi
+    from hpu_magic.monitor import allotted, hlml, hlsmi
 
     try:
         found, seen = hlml.read()

@@ -12,9 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .reading import CardReading, Holder
-
-__all__ = ["VARIABLE", "named"]
+from hpu_magic.monitor.reading import CardReading, Holder
 
 VARIABLE = "HPU_MAGIC_CARD_USERS"
 _OF_ANOTHER = "a process of another user"

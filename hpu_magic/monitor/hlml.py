@@ -8,8 +8,8 @@ import threading
 import warnings
 from typing import Any
 
-from .processes import DeviceHolders, device_holders
-from .reading import UNKNOWN, CardReading, generation
+from hpu_magic.monitor.processes import DeviceHolders, device_holders
+from hpu_magic.monitor.reading import UNKNOWN, CardReading, generation
 
 # Return codes of HLML.
 _UNINITIALIZED = 1

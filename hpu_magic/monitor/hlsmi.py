@@ -15,11 +15,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from hpu_magic.monitor.processes import DeviceHolders, describe, device_holders, minors_by_bus
+from hpu_magic.monitor.reading import UNKNOWN, CardReading, generation
 from hpu_magic.plain_text import printable
 from hpu_magic.simulator.cards import hl_smi
-
-from .processes import DeviceHolders, describe, device_holders, minors_by_bus
-from .reading import UNKNOWN, CardReading, generation
 
 _PROGRAM = "hl-smi"
 _TIMEOUT = 4.0  # seconds for all that one reading asks

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpu_magic import sessions
+from hpu_magic.monitor.reading import Holder, Snapshot
 from hpu_magic.program_name import full_command, program_name
-
-from .reading import Holder, Snapshot
 
 # The control nodes (accel_controlD0, hl_controlD0) beside these are opened by
 # monitors and hold nothing.

@@ -14,9 +14,8 @@ import sys
 from typing import Any
 
 from hpu_magic import monitor
-
-from .processes import Ancestry, with_arguments
-from .record import as_record
+from hpu_magic.monitor.processes import Ancestry, with_arguments
+from hpu_magic.monitor.record import as_record
 
 READY = b"ready\n"
 ARGUMENTS = "--arguments"

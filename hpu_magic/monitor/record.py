@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .reading import CardReading, Holder, Snapshot
+from hpu_magic.monitor.reading import CardReading, Holder, Snapshot
 
 
 def as_record(snapshot: Snapshot) -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from hpu_magic.monitor.processes import user
+from hpu_magic.monitor.reading import CardReading, Holder
 from hpu_magic.simulator import cards
-
-from .processes import user
-from .reading import CardReading, Holder
 
 
 def read() -> tuple[CardReading, ...]:

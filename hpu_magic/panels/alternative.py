@@ -9,8 +9,6 @@ from hpu_magic import units
 from hpu_magic.panels.metric_chart import best_of, number
 from hpu_magic.panels.record import RunRecord
 
-__all__ = ["described"]
-
 
 def described(record: RunRecord, kinds: Sequence[str]) -> str:
     """Return sentences on each chart: what it shows, its last and its best values."""

@@ -15,8 +15,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 from weakref import WeakKeyDictionary
 
-__all__ = ["Hearing"]
-
 _WIDGET_STATES = "jupyter.widget.control"
 _QUESTIONS = ("kernel_info_request", "comm_info_request")
 

@@ -15,8 +15,6 @@ from bokeh.document import Document
 from bokeh.protocol import Protocol
 from traitlets import Unicode
 
-__all__ = ["HEARD", "DocumentWidget"]
-
 HEARD = "heard"
 """Name of the model whose value, chosen in a page, the kernel is told."""
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from hpu_magic.program_name import command_words
 
-__all__ = ["in_console", "in_notebook", "unattended"]
-
 _CONSOLES = {"jupyter-console", "jupyter_console"}
 
 

@@ -6,8 +6,6 @@ from html import escape
 
 from hpu_magic.panels import palette
 
-__all__ = ["header"]
-
 _HEADER = """<div style="line-height:1.5;padding:2px 0;font-variant-numeric:tabular-nums">
 <div style="color:var(--jp-ui-font-color1,inherit)">{headline}</div>
 <div style="color:var(--jp-ui-font-color2,{grey});font-size:12px">{detail}</div>

@@ -10,8 +10,6 @@ from hpu_magic.panels.record import News, RunRecord
 from hpu_magic.panels.view import Head
 from hpu_magic.panels.widget import PanelWidget
 
-__all__ = ["LiveView"]
-
 
 class LiveView:
     """Charts with a header and a Stop button.

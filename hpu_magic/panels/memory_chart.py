@@ -7,8 +7,6 @@ import math
 from hpu_magic import units
 from hpu_magic.runtime.present import drawing
 
-__all__ = ["LEGEND", "NEARLY_FULL", "memory_ticks", "memory_title"]
-
 LEGEND = (("in use", ""), ("peak", "4 3"))
 """The lines and their dashes."""
 

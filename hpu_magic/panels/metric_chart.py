@@ -12,19 +12,6 @@ from hpu_magic.panels import palette
 from hpu_magic.panels.trace import Trace
 from hpu_magic.runtime.measure.curves import Curve
 
-__all__ = [
-    "LABEL_ROOM",
-    "LONGEST_BEST",
-    "NUMBER_ROOM",
-    "Best",
-    "Style",
-    "best_of",
-    "epoch_labels",
-    "number",
-    "styles",
-    "title",
-]
-
 LABEL_ROOM = 56
 """Pixels that ``epoch 2`` takes, up to the next number."""
 

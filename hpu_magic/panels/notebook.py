@@ -14,8 +14,6 @@ from hpu_magic.panels.record import News, RunRecord
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.view import Head
 
-__all__ = ["PANELS", "NotebookView"]
-
 PANELS = ("auto", "widget", "picture")
 
 _ANSWER_SECONDS = 1.0

@@ -11,8 +11,6 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Output", "told"]
-
 _REMEMBERED = 60
 """Outputs that are over and can be told all the same."""
 

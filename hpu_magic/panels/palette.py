@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpu_magic.runtime.present.drawing import FONT, GRID, TEXT
-
-__all__ = ["FONT", "GRID", "TEXT", "legend_width", "width_of"]
+from hpu_magic.runtime.present.drawing import FONT as FONT
+from hpu_magic.runtime.present.drawing import GRID as GRID
+from hpu_magic.runtime.present.drawing import TEXT
 
 TRAIN = "#3d85c6"
 VALIDATION = "#d9822b"

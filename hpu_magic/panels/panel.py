@@ -25,7 +25,6 @@ from hpu_magic.runtime.measure.sampler import Sampler, Subscription, sampler
 if TYPE_CHECKING:
     from hpu_magic.panels.widget import PanelWidget
 
-__all__ = ["MemoryPanel", "open_panel", "stop_panel"]
 
 _MOST_ROWS = 3600
 _ANSWER_SECONDS = 5.0

@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Event", "Rows", "changed", "streamed"]
-
 Event = dict[str, Any]
 """A change of a document, as JSON."""
 

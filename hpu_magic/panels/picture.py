@@ -19,8 +19,6 @@ from hpu_magic.panels.picture_parts import Frame, Point, dot, legend, line, thin
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.runtime.present import drawing
 
-__all__ = ["draw"]
-
 _TITLE, _BASELINE = 18, 11
 _GAP = 10
 _FOOT = 20

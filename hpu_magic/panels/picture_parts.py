@@ -11,8 +11,6 @@ from hpu_magic.panels import palette
 from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.present import drawing
 
-__all__ = ["Frame", "Point", "dot", "legend", "line", "runs", "thinned"]
-
 _POINTS = 240
 _LEGEND_HEIGHT = 14
 _RIGHT = 24

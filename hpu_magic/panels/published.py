@@ -11,8 +11,6 @@ from hpu_magic.panels.view import what_broke
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler
 
-__all__ = ["published"]
-
 _SECONDS_BETWEEN = 1.0
 _LONGEST_NAME, _LONGEST_REMARK = 60, 200  # characters
 

@@ -17,8 +17,6 @@ from hpu_magic.runtime.measure.ranks import RankState, slowest
 from hpu_magic.runtime.present.bars import BAR, MARK
 from hpu_magic.runtime.present.table import Table
 
-__all__ = ["RankTable", "RanksView"]
-
 AFTER = 1.0
 """Seconds that a run takes before it gets a table."""
 

@@ -14,8 +14,6 @@ from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import MEMORY, Mark, Sampler
 
-__all__ = ["COLUMNS", "CURVE_COLUMNS", "EPOCH_COLUMNS", "Change", "News", "Row", "RunRecord"]
-
 COLUMNS = ("time", "step", "speed", "in_use", "peak")
 CURVE_COLUMNS = ("time", "step", "epoch", "value")
 EPOCH_COLUMNS = ("time", "step", "number", "length")

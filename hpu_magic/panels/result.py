@@ -16,7 +16,6 @@ from hpu_magic.runtime.present.report import Report, Row
 if TYPE_CHECKING:
     from hpu_magic.advice.report import Advice
 
-__all__ = ["FitResult", "running_cell"]
 
 _METRICS_SHOWN = 12
 _SHARE_SHOWN = 0.1  # of the training's time, above which waiting for batches is worth a line

@@ -23,8 +23,6 @@ from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler, device_memory, sampler
 from hpu_magic.runtime.measure.source import FitSource, Report
 
-__all__ = ["Session", "observed_fit"]
-
 _Value = TypeVar("_Value")
 
 # Each drawing wakes the kernel's sending threads, the server and the browser, and with them

@@ -11,8 +11,6 @@ from hpu_magic.panels.record import News, RunRecord
 from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.view import Head
 
-__all__ = ["TerminalView"]
-
 _SECONDS_BETWEEN_LINES = 0.5
 
 

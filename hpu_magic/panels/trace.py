@@ -6,8 +6,6 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-__all__ = ["Change", "Row", "Trace", "Window"]
-
 Row = tuple[float, ...]
 
 

@@ -16,8 +16,6 @@ from hpu_magic.runtime.measure.curves import Curves
 from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.measure.progress import FitProgress
 
-__all__ = ["FitView", "Head", "what_broke"]
-
 _BROKEN_NAMED = 2
 _VALUES_TOLD = 10
 _STOPPING = "Stopping"

@@ -14,8 +14,6 @@ from hpu_magic.panels.busy_kernel import Hearing
 from hpu_magic.panels.charts import Charts
 from hpu_magic.panels.document import DocumentWidget
 
-__all__ = ["PanelWidget"]
-
 _MOST_LEFT = 20
 """Panels that ended and still show their result in pages."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-__all__ = ["let_cells_await"]
-
 
 class _MainThread:
     """Stands for the thread of the shell's channel, which an engine of ipyparallel lacks.

@@ -26,8 +26,6 @@ from hpu_magic import child_python
 from hpu_magic.errors import RefusedError
 from hpu_magic.parallel.guard import Guard
 
-__all__ = ["Cluster", "how_ended"]
-
 _LOCAL = "LocalEngineSetLauncher"
 _SECONDS_TO_HEAR = 2.0
 _SECONDS_TO_END = 5.0

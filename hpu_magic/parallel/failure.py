@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from hpu_magic.parallel.output import named
 
-__all__ = ["RankFailure", "RanksFailedError", "RanksInterrupt"]
-
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 # What Python appends to the text of a SyntaxError: the file that stands for the cell.
 _IN_CELL = re.compile(r"\((?:\d+\.py|<ipython-input-[^>]*>), (line \d+)\)$")

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 
 import psutil
 
-__all__ = ["Guard"]
-
 _SECONDS = 5.0
 _LOOK_SECONDS = 1.0
 

@@ -13,8 +13,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["NotebookOutput", "TerminalOutput", "named"]
-
 SECONDS = 0.1
 """Between two rewritings."""
 

@@ -12,8 +12,6 @@ import importlib
 import time
 from typing import Any, NamedTuple
 
-__all__ = ["Pace"]
-
 
 class _Mark(NamedTuple):
     """The end of a step."""

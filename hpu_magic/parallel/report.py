@@ -9,8 +9,6 @@ from hpu_magic import units
 from hpu_magic.parallel.workers import Workers
 from hpu_magic.runtime.present.table import Table
 
-__all__ = ["WorkersReport", "workers_report"]
-
 
 class WorkersReport(Table):
     """The workers of a notebook.

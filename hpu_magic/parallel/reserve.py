@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from hpu_magic.runtime.device import device
 
-__all__ = ["VISIBLE", "Reservation"]
-
 VISIBLE = "HABANA_VISIBLE_MODULES"
 
 

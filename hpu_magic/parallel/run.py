@@ -20,8 +20,6 @@ from hpu_magic.parallel.telling import CELL, KEY
 from hpu_magic.parallel.workers import Workers
 from hpu_magic.runtime.measure.ranks import RankState
 
-__all__ = ["CellRun"]
-
 _TICK = 0.1  # seconds
 _INTERRUPT_SECONDS = 30.0
 _AGAIN_SECONDS = 0.5  # an interrupt that follows within them is the same one

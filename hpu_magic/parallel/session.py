@@ -10,8 +10,6 @@ from hpu_magic.parallel import worker
 from hpu_magic.parallel.output import named
 from hpu_magic.parallel.workers import Workers
 
-__all__ = ["ready", "restart", "start", "stop", "workers"]
-
 _workers: Workers | None = None
 
 

@@ -15,8 +15,6 @@ from hpu_magic.runtime.device.peak import since_reset
 from hpu_magic.runtime.measure.ranks import RankState
 from hpu_magic.runtime.measure.sampler import device_memory
 
-__all__ = ["CELL", "KEY", "Telling"]
-
 KEY = "hpu_magic.rank"
 """Name under which a rank's state is published."""
 

@@ -16,8 +16,6 @@ import cloudpickle
 
 from hpu_magic.errors import RefusedError
 
-__all__ = ["pack", "unpack"]
-
 
 class _Pickler(cloudpickle.Pickler):
     """Pickles tensors of the card as those of the host, to be moved to a device at the end."""

@@ -16,20 +16,6 @@ from hpu_magic.parallel.awaiting import let_cells_await
 from hpu_magic.parallel.telling import Telling
 from hpu_magic.runtime.measure.ranks import RankState
 
-__all__ = [
-    "Introduction",
-    "Place",
-    "become_rank",
-    "free_port",
-    "introduce",
-    "leave_group",
-    "meet_at",
-    "rank",
-    "receive",
-    "send",
-    "tell",
-]
-
 
 @dataclass(frozen=True)
 class Introduction:

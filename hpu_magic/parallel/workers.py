@@ -20,8 +20,6 @@ from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution import flags, status
 from hpu_magic.runtime.measure.ranks import RankState
 
-__all__ = ["Workers"]
-
 _ANSWER_SECONDS = 2.0
 _LEAVE_SECONDS = 20.0
 _CARD = "HLS_MODULE_ID"

@@ -9,14 +9,13 @@ from prometheus_client import REGISTRY
 from traitlets import Bool, Float, TraitError, validate
 
 from hpu_magic import requirements
-
-from .activity import leave_untracked
-from .handlers import routes
-from .kernels import Kernels
-from .long_history import DEFAULT_INTERVAL, LONGEST, SHORTEST, LongHistory
-from .metrics import CardCollector
-from .reader_process import ReaderProcess
-from .sampler import Sampler
+from hpu_magic.server.activity import leave_untracked
+from hpu_magic.server.handlers import routes
+from hpu_magic.server.kernels import Kernels
+from hpu_magic.server.long_history import DEFAULT_INTERVAL, LONGEST, SHORTEST, LongHistory
+from hpu_magic.server.metrics import CardCollector
+from hpu_magic.server.reader_process import ReaderProcess
+from hpu_magic.server.sampler import Sampler
 
 _FIRST_SAMPLE = 5.0  # seconds after the start, when the server has no work of its own any more
 _SCRAPE_LINGER = 90.0  # seconds; Prometheus asks once a minute at the most leisurely

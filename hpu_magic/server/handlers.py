@@ -31,9 +31,9 @@ from jupyter_server.base.websocket import WebSocketMixin
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from .control import NoAnswer
-from .kernels import Kernels
-from .sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, Record, Sampler
+from hpu_magic.server.control import NoAnswer
+from hpu_magic.server.kernels import Kernels
+from hpu_magic.server.sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, Record, Sampler
 
 RESOURCE = "hpu_magic"
 """What an authorizer is asked about when somebody wants to look at the cards."""

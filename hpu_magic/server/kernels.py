@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 
-from . import control
+from hpu_magic.server import control
 
 
 class Kernels:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from math import ceil, inf
 from typing import Any
 
-from .history import History
-from .holdings import Holdings
+from hpu_magic.server.history import History
+from hpu_magic.server.holdings import Holdings
 
 LENGTH = 24 * 3600.0
 """Seconds that are kept."""

@@ -9,8 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from hpu_magic.plain_text import printable
-
-from .sampler import LINGER_INTERVAL, Record
+from hpu_magic.server.sampler import LINGER_INTERVAL, Record
 
 MAX_AGE = 3 * LINGER_INTERVAL
 """Seconds after which a sample is no longer shown."""

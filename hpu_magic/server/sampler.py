@@ -10,9 +10,9 @@ from contextlib import suppress
 from logging import Logger
 from typing import Any, Protocol
 
-from .history import History
-from .long_history import LongHistory
-from .reader_process import ReadError
+from hpu_magic.server.history import History
+from hpu_magic.server.long_history import LongHistory
+from hpu_magic.server.reader_process import ReadError
 
 SHORTEST, LONGEST = 0.5, 60.0
 """Seconds between samples that a client may ask for."""

@@ -7,9 +7,15 @@ number finds nothing.
 
 from __future__ import annotations
 
-from .fit import Fit, Phase
-from .reading import Session, activity, session
-from .telling import Announcement, PublishedFit, call_this_process, own_fit, stop_fit
+from hpu_magic.sessions.fit import Fit, Phase
+from hpu_magic.sessions.reading import Session, activity, session
+from hpu_magic.sessions.telling import (
+    Announcement,
+    PublishedFit,
+    call_this_process,
+    own_fit,
+    stop_fit,
+)
 
 __all__ = [
     "Announcement",

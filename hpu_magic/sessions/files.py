@@ -12,8 +12,6 @@ from typing import Any
 
 from hpu_magic import private_folder
 
-__all__ = ["name", "read", "remove", "remove_ended", "write"]
-
 _FOLDER = "sessions"
 _LARGEST = 16384  # bytes
 

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from hpu_magic import units
 
-__all__ = ["Fit", "Phase", "is_number"]
-
 Phase = Literal["starting", "training", "validating", "stopping"]
 
 _PHASES = ("starting", "training", "validating", "stopping")

@@ -6,11 +6,8 @@ import time
 from dataclasses import dataclass
 
 from hpu_magic.plain_text import printable
-
-from . import files
-from .fit import Fit, is_number
-
-__all__ = ["Session", "activity", "session"]
+from hpu_magic.sessions import files
+from hpu_magic.sessions.fit import Fit, is_number
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 

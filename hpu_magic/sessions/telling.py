@@ -10,10 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import files
-from .fit import Fit
-
-__all__ = ["Announcement", "PublishedFit", "call_this_process", "own_fit", "stop_fit"]
+from hpu_magic.sessions import files
+from hpu_magic.sessions.fit import Fit
 
 
 class _Process:

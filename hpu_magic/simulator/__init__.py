@@ -6,6 +6,6 @@ asks for the simulator, and the engine comes in with ``import torch``.
 
 from __future__ import annotations
 
-from .activation import GpuPresent, TooLate, activate, announcement, is_requested
+from hpu_magic.simulator.activation import GpuPresent, TooLate, activate, announcement, is_requested
 
 __all__ = ["GpuPresent", "TooLate", "activate", "announcement", "is_requested"]

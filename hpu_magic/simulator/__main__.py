@@ -8,7 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from .activation import SWITCH, activate
+from hpu_magic.simulator.activation import SWITCH, activate
 
 
 def main() -> None:

@@ -7,9 +7,8 @@ import os
 import sys
 
 from hpu_magic import units
-
-from .cards import Configuration, hl_smi
-from .finder import install_finder, vendor_package
+from hpu_magic.simulator.cards import Configuration, hl_smi
+from hpu_magic.simulator.finder import install_finder, vendor_package
 
 SWITCH = "HPU_MAGIC_SIMULATOR"
 _requested = False

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 import sys
 
-from .activation import SWITCH, activate, is_requested
-from .finder import vendor_package
+from hpu_magic.simulator.activation import SWITCH, activate, is_requested
+from hpu_magic.simulator.finder import vendor_package
 
 
 def autoload() -> None:

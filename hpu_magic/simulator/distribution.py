@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution, DistributionFinder, MetadataPathFinder
 from pathlib import Path
 
-from .release import PLUGIN
+from hpu_magic.simulator.release import PLUGIN
 
 NAME = "habana-torch-plugin"
 

@@ -54,7 +54,7 @@ class _DistributionFinder(MetaPathFinder):
     ) -> Iterable[Distribution]:
         from importlib.metadata import DistributionFinder
 
-        from . import distribution
+        from hpu_magic.simulator import distribution
 
         if vendor_package():
             return ()

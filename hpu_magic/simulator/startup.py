@@ -6,9 +6,9 @@ process that has turned it on by itself has its children, such as pip, tell the 
 
 from __future__ import annotations
 
-from .activation import is_requested
-from .cards import hl_smi
-from .finder import install_distributions, install_finder
+from hpu_magic.simulator.activation import is_requested
+from hpu_magic.simulator.cards import hl_smi
+from hpu_magic.simulator.finder import install_distributions, install_finder
 
 
 def offer() -> None:

@@ -26,8 +26,6 @@ from hpu_magic.testing import RankError
 from hpu_magic.testing.limits import add_cost, allowed_of
 from hpu_magic.testing.process import Companion, ending
 
-__all__ = ["Ranks"]
-
 _GRACE = 5.0  # seconds in which other ranks may end what one has failed in, or themselves
 _WRITING = 5.0  # seconds in which one writes where it is
 _PAUSE = 0.2  # seconds without a further line, after which that is complete

@@ -12,8 +12,6 @@ from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.ledger import ledger
 from hpu_magic.runtime.measure.ledger_report import COMPILATION, FALLBACK, LedgerReport
 
-__all__ = ["Allowed", "Cost", "Limits", "allowed_of"]
-
 _MOST_NAMED = 4
 
 

@@ -20,7 +20,6 @@ from hpu_magic.testing import DeviceMemoryWarning
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Failures", "device_of"]
 
 _MOST_NAMED = 3
 _failed = pytest.StashKey[bool]()

@@ -20,8 +20,6 @@ import pytest
 from hpu_magic.runtime.execution.mode import VARIABLE
 from hpu_magic.testing.process import Companion, ending
 
-__all__ = ["MODES", "SERVING", "Modes"]
-
 MODES = ("eager", "lazy")
 SERVING = pytest.StashKey[bool]()
 """Set in the process that runs the tests of the other mode."""

@@ -12,8 +12,6 @@ import pytest
 
 from hpu_magic.testing.modes import SERVING
 
-__all__ = ["serve"]
-
 
 def serve(connection: Connection) -> None:
     """Run pytest with the arguments that come first, and then each test that is asked for."""

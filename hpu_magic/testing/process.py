@@ -14,8 +14,6 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-__all__ = ["Companion", "ending", "run"]
-
 _PROGRAM = (
     # Before its path is set, the working directory is on it.
     "import sys; sys.path[:] = [each for each in sys.path if each[:1] == '/']; "

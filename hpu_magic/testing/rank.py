@@ -18,8 +18,6 @@ from hpu_magic.parallel import transfer
 from hpu_magic.runtime.measure.ledger import ledger
 from hpu_magic.testing.limits import Allowed, Cost
 
-__all__ = ["serve"]
-
 
 def serve(connection: Connection) -> None:
     """Become a rank, and run functions until an empty message comes."""

@@ -17,8 +17,6 @@ from hpu_magic.testing.limits import Limits
 from hpu_magic.testing.memory import Failures
 from hpu_magic.testing.modes import Modes
 
-__all__ = ["configure", "mode_of", "turn_on"]
-
 _SIMULATOR, _CARDS = "HPU_MAGIC_SIMULATOR", "HPU_MAGIC_CARDS_DIR"
 _mode = pytest.StashKey[str]()
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from hpu_magic.estimate.generation.result import GenerationEstimate
     from hpu_magic.estimate.result import Estimate
 
-__all__ = ["add_parser", "run"]
 
 _OF_A_STEP = ("infer", "optimizer", "checkpointing", "accumulate", "loss", "inputs")
 _OF_GENERATION = ("new_tokens", "kv_dtype", "cache", "bucket", "capture_prompt")

@@ -10,8 +10,6 @@ import torch
 from hpu_magic.errors import suggestion
 from hpu_magic.estimate.errors import EstimateError
 
-__all__ = ["inputs_described"]
-
 _ONE = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>[0-9]+(?:x[0-9]+)*)(?::(?P<dtype>\w+))?")
 _DTYPES = {
     "float32": torch.float32,

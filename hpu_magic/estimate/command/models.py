@@ -16,8 +16,6 @@ from hpu_magic.errors import suggestion
 from hpu_magic.estimate.errors import EstimateError
 from hpu_magic.extras import absence
 
-__all__ = ["function_named", "model_named"]
-
 
 def model_named(text: str) -> nn.Module:
     """Return a model without memory for its weights, where its code lets it be made so.

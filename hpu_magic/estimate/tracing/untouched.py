@@ -9,8 +9,6 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["untouched"]
-
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:

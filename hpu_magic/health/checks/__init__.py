@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ..finding import Finding
-from ..machine import Machine
-from . import cards, flags, host, installed, jupyter, storage, versions
+from hpu_magic.health.checks import cards, flags, host, installed, jupyter, storage, versions
+from hpu_magic.health.finding import Finding
+from hpu_magic.health.machine import Machine
 
 Check = Callable[[Machine], Iterator[Finding]]
 

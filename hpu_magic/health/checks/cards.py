@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpu_magic import units
+from hpu_magic.health.finding import Finding, State
+from hpu_magic.health.machine import Machine
 from hpu_magic.monitor import CardReading
-
-from ..finding import Finding, State
-from ..machine import Machine
 
 _VENDOR = "0x1da3"
 # A free card has up to about a hundredth of its memory in use.

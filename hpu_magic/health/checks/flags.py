@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..finding import Finding
-from ..machine import Machine, numbers
+from hpu_magic.health.finding import Finding
+from hpu_magic.health.machine import Machine, numbers
 
 _ON, _OFF = {"1", "true", "on", "yes", "y", "t"}, {"0", "false", "off", "no", "n", "f"}
 _EAGER_BY_DEFAULT, _LAZY_KNOWN = (1, 21), (1, 23)

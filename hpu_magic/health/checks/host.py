@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpu_magic import private_folder, units
-
-from ..finding import Finding, Value
-from ..machine import Machine
+from hpu_magic.health.finding import Finding, Value
+from hpu_magic.health.machine import Machine
 
 _LITTLE_MEMORY = 1 << 30
 _LITTLE_SHARED = 1 << 30

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import hpu_magic
 from hpu_magic import backend
-
-from ..finding import Finding, State
-from ..machine import Machine
+from hpu_magic.health.finding import Finding, State
+from hpu_magic.health.machine import Machine
 
 # Distributions that parts of hpu_magic need -> what there is none of without them, and the extra.
 _NEEDED = {

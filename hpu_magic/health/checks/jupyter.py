@@ -10,9 +10,8 @@ from typing import Any
 
 import hpu_magic
 from hpu_magic import requirements
-
-from ..finding import Finding, Value
-from ..machine import Machine, numbers
+from hpu_magic.health.finding import Finding, Value
+from hpu_magic.health.machine import Machine, numbers
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _OWN = ("localhost", "127.0.0.1")

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpu_magic import units
-
-from ..finding import Finding, State
-from ..machine import Machine
+from hpu_magic.health.finding import Finding, State
+from hpu_magic.health.machine import Machine
 
 _MOST_FILES = 50_000
 _DAY = 86_400.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..finding import Finding
-from ..machine import Machine, Version, numbers
+from hpu_magic.health.finding import Finding
+from hpu_magic.health.machine import Machine, Version, numbers
 
 # Release of the vendor's software -> release of torch that its bridge asks for.
 _TORCH_OF_RELEASE: dict[Version, Version] = {

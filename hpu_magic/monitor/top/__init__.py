@@ -10,14 +10,13 @@ import threading
 import time
 
 from hpu_magic import monitor
-
-from ..processes import with_arguments
-from ..reading import Snapshot
-from ..record import as_record
-from .card import MemoryHistory, page
-from .screen import Screen
-from .table import ORDERS, Order, headline, table
-from .view import View
+from hpu_magic.monitor.processes import with_arguments
+from hpu_magic.monitor.reading import Snapshot
+from hpu_magic.monitor.record import as_record
+from hpu_magic.monitor.top.card import MemoryHistory, page
+from hpu_magic.monitor.top.screen import Screen
+from hpu_magic.monitor.top.table import ORDERS, Order, headline, table
+from hpu_magic.monitor.top.view import View
 
 _SHORTEST = 0.2  # seconds
 

@@ -6,11 +6,10 @@ import textwrap
 from collections import deque
 
 from hpu_magic import sessions
+from hpu_magic.monitor.reading import CardReading, Snapshot
+from hpu_magic.monitor.top.table import figures
 from hpu_magic.plain_text import printable
 from hpu_magic.sessions import Fit
-
-from ..reading import CardReading, Snapshot
-from .table import figures
 
 _KEPT = 1000  # samples
 _STEPS = " ▁▂▃▄▅▆▇█"

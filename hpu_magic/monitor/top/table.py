@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hpu_magic import sessions, units
+from hpu_magic.monitor.reading import CardReading, Holder, Snapshot
+from hpu_magic.monitor.top.cells import clipped, padded, width
 from hpu_magic.plain_text import printable
-
-from ..reading import CardReading, Holder, Snapshot
-from .cells import clipped, padded, width
 
 ORDERS = ("card", "memory", "busy", "idle", "pid", "name")
 """What the cards can be sorted by."""

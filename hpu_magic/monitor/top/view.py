@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from ..reading import Snapshot
-from .card import MemoryHistory, page
-from .cells import clipped, padded, width
-from .screen import Styled
-from .table import ORDERS, Line, Order, headline, table
+from hpu_magic.monitor.reading import Snapshot
+from hpu_magic.monitor.top.card import MemoryHistory, page
+from hpu_magic.monitor.top.cells import clipped, padded, width
+from hpu_magic.monitor.top.screen import Styled
+from hpu_magic.monitor.top.table import ORDERS, Line, Order, headline, table
 
 _SHIFT = 8  # characters
 _HELP = (

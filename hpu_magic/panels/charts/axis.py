@@ -24,8 +24,6 @@ from bokeh.transform import transform
 from hpu_magic.panels.charts.figure import quiet
 from hpu_magic.panels.metric_chart import LABEL_ROOM, NUMBER_ROOM
 
-__all__ = ["AXES", "SharedAxis"]
-
 AXES: list[Any] = [("time", "by time"), ("step", "by step"), ("epoch", "by epoch")]
 
 _NEWEST = """

@@ -19,8 +19,6 @@ from hpu_magic.panels.charts.outbox import Outbox
 from hpu_magic.panels.patches import Event
 from hpu_magic.panels.record import COLUMNS, EPOCH_COLUMNS, News, RunRecord
 
-__all__ = ["Charts"]
-
 _MARKS_KEPT = 200
 
 

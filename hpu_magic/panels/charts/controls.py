@@ -12,8 +12,6 @@ from bokeh.models.widgets import Select
 from hpu_magic.panels import palette
 from hpu_magic.panels.document import HEARD
 
-__all__ = ["AddMetric", "controls", "titled"]
-
 _NONE = ""
 _COLOUR = f"var(--jp-ui-font-color1, {palette.TEXT})"
 _BORDER = "var(--jp-border-color1, #8888)"

@@ -24,8 +24,6 @@ from hpu_magic.panels.charts.figure import blank, dash_lengths, drawn, hover, qu
 from hpu_magic.panels.charts.outbox import Outbox
 from hpu_magic.panels.memory_chart import LEGEND, NEARLY_FULL, memory_title
 
-__all__ = ["MemoryChart", "speed_chart"]
-
 _BYTES_TICKS = """
 const step = [[2**40, "TiB"], [2**30, "GiB"], [2**20, "MiB"], [2**10, "KiB"]]
   .find(([scale]) => Math.abs(tick) >= scale)

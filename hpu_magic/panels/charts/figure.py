@@ -11,8 +11,6 @@ from bokeh.plotting import figure
 
 from hpu_magic.panels import palette
 
-__all__ = ["THEMED", "blank", "dash_lengths", "drawn", "hover", "quiet", "quiet_legend"]
-
 # Titles, axes and legends in the colour of the page's theme; where the page has none, or Bokeh does
 # not know of such variables, in that of the models.
 THEMED = "".join(

@@ -22,8 +22,6 @@ from hpu_magic.panels.record import Change, RunRecord
 from hpu_magic.runtime.measure.curves import Curve
 from hpu_magic.runtime.measure.not_finite import NotFinite
 
-__all__ = ["MetricChart", "Smoothing"]
-
 _AMOUNTS: list[Any] = [("0", "none"), *((one, one) for one in ("0.5", "0.8", "0.9", "0.97"))]
 _BROKEN_KEPT = 40
 _LABEL_LOWEST = 6  # pixels above the bottom of the chart

@@ -9,8 +9,6 @@ from bokeh.models import ColumnDataSource
 
 from hpu_magic.panels.patches import Event, Rows, changed
 
-__all__ = ["Outbox"]
-
 
 class Outbox:
     """Rows and words for models that browsers draw; the models here get them when a page opens."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from hpu_magic.errors import RefusedError
 
-__all__ = ["is_pipeline", "models_of", "take_inputs_on"]
-
 _OVER_ONE_MODEL = (("transformers.pipelines.base", "Pipeline"),)
 _OVER_COMPONENTS = (
     ("diffusers.pipelines.pipeline_utils", "DiffusionPipeline"),

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from hpu_magic.runtime.measure.metric_names import goal_of
 
-__all__ = ["LOSS", "MOST_CHARTS", "MOST_FOLLOWED", "Curve", "Curves", "Point"]
-
 LOSS = "loss"
 """What the chart of the loss that a training step returns is called."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from hpu_magic.runtime.device import device
 
-__all__ = ["DeviceCounts", "growth"]
-
 # Frees are left out: Python's garbage collector frees during any cell.
 _ACTIVITY = ("NumAllocs", "TotalSystemAllocs")
 

@@ -11,8 +11,6 @@ from hpu_magic.runtime.measure.not_finite import Watch
 from hpu_magic.runtime.measure.read_values import numbers
 from hpu_magic.runtime.measure.sampler import Sampler
 
-__all__ = ["FIRST_STEPS", "Heard", "HeardValues"]
-
 FIRST_STEPS = 200
 """How many steps of a fit are all heard, however fast they are: short fits have no others."""
 

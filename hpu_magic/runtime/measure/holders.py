@@ -13,8 +13,6 @@ from hpu_magic.runtime.device.widths import width
 from hpu_magic.runtime.measure.module_tree import Part, parts_of
 from hpu_magic.runtime.present.table import Table
 
-__all__ = ["Holder", "HolderTable", "holders", "lines", "storage_of"]
-
 _MOST_HOLDERS = 10
 _MOST_LINES = 8
 _INDENT = "\N{NO-BREAK SPACE}" * 2  # other spaces are lost in HTML

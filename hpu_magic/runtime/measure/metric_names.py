@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["goal_of", "is_validation_loss", "metric_of", "validation_loss"]
-
 _STAGES = {
     "training": ("training", "train"),
     "validation": ("validation", "valid", "val", "dev", "eval"),

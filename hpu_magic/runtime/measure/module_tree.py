@@ -13,8 +13,6 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.runtime.device.tensors import tensors_in
 
-__all__ = ["Part", "parts_of"]
-
 _FEWEST_ALIKE = {"ModuleList": 2}
 _FEWEST_ELSEWHERE = 3  # such as in a Sequential, whose modules are seldom layers of one kind
 _CONTAINERS = ("ModuleList", "ModuleDict")

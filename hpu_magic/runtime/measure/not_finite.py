@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-__all__ = ["NotFinite", "Watch"]
-
 _NOTED = 64
 _NOTED_OF_ONE = 5  # so that one that comes and goes leaves room for others
 

@@ -12,11 +12,6 @@ from hpu_magic.runtime.measure.ledger import innermost
 from hpu_magic.runtime.measure.ledger_report import LedgerReport
 from hpu_magic.runtime.measure.waiting import Waiting
 
-__all__ = [
-    *("FitSettings", "LoaderSettings", "Observation", "Observer"),
-    *("SETTLED", "loader_settings", "optimizer_name"),
-]
-
 SETTLED = 3
 """Steps after which a fit has met what it meets again; what is compiled later is a new shape."""
 

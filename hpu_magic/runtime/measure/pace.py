@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from hpu_magic.runtime.measure.sampler import Sampler
 
-__all__ = ["PaceSeries"]
-
 _SHORTEST = 0.5  # of the interval between two reports
 
 

@@ -9,8 +9,6 @@ from hpu_magic.runtime.measure.curves import Curves
 from hpu_magic.runtime.measure.not_finite import NotFinite, Watch
 from hpu_magic.runtime.measure.observation import Observer
 
-__all__ = ["FitProgress"]
-
 _NOTICED_SECONDS = 0.7
 
 

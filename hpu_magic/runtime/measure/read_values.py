@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
-__all__ = ["copied", "number_of", "numbers"]
-
 
 def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
     """Return values as numbers, times their factors, in one read of each device.

@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Mark", "RingBuffer", "Sampler", "Subscription", "device_memory", "sampler"]
-
 log = logging.getLogger(__name__)
 
 IDLE_RATE = 2.0

@@ -12,8 +12,6 @@ from hpu_magic.runtime.measure.observation import FitSettings
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler
 
-__all__ = ["FitSource", "Report"]
-
 
 @dataclass(frozen=True)
 class Report:

@@ -14,8 +14,6 @@ from hpu_magic.runtime.measure.observation import SETTLED
 from hpu_magic.runtime.measure.pace import PaceSeries
 from hpu_magic.runtime.measure.source import Report
 
-__all__ = ["StepReport", "in_steps", "known_length"]
-
 _SLOW = 30.0  # steps a second up to which the values of each are kept
 
 

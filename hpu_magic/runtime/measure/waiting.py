@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["Waiting"]
-
 
 class Waiting:
     """A clock that runs while a batch is asked for and is not there yet.

@@ -8,8 +8,6 @@ import importlib.util
 from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 
-__all__ = ["AfterImport"]
-
 
 class _ActAfter(importlib.abc.Loader):
     """Load a module with its own loader, then act."""

@@ -1,8 +1,8 @@
 """The simulated cards: who owns which one, how full it is, how many there are."""
 
-from .choice import AcquireError, be_rank
-from .configuration import Configuration, DeviceType
-from .driver import (
+from hpu_magic.simulator.cards.choice import AcquireError, be_rank
+from hpu_magic.simulator.cards.configuration import Configuration, DeviceType
+from hpu_magic.simulator.cards.driver import (
     Card,
     CardState,
     Holder,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .configuration import MOST_CARDS, Configuration
+from hpu_magic.simulator.cards.configuration import MOST_CARDS, Configuration
 
 if TYPE_CHECKING:
-    from .driver import Holder
+    from hpu_magic.simulator.cards.driver import Holder
 
 
 class AcquireError(RuntimeError):

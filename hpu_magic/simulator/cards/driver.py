@@ -18,12 +18,11 @@ from pathlib import Path
 
 from hpu_magic import sessions
 from hpu_magic.program_name import program_name
-
-from . import place
-from .choice import AcquireError, candidates, choose_for, forget
-from .configuration import MOST_CARDS, Configuration, DeviceType
-from .page import Counters, Page, PageError, read_page, write_page
-from .record_lock import LockHolder, lock_holder, lock_or_holder
+from hpu_magic.simulator.cards import place
+from hpu_magic.simulator.cards.choice import AcquireError, candidates, choose_for, forget
+from hpu_magic.simulator.cards.configuration import MOST_CARDS, Configuration, DeviceType
+from hpu_magic.simulator.cards.page import Counters, Page, PageError, read_page, write_page
+from hpu_magic.simulator.cards.record_lock import LockHolder, lock_holder, lock_or_holder
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from .configuration import DeviceType
+from hpu_magic.simulator.cards.configuration import DeviceType
 
 PAGE_SIZE = 4096
 MAGIC = b"HPUCARD\0"

@@ -15,10 +15,10 @@ from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 
-from . import cache, key, wheels
-from .cache import distrust
-from .compiler import BuildError, build
-from .sources import NAME, SOURCES
+from hpu_magic.simulator.engine import cache, key, wheels
+from hpu_magic.simulator.engine.cache import distrust
+from hpu_magic.simulator.engine.compiler import BuildError, build
+from hpu_magic.simulator.engine.sources import NAME, SOURCES
 
 __all__ = ["NAME", "SOURCES", "BuildError", "build", "compiled", "distrust", "install", "load"]
 

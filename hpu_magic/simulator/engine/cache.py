@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from hpu_magic.private_folder import distrust_folders, is_private, writable_by_others
-
-from . import key
+from hpu_magic.simulator.engine import key
 
 _SILENCE = 180.0
 """Seconds without a sign of life after which a builder, on another host perhaps, is given up."""

@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from .sources import NAME, SOURCES, units
+from hpu_magic.simulator.engine.sources import NAME, SOURCES, units
 
 
 def main(directory: str, place_of_units: str, flags: list[str]) -> None:

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hpu_magic import child_python
-
-from . import cache, key, sources, wheels
+from hpu_magic.simulator.engine import cache, key, sources, wheels
 
 _SCRATCH = "build-"
 _ABANDONED = 3600.0  # seconds without a new file, of which a build writes one every few minutes

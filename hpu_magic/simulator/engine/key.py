@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from . import sources
+from hpu_magic.simulator.engine import sources
 
 _PUBLISHED = re.compile(r"(\d+\.\d+)\.\d+(\+(cpu|xpu|cu\d+|rocm[\d.]+))?")
 

@@ -17,9 +17,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from hpu_magic import __version__
-
-from .key import Key
-from .sources import NAME as DISTRIBUTION
+from hpu_magic.simulator.engine.key import Key
+from hpu_magic.simulator.engine.sources import NAME as DISTRIBUTION
 
 TABLE = Path(__file__).with_name("wheels.tsv")
 MANIFEST = "engine.json"

@@ -1,5 +1,5 @@
 """The vendor's public names and operators, and what the simulator does with each."""
 
-from .table import Name, Operator, State, names, operators
+from hpu_magic.simulator.vendor_names.table import Name, Operator, State, names, operators
 
 __all__ = ["Name", "Operator", "State", "names", "operators"]

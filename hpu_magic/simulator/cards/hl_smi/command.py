@@ -9,10 +9,9 @@ import time
 from collections.abc import Collection, Sequence
 
 from hpu_magic.plain_text import printable
+from hpu_magic.simulator.cards.hl_smi import fields, query, table
+from hpu_magic.simulator.cards.hl_smi.aip import NOT_AVAILABLE, Aip, aips
 from hpu_magic.simulator.release import DRIVER
-
-from . import fields, query, table
-from .aip import NOT_AVAILABLE, Aip, aips
 
 _FORMATS = {"csv", "noheader", "nounits"}
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 
+from hpu_magic.simulator.cards.hl_smi.aip import NOT_AVAILABLE, Aip, mebibytes
 from hpu_magic.simulator.release import DRIVER
-
-from .aip import NOT_AVAILABLE, Aip, mebibytes
 
 _Value = Callable[[Aip], str | None]
 

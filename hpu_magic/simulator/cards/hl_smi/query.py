@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from hpu_magic.simulator.cards.hl_smi.aip import NOT_AVAILABLE, Aip, mebibytes
+from hpu_magic.simulator.cards.hl_smi.fields import now
 from hpu_magic.simulator.release import DRIVER
-
-from .aip import NOT_AVAILABLE, Aip, mebibytes
-from .fields import now
 
 _Section = dict[str, str | None]
 

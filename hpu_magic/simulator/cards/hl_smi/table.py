@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from hpu_magic.simulator.cards.hl_smi.aip import NOT_AVAILABLE, Aip, mebibytes
 from hpu_magic.simulator.release import DRIVER
-
-from .aip import NOT_AVAILABLE, Aip, mebibytes
 
 _WIDTH = 77
 _RULE = "|-------------------------------+----------------------+----------------------+"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import _flags
+from habana_frameworks.torch import _flags
 
 _WIDTH = 78
 

@@ -8,13 +8,7 @@ import threading
 import warnings
 from pathlib import Path
 
-import torch
-from hpu_magic.simulator import cards, engine
-from hpu_magic.simulator.activation import GpuPresent, TooLate
-from hpu_magic.simulator.cards.configuration import Configuration
-from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
-
-from . import (
+from habana_frameworks.torch import (
     _banner,
     _first_generation,
     _flags,
@@ -24,7 +18,13 @@ from . import (
     _narrow_types,
     _operator_lists,
 )
-from ._mode import is_lazy, tell
+from habana_frameworks.torch._mode import is_lazy, tell
+
+import torch
+from hpu_magic.simulator import cards, engine
+from hpu_magic.simulator.activation import GpuPresent, TooLate
+from hpu_magic.simulator.cards.configuration import Configuration
+from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
 FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
 # Most operations that are recorded before they run.

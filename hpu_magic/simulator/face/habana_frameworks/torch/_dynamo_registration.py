@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
-from . import _import_hooks
+from habana_frameworks.torch import _import_hooks
 
 
 def install() -> None:

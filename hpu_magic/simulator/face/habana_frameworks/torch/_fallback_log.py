@@ -12,8 +12,8 @@ import time
 import warnings
 from pathlib import Path
 
-from . import _flags
-from .utils.event_dispatcher import EventDispatcher, EventId, Parameters
+from habana_frameworks.torch import _flags
+from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId, Parameters
 
 _VARIABLE = "LOG_LEVEL_PT_FALLBACK"
 _writable = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ._mode import is_lazy
+from habana_frameworks.torch._mode import is_lazy
 
 _DEFAULTS = {
     "PT_HPU_LAZY_MODE": str(int(is_lazy())),

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-import torch
+from habana_frameworks.torch._mode import is_lazy
 
-from ._mode import is_lazy
+import torch
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")

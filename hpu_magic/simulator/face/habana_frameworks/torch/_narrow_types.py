@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import _flags
+from habana_frameworks.torch import _flags
 
 EXACT = "HPU_MAGIC_EXACT_64_BIT"
 """Environment variable that asks for all 64 bits, as no card has them."""

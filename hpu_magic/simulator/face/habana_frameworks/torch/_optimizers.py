@@ -6,10 +6,10 @@ import os
 import sys
 from typing import Any
 
-import torch
+from habana_frameworks.torch.core.step_closure import mark_step
+from habana_frameworks.torch.utils.internal import is_lazy
 
-from .core.step_closure import mark_step
-from .utils.internal import is_lazy
+import torch
 
 _SWITCH = "PT_HPU_REPLACE_ADAM_ADAMW"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from .utils import profiler
+from habana_frameworks.torch.utils import profiler
 
 
 class ProfilerApi:

@@ -15,10 +15,10 @@ from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any
 
-import torch
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId, Parameters
 
-from .. import hpu
-from ..utils.event_dispatcher import EventDispatcher, EventId, Parameters
+import torch
 
 _DEVICE_PROCESS = 0
 _SORT_BEHIND_HOST = 0x1000000

@@ -4,10 +4,10 @@ import importlib
 import os
 from typing import Any
 
-from .. import hpu
-from .._mode import is_lazy
-from . import _random, quantization, step_closure
-from .quantization import (
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch._mode import is_lazy
+from habana_frameworks.torch.core import _random, quantization, step_closure
+from habana_frameworks.torch.core.quantization import (
     hpu_inference_initialize,
     hpu_inference_set_env,
     hpu_initialize,
@@ -16,7 +16,7 @@ from .quantization import (
     hpu_set_inference_env,
     hpu_teardown_inference_env,
 )
-from .step_closure import add_step_closure, iter_mark_step, mark_step
+from habana_frameworks.torch.core.step_closure import add_step_closure, iter_mark_step, mark_step
 
 _random.install()
 os.environ.setdefault("HABANA_PROFILE", "profile_api_light")

@@ -7,9 +7,9 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
+from habana_frameworks.torch.hpu import random as hpu_random
 
-from ..hpu import random as hpu_random
+import torch
 
 
 def install() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
+from habana_frameworks.torch.core import _pt2e
 
-from . import _pt2e
+import torch
 
 _FLOAT8 = (torch.float8_e5m2, torch.float8_e4m3fn)
 _found = _pt2e.find("observer")

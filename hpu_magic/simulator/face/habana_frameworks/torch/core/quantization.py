@@ -5,33 +5,24 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import torch
-from torch import nn
-
-from .. import hpu
-from .._mode import is_lazy
-from . import _constants, fuse_conv_bn
-from ._constants import (
-    _check_params_as_const,
-    _get_marked_const_count,
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch._mode import is_lazy
+from habana_frameworks.torch.core import _constants, fuse_conv_bn
+from habana_frameworks.torch.core._constants import (
+    _check_params_as_const as _check_params_as_const,
+)
+from habana_frameworks.torch.core._constants import (
+    _get_marked_const_count as _get_marked_const_count,
+)
+from habana_frameworks.torch.core._constants import (
     _mark_params_as_const,
-    _record_quant_param,
+)
+from habana_frameworks.torch.core._constants import (
+    _record_quant_param as _record_quant_param,
 )
 
-__all__ = [
-    "_check_params_as_const",
-    "_get_marked_const_count",
-    "_mark_params_as_const",
-    "_record_quant_param",
-    "check_env_flag",
-    "hpu_inference_initialize",
-    "hpu_inference_set_env",
-    "hpu_initialize",
-    "hpu_reset_env",
-    "hpu_set_env",
-    "hpu_set_inference_env",
-    "hpu_teardown_inference_env",
-]
+import torch
+from torch import nn
 
 _RED, _PLAIN = "\033[91m", "\033[0m"
 _WEIGHT_SHARING = ("PT_HPU_WEIGHT_SHARING", "EXPERIMENTAL_WEIGHT_SHARING")

@@ -9,9 +9,9 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
+from habana_frameworks.torch.core import _pt2e
 
-from . import _pt2e
+import torch
 
 
 def export(

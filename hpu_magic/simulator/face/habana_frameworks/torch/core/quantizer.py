@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from habana_frameworks.torch.core import _pt2e
+from habana_frameworks.torch.core.observer import AbsMaxObserver
 
-from . import _pt2e
-from .observer import AbsMaxObserver
+import torch
 
 QUANTIZER_MIN_MAX = {
     torch.int8: (-128, 127),

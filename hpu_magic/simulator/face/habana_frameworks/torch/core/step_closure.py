@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from hpu_magic.simulator import engine
+from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher
+from habana_frameworks.torch.utils.internal import is_lazy, lazy_only
 
-from ..utils.event_dispatcher import EventDispatcher
-from ..utils.internal import is_lazy, lazy_only
+from hpu_magic.simulator import engine
 
 _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 

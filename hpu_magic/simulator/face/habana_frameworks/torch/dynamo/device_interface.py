@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from habana_frameworks.torch import hpu
+
 import torch
 from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
-
-from .. import hpu
 
 
 class HpuInterface(DeviceInterface):

@@ -12,7 +12,7 @@ mapped, changed or has no counterpart, each line of the script once, to
 own functions.
 """
 
-from . import _cuda, _libraries, _parallel, _tensors
+from habana_frameworks.torch.gpu_migration import _cuda, _libraries, _parallel, _tensors
 
 _tensors.install()
 _cuda.install()

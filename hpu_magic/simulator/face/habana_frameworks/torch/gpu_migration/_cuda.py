@@ -8,15 +8,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch._stand_ins import named
+from habana_frameworks.torch.gpu_migration import _log, emulated
+from habana_frameworks.torch.gpu_migration._devices import module_of
+from habana_frameworks.torch.gpu_migration._table import Entry, entries
+from habana_frameworks.torch.gpu_migration._wrapping import stand_in
+
 import torch
 import torch.cuda.comm
-
-from .. import hpu
-from .._stand_ins import named
-from . import _log, emulated
-from ._devices import module_of
-from ._table import Entry, entries
-from ._wrapping import stand_in
 
 _CUDA = "torch.cuda"
 

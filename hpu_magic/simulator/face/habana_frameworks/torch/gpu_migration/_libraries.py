@@ -6,12 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from habana_frameworks.torch._dynamo_registration import when_imported
+from habana_frameworks.torch.gpu_migration import _log
+from habana_frameworks.torch.gpu_migration._devices import place, places
+from habana_frameworks.torch.gpu_migration._wrapping import OPERATORS, on_the_card, replace
 
-from .._dynamo_registration import when_imported
-from . import _log
-from ._devices import place, places
-from ._wrapping import OPERATORS, on_the_card, replace
+import torch
 
 _BEFORE_CUDA = 19  # PyTorch asks its own deserializer for CUDA at 20
 _CUDA_COMPILER = "inductor"

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from habana_frameworks.torch.gpu_migration import _log
+from habana_frameworks.torch.gpu_migration._devices import place
+from habana_frameworks.torch.gpu_migration._wrapping import on_the_card, replace
+
 import torch
 import torch.distributed as dist
-
-from . import _log
-from ._devices import place
-from ._wrapping import on_the_card, replace
 
 _NCCL, _HCCL = "nccl", "hccl"
 _GROUPS = ("init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration")

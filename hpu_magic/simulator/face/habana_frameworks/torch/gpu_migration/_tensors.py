@@ -6,16 +6,16 @@ import functools
 import sys
 from typing import Any
 
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch._stand_ins import named
+from habana_frameworks.torch.gpu_migration import _log
+from habana_frameworks.torch.gpu_migration._devices import numbered, place, places
+from habana_frameworks.torch.gpu_migration._wrapping import on_the_card, replace, stand_in
+
 import torch
 import torch.utils._device
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import handle_torch_function, has_torch_function
-
-from .. import hpu
-from .._stand_ins import named
-from . import _log
-from ._devices import numbered, place, places
-from ._wrapping import on_the_card, replace, stand_in
 
 # Functions in Python that take a device or its type, by their modules.
 _FUNCTIONS = {

@@ -9,11 +9,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from torch.overrides import handle_torch_function, has_torch_function
+from habana_frameworks.torch._stand_ins import named, put_for
+from habana_frameworks.torch.gpu_migration import _log
+from habana_frameworks.torch.gpu_migration._devices import places
 
-from .._stand_ins import named, put_for
-from . import _log
-from ._devices import places
+from torch.overrides import handle_torch_function, has_torch_function
 
 OPERATORS: list[Callable[..., Any]] = []
 """What stands for PyTorch's operators."""

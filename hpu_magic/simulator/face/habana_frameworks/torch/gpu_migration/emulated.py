@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.gpu_migration._devices import module_of
 
-from .. import hpu
-from ._devices import module_of
+import torch
 
 _COUNTERS = {
     "allocated_bytes": ("InUse", "MaxInUse"),

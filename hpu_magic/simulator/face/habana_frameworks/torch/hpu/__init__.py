@@ -6,14 +6,9 @@ import os
 import sys
 from typing import Any
 
-import torch
-from hpu_magic.simulator import cards, engine
-from hpu_magic.simulator.cards.configuration import DeviceType
-from hpu_magic.simulator.release import DRIVER
-
-from .. import _float16
-from . import _utils
-from ._typed_tensors import (
+from habana_frameworks.torch import _float16
+from habana_frameworks.torch.hpu import _utils
+from habana_frameworks.torch.hpu._typed_tensors import (
     BFloat16Tensor,
     BoolTensor,
     ByteTensor,
@@ -25,9 +20,9 @@ from ._typed_tensors import (
     LongTensor,
     ShortTensor,
 )
-from ._utils import _get_device_index
-from .events import Event
-from .graphs import (
+from habana_frameworks.torch.hpu._utils import _get_device_index
+from habana_frameworks.torch.hpu.events import Event
+from habana_frameworks.torch.hpu.graphs import (
     CachedParams,
     HPUGraph,
     ModuleCacher,
@@ -40,7 +35,7 @@ from .graphs import (
     wrap_in_hpu_graph,
     wrap_in_hpu_graph_func,
 )
-from .memory import (
+from habana_frameworks.torch.hpu.memory import (
     _extended_memory_summary,
     _extended_memory_summary_dict,
     _get_hlml_shared_object_name,
@@ -58,8 +53,13 @@ from .memory import (
     reset_accumulated_memory_stats,
     reset_peak_memory_stats,
 )
-from .metrics import MetricNotFound, metric_global, metric_localcontext, metrics_dump
-from .random import (
+from habana_frameworks.torch.hpu.metrics import (
+    MetricNotFound,
+    metric_global,
+    metric_localcontext,
+    metrics_dump,
+)
+from habana_frameworks.torch.hpu.random import (
     default_generators,
     get_rng_state,
     get_rng_state_all,
@@ -73,7 +73,7 @@ from .random import (
     set_rng_state_all,
     unset_rng_ctx,
 )
-from .streams import (
+from habana_frameworks.torch.hpu.streams import (
     Stream,
     StreamContext,
     current_stream,
@@ -83,7 +83,7 @@ from .streams import (
     set_stream,
     stream,
 )
-from .toggles import (
+from habana_frameworks.torch.hpu.toggles import (
     disable_const_section_serialization,
     disable_dynamic_shape,
     disable_inference_mode,
@@ -107,6 +107,11 @@ from .toggles import (
     set_mark_scale_const,
     set_sync_debug_mode,
 )
+
+import torch
+from hpu_magic.simulator import cards, engine
+from hpu_magic.simulator.cards.configuration import DeviceType
+from hpu_magic.simulator.release import DRIVER
 
 
 def init() -> None:

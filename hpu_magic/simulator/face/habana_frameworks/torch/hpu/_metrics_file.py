@@ -11,12 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
+
 from hpu_magic.simulator import engine
 
-from ..utils.event_dispatcher import EventDispatcher, EventId
-
 if TYPE_CHECKING:
-    from .metrics import Metric
+    from habana_frameworks.torch.hpu.metrics import Metric
 
 FORMATS = ("json", "text")
 TRIGGERS = ("process_exit", "mark_step", "metric_change", "user")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from hpu_magic.simulator import engine
+from habana_frameworks.torch.hpu import _shared_usage
 
-from . import _shared_usage
+from hpu_magic.simulator import engine
 
 _KIB = 1 << 10
 _MIB = 1 << 20

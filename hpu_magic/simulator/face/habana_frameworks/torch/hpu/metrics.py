@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hpu_magic.simulator import engine
+from habana_frameworks.torch.hpu import _metrics_file
+from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId, Parameters
 
-from ..utils.event_dispatcher import EventDispatcher, EventId, Parameters
-from . import _metrics_file
+from hpu_magic.simulator import engine
 
 Counts = dict[str, Any]  # a number, or numbers by name
 Statistics = list[tuple[str, Any]]

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from habana_frameworks.torch.hpu._utils import named_index
+
 import torch
 from hpu_magic.simulator import cards, engine
-
-from ._utils import named_index
 
 default_generators: tuple[torch.Generator, ...] = (engine.load().default_generator(),)
 

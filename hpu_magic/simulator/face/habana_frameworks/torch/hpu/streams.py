@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from habana_frameworks.torch.hpu.events import Event
+
 import torch
 from hpu_magic.simulator import engine
-
-from .events import Event
 
 
 class Stream(torch.Stream):

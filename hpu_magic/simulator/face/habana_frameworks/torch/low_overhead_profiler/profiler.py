@@ -10,7 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from ..utils.event_dispatcher import EventDispatcher, EventId, Parameters
+from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId, Parameters
 
 _handle: int | None = None
 _noted: list[tuple[int, Parameters]] = []

@@ -1,6 +1,6 @@
 """Helpers of the bridge."""
 
-from . import (
+from habana_frameworks.torch.utils import (
     debug,
     event_dispatcher,
     experimental,

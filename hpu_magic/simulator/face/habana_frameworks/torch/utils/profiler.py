@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import activity_profiler
+from habana_frameworks.torch import activity_profiler
 
 _prepared: Any = None
 _running: Any = None

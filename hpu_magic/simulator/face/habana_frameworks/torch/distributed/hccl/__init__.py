@@ -3,8 +3,8 @@
 The simulator's collectives are gloo's, on the memory of the simulated cards.
 """
 
-from ._launch import initialize_distributed_hpu
-from ._registration import register
+from habana_frameworks.torch.distributed.hccl._launch import initialize_distributed_hpu
+from habana_frameworks.torch.distributed.hccl._registration import register
 
 __all__ = ["initialize_distributed_hpu"]
 

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from hpu_magic.simulator.cards import place
+from habana_frameworks.torch.distributed.hccl._members import Member
 
-from ._members import Member
+from hpu_magic.simulator.cards import place
 
 _KEY = "announcements"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from habana_frameworks.torch.distributed.hccl._announcements import shared
+from habana_frameworks.torch.distributed.hccl._members import Member, this_process
+from habana_frameworks.torch.distributed.hccl._reasons import Reasons, users_line
+
 import torch.distributed as dist
 from hpu_magic.simulator import cards, engine
-
-from ._announcements import shared
-from ._members import Member, this_process
-from ._reasons import Reasons, users_line
 
 _INTERFACE = "HCCL_SOCKET_IFNAME"
 

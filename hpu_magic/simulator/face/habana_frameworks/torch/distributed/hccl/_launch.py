@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ...hpu import _utils
+from habana_frameworks.torch.hpu import _utils
 
 _FROM_MPI = {
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",

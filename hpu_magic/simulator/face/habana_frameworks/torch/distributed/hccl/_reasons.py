@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ._members import Member
+from habana_frameworks.torch.distributed.hccl._members import Member
 
 _TIMED_OUT = re.compile(r"[Tt]imed out.*?(\d+) ?ms")
 _OF_A_LIBRARY = re.compile(r"/(site-packages|python3\.\d+|hpu_magic/\w+)/|<frozen ")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
+from habana_frameworks.torch._dynamo_registration import when_imported as when_dynamo_is_imported
+from habana_frameworks.torch._import_hooks import when_imported
+
 import torch
 import torch.distributed as dist
-
-from ..._dynamo_registration import when_imported as when_dynamo_is_imported
-from ..._import_hooks import when_imported
 
 NAME = "hccl"
 _RANDOM = "torch.distributed.tensor._random"
@@ -52,7 +52,7 @@ def register() -> None:
 
 
 def _create(options: Any, backend_options: Any) -> Any:
-    from ._group import create
+    from habana_frameworks.torch.distributed.hccl._group import create
 
     return create(options)
 
@@ -103,9 +103,9 @@ def _draw_by_offsets() -> None:
     It also draws from a caller's own generator then, whose state PyTorch takes for a seed and an
     offset.
     """
-    from torch.distributed.tensor._random import OffsetBasedRNGTracker as Tracker
+    from habana_frameworks.torch.hpu.random import PhiloxStates
 
-    from ...hpu.random import PhiloxStates
+    from torch.distributed.tensor._random import OffsetBasedRNGTracker as Tracker
 
     read, enter = Tracker._get_device_state, Tracker._distribute_region
     if "set_rng_ctx" not in inspect.unwrap(enter).__code__.co_names:  # older releases
@@ -130,9 +130,9 @@ def _draw_by_offsets() -> None:
 
 def _draw_in_one_operator() -> None:
     """Let the operator by which DTensor draws since torch 2.15 read a seed and an offset."""
-    from torch._prims import rng_prims
+    from habana_frameworks.torch.hpu.random import set_rng_ctx, unset_rng_ctx
 
-    from ...hpu.random import set_rng_ctx, unset_rng_ctx
+    from torch._prims import rng_prims
 
     operator = getattr(rng_prims, "run_dtensor_rng_op", None)
     if operator is None:

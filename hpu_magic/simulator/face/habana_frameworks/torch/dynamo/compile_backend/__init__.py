@@ -1,5 +1,5 @@
 """The backend ``hpu_backend`` of `torch.compile` and its settings."""
 
-from . import config
+from habana_frameworks.torch.dynamo.compile_backend import config
 
 __all__ = ["config"]

@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from habana_frameworks.torch._mode import is_lazy
+from habana_frameworks.torch.dynamo.compile_backend import experimental
+from habana_frameworks.torch.dynamo.compile_backend.config import configuration_flags, patched
+from habana_frameworks.torch.dynamo.compile_backend.passes import DROPOUT, reinplace, use_onednn
+from habana_frameworks.torch.dynamo.compile_backend.program import program_of
+from habana_frameworks.torch.dynamo.compile_backend.training import Partition, differentiable
+from habana_frameworks.torch.utils.debug.dynamo_utils import note_graph, operators_to_note
+
 import torch
 from hpu_magic.simulator import engine
 from torch._dynamo.backends.registry import register_backend
-
-from ..._mode import is_lazy
-from ...utils.debug.dynamo_utils import note_graph, operators_to_note
-from . import experimental
-from .config import configuration_flags, patched
-from .passes import DROPOUT, reinplace, use_onednn
-from .program import program_of
-from .training import Partition, differentiable
 
 NAME = "hpu_backend"
 

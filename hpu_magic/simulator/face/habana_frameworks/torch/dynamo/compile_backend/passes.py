@@ -6,10 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from habana_frameworks.torch.dynamo.compile_backend.products import (
+    LINEAR,
+    Form,
+    is_faster_by_onednn,
+)
+
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
-
-from .products import LINEAR, Form, is_faster_by_onednn
 
 aten = torch.ops.aten
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from habana_frameworks.torch.dynamo.compile_backend.program import program_of
+
 import torch
 from hpu_magic.simulator import engine
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
-
-from .program import program_of
-
-__all__ = ["Partition", "differentiable"]
 
 
 class Partition:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ...utils.debug.logger import Logger
+from habana_frameworks.torch.utils.debug.logger import Logger
 
 
 @functools.cache

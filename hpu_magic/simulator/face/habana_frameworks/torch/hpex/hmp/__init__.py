@@ -3,6 +3,6 @@
 New code uses ``torch.autocast("hpu", dtype=torch.bfloat16)``.
 """
 
-from ._convert import convert, disable_casts
+from habana_frameworks.torch.hpex.hmp._convert import convert, disable_casts
 
 __all__ = ["convert", "disable_casts"]

@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from habana_frameworks.torch import _operator_lists
+from habana_frameworks.torch._stand_ins import put_for
+from habana_frameworks.torch.hpex.hmp._functions import Function, functions
+from habana_frameworks.torch.hpex.hmp._rules import BF16, FP32, PRODUCTS, Rules
+
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
-
-from ... import _operator_lists
-from ..._stand_ins import put_for
-from ._functions import Function, functions
-from ._rules import BF16, FP32, PRODUCTS, Rules
 
 _logger = logging.getLogger("habana_frameworks.torch.hpex.hmp")
 _CAST = (torch.float32, torch.bfloat16)

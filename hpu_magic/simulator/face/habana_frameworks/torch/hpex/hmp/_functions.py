@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from habana_frameworks.torch.hpex.hmp._rules import PRODUCTS, WIDENING
+
 import torch
 from torch.nn import functional
-
-from ._rules import PRODUCTS, WIDENING
 
 # They make, move or describe tensors, and compute nothing.
 _NOT_COMPUTING = frozenset(

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import math
 
+from habana_frameworks.torch.hpex.kernels.FusedSDPA import (
+    Groups,
+)
+from habana_frameworks.torch.hpex.kernels.FusedSDPA import (
+    gqa_input_reshape_fwd as gqa_input_reshape_fwd,
+)
+from habana_frameworks.torch.hpex.kernels.FusedSDPA import (
+    gqa_output_reshape as gqa_output_reshape,
+)
+from habana_frameworks.torch.hpex.kernels.FusedSDPA import (
+    is_gqa as is_gqa,
+)
+
 import torch
-
-from .FusedSDPA import Groups, gqa_input_reshape_fwd, gqa_output_reshape, is_gqa
-
-__all__ = ["fp8_fused_sdpa", "gqa_input_reshape_fwd", "gqa_output_reshape", "is_gqa"]
 
 Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from habana_frameworks.torch.hpex.kernels._window import share_beside_sink, windowed
+
 import torch
 from torch.autograd.function import once_differentiable
-
-from ._window import share_beside_sink, windowed
 
 Results = torch.Tensor | tuple[torch.Tensor, ...]
 

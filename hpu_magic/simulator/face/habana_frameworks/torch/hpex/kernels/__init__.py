@@ -1,10 +1,10 @@
 """Fused kernels as functions and as functions of autograd."""
 
-from .CTCLoss import CTCLoss
-from .CustomSoftmax import CustomSoftmax
-from .EmbeddingBag import EmbeddingBag
-from .EmbeddingBagPreproc import EmbeddingBagPreproc
-from .fbgemm import (
+from habana_frameworks.torch.hpex.kernels.CTCLoss import CTCLoss
+from habana_frameworks.torch.hpex.kernels.CustomSoftmax import CustomSoftmax
+from habana_frameworks.torch.hpex.kernels.EmbeddingBag import EmbeddingBag
+from habana_frameworks.torch.hpex.kernels.EmbeddingBagPreproc import EmbeddingBagPreproc
+from habana_frameworks.torch.hpex.kernels.fbgemm import (
     bounds_check_indices,
     expand_into_jagged_permute,
     permute_1D_sparse_data,
@@ -12,10 +12,10 @@ from .fbgemm import (
     split_embedding_codegen_lookup_function,
     split_permute_cat,
 )
-from .Fp8FusedSDPA import fp8_fused_sdpa
-from .FusedSDPA import FusedSDPA
-from .PySDPA import PySDPA, PySDPAHinted
-from .RotaryPosEmbeddingHelper import (
+from habana_frameworks.torch.hpex.kernels.Fp8FusedSDPA import fp8_fused_sdpa
+from habana_frameworks.torch.hpex.kernels.FusedSDPA import FusedSDPA
+from habana_frameworks.torch.hpex.kernels.PySDPA import PySDPA, PySDPAHinted
+from habana_frameworks.torch.hpex.kernels.RotaryPosEmbeddingHelper import (
     RotaryPosEmbeddingHelperV1,
     RotaryPosEmbeddingHelperV2,
     RotaryPosEmbeddingHelperV3,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import torch
+from habana_frameworks.torch import _hpex_C
 
-from ... import _hpex_C
+import torch
 
 _SUM = 0  # of FBGEMM's PoolingMode
 _BAG_SUM = 1

@@ -6,11 +6,11 @@ import copy
 import math
 from collections.abc import Collection
 
+from habana_frameworks.torch import _hpex_C
+from habana_frameworks.torch.utils.internal import is_lazy
+
 import torch
 from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX
-
-from ... import _hpex_C
-from ...utils.internal import is_lazy
 
 _UPDATES_TO_FULL_DECAY = 2000
 

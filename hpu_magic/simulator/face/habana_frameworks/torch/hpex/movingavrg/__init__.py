@@ -1,5 +1,5 @@
 """Moving averages of a model's values."""
 
-from .FusedEMA import FusedEMA
+from habana_frameworks.torch.hpex.movingavrg.FusedEMA import FusedEMA
 
 __all__ = ["FusedEMA"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
+from habana_frameworks.torch import _hpex_C
+from habana_frameworks.torch._mode import is_lazy
 
-from ... import _hpex_C
-from ..._mode import is_lazy
+import torch
 
 _NORM_TYPE = 2.0
 

@@ -1,6 +1,6 @@
 """Root mean square normalization, and clipping of gradients by their common norm."""
 
-from .FusedClipNorm import FusedClipNorm
-from .FusedRMSNorm import FusedRMSNorm, RmsNormBwdMode
+from habana_frameworks.torch.hpex.normalization.FusedClipNorm import FusedClipNorm
+from habana_frameworks.torch.hpex.normalization.FusedRMSNorm import FusedRMSNorm, RmsNormBwdMode
 
 __all__ = ["FusedClipNorm", "FusedRMSNorm", "RmsNormBwdMode"]

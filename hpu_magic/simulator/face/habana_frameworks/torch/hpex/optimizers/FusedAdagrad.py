@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from habana_frameworks.torch import _hpex_C
+from habana_frameworks.torch.hpex.optimizers._steps import (
+    loss_of,
+    marked,
+    move_to_parameters,
+    with_gradients,
+)
 
-from ... import _hpex_C
-from ._steps import loss_of, marked, move_to_parameters, with_gradients
+import torch
 
 
 class FusedAdagrad(torch.optim.Optimizer):

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from habana_frameworks.torch.hpex.optimizers import _adamw_step
+from habana_frameworks.torch.hpex.optimizers._steps import (
+    check_betas_and_epsilon,
+    loss_of,
+    marked,
+    with_gradients,
+)
 
-from . import _adamw_step
-from ._steps import check_betas_and_epsilon, loss_of, marked, with_gradients
+import torch
 
 
 class FusedAdamW(torch.optim.Optimizer):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from habana_frameworks.torch import _hpex_C
+from habana_frameworks.torch.hpex.optimizers._steps import loss_of, marked
+from habana_frameworks.torch.utils.internal import is_lazy
 
-from ... import _hpex_C
-from ...utils.internal import is_lazy
-from ._steps import loss_of, marked
+import torch
 
 
 class FusedLars(torch.optim.Optimizer):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from habana_frameworks.torch.hpex.optimizers._steps import loss_of, marked, with_gradients
 
-from ._steps import loss_of, marked, with_gradients
+import torch
 
 
 class FusedResourceApplyMomentum(torch.optim.Optimizer):

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from habana_frameworks.torch import _hpex_C
+from habana_frameworks.torch.hpex.optimizers._steps import (
+    loss_of,
+    marked,
+    move_to_parameters,
+    with_gradients,
+)
+from habana_frameworks.torch.utils.internal import is_lazy
 
-from ... import _hpex_C
-from ...utils.internal import is_lazy
-from ._steps import loss_of, marked, move_to_parameters, with_gradients
+import torch
 
 
 class FusedSGD(torch.optim.Optimizer):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
+from habana_frameworks.torch import _hpex_C
 
-from ... import _hpex_C
+import torch
 
 
 class SparseAdagrad:

@@ -1,14 +1,16 @@
 """Optimizers whose steps are one operator for all weights of a group."""
 
-import torch
+from habana_frameworks.torch._optimizers import marking_steps
+from habana_frameworks.torch.hpex.optimizers.FusedAdagrad import FusedAdagrad
+from habana_frameworks.torch.hpex.optimizers.FusedAdamW import FusedAdamW
+from habana_frameworks.torch.hpex.optimizers.FusedLamb import FusedLamb
+from habana_frameworks.torch.hpex.optimizers.FusedLars import FusedLars
+from habana_frameworks.torch.hpex.optimizers.FusedResourceApplyMomentum import (
+    FusedResourceApplyMomentum,
+)
+from habana_frameworks.torch.hpex.optimizers.FusedSGD import FusedSGD
 
-from ..._optimizers import marking_steps
-from .FusedAdagrad import FusedAdagrad
-from .FusedAdamW import FusedAdamW
-from .FusedLamb import FusedLamb
-from .FusedLars import FusedLars
-from .FusedResourceApplyMomentum import FusedResourceApplyMomentum
-from .FusedSGD import FusedSGD
+import torch
 
 Adam = marking_steps(torch.optim.Adam)
 AdamW = marking_steps(torch.optim.AdamW)

@@ -6,9 +6,9 @@ import functools
 import math
 from typing import Any
 
-import torch
+from habana_frameworks.torch.utils.internal import is_lazy
 
-from ...utils.internal import is_lazy
+import torch
 
 MomentsDtype = torch.dtype | tuple[torch.dtype | None, torch.dtype | None] | None
 

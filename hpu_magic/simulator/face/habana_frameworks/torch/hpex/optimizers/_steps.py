@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import torch
+from habana_frameworks.torch.core.step_closure import mark_step
+from habana_frameworks.torch.utils.internal import is_lazy
 
-from ...core.step_closure import mark_step
-from ...utils.internal import is_lazy
+import torch
 
 _Step = TypeVar("_Step", bound=Callable[..., Any])
 

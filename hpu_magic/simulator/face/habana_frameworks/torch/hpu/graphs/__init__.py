@@ -1,12 +1,16 @@
 """HPU Graphs: operations recorded once and replayed without Python, in lazy mode only."""
 
-from ._cache import CachedParams, wrap_in_hpu_graph, wrap_in_hpu_graph_func
-from ._capture import HPUGraph, graph, is_current_stream_capturing
-from ._graphed_callables import make_graphed_callables
-from ._inputs import copy_to
-from ._keys import input_hash
-from ._module_cacher import ModuleCacher
-from ._tensor_packer import TensorPacker
+from habana_frameworks.torch.hpu.graphs._cache import (
+    CachedParams,
+    wrap_in_hpu_graph,
+    wrap_in_hpu_graph_func,
+)
+from habana_frameworks.torch.hpu.graphs._capture import HPUGraph, graph, is_current_stream_capturing
+from habana_frameworks.torch.hpu.graphs._graphed_callables import make_graphed_callables
+from habana_frameworks.torch.hpu.graphs._inputs import copy_to
+from habana_frameworks.torch.hpu.graphs._keys import input_hash
+from habana_frameworks.torch.hpu.graphs._module_cacher import ModuleCacher
+from habana_frameworks.torch.hpu.graphs._tensor_packer import TensorPacker
 
 __all__ = [
     "CachedParams",

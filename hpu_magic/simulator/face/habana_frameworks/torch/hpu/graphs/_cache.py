@@ -8,19 +8,19 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from hpu_magic.simulator import engine
-
-from ._capture import HPUGraph, WrappedGraph, graph, require_lazy
-from ._graphed_callables import without_tensor_cache
-from ._inputs import (
+from habana_frameworks.torch.hpu.graphs._capture import HPUGraph, WrappedGraph, graph, require_lazy
+from habana_frameworks.torch.hpu.graphs._graphed_callables import without_tensor_cache
+from habana_frameworks.torch.hpu.graphs._inputs import (
     check,
     check_device,
     fixed_copy,
     tensors_of,
     tensors_within,
 )
-from ._keys import NoKeyError, input_key
+from habana_frameworks.torch.hpu.graphs._keys import NoKeyError, input_key
+
+import torch
+from hpu_magic.simulator import engine
 
 
 @dataclass

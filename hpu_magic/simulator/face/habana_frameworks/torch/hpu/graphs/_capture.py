@@ -6,13 +6,13 @@ import gc
 import warnings
 from collections.abc import Sequence
 
+from habana_frameworks.torch.hpu.graphs._inputs import fill
+from habana_frameworks.torch.hpu.streams import Stream, StreamContext, current_stream
+from habana_frameworks.torch.hpu.toggles import disable_dynamic_shape
+from habana_frameworks.torch.utils.internal import is_lazy
+
 import torch
 from hpu_magic.simulator import engine
-
-from ...utils.internal import is_lazy
-from ..streams import Stream, StreamContext, current_stream
-from ..toggles import disable_dynamic_shape
-from ._inputs import fill
 
 
 def require_lazy() -> None:

@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from habana_frameworks.torch.hpu.graphs._capture import WrappedGraph, graph, require_lazy
+from habana_frameworks.torch.hpu.graphs._inputs import check_device, fill, tensors_of
+
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
-
-from ._capture import WrappedGraph, graph, require_lazy
-from ._inputs import check_device, fill, tensors_of
 
 
 def without_tensor_cache(requested: bool) -> bool:

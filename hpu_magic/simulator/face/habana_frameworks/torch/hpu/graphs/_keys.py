@@ -8,9 +8,9 @@ from collections.abc import Hashable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-import torch
+from habana_frameworks.torch.hpu.graphs._inputs import parts
 
-from ._inputs import parts
+import torch
 
 _EXACT = frozenset({bool, int, str, bytes, type(None)})
 _THEMSELVES = (type, FunctionType, BuiltinFunctionType, ModuleType, torch.nn.Module)

@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
-import torch
+from habana_frameworks.torch.hpu.graphs._cache import CacheStatistics
+from habana_frameworks.torch.hpu.graphs._capture import is_current_stream_capturing
+from habana_frameworks.torch.hpu.graphs._graphed_callables import (
+    TrainingGraphs,
+    without_tensor_cache,
+)
+from habana_frameworks.torch.hpu.graphs._inputs import check_device, fixed_copy, tensors_of
 
-from ._cache import CacheStatistics
-from ._capture import is_current_stream_capturing
-from ._graphed_callables import TrainingGraphs, without_tensor_cache
-from ._inputs import check_device, fixed_copy, tensors_of
+import torch
 
 
 class ModuleCacher:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
+from habana_frameworks.torch.hpu.graphs._inputs import parts
 
-from ._inputs import parts
+import torch
 
 
 class _TensorIndex(int):

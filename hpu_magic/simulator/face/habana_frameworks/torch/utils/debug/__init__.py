@@ -1,6 +1,6 @@
 """Looks behind the device: what fell back, what was compiled, where a tensor lives."""
 
-from ._bridge import (
+from habana_frameworks.torch.utils.debug._bridge import (
     _clear_jit_cache,
     _get_eager_compiler_unsupported_op_prefixes,
     _get_fallback_op_count,
@@ -11,7 +11,7 @@ from ._bridge import (
     _is_enabled_weight_permute_pass,
     get_tensor_info,
 )
-from ._compiler_statistics import (
+from habana_frameworks.torch.utils.debug._compiler_statistics import (
     _bridge_cleanup,
     _disable_bucket_refinement,
     _dump_bucket_memory_stat,
@@ -28,15 +28,15 @@ from ._compiler_statistics import (
     _towl_print,
     clear_dynamic_bucket_recipe_info,
 )
-from ._memory_log import (
+from habana_frameworks.torch.utils.debug._memory_log import (
     _memstat_devmem_start_collect,
     _memstat_devmem_stop_collect,
     _memstat_livealloc,
 )
-from ._messages import _hb_print, _hg_print, _mem_log
-from .cprofile_wrapper import cprofile
-from .logger import Logger, enable_logging
-from .utils import dump_device_state_and_terminate
+from habana_frameworks.torch.utils.debug._messages import _hb_print, _hg_print, _mem_log
+from habana_frameworks.torch.utils.debug.cprofile_wrapper import cprofile
+from habana_frameworks.torch.utils.debug.logger import Logger, enable_logging
+from habana_frameworks.torch.utils.debug.utils import dump_device_state_and_terminate
 
 __all__ = [
     "Logger",

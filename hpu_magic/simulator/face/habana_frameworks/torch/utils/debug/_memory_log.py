@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ... import hpu
+from habana_frameworks.torch import hpu
 
 _ROWS = {
     "Limit": "Limit",

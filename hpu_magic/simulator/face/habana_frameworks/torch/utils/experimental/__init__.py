@@ -1,8 +1,8 @@
 """Queries about the hardware, and help against input shapes that change."""
 
-from ... import hpu
-from ._constant_shapes import const_shape_dataloader
-from ._hardware import (
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.experimental._constant_shapes import const_shape_dataloader
+from habana_frameworks.torch.utils.experimental._hardware import (
     _compute_stream,
     _data_ptr,
     _get_device_type,
@@ -10,9 +10,15 @@ from ._hardware import (
     _reset_device_memory,
     synDeviceType,
 )
-from ._quantization import _set_is_dynamic_quantization, _set_scale_attributes
-from ._records import _record_param, _record_params
-from .detect_recompilation import data_dynamicity, detect_recompilation_auto_model
+from habana_frameworks.torch.utils.experimental._quantization import (
+    _set_is_dynamic_quantization,
+    _set_scale_attributes,
+)
+from habana_frameworks.torch.utils.experimental._records import _record_param, _record_params
+from habana_frameworks.torch.utils.experimental.detect_recompilation import (
+    data_dynamicity,
+    detect_recompilation_auto_model,
+)
 
 __all__ = [
     "const_shape_dataloader",

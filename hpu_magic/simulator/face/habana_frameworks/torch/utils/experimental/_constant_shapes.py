@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import torch
+from habana_frameworks.torch.utils.experimental._batches import Path, mapped, samples_of, tensors_of
 
-from ._batches import Path, mapped, samples_of, tensors_of
+import torch
 
 
 class const_shape_dataloader:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from enum import IntEnum
 
+from habana_frameworks.torch import hpu
+
 import torch
 from hpu_magic.simulator.cards.configuration import DeviceType
-
-from ... import hpu
 
 
 class synDeviceType(IntEnum):

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.experimental._batches import Shapes, shapes_of
+
 import torch
 from hpu_magic.simulator import engine
-
-from ... import hpu
-from ._batches import Shapes, shapes_of
 
 _TAG = "[DETECT_RECOMPILE_AUTO]"
 _BOLD, _PLAIN = "\033[1;36m", "\033[0m"

@@ -6,18 +6,13 @@ import collections
 from collections.abc import Iterable
 from typing import Any
 
+from habana_frameworks.torch.utils.experimental._batches import Shapes, shapes_of
+from habana_frameworks.torch.utils.experimental._constant_shapes import (
+    const_shape_dataloader as const_shape_dataloader,
+)
+from habana_frameworks.torch.utils.experimental._watched_modules import watch
+
 import torch
-
-from ._batches import Shapes, shapes_of
-from ._constant_shapes import const_shape_dataloader
-from ._watched_modules import watch
-
-__all__ = [
-    "const_shape_dataloader",
-    "data_dynamicity",
-    "detect_recompilation_auto_model",
-    "get_shape",
-]
 
 _DYNAMICITY = ((1, "There is no"), (5, "There is a little"), (20, "There is some"))
 

@@ -4,12 +4,20 @@ It does what is documented of the vendor's package of this name, by the operator
 ``torch.ops.hpu``.
 """
 
-from . import cpp_extensions, distributed, fp8, recipe, utils
-from ._attention import FusedAttention
-from ._layernorm_linear import LayerNormLinear
-from ._linear import Linear
-from .distributed import checkpoint
-from .fp8 import fp8_autocast
+from habana_frameworks.torch.hpex.experimental.transformer_engine import (
+    cpp_extensions,
+    distributed,
+    fp8,
+    recipe,
+    utils,
+)
+from habana_frameworks.torch.hpex.experimental.transformer_engine._attention import FusedAttention
+from habana_frameworks.torch.hpex.experimental.transformer_engine._layernorm_linear import (
+    LayerNormLinear,
+)
+from habana_frameworks.torch.hpex.experimental.transformer_engine._linear import Linear
+from habana_frameworks.torch.hpex.experimental.transformer_engine.distributed import checkpoint
+from habana_frameworks.torch.hpex.experimental.transformer_engine.fp8 import fp8_autocast
 
 __all__ = [
     "FusedAttention",

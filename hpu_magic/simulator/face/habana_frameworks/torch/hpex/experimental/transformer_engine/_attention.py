@@ -6,16 +6,19 @@ import math
 from enum import IntEnum
 from typing import Any
 
+from habana_frameworks.torch.hpex.experimental.transformer_engine import _scales
+from habana_frameworks.torch.hpex.experimental.transformer_engine._module import Fp8Module
+from habana_frameworks.torch.hpex.experimental.transformer_engine._uses import Use
+from habana_frameworks.torch.hpex.experimental.transformer_engine.fp8 import get_fp8_te_sr
+from habana_frameworks.torch.hpex.experimental.transformer_engine.recipe import DelayedScaling
+from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import (
+    AttentionBwdTensors,
+    AttentionFwdTensors,
+)
+from habana_frameworks.torch.hpex.kernels.FusedSDPA import FusedSDPA, Groups
+
 import torch
 from torch.autograd.function import once_differentiable
-
-from ...kernels.FusedSDPA import FusedSDPA, Groups
-from . import _scales
-from ._module import Fp8Module
-from ._uses import Use
-from .fp8 import get_fp8_te_sr
-from .recipe import DelayedScaling
-from .utils import AttentionBwdTensors, AttentionFwdTensors
 
 _FWD, _BWD = AttentionFwdTensors, AttentionBwdTensors
 _OPERANDS = (_FWD.QUERY, _FWD.KEY, _FWD.VALUE)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from habana_frameworks.torch.hpex.experimental.transformer_engine._linear import Linear
+
 import torch
 from torch import nn
 from torch.nn import functional
-
-from ._linear import Linear
 
 
 class LayerNormLinear(Linear):

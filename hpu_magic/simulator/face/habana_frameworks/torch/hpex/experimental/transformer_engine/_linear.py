@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from habana_frameworks.torch.hpex.experimental.transformer_engine import _scales
+from habana_frameworks.torch.hpex.experimental.transformer_engine._module import Fp8Module
+from habana_frameworks.torch.hpex.experimental.transformer_engine._uses import Use
+from habana_frameworks.torch.hpex.experimental.transformer_engine.fp8 import get_fp8_te_sr
+from habana_frameworks.torch.hpex.experimental.transformer_engine.recipe import (
+    DelayedScaling,
+    Format,
+)
+from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import (
+    FP8BwdTensors,
+    FP8FwdTensors,
+)
+
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-
-from . import _scales
-from ._module import Fp8Module
-from ._uses import Use
-from .fp8 import get_fp8_te_sr
-from .recipe import DelayedScaling, Format
-from .utils import FP8BwdTensors, FP8FwdTensors
 
 _INPUT, _WEIGHT = FP8FwdTensors.GEMM1_INPUT, FP8FwdTensors.GEMM1_WEIGHT
 _GRADIENT = FP8BwdTensors.GRAD_OUTPUT1

@@ -9,14 +9,25 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
+from habana_frameworks.torch.hpex.experimental.transformer_engine import _scales
+from habana_frameworks.torch.hpex.experimental.transformer_engine._uses import Use, Uses
+from habana_frameworks.torch.hpex.experimental.transformer_engine.fp8 import (
+    FP8GlobalStateManager,
+    Region,
+    Step,
+)
+from habana_frameworks.torch.hpex.experimental.transformer_engine.recipe import (
+    DelayedScaling,
+    Format,
+)
+from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import (
+    FP8BwdTensors,
+    FP8FwdTensors,
+    FP8TensorMeta,
+)
+
 import torch
 from torch import nn
-
-from . import _scales
-from ._uses import Use, Uses
-from .fp8 import FP8GlobalStateManager, Region, Step
-from .recipe import DelayedScaling, Format
-from .utils import FP8BwdTensors, FP8FwdTensors, FP8TensorMeta
 
 _INPUT_TYPES = (torch.float32, torch.bfloat16)
 _OF_FORWARD = ("scaling_fwd", "scaling_hybrid")

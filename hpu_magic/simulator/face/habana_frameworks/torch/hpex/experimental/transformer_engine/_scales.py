@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch._bridge import FLOAT8_E4M3FN_LIMIT
+from habana_frameworks.torch.hpex.experimental.transformer_engine.recipe import DelayedScaling
+from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import FP8TensorMeta
+
 import torch
 from torch import distributed
-
-from .... import hpu
-from ...._bridge import FLOAT8_E4M3FN_LIMIT
-from .recipe import DelayedScaling
-from .utils import FP8TensorMeta
 
 # Its inverse is a normal number, and bfloat16 has both.
 _LARGEST_SCALE = 2.0**126

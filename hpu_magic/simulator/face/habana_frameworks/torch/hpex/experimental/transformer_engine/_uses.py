@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from habana_frameworks.torch.hpex.experimental.transformer_engine.recipe import DelayedScaling
+
 import torch
 from torch.autograd.function import BackwardCFunction
 from torch.utils.weak import WeakIdKeyDictionary
-
-from .recipe import DelayedScaling
 
 
 @dataclass

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+from habana_frameworks.torch.hpex.experimental.transformer_engine._scales import note_amax
+from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import (
+    FP8BwdTensors,
+    FP8FwdTensors,
+    FP8TensorMeta,
+)
 
-from ._scales import note_amax
-from .utils import FP8BwdTensors, FP8FwdTensors, FP8TensorMeta
+import torch
 
 Place = FP8FwdTensors | FP8BwdTensors | int
 _FORMATS = (torch.float8_e5m2, torch.float8_e4m3fn)

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
-import torch
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch._first_generation import NO_FP8
+from habana_frameworks.torch.hpex.experimental.transformer_engine import _scales
+from habana_frameworks.torch.hpex.experimental.transformer_engine.recipe import (
+    DelayedScaling,
+    Format,
+)
 
-from .... import hpu
-from ...._first_generation import NO_FP8
-from . import _scales
-from .recipe import DelayedScaling, Format
+import torch
 
 _FORCED_ROUNDING = "PT_TE_FORCE_SR_BWD"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from habana_frameworks.torch.hpex.optimizers import _adamw_step
+from habana_frameworks.torch.hpex.optimizers._steps import check_betas_and_epsilon, marked
 
-from .. import _adamw_step
-from .._steps import check_betas_and_epsilon, marked
+import torch
 
 
 class FusedAdamW:

@@ -1,5 +1,5 @@
 """Optimizers that are given their gradients, as PyTorch's distributed ones are."""
 
-from .FusedAdamW import FusedAdamW
+from habana_frameworks.torch.hpex.optimizers.distributed.FusedAdamW import FusedAdamW
 
 __all__ = ["FusedAdamW"]
