@@ -176,7 +176,7 @@ huggingface: $(DEVELOPING) engine
 			tests/huggingface/test_optimum_habana*.py
 
 estimates: $(DEVELOPING) engine
-	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimate
+	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimates
 
 examples: $(DEVELOPING) engine
 	@sh tools/system_packages.sh node

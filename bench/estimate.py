@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from bench.harness import Figure, fresh_process, in_turn, quiet_ratio
-from hpu_magic.estimate.tracing import twins
-from hpu_magic.estimate.tracing.optimizers import maker
-from hpu_magic.estimate.tracing.step import StepOptions, trace_step
+from hpu_magic.estimates.tracing import twins
+from hpu_magic.estimates.tracing.optimizers import maker
+from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
 SIZES = {
     "7B": {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32},

@@ -44,8 +44,8 @@ _FUNCTIONS = {
     "replay": "hpu_magic.commands.graphs",
     "graphs": "hpu_magic.commands.graphs",
     "wrap": "hpu_magic.commands.graphs",
-    "estimate": "hpu_magic.estimate",
-    "estimate_generation": "hpu_magic.estimate.generation.estimate",
+    "estimate": "hpu_magic.estimates.estimate",
+    "estimate_generation": "hpu_magic.estimates.generation.estimate",
     "advise": "hpu_magic.advice.advise",
     "port": "hpu_magic.runtime.porting.port",
     "doctor": "hpu_magic.commands.device",
@@ -57,9 +57,7 @@ __all__ = ["__version__", *_FUNCTIONS]
 def __getattr__(name: str) -> Any:
     if name not in _FUNCTIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_FUNCTIONS[name])
-    # A part that has a command's name is called itself: who imports it binds this name to it.
-    function = module if _FUNCTIONS[name] == f"{__name__}.{name}" else getattr(module, name)
+    function = getattr(import_module(_FUNCTIONS[name]), name)
     globals()[name] = function
     return function
 

@@ -16,7 +16,7 @@ from calibration.measurements import KINDS, Asked, asked_of, measurements
 from calibration.peaks import peaks
 
 from hpu_magic import backend
-from hpu_magic.estimate.cost.constants import FITTED, Constants
+from hpu_magic.estimates.cost.constants import FITTED, Constants
 
 PAGE = Path(__file__).parent.parent / "docs" / "estimates.md"
 

@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from hpu_magic.advice import fused
-from hpu_magic.estimate.result import Estimate
-from hpu_magic.estimate.tracing.recomputation import layers
+from hpu_magic.estimates.result import Estimate
+from hpu_magic.estimates.tracing.recomputation import layers
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from hpu_magic.estimate.tracing.fake_card import one_at_a_time
-from hpu_magic.estimate.tracing.program import Program
+from hpu_magic.estimates.tracing.fake_card import one_at_a_time
+from hpu_magic.estimates.tracing.program import Program
 
 _EPSILONS = ("eps", "variance_epsilon", "epsilon")
 

@@ -13,13 +13,13 @@ from torch import nn
 from hpu_magic import units
 from hpu_magic.advice.choices import Choice, as_code, choices, of_batch
 from hpu_magic.advice.suggestion import Gain, Suggestion, estimated
-from hpu_magic.estimate.calls import call_of, uncompiled
-from hpu_magic.estimate.errors import EstimateError
-from hpu_magic.estimate.estimate import estimate
-from hpu_magic.estimate.layout import parse
-from hpu_magic.estimate.result import Estimate
-from hpu_magic.estimate.step_estimate import StepEstimator
-from hpu_magic.estimate.tracing.fake_card import one_at_a_time
+from hpu_magic.estimates.calls import call_of, uncompiled
+from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.estimate import estimate
+from hpu_magic.estimates.layout import parse
+from hpu_magic.estimates.result import Estimate
+from hpu_magic.estimates.step_estimate import StepEstimator
+from hpu_magic.estimates.tracing.fake_card import one_at_a_time
 
 _LEAST = 1.02  # of a factor that is worth a line
 _WORTH_DOUBLING = 1.05

@@ -11,7 +11,7 @@ from hpu_magic.magics.settings import Configured
 from hpu_magic.magics.step import StepMagics, step_options
 
 if TYPE_CHECKING:
-    from hpu_magic.estimate.estimate import Estimate
+    from hpu_magic.estimates.estimate import Estimate
 
 
 @magics_class
@@ -38,7 +38,7 @@ class EstimateMagics(StepMagics):
             %hpu_estimate model --inputs batch --cards 8 --parallel zero3 --batch largest
             %hpu_estimate model --inputs x --infer --mode graphs --precision bf16
         """
-        from hpu_magic.estimate.estimate import estimate
+        from hpu_magic.estimates.estimate import estimate
 
         options = self.parse(self.hpu_estimate, line)
         self.check_name(options.output)

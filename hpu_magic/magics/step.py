@@ -9,7 +9,7 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument
 
-from hpu_magic.estimate.step_arguments import shared_arguments
+from hpu_magic.estimates.step_arguments import shared_arguments
 from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
 

@@ -17,8 +17,8 @@ from hpu_magic.advice.advise import advise
 from hpu_magic.advice.choices import choices, of_batch
 from hpu_magic.advice.fused import fused_attention, fused_norms, plain_norms
 from hpu_magic.errors import RefusedError
-from hpu_magic.estimate.estimate import estimate
-from hpu_magic.estimate.tracing.fake_card import one_at_a_time
+from hpu_magic.estimates.estimate import estimate
+from hpu_magic.estimates.tracing.fake_card import one_at_a_time
 from hpu_magic.fits import fit
 from hpu_magic.panels.result import FitResult
 from hpu_magic.runtime.measure.device_counts import DeviceCounts

@@ -49,12 +49,6 @@ def test_every_public_name_has_an_entry(site: Path) -> None:
     assert {*results, *ERRORS} <= entries
 
 
-def test_a_part_that_is_called_itself_is_described_as_its_call(site: Path) -> None:
-    for name, parameter in (("estimate", "batch"), ("doctor", "everything")):
-        page = (site / "reference" / "api" / f"{name}.html").read_text()
-        assert f"<strong>{parameter}</strong>" in page
-
-
 def test_signatures_name_nothing_that_only_a_module_knows(site: Path) -> None:
     defaults = {
         default

@@ -16,7 +16,7 @@ from hpu_magic.errors import RefusedError
 HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "numpy", "psutil"]
 # What of this package may come in before any command has run, besides the commands.
 AT_LOAD = {
-    *("estimate", "estimate.estimate", "estimate.step_arguments"),
+    *("estimates", "estimates.step_arguments"),
     *(
         "commands",
         "commands.device",

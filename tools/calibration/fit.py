@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from calibration.measurements import Asked
-from hpu_magic.estimate.cost.constants import Constants
+from hpu_magic.estimates.cost.constants import Constants
 
 # What is fitted, what it is held to where measurements tell little, and how freely it may leave
 # that: the standard deviation of its logarithm.

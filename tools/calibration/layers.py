@@ -11,8 +11,8 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from hpu_magic.estimate.cost.pricing import Step
-from hpu_magic.estimate.cost.quantities import Column, Operations, Products
+from hpu_magic.estimates.cost.pricing import Step
+from hpu_magic.estimates.cost.quantities import Column, Operations, Products
 
 SHALLOW, DEEPER = 2, 4
 

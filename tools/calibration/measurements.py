@@ -13,17 +13,17 @@ import torch
 
 from calibration import models
 from calibration.layers import DEEPER, SHALLOW, alike_added, deep
-from hpu_magic.estimate.cost.constants import Constants
-from hpu_magic.estimate.cost.hardware import generation_named
-from hpu_magic.estimate.cost.pricing import Step, add_up, seconds_of, step_of
-from hpu_magic.estimate.cost.quantities import Operations, Products, array_seconds
-from hpu_magic.estimate.cost.work import Product
-from hpu_magic.estimate.generation.passes import passes_of, preallocated, with_cache_in
-from hpu_magic.estimate.generation.protocol import protocol_of
-from hpu_magic.estimate.layout import parse
-from hpu_magic.estimate.tracing.optimizers import maker
-from hpu_magic.estimate.tracing.program import Program
-from hpu_magic.estimate.tracing.step import StepOptions, trace_step
+from hpu_magic.estimates.cost.constants import Constants
+from hpu_magic.estimates.cost.hardware import generation_named
+from hpu_magic.estimates.cost.pricing import Step, add_up, seconds_of, step_of
+from hpu_magic.estimates.cost.quantities import Operations, Products, array_seconds
+from hpu_magic.estimates.cost.work import Product
+from hpu_magic.estimates.generation.passes import passes_of, preallocated, with_cache_in
+from hpu_magic.estimates.generation.protocol import protocol_of
+from hpu_magic.estimates.layout import parse
+from hpu_magic.estimates.tracing.optimizers import maker
+from hpu_magic.estimates.tracing.program import Program
+from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
 _BUCKET = 128  # tokens by which the cache that graphs read grows
 _HERE = Path(__file__).parent

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from calibration.fit import PRIORS, error, spread, values
 from calibration.measurements import KINDS, Asked
 from calibration.peaks import Peak
-from hpu_magic.estimate.cost.constants import MEANINGS, Constants
-from hpu_magic.estimate.cost.hardware import GENERATIONS
+from hpu_magic.estimates.cost.constants import MEANINGS, Constants
+from hpu_magic.estimates.cost.hardware import GENERATIONS
 
 Errors = Mapping[int, float]
 
@@ -34,7 +34,7 @@ them. The constants, their assumed values and the weights of rows were chosen wi
 view, so expect slightly larger errors for other families.
 
 `make tables` writes this page from the measurements in `tools/calibration/` and the constants in
-`hpu_magic/estimate/cost/constants.py`.
+`hpu_magic/estimates/cost/constants.py`.
 """
 
 _SOURCES = """\

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from calibration import models
 from calibration.measurements import BATCHED, SINGLE, TRAINING, Measurement, rows_of
-from hpu_magic.estimate import estimate
-from hpu_magic.estimate.generation.estimate import estimate_generation
+from hpu_magic.estimates.estimate import estimate
+from hpu_magic.estimates.generation.estimate import estimate_generation
 
 _UNITS = {"MiB": 2**20, "GiB": 2**30}
 LARGEST = "sequences"

@@ -42,13 +42,13 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "wrap": ("runtime.graphs.wrapping.WrapReport",),
     },
     "Before the card": {
-        "estimate": ("estimate.result.Estimate",),
-        "estimate_generation": ("estimate.generation.result.GenerationEstimate",),
+        "estimate": ("estimates.result.Estimate",),
+        "estimate_generation": ("estimates.generation.result.GenerationEstimate",),
         "advise": ("advice.report.Advice", "advice.suggestion.Suggestion"),
         "port": ("runtime.porting.report.PortReport", "runtime.porting.findings.Finding"),
     },
 }
-ERRORS = ("errors.RefusedError", "estimate.errors.EstimateError")
+ERRORS = ("errors.RefusedError", "estimates.errors.EstimateError")
 
 _HEAD = """\
 # Functions and classes

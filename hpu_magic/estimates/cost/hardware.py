@@ -1,0 +1,114 @@
+"""What each generation of cards has, as published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpu_magic.estimates.errors import EstimateError
+
+GIB = 2**30
+
+# An all-reduce of 32 MiB or more among eight Gaudi2 has 258.2 GB/s of 262.5 on the wire.
+LINK_EFFICIENCY = 0.98
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One card; the source of each figure stands beside it."""
+
+    name: str
+    card: str
+    matrix_flops: dict[str, float]
+    """Peak of all matrix engines, in FLOP/s, by the type of the operands."""
+    matrix_engines: int
+    array: tuple[int, int]
+    """Rows and columns of one engine's array of multipliers."""
+    array_shapes: tuple[tuple[int, int], ...]
+    """Tiles of an output that one engine can work on at a time."""
+    vector_flops: float
+    """Peak of all vector processors in bf16, in FLOP/s; half of it in float32."""
+    memory_bandwidth: float
+    """HBM, in bytes/s."""
+    memory: int
+    """Bytes that a process may allocate: `Limit` of `memory_stats`."""
+    sram: int
+    """Bytes of memory on the die that all engines share."""
+    pair_bandwidth: float
+    """Links between two cards of a machine, one way, in bytes/s."""
+    scale_out_bandwidth: float
+    """Links of one card to other machines, one way, in bytes/s."""
+    cards_a_machine: int = 8
+
+    @property
+    def has_fp8(self) -> bool:
+        """Whether the matrix engines multiply 8-bit floating point numbers."""
+        return "fp8" in self.matrix_flops
+
+
+# Peaks, memory, bandwidths and links: "Intel Gaudi 3" at Hot Chips 2024 and the vendor's page
+# "Network Configuration"; limits: `memory_stats` as printed by release 1.17 on Gaudi2 (94.62 GiB),
+# by later ones on Gaudi (29.47) and Gaudi3 (126.5). A vector processor has 128 lanes of bf16, and
+# a lane does a multiplication and an addition a cycle: 24 of them at 1.65 GHz, 64 at 1.75 GHz.
+# No peak is published for float32 in the matrix engine; a quarter of bf16 is assumed.
+GENERATIONS: dict[str, Generation] = {
+    "gaudi": Generation(
+        name="gaudi",
+        card="HL-205",
+        matrix_flops={"bf16": 60e12, "fp32": 15e12},  # a slide; 60 to 80
+        matrix_engines=2,
+        array=(128, 128),  # not published; it follows from the peak at the clock below
+        array_shapes=((128, 128),),
+        vector_flops=8 * 128 * 2 * 1.35e9,  # eight processors; their clock is not published
+        memory_bandwidth=0.9e12,
+        memory=int(29.47 * GIB),
+        sram=24 * 10**6,
+        pair_bandwidth=12.5e9,
+        scale_out_bandwidth=37.5e9,
+    ),
+    "gaudi2": Generation(
+        name="gaudi2",
+        card="HL-225",
+        matrix_flops={"bf16": 432e12, "fp8": 865e12, "fp32": 108e12},
+        matrix_engines=2,
+        array=(256, 256),
+        array_shapes=((256, 256), (128, 512), (512, 128)),
+        vector_flops=24 * 128 * 2 * 1.65e9,
+        memory_bandwidth=2.45e12,
+        memory=int(94.62 * GIB),
+        sram=48 * 10**6,
+        pair_bandwidth=37.5e9,
+        scale_out_bandwidth=37.5e9,
+    ),
+    "gaudi3": Generation(
+        name="gaudi3",
+        card="HL-325",
+        matrix_flops={"bf16": 1835e12, "fp8": 1835e12, "fp32": 459e12},  # fp8 is no faster
+        matrix_engines=8,
+        array=(256, 256),
+        array_shapes=((256, 256), (128, 512), (512, 128)),
+        vector_flops=64 * 128 * 2 * 1.75e9,
+        memory_bandwidth=3.67e12,
+        memory=int(126.5 * GIB),
+        sram=96 * 10**6,
+        pair_bandwidth=75e9,
+        scale_out_bandwidth=75e9,
+    ),
+}
+
+
+def generation_named(name: str) -> Generation:
+    """Return a generation by its name, such as ``"gaudi2"``; "Gaudi 2" and "G2" will do.
+
+    Raises
+    ------
+    EstimateError
+        There is none of this name.
+    """
+    plain = str(name).lower().replace(" ", "").replace("-", "")
+    plain = {"g1": "gaudi", "gaudi1": "gaudi", "g2": "gaudi2", "g3": "gaudi3"}.get(plain, plain)
+    try:
+        return GENERATIONS[plain]
+    except KeyError:
+        raise EstimateError(
+            f"generation={name!r} is unknown: give one of {', '.join(GENERATIONS)}."
+        ) from None

@@ -1,0 +1,338 @@
+"""What an operation asks of a card's engines: matrix products, vector instructions, bytes moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import prod
+
+import torch
+
+from hpu_magic.estimates.tracing.program import Operand, Operation
+
+
+class Kind(StrEnum):
+    """Which part of a card does an operation."""
+
+    NOTHING = "nothing"
+    MATRIX = "matrix"
+    ATTENTION = "attention"
+    VECTOR = "vector"
+    GATHER = "gather"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`batch` products of an m x k matrix with a k x n one."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    unfolded: str = ""
+    """Which of ``"left"``, ``"right"`` and ``"result"`` has elements of an image several times."""
+    times: float = 1.0
+    """How often it has each of them, in the mean."""
+
+    def elements(self, operand: str) -> float:
+        """Return the elements of ``"left"``, ``"right"`` or ``"result"``, each counted once."""
+        rows, columns = {
+            "left": (self.m, self.k),
+            "right": (self.k, self.n),
+            "result": (self.m, self.n),
+        }[operand]
+        count = float(self.batch) * rows * columns
+        return count / self.times if operand == self.unfolded else count
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions."""
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one run of an operation asks for."""
+
+    kind: Kind
+    products: tuple[Product, ...] = ()
+    instructions: float = 0.0
+    """Vector instructions, counted for each element of bf16."""
+    between: float = 0.0
+    """Bytes that pass between the engines within the operation, such as attention's scores."""
+
+
+# Instructions for an element. A function such as exp is a table and a polynomial.
+PLAIN, SPECIAL = 1.0, 10.0
+_SPECIAL = {
+    *("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sigmoid"),
+    *("erf", "erfc", "gelu", "silu", "mish", "softplus", "logit", "rsqrt", "sqrt", "reciprocal"),
+    *("div", "pow", "tanh_backward", "sigmoid_backward", "gelu_backward", "silu_backward"),
+    *("mish_backward", "softplus_backward", "hardswish", "elu", "selu", "logsumexp", "bernoulli"),
+    *("native_dropout", "_fused_dropout", "dropout", "rand", "randn", "uniform", "normal"),
+}
+_PASSES = {  # instructions for an element of normalizations: sums, differences, a special function
+    "_softmax": 3 + SPECIAL,
+    "_log_softmax": 3 + SPECIAL,
+    "_safe_softmax": 3 + SPECIAL,
+    "_softmax_backward_data": 4.0,
+    "_log_softmax_backward_data": 3 + SPECIAL,
+    "native_layer_norm": 6.0,
+    "native_layer_norm_backward": 12.0,
+    "native_group_norm": 6.0,
+    "native_group_norm_backward": 12.0,
+    "native_batch_norm": 6.0,
+    "_native_batch_norm_legit": 6.0,
+    "_batch_norm_with_update": 6.0,
+    "native_batch_norm_backward": 12.0,
+    "batch_norm_backward": 12.0,
+    "_fused_rms_norm": 5.0,
+    "_fused_rms_norm_backward": 10.0,
+    "rms_norm": 5.0,
+    "rms_norm_backward": 10.0,
+    "topk": 32.0,
+    "sort": 64.0,
+    "cumsum": 4.0,
+}
+_NOTHING = {"detach", "lift_fresh", "alias", "empty", "empty_like", "empty_strided", "new_empty"}
+_NOTHING |= {"_local_scalar_dense", "_assert_async", "_assert_scalar", "sym_size", "_reshape_alias"}
+_GATHER = {"embedding", "index", "index_select", "gather", "take", "embedding_dense_backward"}
+_GATHER |= {"index_put", "_unsafe_index", "_unsafe_index_put", "scatter", "scatter_add"}
+_GATHER |= {"index_add", "index_copy", "select_scatter", "slice_scatter", "nll_loss_forward"}
+_GATHER |= {"_embedding_bag", "_embedding_bag_forward_only", "scatter_reduce", "index_fill"}
+# Of these, PyTorch passes an operand for its shape alone: all, or the second.
+_SHAPES = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"}
+_SHAPES |= {"new_zeros", "new_ones", "new_full"}
+_SHAPE_OF_SECOND = {"nll_loss_backward", "nll_loss2d_backward", "avg_pool2d_backward"}
+_SHAPE_OF_SECOND |= {"_adaptive_avg_pool2d_backward", "max_pool2d_with_indices_backward"}
+# In place, these write without reading what was there.
+_OVERWRITES = {"copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential"}
+
+
+def name_of(operator: torch._ops.OpOverload) -> str:
+    """Return an operator's name without its overload and without the mark of those in place."""
+    name: str = operator._schema.name.rpartition("::")[2]
+    return name if name.startswith("__") else name.rstrip("_")
+
+
+def work_of(operation: Operation) -> Work:
+    """Return what one run of an operation asks of the card."""
+    name = name_of(operation.operator)
+    if operation.is_view or name in _NOTHING:
+        return Work(Kind.NOTHING)
+    if (products := _PRODUCTS.get(name)) is not None:
+        return Work(Kind.MATRIX, products(operation))
+    if "scaled_dot_product" in name or "sdpa" in name:
+        return _attention(name, operation)
+    if name in _GATHER:
+        moved = max((one.elements for one in operation.writes), default=0)
+        return Work(Kind.GATHER, instructions=PLAIN * moved)
+    return Work(Kind.VECTOR, instructions=_instructions(name, operation))
+
+
+def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+    """Return what an operation reads and writes: not what it is given for its shape alone.
+
+    Of a table, it is what is looked up or put in.
+    """
+    reads, writes = operation.reads, operation.writes
+    name, in_place = name_of(operation.operator), operation.operator._schema.is_mutable
+    if name == "_grouped_mm" and len(reads[1].shape) == 3:
+        used = _grouped(operation)[0].batch / reads[1].shape[0]
+        return (reads[0], replace(reads[1], bytes=round(reads[1].bytes * used))), writes
+    if name in _SHAPES:
+        return (), writes
+    if name in _SHAPE_OF_SECOND:
+        return (*reads[:1], *reads[2:]), writes
+    if in_place and name in _OVERWRITES and reads[:1] == writes[:1]:
+        return reads[1:], writes
+    if kind is not Kind.GATHER or not writes:
+        return reads, writes
+    if not in_place:
+        return _at_most(reads, max(one.bytes for one in writes)), writes
+    table = {one.storage for one in writes}
+    given = tuple(one for one in reads if one.storage not in table)
+    return given, _at_most(writes, max((one.bytes for one in given), default=0))
+
+
+def _at_most(operands: tuple[Operand, ...], size: int) -> tuple[Operand, ...]:
+    return tuple(replace(one, bytes=min(one.bytes, size)) for one in operands)
+
+
+def _instructions(name: str, operation: Operation) -> float:
+    if "foreach" in name or "optimizer" in name or name.startswith("_fused_adam"):
+        # A multi-tensor step of Adam's kind: two moments, a root and a quotient for each weight.
+        return sum(_wide(one) for one in operation.writes) * (PLAIN + 0.5 * SPECIAL)
+    elements = max((_wide(one) for one in (*operation.reads, *operation.writes)), default=0.0)
+    plain = name.removesuffix("_backward") if name not in _SPECIAL else name
+    each = _PASSES.get(name) or (SPECIAL if plain in _SPECIAL else PLAIN)
+    if name == "pow" and operation.arguments[1:2] in ((1,), (1.0,), (2,), (2.0,), (3,), (3.0,)):
+        each = PLAIN
+    if name == "div" and not _wide_second(operation):
+        each = PLAIN  # by a number: a multiplication
+    return elements * each
+
+
+def _wide_second(operation: Operation) -> bool:
+    return len(operation.reads) > 1 and operation.reads[1].elements > 1
+
+
+def _wide(operand: Operand) -> float:
+    """Return its elements, those of four bytes twice: half as many fit a vector."""
+    return operand.elements * max(min(operand.dtype.itemsize, 4), 2) / 2
+
+
+def _shapes(operation: Operation) -> list[tuple[int, ...]]:
+    return [one.shape for one in operation.reads]
+
+
+def _mm(operation: Operation) -> tuple[Product, ...]:
+    left, right = _shapes(operation)[-2:]
+    return (Product(1, left[0], right[1], left[1]),)
+
+
+def _bmm(operation: Operation) -> tuple[Product, ...]:
+    left, right = _shapes(operation)[-2:]
+    return (Product(left[0], left[1], right[2], left[2]),)
+
+
+def _addmm(operation: Operation) -> tuple[Product, ...]:
+    _, left, right = _shapes(operation)[:3]
+    return (Product(1, left[0], right[1], left[1]),)
+
+
+def _vector_product(operation: Operation) -> tuple[Product, ...]:
+    shapes = _shapes(operation)[-2:]
+    rows, inner = (1, shapes[0][0]) if len(shapes[0]) == 1 else (shapes[0][0], shapes[0][1])
+    return (Product(1, rows, 1, inner),)
+
+
+def _linear(operation: Operation) -> tuple[Product, ...]:
+    given, weight = _shapes(operation)[:2]
+    return (Product(1, prod(given[:-1]), weight[0], weight[-1]),)
+
+
+def _gemm_fp8(operation: Operation) -> tuple[Product, ...]:
+    left, right = _shapes(operation)[:2]
+    made = operation.writes[0].shape
+    inner = prod(left) // max(prod(made[:-1]), 1)
+    batch = prod(made[:-2]) if len(right) > 2 else 1
+    return (Product(batch, prod(made[:-1]) // batch, made[-1], inner),)
+
+
+def _grouped(operation: Operation) -> tuple[Product, ...]:
+    """Return a product for each group of rows, such as an expert's tokens, of one size each.
+
+    Of more groups than there are rows, some have none, and their matrices are not read.
+    """
+    left, right = _shapes(operation)[:2]
+    if len(left) == len(right) == 2:  # groups of what is summed over, as for weights' gradients
+        groups, rows, columns = operation.writes[0].shape
+        return (Product(groups, rows, columns, -(-left[1] // groups)),)
+    groups = left[0] if len(left) == 3 else right[0]
+    if len(left) == len(right):
+        return (Product(groups, left[1], right[2], left[2]),)
+    if len(right) == 3:
+        used = _filled(groups, left[0])
+        return (Product(used, -(-left[0] // used), right[2], left[1]),)
+    used = _filled(groups, right[1])
+    return (Product(used, left[1], -(-right[1] // used), left[2]),)
+
+
+def _filled(groups: int, rows: int) -> int:
+    """Return how many groups have any rows, of rows that fall into them by chance."""
+    return max(round(groups * (1 - (1 - 1 / groups) ** rows)), 1)
+
+
+def _convolution(operation: Operation) -> tuple[Product, ...]:
+    given, weight = _shapes(operation)[:2]
+    return (_unfolded(given, operation.writes[0].shape, weight, operation.arguments[6:9]),)
+
+
+def _unfolded(
+    given: tuple[int, ...],
+    made: tuple[int, ...],
+    weight: tuple[int, ...],
+    options: Sequence[object],
+) -> Product:
+    """Return a convolution as the product of its unfolded input with its weights."""
+    transposed, groups = bool(options[0]), int(options[2])  # type: ignore[call-overload]
+    places, image = (given, made) if transposed else (made, given)
+    within = prod(weight[2:]) * weight[1]
+    outputs = weight[0] // groups
+    rows = places[0] * prod(places[2:])
+    times = max(groups * rows * within / prod(image), 1.0)
+    return Product(groups, rows, outputs, within, "left", times)
+
+
+def _convolution_backward(operation: Operation) -> tuple[Product, ...]:
+    gradient, given, weight = _shapes(operation)[:3]
+    transposed, _, groups, wanted = operation.arguments[-4:]
+    forward = _unfolded(given, gradient, weight, (transposed, None, groups))
+    times = forward.times
+    to_input = Product(forward.batch, forward.m, forward.k, forward.n, "result", times)
+    to_weight = Product(forward.batch, forward.n, forward.k, forward.m, "right", times)
+    asked = wanted if isinstance(wanted, tuple) else (True, True)
+    return (to_input,) * bool(asked[0]) + (to_weight,) * bool(asked[1])
+
+
+_PRODUCTS: dict[str, Callable[[Operation], tuple[Product, ...]]] = {
+    "mm": _mm,
+    "bmm": _bmm,
+    "addmm": _addmm,
+    "baddbmm": _bmm,
+    "addbmm": _bmm,
+    "mv": _vector_product,
+    "dot": _vector_product,
+    "addmv": _vector_product,
+    "linear": _linear,
+    "_scaled_mm": _gemm_fp8,
+    "fp8_gemm": _gemm_fp8,
+    "fp8_gemm_v2": _gemm_fp8,
+    "_grouped_mm": _grouped,
+    "convolution": _convolution,
+    "convolution_overrideable": _convolution,
+    "convolution_backward": _convolution_backward,
+    "convolution_backward_overrideable": _convolution_backward,
+}
+
+
+def _attention(name: str, operation: Operation) -> Work:
+    """Return attention as its products and its softmax, which runs over all of the scores.
+
+    PyTorch's own is taken as its parts, since a card has no other kernel for it; the vendor's fused
+    one keeps its scores on the die.
+    """
+    backward = "backward" in name or "bwd" in name
+    query, key, value = _shapes(operation)[1:4] if backward else _shapes(operation)[:3]
+    batch, rows, columns = prod(query[:-2]), query[-2], key[-2]
+    elements = float(batch) * rows * columns
+    # Heads that share keys are rows of one product, so that keys are taken to the arrays once.
+    grouped = max(batch // max(prod(key[:-2]), 1), 1)
+    batch, rows = batch // grouped, rows * grouped
+    scores = Product(batch, rows, columns, query[-1])
+    weighted = Product(batch, rows, value[-1], columns)
+    fused = "sdpa" in name
+    # What is written and read again of the scores, in passes over them.
+    passes = 7 if backward else 4
+    if not backward:
+        return Work(
+            Kind.ATTENTION,
+            (scores, weighted),
+            elements * (4 + SPECIAL),
+            0.0 if fused else 2.0 * passes * elements,
+        )
+    products = (
+        Product(batch, columns, value[-1], rows),  # to the values
+        Product(batch, rows, columns, value[-1]),  # to the probabilities
+        Product(batch, rows, query[-1], columns),  # to the queries
+        Product(batch, columns, query[-1], rows),  # to the keys
+    )
+    recomputed = (scores,) if "recomp" in name else ()
+    return Work(
+        Kind.ATTENTION,
+        recomputed + products,
+        elements * (5 + SPECIAL * len(recomputed)),
+        0.0 if fused else 2.0 * passes * elements,
+    )

@@ -1,0 +1,135 @@
+"""A step traced, shared among cards and priced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import nn
+
+from hpu_magic.estimates.by_module import OPTIMIZER, shares
+from hpu_magic.estimates.calls import Call
+from hpu_magic.estimates.cost.hardware import Generation
+from hpu_magic.estimates.cost.pricing import price
+from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.largest_batch import largest_batch
+from hpu_magic.estimates.layout import Layout, refuse_zero
+from hpu_magic.estimates.memory import Moment, curve, peak
+from hpu_magic.estimates.options import Options
+from hpu_magic.estimates.result import Estimate
+from hpu_magic.estimates.shared_memory import as_kept, collective_buffers, sizes_on_one_card
+from hpu_magic.estimates.stages import refuse_empty_stages
+from hpu_magic.estimates.tracing.program import Phase, Program
+from hpu_magic.estimates.tracing.step import trace_step
+
+
+class StepEstimator:
+    """Estimates of one model's step, for batches of any size.
+
+    Raises
+    ------
+    EstimateError
+        The model, or a step that does not train, cannot be divided so.
+    """
+
+    def __init__(
+        self, model: nn.Module, call: Call, options: Options, card: Generation, layout: Layout
+    ) -> None:
+        refuse_empty_stages(model, layout)
+        if not options.train:
+            refuse_zero(layout)
+        self._model, self._call = model, call
+        self._options, self._card, self._layout = options, card, layout
+
+    def as_given(self) -> Estimate:
+        """Return the estimate of the batch that is asked for."""
+        return self.of(self._traced(self._options.step.batch))
+
+    def largest(self) -> Estimate:
+        """Return the estimate of the largest batch that fits.
+
+        Raises
+        ------
+        EstimateError
+            Not even one sample fits, or no input has a dimension.
+        """
+        batch, programs = self._search()
+        if not batch:
+            one = self.of(programs[1])
+            raise EstimateError(
+                f"A batch of 1 needs {one.memory_text}, more than a card has: spread the model "
+                'over cards (parallel="zero3"), keep less (checkpointing="full"), or train less of '
+                "it."
+            )
+        return replace(self.of(programs[batch]), largest=batch)
+
+    def largest_batch(self) -> int:
+        """Return the largest batch that fits a card; 0 if not even 1 does."""
+        return self._search()[0]
+
+    def _search(self) -> tuple[int, dict[int, Program]]:
+        """Return the largest batch that fits and the steps that were traced to find it."""
+        given = self._traced(None)
+        programs = {given.samples: given} if given.samples else {}
+
+        def memory_of(batch: int) -> int:
+            if batch not in programs:
+                programs[batch] = self._traced(batch)
+            program = programs[batch]
+            return self._peak(program).bytes + collective_buffers(program, self._layout)
+
+        return largest_batch(memory_of, self._card.memory, given.samples or 1), programs
+
+    def _traced(self, batch: int | None) -> Program:
+        return trace_step(self._model, *self._call, self._options.with_batch(batch))
+
+    @property
+    def _recorded(self) -> bool:
+        return self._options.mode != "eager"
+
+    def _peak(self, program: Program) -> Moment:
+        kept = as_kept(program, self._layout)
+        sizes = sizes_on_one_card(kept, self._layout)
+        return peak(kept, recorded=self._recorded, sizes=sizes)
+
+    def of(self, program: Program) -> Estimate:
+        """Return the estimate of a step that is traced already."""
+        options, layout = self._options, self._layout
+        prices = price(
+            program,
+            self._card,
+            mode=options.mode,
+            precision=options.precision,
+            layout=layout,
+            accumulate=options.accumulate,
+        )
+        if not prices.seconds:
+            raise EstimateError(
+                f"{type(self._model).__name__} runs nothing on the card with these inputs: there "
+                "is no step to estimate."
+            )
+        kept = as_kept(program, layout)
+        sizes = sizes_on_one_card(kept, layout)
+        moment = peak(kept, recorded=self._recorded, sizes=sizes)
+        times = [
+            (
+                OPTIMIZER if operation.phase is Phase.OPTIMIZER else operation.module,
+                cost.seconds,
+                cost.limit,
+            )
+            for operation, cost in zip(program.operations, prices.operations, strict=True)
+        ]
+        return Estimate(
+            program=program,
+            model=type(self._model).__name__,
+            options=options,
+            card=self._card,
+            layout=layout,
+            prices=prices,
+            memory_curve=curve(kept, recorded=self._recorded, sizes=sizes),
+            moment=moment,
+            exchanged=collective_buffers(program, layout),
+            modules=shares(
+                {**program.classes, OPTIMIZER: options.optimizer}, times, moment.by_module
+            ),
+            find_largest=self.largest_batch,
+        )

@@ -1,0 +1,279 @@
+"""A card whose tensors have no memory: operators run on shapes alone."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+import torch._dynamo.eval_frame
+import torch.autograd.graph
+import torch.backends.mha
+import torch.backends.mkldnn
+import torch.utils._stats
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.utils import _pytree as pytree
+
+from hpu_magic.estimates.tracing import host_random, known_numbers
+from hpu_magic.estimates.tracing.place import device_type
+
+Listener = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
+"""Told of each operator that runs: itself, its arguments and its result."""
+
+_WHICH_DEVICE = torch.ops.prim.device.default
+_INDEX = torch.ops.aten.index.Tensor
+_ADD, _ADD_INTO = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
+_CTC = torch.ops.aten._ctc_loss
+_ALIAS = torch.ops.aten.alias.default
+_GROUPED = torch.ops.aten._grouped_mm.default
+_PRODUCTS = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("mm", "addmm", "bmm", "baddbmm", "convolution")
+)
+_LAYERS = frozenset(inspect.getfile(one) for one in (nn.Linear, nn.RNNBase, nn.functional.softmax))
+_AUTOGRAD = inspect.getfile(torch.autograd.graph)
+_BETWEEN = frozenset(
+    inspect.getfile(one)
+    for one in (sys.modules[__name__], torch._compile, torch._dynamo.eval_frame, torch.utils._stats)
+)
+"""Files whose functions stand between who calls an operator and its run here."""
+_META = torch.device("meta")
+one_at_a_time = threading.RLock()
+"""Held by the thread that traces: meanwhile, a model has fake tensors."""
+
+
+class FakeCard(FakeTensorMode):
+    """While it is active, tensors on the card are fake ones, and no card is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.listener: Listener | None = None
+        self.sums_gradients = False
+        """Whether the operator that runs is autograd's sum of two gradients."""
+        self._within = False  # an operator that is made of others
+
+    @property
+    def avoid_device_init(self) -> bool:
+        """PyTorch's question whether it may bring numbers that it knows to the device."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator on shapes, and tell of it."""
+        if func is _WHICH_DEVICE:  # most calls are this question
+            fake = args[0]
+            return _META if fake.fake_mode.in_kernel_invocation else fake.fake_device
+        self.sums_gradients = False
+        if func is _ADD and not self._within and _nobody_else_has_first(args):
+            if _adds_bias(args):
+                self.__torch_dispatch__(_ADD_INTO, types, args, kwargs)
+                return super().__torch_dispatch__(_ALIAS, types, args[:1], {})
+            self.sums_gradients = _sums_gradients(args)
+        kwargs = kwargs or {}
+        if self._within:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        self._within = True
+        try:
+            result = self._result(func, types, args, kwargs)
+        finally:
+            self._within = False
+        if result is not NotImplemented and self.listener is not None:
+            self.listener(func, args, kwargs, result)
+        return result
+
+    def _result(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func in _PRODUCTS:
+            _refuse_integers(args)
+        if func is _GROUPED and args[0].dtype is not torch.bfloat16:
+            return self._grouped_product(types, args, kwargs)
+        try:
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            if func is _INDEX and (indices := self._without_masks(args[1])) is not None:
+                return super().__torch_dispatch__(func, types, (args[0], indices), kwargs)
+            if func.overloadpacket is _CTC and (longest := _longest(args[3])) is not None:
+                return self._ctc(args[0], longest)
+            computed = known_numbers.compute(func, args, kwargs)
+            if computed is None:
+                raise
+            return pytree.tree_map_only(torch.Tensor, self._fake, computed)
+        known_numbers.follow(func, args, kwargs, result)
+        return result
+
+    def _grouped_product(self, types: Any, args: Any, kwargs: Any) -> Any:
+        """Return the shape that bfloat16 gives: PyTorch tells none for types that CUDA lacks."""
+        factors = tuple(one.to(torch.bfloat16) for one in args[:2])
+        result: Any = super().__torch_dispatch__(_GROUPED, types, (*factors, *args[2:]), kwargs)
+        return result.to(args[0].dtype)
+
+    def _ctc(self, logits: torch.Tensor, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of each sequence, and the table that is kept for its gradient."""
+        steps, batch = (*logits.shape[:2], 1)[:2]
+        with self:
+            return logits.new_empty(batch), logits.new_empty(batch, steps, 2 * longest + 1)
+
+    def _without_masks(self, indices: Any) -> list[Any] | None:
+        """Return indices with whole numbers in the place of masks, if it is known what they choose.
+
+        How many elements a mask chooses decides the shape of what is chosen.
+        """
+        found: list[Any] = []
+        for one in indices:
+            if one is None or one.dtype not in (torch.bool, torch.uint8):
+                found.append(one)
+                continue
+            numbers = known_numbers.numbers_of(one)
+            if numbers is None:
+                return None
+            found += map(self._fake, numbers.nonzero().unbind(1))
+        return found
+
+    def _fake(self, numbers: torch.Tensor) -> torch.Tensor:
+        with self:
+            fake = torch.empty_strided(
+                numbers.shape, numbers.stride(), dtype=numbers.dtype, device=device_type()
+            )
+        known_numbers.tell(fake, numbers)
+        return fake
+
+
+def _longest(lengths: Any) -> int | None:
+    """Return the largest length, of a list or of a tensor whose numbers are known."""
+    if isinstance(lengths, torch.Tensor):
+        numbers = known_numbers.numbers_of(lengths)
+        lengths = None if numbers is None else numbers.flatten().tolist()
+    return None if lengths is None else max(lengths, default=0)
+
+
+def _refuse_integers(factors: Any) -> None:
+    """Raise an error for a product of integers with numbers, as other devices than meta do."""
+    kinds = {one.dtype for one in factors if isinstance(one, torch.Tensor)}
+    torch._check(
+        len({one.is_floating_point or one.is_complex for one in kinds}) < 2,
+        lambda: f"no product has factors of {' and '.join(sorted(map(str, kinds)))}",
+    )
+
+
+def _nobody_else_has_first(args: Any) -> bool:
+    if len(args) != 2 or not all(isinstance(one, FakeTensor) for one in args):
+        return False
+    # Of its storage's references, one is the tensor's and one that of its Python object here.
+    alone: bool = torch._C._storage_Use_Count(args[0].untyped_storage()._cdata) <= 2
+    return alone and args[0].dtype == args[1].dtype
+
+
+def _adds_bias(args: Any) -> bool:
+    """Tell whether a layer adds its bias to a product: in place, where no mode watches."""
+    product, bias = args
+    return bool(
+        bias.dim() == 1 < product.dim() - 1
+        and product.shape[-1:] == bias.shape
+        and _caller() in _LAYERS
+    )
+
+
+def _sums_gradients(args: Any) -> bool:
+    """Tell whether autograd sums two gradients: in place, where no mode watches."""
+    if torch._C._current_autograd_node() is None or torch.is_grad_enabled():
+        return False
+    one, other = args
+    return one.shape == other.shape and _is_dense(one) and _caller() == _AUTOGRAD
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Tell whether its elements lie side by side, in whatever order of dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _caller() -> str:
+    """Return the file of the Python function that calls, itself or by way of PyTorch's C++."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename in _BETWEEN:
+        frame = frame.f_back
+    return _AUTOGRAD if frame is None else frame.f_code.co_filename
+
+
+@contextmanager
+def fake_card() -> Iterator[FakeCard]:
+    """Have a fake card meanwhile; traces of several threads wait for each other."""
+    with (
+        one_at_a_time,
+        _without_tracebacks(),
+        host_random.same_each_time(),
+        _transformers_looks_at_numbers(),
+        _nothing_of_the_cpus(),
+        torch.compiler.set_stance("force_eager"),  # what is compiled runs the same operators
+        FakeCard() as card,
+    ):
+        yield card
+
+
+@contextmanager
+def _without_tracebacks() -> Iterator[None]:
+    """Keep PyTorch from logging the errors of fake tensors, which are raised as well."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+@contextmanager
+def _nothing_of_the_cpus() -> Iterator[None]:
+    """Have the operators of a card on fake tensors of the CPU, which stand for it.
+
+    For the CPU, PyTorch has LSTMs and a transformer's layers as one operator each.
+    """
+    if device_type() != "cpu":
+        yield
+        return
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextmanager
+def _transformers_looks_at_numbers() -> Iterator[None]:
+    """Let transformers look at numbers that are known.
+
+    It does not look at those of fake tensors, and takes ways that are right whatever they are, such
+    as a mask where nothing is masked. A card would not go there.
+    """
+    module: Any = sys.modules.get("transformers.utils.import_utils")
+    is_fake: Any = getattr(module, "is_fake_tensor", None)
+    if is_fake is None:
+        yield
+        return
+
+    def is_unknown(one: Any) -> bool:
+        known = isinstance(one, FakeTensor) and known_numbers.numbers_of(one) is not None
+        return bool(is_fake(one)) and not known
+
+    module.is_fake_tensor = is_unknown
+    try:
+        yield
+    finally:
+        module.is_fake_tensor = is_fake

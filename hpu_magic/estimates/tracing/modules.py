@@ -1,0 +1,62 @@
+"""Which module an operation belongs to, forward and backward."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+
+from hpu_magic.estimates.tracing.program import Phase
+
+
+class RunningModules:
+    """Follows calls of a model's modules; a node of autograd is of the module that made it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._stack: list[str] = []
+        self._by_node: dict[int, str] = {}
+        self._backward = ""  # where the backward pass was last
+
+    def __enter__(self) -> RunningModules:
+        self._hooks = (
+            register_module_forward_pre_hook(self._entered),
+            register_module_forward_hook(self._left, always_call=True),
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _entered(self, module: nn.Module, _: Any) -> None:
+        if (name := self._names.get(id(module))) is not None:
+            self._stack.append(name)
+
+    def _left(self, module: nn.Module, _: Any, __: Any) -> None:
+        if id(module) in self._names and self._stack:
+            self._stack.pop()
+
+    def now(self) -> tuple[str, Phase]:
+        """Return the path of the running module, and which part of a step this is."""
+        node = torch._C._current_autograd_node()
+        if self._stack:
+            name = self._stack[-1]
+            # The operation's own node has been made just before it runs.
+            self._by_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, name)
+            return name, Phase.FORWARD if node is None else Phase.RECOMPUTED
+        if node is not None:
+            self._backward = self._by_node.get(node._sequence_nr(), self._backward)
+            return self._backward, Phase.BACKWARD
+        return "", Phase.FORWARD

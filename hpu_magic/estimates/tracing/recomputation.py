@@ -1,0 +1,89 @@
+"""Activations that are computed again in the backward pass, to spare their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+from hpu_magic.estimates.errors import EstimateError
+
+KINDS = ("none", "full", "selective")
+
+_KEPT = tuple(
+    getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "convolution", "_scaled_mm")
+)
+
+
+@contextmanager
+def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
+    """Let the model's layers keep less for the backward pass.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its layers are the modules of its longest list of modules of one class, as transformers'
+        layers are.
+    kind : {"none", "full", "selective"}
+        What is kept: all; the inputs of each layer; those and the results of matrix products with
+        weights, which are the dearest to compute again.
+
+    Raises
+    ------
+    EstimateError
+        The model has no such list.
+    """
+    if kind == "none":
+        yield
+        return
+    contexts: dict[str, Any] = {}
+    if kind == "selective":
+        contexts["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
+    changed = layers(model)
+    if not changed:
+        raise EstimateError(
+            f"checkpointing={kind!r} recomputes the layers of a model, and {type(model).__name__} "
+            "has no nn.ModuleList or nn.Sequential with several modules of one class: put "
+            'torch.utils.checkpoint into it yourself, and give checkpointing="none".'
+        )
+    for layer in changed:
+        vars(layer)["forward"] = _checkpointed(layer.forward, contexts)
+    try:
+        yield
+    finally:
+        for layer in changed:
+            vars(layer).pop("forward", None)
+
+
+def layers(model: nn.Module) -> list[nn.Module]:
+    """Return the modules of the model's longest list of modules of one class."""
+    longest: list[nn.Module] = []
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList | nn.Sequential):
+            held = list(module)
+            alike = len({type(one) for one in held}) == 1 and len(held) > 1
+            if alike and any(True for _ in held[0].children()) and len(held) > len(longest):
+                longest = held
+    return longest
+
+
+def _checkpointed(forward: Callable[..., Any], contexts: dict[str, Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **contexts, **kwargs)
+
+    return run
+
+
+def _policy(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+    if operator in _KEPT:
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE

@@ -1,0 +1,194 @@
+"""Operators as they run on tensors without memory, and how long what they make is held."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from hpu_magic.estimates.tracing.fake_card import FakeCard, Listener
+from hpu_magic.estimates.tracing.modules import RunningModules
+from hpu_magic.estimates.tracing.place import device_type
+from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role, Storage
+
+# No card computes with these: it keeps them in half their size.
+_NARROWED = frozenset({torch.float64, torch.complex128})
+
+
+class Recorder:
+    """Appends to a program what runs on the active fake card while this is entered."""
+
+    def __init__(self, program: Program, modules: RunningModules) -> None:
+        self.program = program
+        self._modules = modules
+        # By the address of the storage; each entry leaves with its storage.
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self.phase: Phase | None = None
+        """What all operations belong to; told from autograd where it is None."""
+        self.times = 1
+        self._listeners: list[Listener | None] = []
+        self._card: FakeCard | None = None
+        self._closed = False
+        self._place = device_type()
+
+    def __enter__(self) -> Recorder:
+        self._listen(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _active_card().listener = self._listeners.pop()
+
+    @contextmanager
+    def instead(self, listener: Listener | None) -> Iterator[None]:
+        """Note nothing meanwhile; another listener may."""
+        self._listen(listener)
+        try:
+            yield
+        finally:
+            self.__exit__()
+
+    def _listen(self, listener: Listener | None) -> None:
+        card = self._card = _active_card()
+        self._listeners.append(card.listener)
+        card.listener = listener
+
+    def close(self) -> None:
+        """Take what is still there for what stays."""
+        self._closed = True
+
+    def hold(self, tensor: torch.Tensor, role: Role, module: str = "", *, count: int = 1) -> None:
+        """Make known `count` tensors like this one, which no operation makes."""
+        storage = self.program.storages[self._index(tensor)]
+        storage.bytes *= count
+        storage.role, storage.module = role, module
+
+    def stand_for(self, tensor: torch.Tensor) -> None:
+        """Take a tensor for others whose memory is counted already."""
+        self.program.storages[self._index(tensor)].bytes = 0
+
+    def index_of(self, tensor: torch.Tensor) -> int | None:
+        """Return the index of a tensor's storage, or None if no operation has met it."""
+        found = self._known.get(tensor.untyped_storage()._cdata)
+        return None if found is None else found[1]
+
+    def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        read = [*_of(self._place, args), *_of(self._place, kwargs.values())]
+        made = [*_of(self._place, (result,))]
+        if not made and not read:
+            return
+        program = self.program
+        number, known = len(program.operations), len(program.storages)
+        reads = tuple([self._operand(tensor) for tensor in read])
+        mutates = func._schema.is_mutable
+        if mutates:
+            made += _written(self._place, func, args, kwargs)
+            made = list({id(one): one for one in made}.values())
+        writes = tuple([self._operand(tensor) for tensor in made])
+        name, phase = self._modules.now()
+        is_view = bool(made) and not mutates
+        for operand in writes:
+            if operand.storage >= known:
+                is_view = False
+                storage = program.storages[operand.storage]
+                storage.born, storage.module = number, name
+                if self._card is not None and self._card.sums_gradients:
+                    storage.continues = reads[0].storage
+        if not is_view:
+            for operand in (*reads, *writes):
+                program.storages[operand.storage].last_used = number
+        program.operations.append(
+            Operation(
+                operator=func,
+                reads=reads,
+                writes=writes,
+                is_view=is_view,
+                module=name,
+                phase=self.phase or phase,
+                arguments=_plain(args),
+                times=self.times,
+            )
+        )
+
+    def _operand(self, tensor: torch.Tensor) -> Operand:
+        index = self._index(tensor)
+        dtype = tensor.dtype
+        in_all = tensor.untyped_storage().nbytes() // dtype.itemsize
+        covered = card_bytes(dtype, min(tensor.numel(), in_all))
+        return Operand(index, tuple(tensor.shape), dtype, covered)
+
+    def _index(self, tensor: torch.Tensor) -> int:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        found = self._known.get(address)
+        if found is not None and found[0]() is storage:
+            return found[1]
+        storages = self.program.storages
+        index, dtype = len(storages), tensor.dtype
+        storages.append(Storage(card_bytes(dtype, storage.nbytes() // dtype.itemsize), dtype=dtype))
+        self._known[address] = (weakref.ref(storage, self._gone(address, index)), index)
+        return index
+
+    def _gone(self, address: int, index: int) -> Callable[[Any], None]:
+        program, known = self.program, self._known
+
+        def note(reference: weakref.ref[Any]) -> None:
+            if self._closed:
+                return
+            program.storages[index].freed = len(program.operations)
+            if (found := known.get(address)) is not None and found[0] is reference:
+                del known[address]
+
+        return note
+
+
+def card_bytes(dtype: torch.dtype, elements: int) -> int:
+    """Return what a card takes for elements of a type, where it keeps int64 whole."""
+    return elements * dtype.itemsize // (2 if dtype in _NARROWED else 1)
+
+
+def _active_card() -> FakeCard:
+    active = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    if not isinstance(active, FakeCard):
+        raise RuntimeError("A recorder is entered within tracing.fake_card.fake_card().")
+    return active
+
+
+def _of(place: str, values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            device = value.fake_device if isinstance(value, FakeTensor) else value.device
+            if device.type == place:
+                yield value
+        elif isinstance(value, list | tuple):
+            yield from _of(place, value)
+
+
+def _plain(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return arguments without the tensors in them, which would be held."""
+    return tuple(
+        [
+            None
+            if isinstance(one, torch.Tensor)
+            else _plain(one)
+            if isinstance(one, list | tuple)
+            else one
+            for one in values
+        ]
+    )
+
+
+def _written(
+    place: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[torch.Tensor]:
+    """Return the arguments that the operator writes into, by its schema."""
+    found: list[torch.Tensor] = []
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            by_name = kwargs.get(argument.name)
+            value = args[position] if position < len(args) else by_name
+            found += _of(place, (value,))
+    return found

@@ -1,0 +1,97 @@
+"""The published measurements, and the page that says how far estimates are from them."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+sys.path.insert(0, str(PROJECT / "tools"))
+
+from calibration import page  # noqa: E402  (needs the path above)
+from calibration.fit import PRIORS, fitted, spread, values, with_values  # noqa: E402
+from calibration.layers import alike_added  # noqa: E402
+from calibration.measurements import (  # noqa: E402
+    KINDS,
+    PRODUCTS,
+    SINGLE,
+    TRAINING,
+    asked_of,
+    measurements,
+    rows_of,
+)
+
+from hpu_magic.estimates.cost.constants import BANDS, FITTED, MEANINGS  # noqa: E402
+from hpu_magic.estimates.cost.pricing import add_up, seconds_of  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def text():
+    return (PROJECT / "docs" / "estimates.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def products():
+    return [asked_of(one) for one in measurements() if one.kind == PRODUCTS]
+
+
+def test_page_has_every_measurement_and_the_constants_in_use(text):
+    for kind in KINDS:
+        heading = f"## {kind[0].upper()}{kind[1:]}\n"
+        table = text[text.index(heading) :].partition("\n## ")[0]
+        published = re.findall(r"^\| [^|]+ \| ([^|]+) \| ([\d.e+]+) ", table, re.MULTILINE)
+        assert published == [
+            (one.job, f"{one.value:.4g}") for one in measurements() if one.kind == kind
+        ]
+    assert page.constants_table(FITTED) in text
+
+
+def test_page_has_every_published_peak_of_memory(text):
+    table = text[text.index("## Memory\n") :].partition("\n## ")[0]
+    published = re.findall(r"^\| [^|]+ \| [^|]+ \| ([\d.e+]+ \w+) ", table, re.MULTILINE)
+    assert published == [
+        f"{float(row['value']):.4g} {row['unit']}" for row in rows_of("memory.tsv")
+    ]
+
+
+def test_page_says_of_products_what_the_constants_give(text, products):
+    for one in products:
+        row = f"| GEMM | {one.measurement.job} | {one.measurement.value:.4g} TFLOP/s | "
+        assert f"{row}{one.estimate(FITTED):.4g} |" in text
+
+
+def test_every_constant_has_a_meaning_and_an_assumption():
+    assert {name.partition(".")[0] for name in PRIORS} == set(MEANINGS) == set(vars(FITTED))
+    assert all(factor > 1 for factor in BANDS.values())
+
+
+def test_fit_finds_the_constants_that_made_the_measurements(products):
+    measured = [one.measurement for one in products]
+    made = with_values(FITTED, values(FITTED).values())
+    errors = [one.estimate(made) / one.estimate(FITTED) - 1 for one in products]
+    assert errors == pytest.approx([0.0] * len(measured))
+    better = fitted(products, FITTED)
+    assert spread([one.estimate(better) / one.measurement.value - 1 for one in products])[0] < 0.1
+
+
+@pytest.mark.parametrize("kind", [SINGLE, TRAINING])
+def test_steps_of_deep_models_follow_from_shallow_ones(shell, monkeypatch, kind):
+    from calibration import models
+
+    monkeypatch.setitem(models.LAYERS, "gpt2-xl", 6)
+    one = next(one for one in measurements() if one.row["model"] == "gpt2-xl" and one.kind == kind)
+    from_shallow = asked_of(one)
+    monkeypatch.setattr("calibration.measurements._whole", lambda model, step: alike_added(step(6)))
+    whole = asked_of(one)
+    for (ours, times), (expected, often) in zip(from_shallow.steps, whole.steps, strict=True):
+        assert times == often
+        for name in ("arrays", "instructions", "moved", "operators"):
+            found, wanted = (np.sum(getattr(step.operations, name)) for step in (ours, expected))
+            assert found == pytest.approx(wanted)
+        prices = [
+            add_up(step, seconds_of(step, FITTED), FITTED).seconds for step in (ours, expected)
+        ]
+        assert prices[0] == pytest.approx(prices[1])
+        assert ours.gradients == expected.gradients

@@ -1,0 +1,391 @@
+"""`hpu_magic.estimate` and `%hpu_estimate`, as a user has them."""
+
+import copy
+import pickle
+import re
+
+import pytest
+import torch
+
+from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.estimate import estimate
+from hpu_magic.estimates.pictures import memory_picture
+from hpu_magic.estimates.tracing.program import Phase
+
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def _device(shell):
+    """The device that fake tensors are on."""
+
+
+def layers(width=256, count=3, device="cpu"):
+    return nn.Sequential(
+        *(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(count))
+    ).to(device)
+
+
+X = torch.empty(32, 256, device="meta")
+
+
+def test_figures_belong_together():
+    found = estimate(layers(), X, accumulate=2)
+    weights = 4 * sum(one.numel() for one in layers().parameters())
+    assert found.samples_per_second == pytest.approx(2 * 32 / found.seconds)
+    assert found.tokens_per_second == 0.0
+    assert found.peak_memory == max(found.memory_curve) == sum(found.memory.values())
+    assert (found.memory["weights"], found.memory["optimizer"]) == (weights, 2 * weights)
+    assert len(found.prices.operations) == len(found.program.operations)
+    assert found.seconds == pytest.approx(sum(found.prices.by_kind.values()))
+    low, high = found.band
+    assert 0 < low < 1 < high
+
+
+def test_several_cards_have_their_shares():
+    one = estimate(layers(), X)
+    eight = {how: estimate(layers(), X, cards=8, parallel=how) for how in ("ddp", "zero3")}
+    for how, found in eight.items():
+        assert found.samples_per_second == pytest.approx(8 * 32 / found.seconds), how
+        assert found.seconds > one.seconds
+    weights = {
+        how: (found.memory["weights"], found.memory["optimizer"]) for how, found in eight.items()
+    }
+    assert weights["ddp"] == (one.memory["weights"], one.memory["optimizer"])
+    assert weights["zero3"] == tuple(count / 8 for count in weights["ddp"])
+    layer = weights["ddp"][0] // 3  # gathered twice, and once for its gradients
+    held = {how: found.memory["buffers of collectives"] for how, found in eight.items()}
+    assert held == {"ddp": weights["ddp"][0], "zero3": 3 * layer}
+
+
+@pytest.mark.parametrize(
+    ("parallel", "times"), [("zero1", 3 * 4), ("zero3", 3 * 4), ("fsdp", 2 * 2)]
+)
+def test_zero_steps_weights_of_its_own_in_float32(parallel, times):
+    model = layers().bfloat16()
+    found = estimate(model, X, cards=8, parallel=parallel)
+    count = sum(one.numel() for one in model.parameters())
+    # Scalars that count steps are there as well.
+    assert found.memory["optimizer"] == pytest.approx(times * count / 8, rel=1e-3)
+    none = estimate(model, X, cards=8, parallel=parallel, optimizer=None)
+    assert "optimizer" not in none.memory
+
+
+def test_tensor_parallel_cards_have_parts_of_what_lies_between():
+    wide = nn.Sequential(
+        nn.Linear(256, 4096, bias=False), nn.ReLU(), nn.Linear(4096, 256, bias=False)
+    )
+    one, four = (
+        estimate(wide, X, train=False, cards=cards, parallel=how, mode="eager")
+        for cards, how in ((1, None), (4, "tp=4"))
+    )
+    assert four.memory["weights"] == one.memory["weights"] / 4
+    assert four.memory["temporary results"] == one.memory["temporary results"] / 4
+
+
+def test_modules_add_up_to_the_model_and_to_its_operations():
+    found = estimate(layers(), X)
+    operations = sum(one.seconds for one in found.prices.operations)
+    inner = sum(part.seconds for part in found.modules.parts.values())
+    own = sum(
+        cost.seconds
+        for operation, cost in zip(found.program.operations, found.prices.operations, strict=True)
+        if not operation.module and operation.phase is not Phase.OPTIMIZER
+    )
+    assert found.modules.seconds == pytest.approx(operations)
+    assert found.modules.seconds == pytest.approx(inner + own)
+
+
+def test_optimizer_is_beside_the_models_modules():
+    found = estimate(layers(), X)
+    (one,) = (part for part in found.modules.parts.values() if part.kind == "adamw")
+    assert one.name == "the optimizer"
+    assert one.seconds == pytest.approx(
+        sum(
+            cost.seconds
+            for operation, cost in zip(
+                found.program.operations, found.prices.operations, strict=True
+            )
+            if operation.phase is Phase.OPTIMIZER
+        )
+    )
+    assert "slowest: the optimizer" in str(found)
+    assert "the optimizer" not in estimate(layers(), X, train=False).modules.parts
+
+
+def test_largest_batch_fits_and_the_next_does_not():
+    # Weights that leave little of a card, so that samples count.
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(65536, 65536, bias=False), nn.ReLU())
+        x = torch.empty(1, 65536)
+    options = {"optimizer": "sgd", "generation": "gaudi3"}
+    found = estimate(model, x, batch="largest", **options)
+    assert found.fits
+    assert found.batch == found.largest_batch > 1000
+    assert not estimate(model, x, batch=found.batch + 1, **options).fits
+    assert estimate(model, x, **options).largest_batch == found.batch
+
+
+def test_what_does_not_fit_is_told_with_what_would():
+    with torch.device("meta"):
+        model = nn.Linear(2**18, 2**17)
+        x = torch.empty(1, 2**18)
+    found = estimate(model, x)
+    assert not found.fits
+    (warning,) = found.warnings()
+    assert re.fullmatch(
+        r"6\d\d GiB more than a card has: a smaller batch, .* make it fit\.", warning
+    )
+    assert found.largest_batch == 0
+    with pytest.raises(EstimateError, match=r"A batch of 1 needs 7\d\d / 94\.6 GiB \(estimate\)"):
+        estimate(model, x, batch="largest")
+
+
+def test_recomputing_layers_trades_memory_for_time():
+    x = torch.empty(4096, 256, device="meta")
+    kept, again = (estimate(layers(count=8), x, checkpointing=how) for how in ("none", "full"))
+    assert again.peak_memory < kept.peak_memory
+    assert again.seconds > kept.seconds
+    assert again.memory["weights"] == kept.memory["weights"]
+
+
+def test_text_says_estimate_and_band_wherever_a_time_stands():
+    found = estimate(layers(), X)
+    lines = str(found).splitlines()
+    assert lines[0] == (
+        "Estimate: a training step of Sequential on gaudi2 (eager mode, fp32, batch 32, adamw)"
+    )
+    for line in lines:
+        if re.search(r"\d (s|ms|µs|ns)\b|/s\b", line):
+            assert re.search(r"\(estimate; .* to .*\)$", line), line
+    page = found._repr_html_()
+    assert page.count("<svg") == 2
+    assert page.count("<details") == page.count("</details>") > 1
+    assert "By module (estimate)" in page
+    assert "<script" not in page
+
+
+def test_generation_is_refused_by_name():
+    with pytest.raises(EstimateError, match="generation='gaudi9' is unknown: give one of gaudi, "):
+        estimate(layers(), X, generation="gaudi9")
+
+
+SURROUNDINGS = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("hpu", dtype=torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("around", SURROUNDINGS)
+def test_what_surrounds_the_call_changes_nothing(around):
+    model, alone = layers(), estimate(layers(), X)
+    with SURROUNDINGS[around]():
+        found = estimate(model, X)
+    assert (found.memory, found.seconds) == (alone.memory, alone.seconds)
+
+
+def test_float64_counts_as_what_a_card_keeps_of_it():
+    found = estimate(layers().double(), X.double())
+    assert found.options.precision == "fp32"
+    assert found.memory == estimate(layers(), X).memory
+
+
+def test_magic_shows_and_keeps_an_estimate(run, shell):
+    shell.push({"model": layers(), "x": X})
+    cell = run("%hpu_estimate model --inputs x --generation gaudi3 --infer -o found")
+    assert cell.error is None
+    assert cell.result is shell.user_ns["found"]
+    assert cell.result.title() == (
+        "Estimate: a forward pass of Sequential on gaudi3 (eager mode, fp32, batch 32)"
+    )
+    assert run("%hpu_estimate model --inputs x --batch 64").result.batch == 64
+
+
+def test_magic_takes_an_optimizer_and_a_loss_by_name(run, shell):
+    model = layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    shell.push({"model": model, "x": X, "o": optimizer, "f": lambda out: out.pow(2).mean()})
+    cell = run("%hpu_estimate model --inputs x --optimizer o --loss f")
+    assert cell.result.memory["optimizer"] == cell.result.memory["weights"]
+    operators = {str(one.operator) for one in cell.result.program.operations}
+    assert "aten.mean.default" in operators
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("model", "%hpu_estimate needs what the model is called with: --inputs x."),
+        ("model --inputs x --batch many", "--batch 'many' is no size: give a number, or largest."),
+        ("model --inputs x --optimizer adamq", "optimizer='adamq' is none that torch.optim or"),
+        (
+            "model --inputs x --cards 8 --parallel tp=3",
+            "cards=8 cannot be divided by tp=3: give cards=3",
+        ),
+        ("x --inputs x", "Tensor is no torch.nn.Module, and only of those is there an estimate."),
+    ],
+)
+def test_magic_refuses_with_a_sentence(run, shell, line, sentence):
+    shell.push({"model": layers(), "x": X})
+    cell = run(f"%hpu_estimate {line}")
+    assert sentence in str(cell.error)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"cards": "two"}, "cards='two' is no number of cards"),
+        ({"parallel": 2}, "parallel=2 is no text; there are ddp"),
+        ({"optimizer": torch.optim.Adam}, "optimizer is a type: give an instance of one, a name"),
+        ({"loss": torch.ones(3)}, "loss is a Tensor: give a function of the model's output"),
+        ({"loss": lambda output: 3}, "The loss is int, and backward takes a tensor of one number"),
+        ({"loss": lambda output: output}, r"The loss is \(\d+, \d+\), and backward takes"),
+    ],
+)
+def test_argument_of_another_type_is_refused(shell, changed, sentence):
+    with pytest.raises(EstimateError, match=sentence):
+        estimate(layers(), X, **changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"parallel": "pp=64", "cards": 64}, "pp=64 .* Sequential has 3 layers in .*at most 3"),
+        ({"parallel": "tp=7", "cards": 7}, "tp=7 divides no layer .* 256 outputs: give a tp that"),
+        ({"parallel": "zero3", "cards": 8, "train": False}, "zero3 divides what only training has"),
+    ],
+)
+def test_layout_that_the_model_or_the_step_has_not_is_refused(changed, sentence):
+    with pytest.raises(EstimateError, match=sentence):
+        estimate(layers(), X, **changed)
+
+
+def test_heads_written_out_are_not_parted():
+    class Attention(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+        def forward(self, x):
+            q, k, v = (
+                one.unflatten(-1, (6, -1)).transpose(1, 2) for one in self.qkv(x).chunk(3, -1)
+            )
+            scores = (q @ k.transpose(-1, -2)).softmax(-1)
+            return self.out((scores @ v).transpose(1, 2).flatten(-2))
+
+    for width in (24, 192):  # parts of the first would be too narrow to divide it
+        model, x = Attention(width), torch.empty(2, 16, width, device="meta")
+        assert estimate(model, x, parallel="tp=3", cards=3).seconds > 0
+        with pytest.raises(EstimateError, match="6 attention heads cannot be divided among tp=4"):
+            estimate(model, x, parallel="tp=4", cards=4)
+
+
+def test_models_that_cannot_be_traced_are_refused(shell):
+    with pytest.raises(EstimateError, match="give the module that it was made of"):
+        estimate(torch.jit.script(torch.nn.ReLU()), X)
+    with pytest.raises(EstimateError, match="lazy layers without a shape: call it once"):
+        estimate(torch.nn.LazyLinear(4), X)
+
+
+def test_inputs_without_samples_are_refused_or_are_one(shell):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, factor):
+            return self.weight * factor
+
+    for empty in (torch.empty(0, 3), torch.empty(0, 3, dtype=torch.long)):
+        with pytest.raises(EstimateError, match="There is nothing in what Scaled is called"):
+            estimate(Scaled(), empty, batch=4)
+    one = estimate(Scaled(), 2.0)
+    assert one.batch == 1
+    assert one.samples_per_second == 1 / one.seconds
+    for batch in (4, "largest"):
+        with pytest.raises(EstimateError, match="none of the inputs has a first dimension"):
+            estimate(Scaled(), 2.0, batch=batch)
+
+
+def test_module_that_optimizes_by_hand_is_refused_with_what_to_give(shell):
+    class ByHand(nn.Linear):
+        automatic_optimization = False
+
+        def training_step(self, batch, _):
+            self.optimizers().step()
+
+    model = ByHand(256, 2)
+    with pytest.raises(EstimateError, match=r"ByHand optimizes by hand, .* give loss=, a function"):
+        estimate(model, X)
+    assert estimate(model, X, loss=lambda output: output.sum()).batch == 32
+
+
+def test_estimate_is_pickled_without_its_model(shell):
+    report = estimate(layers(), X, loss=lambda output: output.sum())
+    assert copy.deepcopy(report) is report
+    found = pickle.loads(pickle.dumps(report))
+    assert repr(found) == repr(report)
+    assert found._repr_html_() == report._repr_html_()
+    assert found.program == report.program
+    with pytest.raises(EstimateError, match=r"ask for largest_batch, .* where the model is"):
+        _ = found.largest_batch
+    known = report.largest_batch
+    assert pickle.loads(pickle.dumps(report)).largest_batch == known
+    assert len(pickle.dumps(report.__getstate__())) < 2**20
+
+
+def test_compiled_model_is_estimated_as_what_it_compiles(shell):
+    plain = estimate(layers(), X, mode="compile")
+    assert repr(estimate(torch.compile(layers()), X)) == repr(plain)
+
+
+def test_estimate_and_advice_take_the_mode_of_this_process(run, shell, forked_script):
+    code = """
+        import hpu_magic, torch
+        model, x = torch.nn.Linear(8, 8), torch.ones(2, 8)
+        print(hpu_magic.estimate(model, x).title())
+        print(hpu_magic.advise(model, x).subject)
+    """
+    for lazy, mode in (("0", "eager"), ("1", "lazy")):
+        said = forked_script(code, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
+        how = f"Linear on gaudi2 ({mode} mode, fp32, batch 2, adamw)"
+        assert said == [f"Estimate: a training step of {how}", how]
+    shell.push({"model": layers(), "x": X})
+    for command in ("%hpu_estimate", "%hpu_advise"):
+        assert "on gaudi2 (eager mode, fp32, " in run(f"{command} model --inputs x").out
+        assert "on gaudi2 (lazy mode, " in run(f"{command} model --inputs x --mode lazy").out
+
+
+def test_small_models_have_figures_with_units_and_names():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+    found = estimate(model, torch.ones(32, 8))
+    slowest = [label for label, _ in found.rows() if label.startswith("slowest: ")]
+    known = ("2 x Linear", "ReLU 1", "Sequential", "the optimizer")
+    assert set(slowest) <= {f"slowest: {name}" for name in known}
+    assert len(slowest) >= 2
+    picture = memory_picture(found)
+    assert "memory of a card over one step (estimate), KiB" in picture
+    ticks = [float(tick) for tick in re.findall(r'text-anchor="end"[^>]*>([\d.e-]+)<', picture)]
+    assert len(ticks) >= 3
+    assert all(tick == 0 or 0.1 <= tick < 1024 for tick in ticks)
+
+
+def test_estimate_is_there_where_torch_has_settled_without_a_card(script):
+    code = """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+        model(torch.ones(2, 8)).sum().backward()
+        import hpu_magic
+        found = hpu_magic.estimate(model, torch.ones(2, 8))
+        print(found.memory["weights"], found.seconds > 0, hasattr(torch, "hpu"))
+
+        # What the CPU has as one operator, a card has as products.
+        layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        for model in torch.nn.LSTM(8, 8), layer:
+            found = hpu_magic.estimate(model, torch.ones(2, 3, 8), train=False)
+            names = [one.operator._schema.name for one in found.program.operations]
+            print(any("rnn" in one or "_fwd" in one for one in names), "aten::addmm" in names)
+        print(torch.backends.mkldnn.enabled, torch.backends.mha.get_fastpath_enabled())
+    """
+    said = script(code, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+    assert said == "288 True False\nFalse True\nFalse True\nTrue True\n"

@@ -1,0 +1,165 @@
+"""Parts of an estimate by themselves: arguments, calls, modules, the search for a batch."""
+
+import pytest
+import torch
+
+from hpu_magic.estimates.by_module import merged, shares
+from hpu_magic.estimates.calls import call_of
+from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.largest_batch import MOST, largest_batch
+from hpu_magic.estimates.options import checked
+from hpu_magic.estimates.tracing.recomputation import layers
+
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def _device(shell):
+    """The device that fake tensors are on."""
+
+
+MEMORIES = {
+    "even": lambda batch: 100 + 7 * batch,
+    "by parts of eight": lambda batch: 100 + batch + batch // 8 * 20,
+    "bent": lambda batch: 100 + batch * batch // 50,
+    "at first level": lambda batch: max(1000, 30 * batch),
+    "always level": lambda batch: 500,
+}
+
+
+@pytest.mark.parametrize("start", [1, 8, 1000])
+@pytest.mark.parametrize("limit", [50, 107, 1000, 123457])
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_largest_batch_fits_and_the_next_does_not(memory, limit, start):
+    asked = []
+
+    def needs(batch):
+        asked.append(batch)
+        return MEMORIES[memory](batch)
+
+    found = largest_batch(needs, limit, start)
+    assert found == 0 or MEMORIES[memory](found) <= limit
+    assert found == MOST or MEMORIES[memory](found + 1) > limit
+    assert len(asked) == len(set(asked)) <= 20
+
+
+def test_largest_batch_beside_large_weights_takes_few_traces():
+    asked = []
+
+    def needs(batch):  # in gradients at first, then in activations, as language models do
+        asked.append(batch)
+        return max(53_000 + 140 * batch, 35_000 + 747 * batch)
+
+    assert largest_batch(needs, 100_000, 4) == 87
+    assert len(asked) <= 5
+
+
+def test_modules_have_what_is_below_them():
+    classes = {"": "Model", "layers": "ModuleList", "layers.0": "Layer", "layers.1": "Layer"}
+    times = [("layers.0", 2.0, "matrix"), ("layers.1", 3.0, "vector"), ("", 1.0, "vector")]
+    model = shares(classes, times, {"layers.0": 5, "": 1})
+    told = {
+        path: (one.kind, one.seconds, one.bytes, one.limit, dict(one.limits))
+        for path, one in model.walk()
+    }
+    assert told == {
+        "": ("Model", 6.0, 6, "vector", {"matrix": 2.0, "vector": 4.0}),
+        "layers": ("ModuleList", 5.0, 5, "vector", {"matrix": 2.0, "vector": 3.0}),
+        "layers.0": ("Layer", 2.0, 5, "matrix", {"matrix": 2.0}),
+        "layers.1": ("Layer", 3.0, 0, "vector", {"vector": 3.0}),
+    }
+
+
+def test_layers_of_one_class_are_shown_as_one():
+    classes = {"": "Model", "layers": "ModuleList"}
+    for number in range(3):
+        classes |= {f"layers.{number}": "Layer", f"layers.{number}.up": "Linear"}
+    times = [(f"layers.{number}.up", 1.0 + number, "matrix") for number in range(3)]
+    model = merged(shares(classes, times, {"layers.1.up": 5}))
+    told = {path: (one.kind, one.seconds, one.bytes) for path, one in model.walk()}
+    assert told == {
+        "": ("Model", 6.0, 5),
+        "layers": ("ModuleList", 6.0, 5),
+        "layers.0 to 2": ("Layer", 6.0, 5),
+        "layers.0 to 2.up": ("Linear", 6.0, 5),
+    }
+
+
+class Named(nn.Module):
+    def forward(self, x, mask=None):
+        return x
+
+
+class Speaking(nn.Module):
+    """A language model as far as its protocol goes."""
+
+    def can_generate(self):
+        return True
+
+    def forward(self, input_ids, attention_mask=None, labels=None, use_cache=None):
+        return input_ids
+
+
+def test_dict_of_arguments_is_a_batch_and_another_dict_is_an_argument():
+    x, mask = torch.ones(2), torch.zeros(2)
+    assert call_of(Named(), ({"x": x, "mask": mask},), train=True) == ((), {"x": x, "mask": mask})
+    other = {"image": x}
+    assert call_of(Named(), (other,), train=True) == ((other,), {})
+    assert call_of(Named(), (x, mask), train=True) == ((x, mask), {})
+
+
+def test_language_model_that_trains_has_labels_and_no_cache():
+    ids = torch.ones(2, 4, dtype=torch.long)
+    trained = {"input_ids": ids, "labels": ids, "use_cache": False}
+    assert call_of(Speaking(), (ids,), train=True) == ((), trained)
+    assert call_of(Speaking(), ({"input_ids": ids},), train=True) == ((), trained)
+    assert call_of(Speaking(), (ids,), train=False) == ((), {"input_ids": ids})
+
+
+def options(model=None, **changed):
+    given = {
+        "train": True,
+        "mode": "lazy",
+        "precision": None,
+        "optimizer": "adamw",
+        "checkpointing": "none",
+        "accumulate": 1,
+        "batch": None,
+        "loss": None,
+    }
+    return checked(nn.Linear(2, 2) if model is None else model, **(given | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"mode": "lzay"}, "mode='lzay' is none that there is: did you mean 'lazy'?"),
+        ({"precision": "int4"}, "precision='int4' is none that there is: give one of 'fp32', "),
+        ({"checkpointing": True}, "checkpointing=True is none that there is: give one of 'none', "),
+        ({"accumulate": 0}, "accumulate=0 must be a whole number from 1 to 1000000000."),
+        ({"batch": "all"}, "batch='all' must be a whole number from 1 to 1000000000."),
+        ({"model": "model"}, "str is no torch.nn.Module, and only of those is there an estimate."),
+    ],
+)
+def test_wrong_argument_is_refused_with_what_there_is(changed, sentence):
+    with pytest.raises(EstimateError) as refused:
+        options(**changed)
+    assert str(refused.value).startswith(sentence)
+
+
+def test_precision_is_the_models_own_unless_given():
+    assert options().precision == "fp32"
+    assert options(nn.Linear(2, 2, dtype=torch.bfloat16)).precision == "bf16"
+    assert options(precision="bf16-mixed").step.autocast is torch.bfloat16
+
+
+def test_layers_are_the_longest_list_of_one_class():
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+
+    found = nn.ModuleList([Layer() for _ in range(3)])
+    model = nn.Sequential(nn.ModuleList([Layer(), Layer()]), found, nn.Linear(2, 2))
+    assert layers(model) == list(found)
+    assert layers(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))) == []

@@ -1,0 +1,228 @@
+"""Generation estimated: its time, its memory, the largest batch, and what is refused."""
+
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+
+import hpu_magic
+from hpu_magic.estimates.cost.hardware import GENERATIONS
+from hpu_magic.estimates.cost.work import Kind, Product, work_of
+from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.generation.estimator import NearlyStraight
+from hpu_magic.estimates.generation.passes import passes_of
+from hpu_magic.estimates.generation.protocol import protocol_of
+from hpu_magic.estimates.generation.times import weights_of
+
+transformers = pytest.importorskip("transformers")
+
+LAYERS, HIDDEN, FFN, VOCABULARY, HEADS, KV_HEADS, POSITIONS = 2, 32, 48, 64, 4, 2, 64
+# Bytes of keys and values of one token in bf16.
+TOKEN = LAYERS * 2 * (HIDDEN // HEADS * KV_HEADS) * 2
+
+# A buffer of rotary embeddings, and its original, in float32.
+ANGLES = 4 * (HIDDEN // HEADS // 2) * 2
+
+
+@pytest.fixture(autouse=True)
+def _device(shell):
+    """The device that fake tensors are on."""
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = transformers.LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=HIDDEN,
+        intermediate_size=FFN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        max_position_embeddings=POSITIONS,
+    )
+    with torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+
+
+@pytest.fixture
+def small_card(monkeypatch):
+    """Have a Gaudi2 of so little memory that small models fill it."""
+
+    def shrink(memory):
+        card = replace(GENERATIONS["gaudi2"], memory=memory)
+        monkeypatch.setitem(GENERATIONS, "gaudi2", card)
+
+    return shrink
+
+
+def weights_of_products():
+    layer = HIDDEN * HIDDEN * 2 + HIDDEN * HIDDEN // HEADS * KV_HEADS * 2 + 3 * HIDDEN * FFN
+    return LAYERS * layer + VOCABULARY * HIDDEN
+
+
+def weights_of_others():
+    return VOCABULARY * HIDDEN + (2 * LAYERS + 1) * HIDDEN
+
+
+def test_memory_is_made_up_of_weights_cache_and_the_prompts_pass(model):
+    found = hpu_magic.estimate_generation(model, 3, 10, 6)
+    weights = 2 * (weights_of_products() + weights_of_others()) + ANGLES
+    assert (found.memory.weights, found.memory.cache) == (weights, 3 * 16 * TOKEN)
+    assert found.peak_memory == sum(found.memory.parts().values())
+    assert found.fits
+
+
+@pytest.mark.parametrize("mode", ["eager", "graphs"])
+def test_cache_that_grows_stays_behind_the_pass_that_makes_it(model, mode):
+    found = hpu_magic.estimate_generation(model, 3, 20, 2, cache="dynamic", mode=mode)
+    assert 3 * 20 * TOKEN <= found.memory.cache <= 3 * 21 * TOKEN
+
+
+def test_eight_bits_halve_the_weights_of_products_and_the_cache(model):
+    wide = hpu_magic.estimate_generation(model, 3, 10, 6)
+    narrow = hpu_magic.estimate_generation(model, 3, 10, 6, precision="fp8")
+    assert wide.memory.weights - narrow.memory.weights == weights_of_products()
+    assert wide.memory.cache == 2 * narrow.memory.cache
+    kept = hpu_magic.estimate_generation(model, 3, 10, 6, precision="fp8", kv_dtype="bf16")
+    assert kept.memory.cache == wide.memory.cache
+
+
+def test_cards_share_weights_and_heads(model):
+    one = hpu_magic.estimate_generation(model, 2, 10, 6)
+    two = hpu_magic.estimate_generation(model, 2, 10, 6, cards=2)
+    four = hpu_magic.estimate_generation(model, 2, 10, 6, cards=4)
+    assert two.memory.weights - ANGLES == (one.memory.weights - ANGLES) / 2
+    assert two.memory.cache == one.memory.cache / 2
+    # There are two heads of keys: four cards keep a whole one each.
+    assert four.memory.cache == two.memory.cache
+    assert "links" in two.by_kind
+    assert "links" not in one.by_kind
+
+
+def test_times_add_up(model):
+    found = hpu_magic.estimate_generation(model, 2, 10, 6)
+    assert found.seconds == pytest.approx(found.first_token_seconds + 5 * found.token_seconds)
+    assert found.tokens_per_second == pytest.approx(2 * 6 / found.seconds)
+    assert sum(found.by_kind.values()) == pytest.approx(found.seconds)
+    low, high = found.band
+    assert low < 1 < high
+
+
+def test_cache_that_is_copied_at_each_token_costs_more(model):
+    static, dynamic = (
+        hpu_magic.estimate_generation(model, 2048, 60, 2, cache=kind)
+        for kind in ("static", "dynamic")
+    )
+    assert dynamic.token_seconds > static.token_seconds
+
+
+def test_buckets_spare_reading_what_is_not_made_yet(model):
+    whole, bucketed, fine = (
+        hpu_magic.estimate_generation(model, 4096, 4, 56, bucket=bucket) for bucket in (None, 16, 4)
+    )
+    assert whole.token_seconds > bucketed.token_seconds > fine.token_seconds
+    assert whole.memory == bucketed.memory == fine.memory
+
+
+def test_largest_batch_is_the_largest_that_fits(model, small_card):
+    small_card(4 << 20)
+    most = hpu_magic.estimate_generation(model, "largest", 10, 6)
+    asked = hpu_magic.estimate_generation(model, 2, 10, 6)
+    assert most.batch == most.largest_batch == asked.largest_batch > 100
+    assert most.fits
+    assert not hpu_magic.estimate_generation(model, most.batch + 1, 10, 6).fits
+
+
+def test_model_that_does_not_fit_says_by_how_much_and_what_would(model, small_card):
+    small_card(20_000)
+    with pytest.raises(EstimateError) as refusal:
+        hpu_magic.estimate_generation(model, "largest", 10, 6)
+    assert "KiB are needed on a card" in str(refusal.value)
+    assert 'precision="fp8" or parallel="tp=4" with 4 cards would make it fit' in str(refusal.value)
+    warned = hpu_magic.estimate_generation(model, 8, 10, 6)
+    assert not warned.fits
+    assert "a smaller batch or" in repr(warned)
+    assert warned.largest_batch == 0
+
+
+def test_table_says_estimate_and_its_band_at_each_figure(model):
+    text = repr(hpu_magic.estimate_generation(model, 2, 10, 6))
+    lines = text.splitlines()
+    assert lines[0] == (
+        "Estimate: LlamaForCausalLM makes 6 tokens behind 10 on gaudi2 "
+        "(graphs mode, bf16, cache static, bf16, batch 2)"
+    )
+    figures = [line for line in lines if "token" in line.partition("(")[0] and "(est" in line]
+    assert len(figures) == 3
+    assert all("(estimate; " in line and " to " in line for line in figures)
+    html = hpu_magic.estimate_generation(model, 2, 10, 6)._repr_html_()
+    assert "<b>Estimate: LlamaForCausalLM makes 6 tokens" in html
+
+
+def test_pickled_estimate_reads_the_same_without_its_model(model, small_card):
+    small_card(2**26)  # few traces find the largest batch
+    report = hpu_magic.estimate_generation(model, 1, 4, 4)
+    found = pickle.loads(pickle.dumps(report))
+    assert (repr(found), found._repr_html_()) == (repr(report), report._repr_html_())
+    compiled = hpu_magic.estimate_generation(torch.compile(model), 1, 4, 4)
+    assert compiled.title() == report.title()
+
+
+def test_captured_prompt_keeps_memory(model):
+    plain = hpu_magic.estimate_generation(model, 2, 10, 6)
+    captured = hpu_magic.estimate_generation(model, 2, 10, 6, capture_prompt=True)
+    assert captured.memory.graphs > 5 * plain.memory.graphs > 0
+    assert hpu_magic.estimate_generation(model, 2, 10, 6, mode="lazy").memory.graphs == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"prompt": 0}, r"prompt=0 must be a whole number from 1 to 1000000000"),
+        ({"new_tokens": 0}, r"new_tokens=0 must be a whole number"),
+        ({"batch": 0}, r"batch=0 must be a whole number"),
+        ({"batch": "large"}, r"batch='large' must be a whole number"),
+        ({"prompt": 60}, r"prompt=60 and new_tokens=6 are 66 tokens, and the model has 64 pos"),
+        ({"kv_dtype": "int4"}, r"kv_dtype='int4' is none that there is"),
+        ({"precision": "fp8", "generation": "gaudi"}, r"precision='fp8': gaudi has no 8-bit"),
+        ({"kv_dtype": "fp8", "generation": "gaudi"}, r"kv_dtype='fp8': gaudi has no 8-bit"),
+        ({"cards": 3}, r"4 attention heads cannot be divided among tp=3 cards"),
+        ({"cards": 2, "parallel": "zero3"}, r"zero3 divides what only training has"),
+        ({"cards": 64, "parallel": "pp=64"}, r"pp=64 gives each card .* has \d layers in sequence"),
+        ({"cards": 2, "parallel": "ddp", "batch": 3}, r"batch=3 cannot be divided among 2 groups"),
+        ({"generation": "gaudi9"}, r"generation='gaudi9' is unknown"),
+        ({"mode": "graph"}, r"mode='graph' is none that there is"),
+        ({"cache": "paged"}, r"cache='paged' is none that there is"),
+    ],
+)
+def test_bad_argument_is_refused_in_a_sentence(model, arguments, message):
+    plain = {"batch": 2, "prompt": 10, "new_tokens": 6}
+    with pytest.raises(EstimateError, match=message):
+        hpu_magic.estimate_generation(model, **{**plain, **arguments})
+
+
+def test_positions_between_known_ones_lie_on_the_line():
+    assert weights_of([10, 14, 20], range(10, 15)) == {10: 2.5, 14: 2.5, 20: 0.0}
+
+
+def test_few_traces_foretell_a_straight_line():
+    asked = []
+
+    def trace(at):
+        asked.append(at)
+        return 100 + 7 * at
+
+    needed = NearlyStraight(trace, {})
+    assert [needed(at) for at in (2, 4, 50, 51, 60)] == [114, 128, 450, 457, 520]
+    assert asked == [2, 4, 50]
+
+
+def test_heads_that_share_keys_are_rows_of_one_product(model):
+    with passes_of(model, protocol_of(model), torch.bfloat16) as passes:
+        token = passes.token(3, 9)
+    works = [work_of(each) for each in token.program.operations]
+    found = [each.products for each in works if each.kind is Kind.ATTENTION]
+    group, width = HEADS // KV_HEADS, HIDDEN // HEADS
+    scores = Product(3 * KV_HEADS, group, 10, width)
+    assert found == [(scores, Product(3 * KV_HEADS, group, width, 10))] * LAYERS

@@ -1,0 +1,86 @@
+"""Cards, and what each has of a step."""
+
+import pytest
+from torch import nn
+
+from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.layout import Layout, parse
+from hpu_magic.estimates.stages import layers_in_sequence
+
+
+@pytest.mark.parametrize(
+    ("cards", "parallel", "layout"),
+    [
+        (None, None, Layout()),
+        (8, None, Layout(cards=8, data=8)),
+        (8, "ddp", Layout(cards=8, data=8)),
+        (8, "fsdp", Layout(cards=8, data=8, zero=3)),
+        (1, "zero2", Layout()),
+        (None, "tp=4", Layout(cards=4, tensor=4)),
+        (8, "TP=2, pp=2, zero1", Layout(8, 2, zero=1, in_float32=True, tensor=2, pipeline=2)),
+        (16, "tp=8*pp=2", Layout(cards=16, tensor=8, pipeline=2)),
+        (4, "tp=2+ddp", Layout(cards=4, data=2, tensor=2)),
+    ],
+)
+def test_layout_is_what_was_asked_for(cards, parallel, layout):
+    assert parse(cards, parallel) == layout
+
+
+@pytest.mark.parametrize(
+    "parallel", ["ddp", "fsdp", "zero1", "zero3", "tp=2,zero2", "tp=2,pp=2,fsdp"]
+)
+def test_layout_is_written_as_it_is_read(parallel):
+    assert str(parse(8, parallel)) == parallel
+
+
+@pytest.mark.parametrize(
+    ("cards", "parallel", "message"),
+    [
+        (0, None, r"cards=0 is no number of cards"),
+        (10**9, None, r"cards=1000000000 is no number of cards: give 1 to 65536"),
+        (8, "tp=3", r"cards=8 cannot be divided by tp=3: give cards=3 or a multiple"),
+        (2, "tp=2,pp=2", r"cards=2 cannot be divided by tp=2 times pp=2: give cards=4 or"),
+        (8, "ddp,zero1", r"says twice how the batch is divided, by ddp and by zero1"),
+        (8, "zero1+zero3", r"says twice how the batch is divided, by zero1 and by zero3"),
+        (8, "tp=8,zero3", r"tp=8 leaves one of cards=8: give cards=16 or more, or leave zero3 out"),
+        (8, "tp=2,tp=4", r"gives tp twice"),
+        (8, "tp=1,tp=2", r"gives tp twice"),
+        (8, "tp", r"'tp' is no number of cards; give tp=N"),
+        (8, "pp=0", r"'pp=0' is no number of cards; give pp=N with an N of 1 to 65536"),
+        (8, "tp=-2", r"'tp=-2' is no number of cards"),
+        (8, "dp=8", r"'dp=8' is unknown; there are ddp, zero1"),
+        (8, "zero4", r"'zero4' is unknown"),
+    ],
+)
+def test_impossible_layouts_are_refused(cards, parallel, message):
+    with pytest.raises(EstimateError, match=message):
+        parse(cards, parallel)
+
+
+class Block(nn.Module):
+    """Layers of its own, side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.ModuleList([nn.Sequential(nn.Linear(2, 2)) for _ in range(4)])
+
+
+class Pair(nn.Module):
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        (nn.Linear(2, 2), 1),
+        (Pair(nn.Linear(2, 2), nn.Linear(2, 2)), 2),
+        (nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), 2),
+        (nn.ModuleList([Block() for _ in range(3)]), 3),
+        (nn.ModuleList([nn.Sequential(Block(), Block()) for _ in range(3)]), 6),
+        (Pair(nn.ModuleList([Block(), Block()]), nn.ModuleList([Block()])), 3),
+    ],
+)
+def test_layers_in_sequence_are_those_of_lists(model, count):
+    assert layers_in_sequence(model) == count

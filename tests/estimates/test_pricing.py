@@ -1,0 +1,345 @@
+"""What operations cost, in cases that can be computed by hand."""
+
+import pytest
+import torch
+
+from hpu_magic.estimates.cost.compilation import SECONDS_AN_OPERATOR, compile_seconds
+from hpu_magic.estimates.cost.constants import FITTED
+from hpu_magic.estimates.cost.hardware import GENERATIONS, LINK_EFFICIENCY, generation_named
+from hpu_magic.estimates.cost.pricing import price
+from hpu_magic.estimates.cost.work import work_of
+from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.layout import parse
+from hpu_magic.estimates.tracing.optimizers import maker
+from hpu_magic.estimates.tracing.step import StepOptions, trace_step
+
+nn = torch.nn
+GAUDI2 = GENERATIONS["gaudi2"]
+
+
+@pytest.fixture(autouse=True)
+def _device(shell):
+    """The device that fake tensors are on."""
+
+
+def traced(model, *shape, **options):
+    with torch.device("meta"):
+        given = torch.empty(*shape)
+    return trace_step(
+        model.to("meta"), (given,), {}, StepOptions(train=False, dtype=torch.bfloat16, **options)
+    )
+
+
+def trained(model, *shape, **options):
+    with torch.device("meta"):
+        given = torch.empty(*shape)
+    return trace_step(model.to("meta"), (given,), {}, StepOptions(dtype=torch.bfloat16, **options))
+
+
+class Chain(nn.Module):
+    def forward(self, x):
+        return (x.relu() * 2).neg()
+
+
+def only(prices):
+    return [one for one in prices.operations if one.seconds]
+
+
+def test_large_products_take_their_operations_at_the_arrays_peak():
+    program = traced(nn.Linear(8192, 8192, bias=False), 8192, 8192)
+    (cost,) = only(price(program, "gaudi2", mode="eager"))
+    peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
+    assert cost.matrix == pytest.approx(2 * 8192**3 / peak)
+    assert cost.launch == FITTED.launch_seconds
+    assert cost.vector == cost.links == 0
+
+
+def test_small_outputs_leave_arrays_empty():
+    full, half = (
+        only(price(traced(nn.Linear(4096, width, bias=False), 4096, 4096), "gaudi2"))[0].matrix
+        for width in (256, 128)
+    )
+    # Two engines with 256 x 256 arrays, or 512 x 128: both widths fill them.
+    assert full == pytest.approx(2 * half)
+    thin = only(price(traced(nn.Linear(4096, 64, bias=False), 4096, 4096), "gaudi2"))[0].matrix
+    assert thin == pytest.approx(half)
+
+
+def test_products_with_one_row_are_bound_by_memory():
+    (cost,) = only(price(traced(nn.Linear(4096, 4096, bias=False), 1, 4096), "gaudi2"))
+    bandwidth = 2.45e12 * FITTED.memory_efficiency["gaudi2"]
+    assert cost.limit == "memory"
+    assert cost.memory == pytest.approx(2 * (4096 * 4096 + 2 * 4096) / bandwidth, rel=0.01)
+
+
+def test_elementwise_operations_move_what_they_read_and_write():
+    (cost,) = only(price(traced(nn.ReLU(), 2**24), "gaudi2", mode="eager"))
+    assert cost.memory == pytest.approx(
+        2 * 2 * 2**24 / (2.45e12 * FITTED.memory_efficiency["gaudi2"])
+    )
+    rate = GAUDI2.vector_flops / 2 * FITTED.vector_efficiency
+    assert cost.vector == pytest.approx(2**24 / rate)
+    assert cost.limit == "memory"
+
+
+def test_graphs_spare_memory_between_elementwise_operations():
+    program = traced(Chain(), 2**24)
+    eager, lazy = (price(program, "gaudi2", mode=mode) for mode in ("eager", "lazy"))
+    once = 2 * 2**24 / (2.45e12 * FITTED.memory_efficiency["gaudi2"])
+    assert sum(one.memory for one in eager.operations) == pytest.approx(6 * once)
+    inside = 4 * (1 - FITTED.fusion)
+    assert sum(one.memory for one in lazy.operations) == pytest.approx((2 + inside) * once)
+    assert sum(one.launch for one in eager.operations) == 3 * FITTED.launch_seconds
+    assert sum(one.launch for one in lazy.operations) == FITTED.node_seconds
+
+
+def test_engines_of_a_graph_work_side_by_side():
+    program = trained(nn.Sequential(nn.Linear(2048, 2048), nn.GELU()), 8192, 2048)
+    graph, eager = (price(program, "gaudi2", mode=mode) for mode in ("graphs", "eager"))
+    sums = [
+        sum(getattr(one, engine) for one in graph.operations)
+        for engine in ("matrix", "vector", "memory")
+    ]
+    launches = sum(one.launch for one in graph.operations)
+    assert graph.seconds == pytest.approx(max(sums) + launches)
+    assert eager.seconds == pytest.approx(sum(one.seconds for one in eager.operations))
+    assert graph.seconds < eager.seconds
+
+
+def test_a_lookup_reads_what_it_finds_and_an_update_writes_what_it_is_given():
+    class Looked(nn.Module):
+        def __init__(self, rows):
+            super().__init__()
+            self.table = nn.Embedding(rows, 64)
+            self.register_buffer("cache", torch.zeros(rows, 64))
+
+        def forward(self, places):
+            found = self.table(places)
+            self.cache.index_copy_(0, places, found)
+            return found * 2
+
+    def moved(rows):
+        with torch.device("meta"):
+            model = Looked(rows)
+            places = torch.zeros(32, dtype=torch.int64)
+        program = trace_step(model, (places,), {}, StepOptions(train=False))
+        costs = price(program, "gaudi2", mode="eager").operations
+        return [one.memory for one in costs if one.memory]
+
+    assert moved(1_000) == moved(1_000_000)
+
+
+def test_a_convolution_reads_its_image_once():
+    model = nn.Sequential(nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(64, 16, 5, padding=2))
+    program = trained(model, 8, 32, 10, 10)
+    given, between, made = (8 * channels * 100 for channels in (32, 64, 16))
+    first, second = 64 * 32 * 9, 16 * 64 * 25
+    products = [one for each in program.operations for one in work_of(each).products]
+    assert [
+        tuple(round(one.elements(name)) for name in ("left", "right", "result")) for one in products
+    ] == [
+        (given, first, between),
+        (between, second, made),
+        (made, second, between),
+        (made, between, second),
+        (between, given, first),
+    ]
+
+
+def test_an_optimizer_reads_and_writes_weights_and_moments():
+    program = trained(nn.Linear(1024, 1024, bias=False), 1, 1024, optimizer=maker("fusedadamw"))
+    *_, cost = only(price(program, "gaudi2"))
+    # Weight, gradient and two moments are read, all but the gradient written.
+    moved = sum(one.bytes for one in program.operations[-1].reads)
+    assert moved >= 4 * 2 * 1024**2
+    moved += sum(one.bytes for one in program.operations[-1].writes)
+    bandwidth = GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
+    assert moved >= 7 * 2 * 1024**2
+    assert cost.memory == pytest.approx(moved / bandwidth)
+
+
+def test_graphs_are_compiled_once_by_the_operators_in_them():
+    program = traced(nn.Sequential(*(nn.ReLU() for _ in range(10))), 8, 8)
+    for mode in ("lazy", "graphs", "compile"):
+        assert compile_seconds(program, mode) == pytest.approx(10 * SECONDS_AN_OPERATOR)
+    assert compile_seconds(program, "eager") == 0
+
+
+def test_kinds_add_up_to_the_step():
+    program = trained(
+        nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)),
+        512,
+        256,
+        optimizer=maker("adamw"),
+    )
+    prices = price(program, "gaudi3", layout=parse(8, "tp=2,pp=2,zero1"), accumulate=4)
+    assert sum(prices.by_kind.values()) == pytest.approx(prices.seconds)
+    assert {"links", "launches", "waiting"} <= set(prices.by_kind)
+    assert len(prices.operations) == len(program.operations)
+
+
+def test_gradients_are_exchanged_over_the_links_to_partners():
+    program = trained(nn.Linear(4096, 4096, bias=False), 1, 4096)
+    one = price(program, "gaudi2", layout=parse(1))
+    for cards in (2, 8):
+        several = price(program, "gaudi2", layout=parse(cards, "ddp"))
+        rate = 37.5e9 * (cards - 1) * LINK_EFFICIENCY
+        wire = 2 * 4096 * 4096 * (cards - 1) / cards / rate
+        expected = 2 * (wire + FITTED.link_latency) * FITTED.exchange["ddp"]
+        assert several.seconds - one.seconds == pytest.approx(expected)
+
+
+def test_tensor_parallel_layers_add_their_parts_once_a_pass():
+    model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024), nn.ReLU())
+    program = traced(model, 512, 1024)
+    whole, parts = (price(program, "gaudi2", layout=parse(None, text)) for text in ("", "tp=4"))
+    wire = 2 * 512 * 1024 * 3 / 4 / (37.5e9 * 3 * LINK_EFFICIENCY)
+    reduced = [one.links for one in parts.operations if one.links]
+    assert reduced == [pytest.approx(2 * (wire + FITTED.link_latency))]
+    products = [
+        (one.matrix, other.matrix)
+        for one, other in zip(whole.operations, parts.operations, strict=True)
+        if one.matrix
+    ]
+    assert [one / other for one, other in products] == [pytest.approx(4), pytest.approx(4)]
+
+
+class Attention(nn.Module):
+    def forward(self, x):
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+def test_heads_that_do_not_divide_are_refused():
+    program = traced(nn.Sequential(Attention()), 2, 6, 128, 64)
+    with pytest.raises(EstimateError, match=r"6 attention heads cannot be divided among tp=4"):
+        price(program, "gaudi2", layout=parse(None, "tp=4"))
+
+
+def test_attention_counts_its_products_and_its_softmax():
+    program = traced(Attention(), 2, 8, 1024, 128)
+    (cost,) = only(price(program, "gaudi2"))
+    peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
+    assert cost.matrix == pytest.approx(2 * 2 * 2 * 8 * 1024 * 1024 * 128 / peak)
+    assert cost.vector > 0
+
+
+def test_pipelines_wait_for_their_first_and_last_parts():
+    program = trained(nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 512)), 512, 512)
+    one = price(program, "gaudi2", accumulate=4)
+    two = price(program, "gaudi2", layout=parse(None, "pp=2"), accumulate=4)
+    assert two.by_kind["waiting"] == pytest.approx(one.seconds / 2 / 4)
+    assert two.seconds == pytest.approx(one.seconds / 2 * 5 / 4)
+
+
+def test_fp8_takes_linear_layers_to_8_bits():
+    program = traced(nn.Linear(8192, 8192, bias=False), 8192, 8192)
+    two, eight = (price(program, "gaudi2", precision=name) for name in ("bf16", "fp8"))
+    ratio = two.operations[-1].matrix / eight.operations[-1].matrix
+    assert ratio == pytest.approx(865 / 432)
+
+
+def memory_of(function, *shapes):
+    """The bytes that an operation by itself moves."""
+
+    class Called(nn.Module):
+        def forward(self, *given):
+            return function(*given)
+
+    given = tuple(torch.empty(one, device="meta") for one in shapes)
+    program = trace_step(Called(), given, {}, StepOptions(train=False, dtype=torch.bfloat16))
+    seconds = sum(one.memory for one in price(program, "gaudi2", mode="eager").operations)
+    return seconds * GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
+
+
+def test_bytes_are_those_of_what_is_read_and_written():
+    each = 2 * 2**20
+    whole = (2, 2**19)
+    assert memory_of(torch.zeros_like, whole) == pytest.approx(each)  # the shape alone
+    assert memory_of(lambda to, of: to.copy_(of), whole, whole) == pytest.approx(2 * each)
+    assert memory_of(lambda one: one.zero_(), whole) == pytest.approx(each)
+    # Two halves of one tensor are read, and half as much is written.
+    assert memory_of(lambda one: one[0] * one[1], whole) == pytest.approx(1.5 * each)
+    assert memory_of(lambda one: one * one, whole) == pytest.approx(2 * each)
+
+
+def test_depthwise_convolutions_read_their_input_once():
+    model = nn.Conv2d(256, 256, 7, padding=3, groups=256, bias=False)
+    (cost,) = only(price(traced(model, 8, 256, 64, 64), "gaudi2", mode="eager"))
+    bandwidth = GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
+    assert cost.memory == pytest.approx(2 * 2 * 8 * 256 * 64 * 64 / bandwidth, rel=0.1)
+
+
+@pytest.mark.parametrize("generation", ["gaudi", "gaudi2", "gaudi3"])
+def test_more_rows_never_take_less_time(generation):
+    model = nn.Linear(4096, 4096, bias=False)
+    seconds = [
+        price(traced(model, rows, 4096), generation, mode="eager").seconds for rows in range(1, 9)
+    ]
+    assert seconds == sorted(seconds)
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(8, 512, 1024))
+
+    def forward(self, x):
+        ends = torch.arange(1, 9, dtype=torch.int32, device=x.device) * (x.shape[0] // 8)
+        return nn.functional.grouped_mm(x, self.weight, offs=ends)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_products_of_experts_count_each_token_once(dtype):
+    model = Experts().to("meta")
+    given = torch.empty(4096, 512, device="meta", requires_grad=True)
+    program = trace_step(model, (given,), {}, StepOptions(dtype=dtype))
+    costs = [one.matrix for one in price(program, "gaudi2").operations if one.matrix]
+    peak = GAUDI2.matrix_flops["bf16" if dtype is torch.bfloat16 else "fp32"]
+    expected = 2 * 4096 * 512 * 1024 / (peak * FITTED.matrix_efficiency["gaudi2"])
+    assert costs == [pytest.approx(expected)] * 2
+
+
+def test_few_tokens_read_the_experts_that_they_reach():
+    def moved(rows):
+        program = traced(Experts(), rows, 512)
+        return max(one.memory for one in price(program, "gaudi2").operations)
+
+    one = 2 * 512 * 1024 / (GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"])
+    assert moved(1) == pytest.approx(one, rel=0.01)
+    assert moved(64) == pytest.approx(8 * one, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"generation": "gaudi4"}, r"generation='gaudi4' is unknown: give one of gaudi, gaudi2"),
+        ({"generation": "gaudi", "precision": "fp8"}, r"gaudi multiplies no 8-bit numbers"),
+        ({"generation": "gaudi2", "precision": "int4"}, r"precision='int4' is unknown"),
+        ({"generation": "gaudi2", "mode": "fast"}, r"mode='fast' is unknown: give one of eager"),
+    ],
+)
+def test_what_there_is_not_is_refused(options, message):
+    with pytest.raises(EstimateError, match=message):
+        price(traced(nn.ReLU(), 8), **options)
+
+
+def test_generations_are_found_by_their_usual_names():
+    assert [generation_named(name).name for name in ("Gaudi 2", "g3", "GAUDI")] == [
+        "gaudi2",
+        "gaudi3",
+        "gaudi",
+    ]
+
+
+def test_convolutions_are_products_of_their_unfolded_inputs():
+    model = nn.Conv2d(64, 128, 3, padding=1, bias=False)
+    program = trained(model, 32, 64, 56, 56)
+    costs = {
+        str(operation.operator): cost
+        for operation, cost in zip(
+            program.operations, price(program, "gaudi2").operations, strict=True
+        )
+    }
+    flops = 2 * 32 * 56 * 56 * 128 * 64 * 9
+    peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
+    assert costs["aten.convolution.default"].matrix == pytest.approx(flops / peak, rel=0.05)

@@ -1,0 +1,367 @@
+"""What a trace leaves alone, and what it makes of unusual models."""
+
+import random
+import threading
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+
+from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.tracing.optimizers import maker
+from hpu_magic.estimates.tracing.program import Phase, Role
+from hpu_magic.estimates.tracing.step import StepOptions, trace_step
+
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def _device(shell):
+    """The device that fake tensors are on."""
+
+
+def traced(model, *inputs, optimizer=None, **kwargs):
+    return trace_step(model, inputs, kwargs, StepOptions(optimizer=optimizer))
+
+
+def test_vendors_optimizer_is_traced_without_a_card(forked_script):
+    said = forked_script(
+        """
+        import torch
+        from hpu_magic.estimates.tracing.optimizers import maker
+        from hpu_magic.estimates.tracing.step import StepOptions, trace_step
+
+        model = torch.nn.Linear(8, 8)
+        trace_step(model, (torch.ones(2, 8),), {}, StepOptions(optimizer=maker("FusedAdamW")))
+        print(torch.hpu.is_initialized())
+        """,
+        simulated=True,
+    )
+    assert "BRIDGE CONFIGURATION" not in said
+    assert said.splitlines()[-1] == "False"
+
+
+def test_interrupted_trace_leaves_the_model_as_it_was():
+    class Interrupted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x):
+            self.seen = self.inner(x)
+            raise KeyboardInterrupt
+
+    model = Interrupted()
+    before = dict(model.state_dict(keep_vars=True))
+    with pytest.raises(KeyboardInterrupt):
+        traced(model, torch.ones(2, 4))
+    after = model.state_dict(keep_vars=True)
+    assert all(after[name] is before[name] for name in before)
+    assert not hasattr(model, "seen")
+    assert torch.equal(torch.ones(2) + 1, torch.full((2,), 2.0))
+
+
+def test_what_a_model_notes_and_draws_is_left_out():
+    class Noting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.losses, self.by_name = [1.0], {"train": []}
+            self.recent, self.seen = deque([2.0], maxlen=1), set()
+
+        def forward(self, x):
+            out = self.layer(x)
+            for noted in (self.losses, self.by_name["train"], self.recent):
+                noted.append(out)
+            self.by_name["other"] = out
+            self.seen.add(random.random() + np.random.rand())
+            torch.manual_seed(0)
+            return out
+
+    def drawn():
+        on_card = torch.rand((), device="hpu").item()
+        return random.random(), np.random.rand(), torch.rand(()).item(), on_card
+
+    def restart():
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(1)
+
+    model = Noting()
+    restart()
+    expected = drawn()
+    restart()
+    traced(model, torch.ones(2, 4))
+    assert drawn() == expected
+    assert (model.losses, model.by_name, model.recent, model.seen) == (
+        [1.0],
+        {"train": []},
+        deque([2.0], maxlen=1),
+        set(),
+    )
+
+
+def test_traces_of_two_threads_are_those_of_one():
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    alone = traced(model, torch.ones(2, 8), optimizer=maker("adam"))
+    found = []
+
+    def trace():
+        found.append(traced(model, torch.ones(2, 8), optimizer=maker("adam")))
+
+    threads = [threading.Thread(target=trace) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [[str(one.operator) for one in each.operations] for each in found] == [
+        [str(one.operator) for one in alone.operations]
+    ] * 2
+    assert [each.storages for each in found] == [alone.storages] * 2
+
+
+def test_masks_that_are_known_choose_what_runs():
+    class Skipping(nn.Module):
+        def forward(self, x, mask):
+            chosen = x if mask.all() else x.masked_fill(~mask[..., None], 0)
+            return chosen[mask]
+
+    x = torch.ones(2, 3, 4, requires_grad=True)
+    whole, part = torch.ones(2, 3, dtype=torch.bool), torch.eye(2, 3).bool()
+
+    def ran(mask):
+        options = StepOptions(train=False)
+        return trace_step(Skipping(), (x, mask), {}, options).operations
+
+    assert not any("masked_fill" in str(one.operator) for one in ran(whole))
+    assert any("masked_fill" in str(one.operator) for one in ran(part))
+    assert [ran(mask)[-1].writes[0].shape for mask in (whole, part)] == [(6, 4), (2, 4)]
+    with pytest.raises(EstimateError, match=r"line \d+: chosen = x if mask\.all\(\)"):
+        ran(whole.to("meta"))
+
+
+def test_numbers_of_the_models_code_choose_what_runs():
+    class Padded(nn.Module):
+        def forward(self, ids):
+            mask = torch.zeros_like(ids)
+            mask[:, :2] = 1
+            mask[(torch.arange(2), ids[:, [-1]].squeeze(-1))] = 1
+            ends = mask.flip(-1).cumsum(-1).flip(-1).sum(-1).tolist()
+            told.append((0 in ids[:, [-1, 0]], ends))
+            return ids + 1
+
+    told = []
+    ids = torch.tensor([[1, 2, 3, 3], [1, 2, 0, 2]])
+    trace_step(Padded(), (ids,), {}, StepOptions(train=False))
+    Padded()(ids)
+    assert told[0] == told[1]
+    assert ids.tolist() == [[1, 2, 3, 3], [1, 2, 0, 2]]
+
+
+def test_inputs_that_the_model_writes_to_are_left_alone():
+    class Writing(nn.Module):
+        def forward(self, mask):
+            mask[0] = 0
+            return mask[mask > 0]
+
+    mask = torch.ones(2, 3, dtype=torch.long)
+    program = trace_step(Writing(), (mask,), {}, StepOptions(train=False))
+    assert program.operations[-1].writes[0].shape == (3,)
+    assert mask.sum() == 6
+
+
+def test_layer_that_is_skipped_at_random_runs():
+    class Skipping(nn.Linear):
+        def forward(self, x):
+            return x if torch.rand([]) < 0.1 else super().forward(x)
+
+    assert traced(Skipping(4, 4), torch.ones(2, 4)).of_role(Role.GRADIENTS) == 4 * (16 + 4)
+
+
+def test_ctc_is_traced_by_its_lengths():
+    class Speech(nn.Linear):
+        def forward(self, x, y):
+            scores = super().forward(x).log_softmax(-1).transpose(0, 1)
+            lengths = (x.new_full((2,), one.shape[1], dtype=torch.long) for one in (x, y))
+            return nn.functional.ctc_loss(scores, y, *lengths)
+
+    program = traced(Speech(8, 10), torch.ones(2, 12, 8), torch.ones(2, 4, dtype=torch.long))
+    (table,) = [
+        one.writes[1].shape for one in program.operations if "_ctc_loss." in str(one.operator)
+    ]
+    assert table == (2, 12, 2 * 4 + 1)
+    assert program.of_role(Role.GRADIENTS) == 4 * (80 + 10)
+
+
+def test_optimizer_with_groups_and_a_scheduler_is_not_stepped():
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+    groups = [
+        {"params": model[0].parameters(), "momentum": 0.9},
+        {"params": [model[1].weight], "momentum": 0.0},
+    ]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    program = traced(model, torch.ones(2, 8), optimizer=maker(optimizer))
+    # A momentum for each parameter of the first group only; the last bias is in no group.
+    assert program.of_role(Role.OPTIMIZER) == 4 * (8 * 16 + 16)
+    assert sum(one.times for one in program.of_phase(Phase.OPTIMIZER) if one.times) == 2 * 3 + 1
+    assert not optimizer.state
+    assert all(one.grad is None for one in model.parameters())
+
+
+def test_operators_over_lists_see_all_parameters():
+    model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(3)))
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    program = traced(model, torch.ones(2, 8), optimizer=maker(optimizer))
+    roots = [one for one in program.of_phase(Phase.OPTIMIZER) if "sqrt" in str(one.operator)]
+    assert [(len(one.writes), one.times) for one in roots] == [(3, 1)]
+
+
+def test_operator_without_a_fake_kernel_is_named_with_its_mend():
+    @torch.library.custom_op("hpu_magic_tests::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    class Custom(nn.Module):
+        def forward(self, x):
+            return twice(x)
+
+    with pytest.raises(
+        EstimateError, match=r"^hpu_magic_tests::twice tells no shapes .*twice\(x\)"
+    ):
+        trace_step(Custom(), (torch.ones(2),), {}, StepOptions(train=False))
+
+
+def test_tensor_that_stays_behind_is_named_with_its_line():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.ones(4)
+
+        def forward(self, x):
+            return x * self.scale
+
+    with pytest.raises(EstimateError, match=r"line \d+: return x \* self\.scale.*register_buffer"):
+        trace_step(Scaled(), (torch.ones(2, 4),), {}, StepOptions(train=False))
+
+
+def test_lightning_module_trains_by_its_own_step(recwarn):
+    lightning = pytest.importorskip("lightning")
+
+    class Fitted(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def training_step(self, batch, _):
+            x, y = batch
+            loss = (self.layer(x) - y).abs().mean()
+            self.log("loss", loss)
+            return loss
+
+    program = traced(Fitted(), (torch.ones(2, 4), torch.ones(2, 4)))
+    assert "aten.abs.default" in [str(one.operator) for one in program.operations]
+    assert program.of_role(Role.GRADIENTS) == 4 * (16 + 4)
+    assert not [one for one in recwarn if "self.log" in str(one.message)]
+
+
+def test_lightning_module_of_a_fit_is_traced_without_its_trainer():
+    lightning = pytest.importorskip("lightning")
+    metrics = pytest.importorskip("torchmetrics")
+
+    class Fitted(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.accuracy = metrics.Accuracy(task="multiclass", num_classes=3)
+
+        def training_step(self, batch, _):
+            x, labels = batch
+            out = self.layer(x)
+            self.log("accuracy", self.accuracy(out, labels))
+            self.log_dict({"lr": 1.0})
+            return nn.functional.cross_entropy(out, labels)
+
+    model = Fitted()
+    quiet = {"logger": False, "enable_checkpointing": False, "accelerator": "cpu"}
+    model.trainer = trainer = lightning.Trainer(**quiet)
+    before = dict(vars(model)), dict(vars(model.accuracy))
+    program = traced(model, torch.ones(2, 4), torch.tensor([0, 2]))
+    assert (dict(vars(model)), dict(vars(model.accuracy))) == before
+    assert model.trainer is trainer
+    assert any(one.module == "accuracy" for one in program.operations)
+
+
+def test_lightning_module_without_a_step_of_its_own_is_called():
+    lightning = pytest.importorskip("lightning")
+
+    class Plain(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    class Asking(Plain):
+        def training_step(self, batch):
+            return self(batch).sum() * self.trainer.current_epoch
+
+    x = torch.ones(2, 4)
+    assert traced(Plain(), x).of_role(Role.GRADIENTS) == 4 * (16 + 4)
+    with pytest.raises(EstimateError, match=r"The step cannot run: .*Asking is not attached"):
+        traced(Asking(), x)
+
+
+@pytest.mark.parametrize(("name", "said"), [("muon", "only supports 2D"), ("adafactor", "numbers")])
+def test_optimizer_that_cannot_be_traced_says_why(name, said):
+    with pytest.raises(EstimateError, match=said):
+        traced(nn.Linear(4, 4), torch.ones(2, 4), optimizer=maker(name))
+
+
+def test_what_a_step_takes_in_any_case_is_told_where_it_cannot_be_traced():
+    class Choosing(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else x
+
+    with pytest.raises(EstimateError) as raised:
+        traced(Choosing(1024, 1024, bias=False), torch.ones(2, 1024), optimizer=maker("adamw"))
+    expected = "takes: weights 4.00 MiB, gradients 4.00 MiB, optimizer 8.00 MiB."
+    assert str(raised.value).endswith(expected), str(raised.value)
+
+
+def test_modules_that_replay_graphs_keep_theirs(forked_script):
+    said = forked_script(
+        """
+        import torch
+        from hpu_magic.estimates.estimate import estimate
+        from hpu_magic.runtime.device import device
+        from hpu_magic import wrap
+
+        hpu = device.torch_with_hpu().hpu
+        wrappers = {
+            "inference": hpu.wrap_in_hpu_graph,
+            "training": lambda model: hpu.ModuleCacher(max_graphs=2)(model=model, inplace=True),
+            "by one": lambda model: hpu.make_graphed_callables(model, (x,)),
+            "ours": wrap,
+        }
+        x = torch.ones(2, 4, device="hpu")
+        for name, wrapped in wrappers.items():
+            train = name != "inference"
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).to("hpu")
+            model.train(train)
+            plain = repr(estimate(model, x, train=train))
+            with torch.set_grad_enabled(train):
+                expected = model(x).tolist()
+                wrapped(model)
+                forward = vars(model)["forward"]
+                same = repr(estimate(model, x, train=train)) == plain
+                print(name, same, vars(model)["forward"] is forward, model(x).tolist() == expected)
+        """,
+        simulated=True,
+        PT_HPU_LAZY_MODE="1",
+    )
+    told = said.splitlines()[-4:]
+    assert told == [
+        f"{name} True True True" for name in ("inference", "training", "by one", "ours")
+    ]

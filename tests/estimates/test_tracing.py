@@ -1,0 +1,122 @@
+"""A step's operations and the memory they use, told without computing."""
+
+import pytest
+import torch
+
+from hpu_magic.estimates.errors import EstimateError
+from hpu_magic.estimates.memory import peak
+from hpu_magic.estimates.tracing.optimizers import maker
+from hpu_magic.estimates.tracing.program import Phase, Role
+from hpu_magic.estimates.tracing.step import StepOptions, trace_step
+
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def _device(shell):
+    """The device that fake tensors are on."""
+
+
+@pytest.fixture
+def two_layers():
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def traced(model, *inputs, **options):
+    return trace_step(model, inputs, {}, StepOptions(**options))
+
+
+def test_modules_and_phases_are_told_of_each_operation(two_layers):
+    program = traced(two_layers, torch.ones(2, 8), optimizer=maker("sgd"))
+    told = [
+        (str(one.operator), one.module, one.phase.value)
+        for one in program.operations
+        if "mm" in str(one.operator) or "relu" in str(one.operator) or one.phase is Phase.OPTIMIZER
+    ]
+    assert told == [
+        ("aten.addmm.default", "0", "forward"),
+        ("aten.relu.default", "1", "forward"),
+        ("aten.addmm.default", "2", "forward"),
+        ("aten.mm.default", "2", "backward"),
+        ("aten.mm.default", "2", "backward"),
+        ("aten.mm.default", "0", "backward"),
+        *[("aten.add_.Tensor", "", "optimizer")] * 4,
+    ]
+
+
+def test_roles_add_up(two_layers):
+    program = traced(two_layers, torch.ones(2, 8), optimizer=maker("adam"))
+    weights = 4 * sum(one.numel() for one in two_layers.parameters())
+    assert program.of_role(Role.WEIGHTS) == program.of_role(Role.GRADIENTS) == weights
+    assert program.of_role(Role.OPTIMIZER) == 2 * weights
+    assert program.of_role(Role.INPUTS) == 2 * 8 * 4
+
+
+def test_model_on_meta_is_traced_as_one_with_numbers(two_layers):
+    with torch.device("meta"):
+        empty = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    given = torch.ones(2, 8)
+    one, other = (traced(model, given, optimizer=maker("adam")) for model in (empty, two_layers))
+    assert [str(each.operator) for each in one.operations] == [
+        str(each.operator) for each in other.operations
+    ]
+    assert peak(one, recorded=False) == peak(other, recorded=False)
+
+
+def test_model_is_left_as_it_was(two_layers):
+    class Remembering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = two_layers
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.last = self.inner(x)
+            self.register_buffer("mask", x > 0)
+            return self.last
+
+    model = Remembering().eval()
+    before = dict(model.state_dict(keep_vars=True))
+    traced(model, torch.ones(2, 8), train=True)
+    after = model.state_dict(keep_vars=True)
+    assert list(after) == list(before)
+    assert all(after[name] is before[name] for name in before)
+    assert not hasattr(model, "last")
+    assert [module.training for module in model.modules()] == [False] * 5
+    assert all(one.grad is None for one in model.parameters())
+
+
+def test_recomputed_operations_are_told_from_others(two_layers):
+    from torch.utils.checkpoint import checkpoint
+
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = two_layers
+
+        def forward(self, x):
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    program = traced(Checkpointed(), torch.ones(2, 8))
+    again = [str(one.operator) for one in program.of_phase(Phase.RECOMPUTED) if not one.is_view]
+    assert again == ["aten.addmm.default", "aten.relu.default"]
+
+
+def test_choice_that_depends_on_numbers_names_its_line(two_layers):
+    class Choosing(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(EstimateError, match=r"test_tracing\.py, line \d+: return x if x\.sum\(\)"):
+        traced(nn.Sequential(two_layers, Choosing()), torch.ones(2, 8))
+
+
+def test_unknown_optimizer_is_refused_with_those_there_are():
+    with pytest.raises(EstimateError, match=r"optimizer='adamx' is none.*fusedadamw"):
+        maker("adamx")
+
+
+def test_memory_is_that_of_the_storages_alive():
+    program = traced(nn.ReLU(), torch.ones(1024), train=False)
+    found = peak(program, recorded=False)
+    assert (found.bytes, found.by_role) == (8192, {Role.INPUTS: 4096, Role.TEMPORARY: 4096})
