@@ -51,7 +51,7 @@ class MemoryPanel:
         rows = min(_MOST_ROWS, max(2, math.ceil(history / interval)))
         began = time.monotonic()
         self._peak = Peak()
-        self._peak.open(anew=False)
+        self._peak.open(reset=False)
         self._record = RunRecord(sampler(), began, Window(COLUMNS, rows), peak=self._peak)
         self._lock = threading.Lock()
         self._draw_due = self._picture_due = 0.0

@@ -185,8 +185,8 @@ def test_a_model_that_is_spread_stays_where_it_is(
     before = [weight.device for weight in model.parameters()]
     cell = run("%hpu_to model")
     assert str(cell.error) == (
-        "model is spread by its device_map, and what lies on the cpu or a disk comes to the card "
-        "by itself when its turn is: use it as it is, or load it with device_map='hpu'."
+        "model is distributed by its device_map, and its parts on the cpu or a disk move to the "
+        "card when they are used: use it as it is, or load it with device_map='hpu'."
     )
     assert [weight.device for weight in model.parameters()] == before
 

@@ -216,7 +216,7 @@ def test_a_record_keeps_its_peak_when_another_measurement_resets_the_devices(run
 
     held = torch.ones(1 << 20, device="hpu")
     source, peak = Sampler(), Peak()
-    peak.open(anew=False)
+    peak.open(reset=False)
     record = RunRecord(source, 0.0, peak=peak)
     source.sample()
     before = record.news().lines.rows[-1][4]

@@ -157,7 +157,7 @@ def test_flag_set_too_late_is_remembered_and_the_restart_offered(run, torch, for
 def test_flag_set_in_time_is_set_and_kept_for_the_next_start(notebook):
     read = "import os; print('has', os.environ['PT_HPU_MAX_COMPOUND_OP_SIZE'])"
     out = notebook("%load_ext hpu_magic", "%hpu_flags PT_HPU_MAX_COMPOUND_OP_SIZE=7", read)
-    assert "is in time" in out
+    assert "takes effect with" in out
     assert "has 7" in out
     again = notebook("%load_ext hpu_magic", read, "import torch", "%hpu_flags PT_HPU_MAX_COMP")
     assert "Remembered for this notebook: PT_HPU_MAX_COMPOUND_OP_SIZE=7" in again
@@ -180,9 +180,9 @@ def test_what_came_after_the_import_is_not_shown_as_in_force(notebook):
     ("line", "sentence"),
     [
         ("PT_HPU_LAZY_MODES=1", "did you mean 'PT_HPU_LAZY_MODE'"),
-        ("PT_HPU_LAZY_MODE=yes", "give 0 or 1"),
-        ("PT_HPU_PRINT_STATS=maybe", "give 1 or 0"),
-        ("HLS_MODULE_ID=one", "give a whole number"),
+        ("PT_HPU_LAZY_MODE=yes", "use 0 or 1"),
+        ("PT_HPU_PRINT_STATS=maybe", "use 1 or 0"),
+        ("HLS_MODULE_ID=one", "use a whole number"),
         ("HABANA_VISIBLE_DEVICES=0", "docker run -e HABANA_VISIBLE_DEVICES=0"),
         ("=1", "names no flag"),
         ("PT_HPU=1", "no documented flag"),
@@ -212,7 +212,7 @@ def test_release_explains_that_it_means_a_restart(run, torch, shell):
     shell.user_ns["x"] = torch.ones(1024, device="hpu")
     cell = run("%hpu_release")
     assert cell.result.held
-    assert "to release it, end this session and start it again." in cell.out
+    assert "to release the card, end this session and start it again." in cell.out
     assert "simulated" in cell.out
     refused = run("%hpu_release --restart")
     assert refused.err.endswith(

@@ -76,17 +76,17 @@ def test_in_a_terminal_the_environment_wins(
     code = STARTED.format(kernel="", name=name, command=command, line=line)
     out = script(code, **{name: inherited})
     assert (
-        f"{name}={inherited} of the environment holds; {kept} is remembered for this folder."
-        in (out.splitlines())
-    )
+        f"{name}={inherited} is set in the environment and overrides {kept}, the setting of this "
+        "folder."
+    ) in out.splitlines()
     assert f"has {inherited}" in out.splitlines()
     assert "after a restart" not in out
     if name == "PT_HPU_LAZY_MODE":
         assert "requested  eager" in out
     monkeypatch.delenv(name, raising=False)
-    again = script(code)  # without the variable, what is remembered holds
+    again = script(code)  # without the variable, the stored value applies
     assert f"has {kept}" in again.splitlines()
-    assert "of the environment" not in again
+    assert "in the environment" not in again
 
 
 @pytest.mark.parametrize(("name", "kept", "inherited", "command", "line"), SETTINGS)
@@ -98,8 +98,7 @@ def test_in_a_notebook_the_users_last_setting_wins(
     code = STARTED.format(kernel="", name=name, command=command, line=line)
     out = script(code, **{name: inherited}).splitlines()
     assert (
-        f"{name}={kept} holds, which this notebook remembers; the environment had {inherited}."
-        in out
+        f"{name}={kept} is the setting of this notebook; the environment had {inherited}." in out
     )
     assert f"has {kept}" in out
     same = script(code, **{name: kept})

@@ -1,1 +1,1 @@
-"""The device, and what is moved to it."""
+"""The device, moves to it, and the peak of its memory."""

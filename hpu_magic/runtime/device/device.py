@@ -1,4 +1,4 @@
-"""The device as the runtime sees it: is the bridge loaded, is a card taken, what is it called."""
+"""The device of this process: its libraries, its card and its name."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ DTYPES = {
 
 
 def bridge_loaded() -> bool:
-    """Tell whether the vendor's package is loaded, so that import-time settings are fixed."""
+    """Return whether the vendor's package is loaded, so import-time settings are fixed."""
     torch = sys.modules.get("torch")
     return "habana_frameworks.torch" in sys.modules or hasattr(torch, "hpu")
 
 
 def importing() -> bool:
-    """Tell whether torch or the vendor's package is being imported, perhaps by another thread.
+    """Return whether torch or the vendor's package is being imported, perhaps by another thread.
 
-    Another thread that used them now would wait until they are complete.
+    Using them now would block until the import has ended.
     """
     specs = (getattr(sys.modules.get(name), "__spec__", None) for name in _LIBRARIES)
     return any(getattr(spec, "_initializing", False) for spec in specs)
 
 
 def taken() -> bool:
-    """Tell whether this process has a card already; asking takes none."""
+    """Return whether this process has a card, without taking one."""
     hpu = getattr(sys.modules.get("torch"), "hpu", None)
     return hpu is not None and bool(hpu.is_initialized())
 
 
 def torch_with_hpu() -> ModuleType:
-    """Import torch and see to it that ``torch.hpu`` answers; a script is told whose it is.
+    """Import torch and activate ``torch.hpu``; in a script, print its provider to stderr.
 
     Raises
     ------
     RefusedError
         Neither the vendor's package nor the simulator can be used.
     """
-    # In a notebook, loading the extension has said so already.
+    # In a notebook, loading the extension has printed it.
     silent = bridge_loaded() or restart.interactive()
     try:
         announcement = backend.activate()
@@ -74,7 +74,7 @@ def torch_with_hpu() -> ModuleType:
 
 
 def take(device: str = "hpu") -> ModuleType:
-    """Take the process's card if it has none yet, and return torch.
+    """Take a card if the process has none yet, and return torch.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def take(device: str = "hpu") -> ModuleType:
     Raises
     ------
     RefusedError
-        The card cannot be taken; the text is the vendor's, and names the holders if known.
+        The card cannot be taken; the message is the vendor's, with the holders if known.
     """
     torch = torch_with_hpu()
     try:
@@ -96,16 +96,17 @@ def take(device: str = "hpu") -> ModuleType:
 
 
 def _with_holders(refusal: str) -> str:
-    """Add to the vendor's refusal of a card who holds the cards, unless it says so itself."""
+    """Add the holders of the cards to the vendor's message, unless it names one already."""
     if not _NO_CARD_TO_BE_HAD.search(refusal):
         return refusal
-    held = [(card, one) for card in monitor.snapshot().cards for one in card.holders]
-    if not held or any(f"process {one.pid} " in refusal for _, one in held):
+    held = [(card, holder) for card in monitor.snapshot().cards for holder in card.holders]
+    if not held or any(f"process {holder.pid} " in refusal for _, holder in held):
         return refusal
-    # Whoever has been idle for longest is the one to ask first.
+    # The holder that has been idle longest comes first: it most likely can give up its card.
     held.sort(key=lambda pair: -(pair[1].idle or 0.0))
     named = (
-        f"{card.label} by process {one.pid or 'unknown'} ({one.described()})" for card, one in held
+        f"{card.label} by process {holder.pid or 'unknown'} ({holder.described()})"
+        for card, holder in held
     )
     return (
         f"{refusal.rstrip()} Cards are held ({', '.join(named)}): shut down that notebook's kernel "
@@ -114,27 +115,28 @@ def _with_holders(refusal: str) -> str:
 
 
 def synchronize() -> None:
-    """Wait until the device has done its work; nothing to do before a card is taken."""
+    """Wait until the device has finished its work; return at once before a card is taken."""
     if taken():
         sys.modules["torch"].hpu.synchronize()
 
 
 def own_card(snapshot: Snapshot | None = None) -> CardReading | None:
-    """Return the card that this process holds, as the machine sees it; None if it holds none."""
-    cards = (snapshot or monitor.snapshot()).cards
-    mine = (card for card in cards if any(one.pid == os.getpid() for one in card.holders))
-    return next(mine, None)
+    """Return the machine's reading of this process's card; None if it holds none."""
+    for card in (snapshot or monitor.snapshot()).cards:
+        if any(holder.pid == os.getpid() for holder in card.holders):
+            return card
+    return None
 
 
 class _OwnNumber:
-    """Looks for this process's card among the machine's; once found, its number stays."""
+    """Finds this process's card among the machine's cards, and caches its number."""
 
     def __init__(self) -> None:
         self._found: int | None = None
         self._looked = -_PATIENCE
 
     def __call__(self) -> int | None:
-        # Some machines do not tell who holds a card, and asking for all of them takes a while.
+        # Some machines do not report holders, and a snapshot of all cards takes a while.
         if self._found is None and time.monotonic() - self._looked >= _PATIENCE:
             card = own_card()
             self._found = card.module_id if card else None
@@ -158,17 +160,17 @@ def generation() -> str | None:
 
 
 def label() -> str:
-    """Name this process's card in a headline: ``HPU 3 (simulated GAUDI2)``.
+    """Return the name of this process's card for a headline: ``HPU 3 (simulated GAUDI2)``.
 
-    Without a number, ``hpu (simulated GAUDI2)``, as long as the process has no card, and where the
-    machine does not tell which card it has.
+    The number is missing, ``hpu (simulated GAUDI2)``, if the process has no card or the machine
+    does not report which card it has.
     """
     number = own_number()
     return family() if number is None else family().replace("hpu", f"HPU {number}", 1)
 
 
 def family() -> str:
-    """Name the device where no certain card is meant: ``hpu (simulated GAUDI2)``."""
+    """Return the name of the device without a card's number: ``hpu (simulated GAUDI2)``."""
     return f"hpu ({'simulated ' if backend.is_simulated() else ''}{generation() or 'no card'})"
 
 
@@ -185,6 +187,6 @@ def dtype_named(name: Any) -> Any:
     if isinstance(name, torch.dtype):
         return name
     if name not in DTYPES:
-        mend = suggestion(str(name), DTYPES) or "use bf16, fp16 or fp32."
-        raise RefusedError(f"There is no dtype {name!r}: {mend}")
+        fix = suggestion(str(name), DTYPES) or "use bf16, fp16 or fp32."
+        raise RefusedError(f"There is no dtype {name!r}: {fix}")
     return getattr(torch, DTYPES[name])

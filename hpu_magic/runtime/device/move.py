@@ -1,7 +1,7 @@
-"""Move models, tensors, containers of tensors and optimizers' state between cpu and hpu.
+"""Move models, tensors, containers of tensors and the state of optimizers between cpu and hpu.
 
-Nothing is half-moved: everything is looked at first, then all copies are made, and only when
-the last copy exists do the user's objects get them.
+A move is complete or does not happen: all objects are checked first, then all copies are made, and
+only then the user's objects are changed.
 """
 
 from __future__ import annotations
@@ -27,22 +27,24 @@ _DEEPEST = 32
 
 @dataclass(repr=False)
 class MoveReport(Report):
-    """What was moved.
+    """The moved objects.
 
     Attributes
     ----------
     device : str
-        Where to.
+        The target.
     sizes : dict of str to int
-        Bytes that each name's tensors take there; 0 for what was there already.
+        Bytes of each name's moved tensors on the target; 0 if all were there already.
     seconds : float
-        Time for all of it, the device synchronised.
+        Time of the move, including a synchronization.
     free : int or None
-        Bytes left on the device; None when the target is the cpu.
+        Free bytes on the device; None if the target is the cpu.
     moved : dict of str to object
-        The objects by name, as they are now.
+        The objects by name, after the move.
     there : set of str
-        The names of those that were on the device before.
+        The names of objects that were on the target before.
+    doubts : list of str
+        Warnings about optimizers.
     """
 
     device: str
@@ -62,7 +64,7 @@ class MoveReport(Report):
         return f"Moved {total} to {target} in {units.duration(self.seconds)}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the size of every name and the memory left."""
+        """Return the size of each object and the free memory."""
         rows = [
             (name, "was there already" if name in self.there else units.size(size))
             for name, size in self.sizes.items()
@@ -78,18 +80,18 @@ class MoveReport(Report):
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Name them as the subject of a sentence: ``model and batch are``."""
+    """Return the names as subject and verb of a sentence: ``model and batch are``."""
     *others, last = names
     return f"{', '.join(others)} and {last} are" if others else f"{last} is"
 
 
 def moved(objects: Sequence[Any], *, device: str, dtype: Any) -> Any:
-    """Return objects after moving them, as one object or a tuple; see `hpu_magic.to`."""
+    """Move objects and return them, as one object or a tuple; see `hpu_magic.to`."""
     if not objects:
-        raise RefusedError("Nothing to move: give a module, a tensor, or a container of tensors.")
+        raise RefusedError("Nothing to move: pass a module, a tensor, or a container of tensors.")
     named = {f"argument {number}": value for number, value in enumerate(objects, 1)}
-    found = tuple(move(named, device=device, dtype=dtype).moved.values())
-    return found[0] if len(found) == 1 else found
+    results = tuple(move(named, device=device, dtype=dtype).moved.values())
+    return results[0] if len(results) == 1 else results
 
 
 def move(
@@ -99,7 +101,7 @@ def move(
     dtype: Any = None,
     namespace: Mapping[str, Any] | None = None,
 ) -> MoveReport:
-    """Move named objects and report on it.
+    """Move named objects and return a report.
 
     Parameters
     ----------
@@ -108,9 +110,9 @@ def move(
     device : str
         "hpu", "hpu:N" or "cpu". N chooses the card if the process has none yet.
     dtype : str or torch.dtype or None
-        Convert floating-point values on the way; None keeps their types.
+        Convert floating-point values; None keeps their types.
     namespace : mapping or None
-        The user's variables, searched for optimizers that the move leaves behind.
+        The user's variables, searched for optimizers that are not moved.
 
     Raises
     ------
@@ -150,7 +152,7 @@ def _checked_device(device: str) -> str:
 
 
 def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> None:
-    """Enter the tensors of `value` into the plan, or refuse it."""
+    """Add the tensors of `value` to the plan, or refuse it."""
     if depth > _DEEPEST:
         raise RefusedError(f"{path[:60]}... is nested too deeply or contains itself: flatten it.")
     if isinstance(value, torch.optim.Optimizer):
@@ -187,12 +189,12 @@ def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> N
 
 
 def _check_offload(path: str, module: Any) -> None:
-    """Refuse a model of which a part waits on the host or a disk for its turn on the card."""
+    """Refuse a model whose device map keeps a part on the host or a disk."""
     places = set((getattr(module, "hf_device_map", None) or {}).values())
     if len(places) > 1 and places & {"cpu", "disk"}:
         raise RefusedError(
-            f"{path} is spread by its device_map, and what lies on the cpu or a disk comes to the "
-            "card by itself when its turn is: use it as it is, or load it with device_map='hpu'."
+            f"{path} is distributed by its device_map, and its parts on the cpu or a disk move to "
+            "the card when they are used: use it as it is, or load it with device_map='hpu'."
         )
 
 
@@ -209,18 +211,18 @@ def _check_fit(plan: Plan, sizes: Mapping[str, int], torch: Any) -> None:
         if needed > limit:
             raise RefusedError(
                 f"{parts} cannot fit: {units.size(needed)} are needed, more than the "
-                f"{units.size(limit)} of {devices.label()}; move with dtype bf16, or spread it "
+                f"{units.size(limit)} of {devices.label()}; move with dtype bf16, or distribute it "
                 "over several cards."
             )
         raise RefusedError(
             f"{parts} cannot fit: {units.size(needed)} are needed and {units.size(free)} of "
-            f"{units.size(limit)} are free on {devices.label()}; delete what is not needed, or "
-            f"move with dtype bf16."
+            f"{units.size(limit)} are free on {devices.label()}; delete unused objects, or move "
+            f"with dtype bf16."
         )
 
 
 def _commit(plan: Plan, value: Any, torch: Any) -> Any:
-    """Give `value` its copies; no memory is asked for any more."""
+    """Put the copies into `value`; allocates no device memory."""
     if isinstance(value, torch.optim.Optimizer):
         for state, key, tensor in _optimizer_state(value, torch):
             state[key] = plan.moved(tensor)
@@ -234,9 +236,9 @@ def _commit(plan: Plan, value: Any, torch: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return plan.moved(value)
     if isinstance(value, torch.nn.Module):
-        # Module's own way to replace the data of parameters and keep them the same objects.
+        # nn.Module's method to replace the data of parameters, which stay the same objects.
         value._apply(plan.moved)
-        # A no-op for torch; a LightningModule takes note of its device here.
+        # Moves nothing, but a LightningModule notes its device here.
         return value.to(plan.device)
     if is_pipeline(value):
         for model in models_of(value).values():
@@ -261,7 +263,7 @@ def _commit(plan: Plan, value: Any, torch: Any) -> Any:
 
 
 def _optimizer_state(optimizer: Any, torch: Any) -> list[tuple[dict[Any, Any], Any, Any]]:
-    """Return (state, key, tensor) for the state that belongs on the parameters' device.
+    """Return (state, key, tensor) of the state that belongs on the device of the parameters.
 
     Step counters stay on the cpu unless the optimizer is fused or capturable, as in
     ``Optimizer.load_state_dict``.
@@ -285,37 +287,37 @@ def _check_optimizers(plan: Plan, objects: Mapping[str, Any], torch: Any) -> Non
             for parameter in group["params"]:
                 if parameter not in plan and parameter.device.type != plan.device.type:
                     raise RefusedError(
-                        f"{name} updates parameters on {parameter.device}, and its state cannot "
-                        f"live elsewhere: name the model it was built on as well."
+                        f"{name} updates parameters on {parameter.device}, and its state must be "
+                        f"on the same device: move the model of these parameters as well."
                     )
 
 
 def _doubts(
     objects: Mapping[str, Any], namespace: Mapping[str, Any], torch: Any, target: str
 ) -> list[str]:
-    """Return warnings about optimizers that do not go with the models that were moved."""
-    modules = {name: one for name, one in objects.items() if isinstance(one, torch.nn.Module)}
-    own = {id(parameter) for one in modules.values() for parameter in one.parameters()}
+    """Return warnings about optimizers that do not belong to the moved models."""
+    modules = {name: obj for name, obj in objects.items() if isinstance(obj, torch.nn.Module)}
+    own = {id(parameter) for module in modules.values() for parameter in module.parameters()}
     doubts = []
     optimizers = {
-        name: one
-        for name, one in {**namespace, **objects}.items()
-        if isinstance(one, torch.optim.Optimizer) and not name.startswith("_")
+        name: obj
+        for name, obj in {**namespace, **objects}.items()
+        if isinstance(obj, torch.optim.Optimizer) and not name.startswith("_")
     }
     names = " and ".join(modules)
     for name, optimizer in optimizers.items() if modules else ():
         built_on = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        foreign = [one for one in built_on if id(one) not in own]
-        away = [one for one in foreign if one.device.type != torch.device(target).type]
+        foreign = [parameter for parameter in built_on if id(parameter) not in own]
+        away = [each for each in foreign if each.device.type != torch.device(target).type]
         if foreign and (away or name in objects):
             doubts.append(
-                f"{name} was built on other parameters than those of {names}"
+                f"{name} updates parameters that are not in {names}"
                 f"{'' if len(foreign) == len(built_on) else f' ({len(foreign)} of them)'}: "
-                f"build it again from the moved model's parameters, or it will not train it."
+                f"create it again with the parameters of the moved model to train that model."
             )
         elif not foreign and any(
             state.device.type != torch.device(target).type
             for _, _, state in _optimizer_state(optimizer, torch)
         ):
-            doubts.append(f"{name} keeps its state elsewhere: move it too with %hpu_to {name}.")
+            doubts.append(f"The state of {name} is on another device: type %hpu_to {name}.")
     return doubts

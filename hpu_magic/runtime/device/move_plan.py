@@ -1,4 +1,4 @@
-"""The copies that a move needs: which tensors, how many bytes, and the copies themselves."""
+"""The tensors that a move copies, their bytes, and the copies."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.device.widths import width
 
-# The device's allocator hands out multiples of this many bytes.
+# The device's allocator returns multiples of this many bytes.
 _ALIGNMENT = 128
 
 
 @dataclass
 class _Span:
-    """Tensors of one storage whose memory overlaps; copied as one and viewed again."""
+    """Tensors of one storage whose memory overlaps; copied together, then viewed again."""
 
     start: int  # in elements of the storage
     end: int
@@ -23,15 +23,15 @@ class _Span:
 
 
 def allocated_size(count: int) -> int:
-    """Return the bytes that the device's allocator takes for `count` bytes."""
+    """Return the bytes that the device's allocator uses for `count` bytes."""
     return -(-count // _ALIGNMENT) * _ALIGNMENT
 
 
 class Plan:
     """Collects tensors, then copies all of them.
 
-    A tensor is copied once however often it is added, and tensors that share memory share it
-    again on the other side.
+    A tensor is copied once, however often it is added. Copies of tensors that share memory share
+    memory, too.
     """
 
     def __init__(self, torch: Any, device: Any, dtype: Any) -> None:
@@ -42,7 +42,7 @@ class Plan:
         self._copies: dict[int, Any] = {}
 
     def add(self, path: str, tensor: Any) -> None:
-        """Enter one tensor, called `path` in refusals.
+        """Add a tensor, called `path` in error messages.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class Plan:
         return id(tensor) in self._tensors
 
     def size(self, rounded: Callable[[int], int] = int) -> int:
-        """Return the bytes that the copies take, each `rounded`; shared memory counts once."""
+        """Return the bytes of all copies, each `rounded`; shared memory counts once."""
         total = 0
         for span in self._spans():
             if len(span.tensors) > 1:
@@ -85,7 +85,7 @@ class Plan:
         Raises
         ------
         RefusedError
-            The device ran out of memory; the copies made so far are given up.
+            The device ran out of memory; the copies made so far are deleted.
         """
         torch = self._torch
         try:
@@ -102,12 +102,12 @@ class Plan:
             raise RefusedError(f"Nothing was moved: {error}") from error
 
     def moved(self, tensor: Any) -> Any:
-        """Return the copy of `tensor`, or `tensor` itself if it was there already."""
+        """Return the copy of `tensor`, or `tensor` itself if it was on the target already."""
         return self._copies.get(id(tensor), tensor)
 
     def _copied(self, tensor: Any) -> Any:
         if tensor.is_leaf:
-            # detach: a copy made through autograd would no longer be a leaf.
+            # Without detach(), the copy would not be a leaf.
             new = tensor.detach().to(self.device, self._dtype_of(tensor))
             return new.requires_grad_(tensor.requires_grad)
         return tensor.to(self.device, self._dtype_of(tensor))
@@ -127,7 +127,7 @@ class Plan:
             self._copies[id(tensor)] = view
 
     def _as_stored(self, tensor: Any) -> Any:
-        """Return a view of the memory as it is, which a lazy conjugate or negative is not."""
+        """Return a view of the stored values, which a lazy conjugate or negative hides."""
         tensor = tensor.conj() if tensor.is_conj() else tensor
         return self._torch._neg_view(tensor) if tensor.is_neg() else tensor
 
@@ -160,7 +160,7 @@ class Plan:
 
 def _merged(spans: list[_Span]) -> list[_Span]:
     merged: list[_Span] = []
-    for span in sorted(spans, key=lambda one: one.start):
+    for span in sorted(spans, key=lambda span: span.start):
         if merged and span.start < merged[-1].end:
             merged[-1].end = max(merged[-1].end, span.end)
             merged[-1].tensors += span.tensors

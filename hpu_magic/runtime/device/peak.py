@@ -1,8 +1,7 @@
-"""The peak of the device's memory for several observers, though the device keeps only one.
+"""Peak memory of the device for several observers.
 
-Whoever resets that statistic takes it from all others who read it. Here its value is noted for
-those who are still observing before it is reset, and the user's own peak, since their own last
-reset, is kept above the resets of hpu_magic.
+The device keeps one peak, and a reset clears it for every reader. This module saves the value for
+all observers before it resets the statistic, and also keeps the peak since the user's last reset.
 """
 
 from __future__ import annotations
@@ -17,56 +16,56 @@ from typing import Any
 from hpu_magic.runtime.device import device
 
 _RESETS = ("reset_peak_memory_stats", "reset_accumulated_memory_stats")
-# Weak: whoever never closes a peak has no use for it once it is gone.
+# Weak, because a peak that was never closed is useless after its owner is gone.
 _observed: weakref.WeakSet[Peak] = weakref.WeakSet()
 _lock = threading.Lock()
-_before = 0  # most bytes in use since the user's last reset, up to ours
-_seen = 0  # the device's statistic when it was last read; a lower one was reset
+_before = 0  # peak between the user's last reset and our last reset, in bytes
+_seen = 0  # last value of the device's statistic; a lower value means that it was reset
 _ours = threading.local()
 
 
 def since_reset(stats: Mapping[str, int]) -> int:
-    """Return the most bytes in use since the start or the user's own last reset.
+    """Return the peak since the start or the user's last reset, in bytes.
 
     Parameters
     ----------
     stats : mapping
-        ``torch.hpu.memory_stats()`` of this moment.
+        The current ``torch.hpu.memory_stats()``.
     """
     with _lock:
         return max(_noticed(stats), _before)
 
 
 class Peak:
-    """Most bytes in use between `open` and `close`, whatever others reset in between."""
+    """The peak between `open` and `close`, independent of other resets."""
 
     def __init__(self) -> None:
         self._bytes = 0
 
-    def open(self, *, anew: bool = True) -> None:
-        """Begin, `anew` or with the peak since the user's own last reset."""
+    def open(self, *, reset: bool = True) -> None:
+        """Begin with a reset, or with the peak since the user's last reset."""
         with _lock:
-            if anew:
+            if reset:
                 _restart()
-            most = _most()
-            self._bytes = most if anew else max(most, _before)
+            peak = _device_peak()
+            self._bytes = peak if reset else max(peak, _before)
             _observed.add(self)
 
     def so_far(self) -> int:
-        """Return the most bytes in use since `open`; 0 without a card."""
+        """Return the peak since `open` in bytes; 0 without a card."""
         with _lock:
             self._note()
         return self._bytes
 
     def close(self) -> int:
-        """End, and return the most bytes in use since `open`; 0 without a card."""
+        """End, and return the peak since `open` in bytes; 0 without a card."""
         with _lock:
             _observed.discard(self)
             self._note()
         return self._bytes
 
     def _note(self) -> None:
-        self._bytes = max(self._bytes, _most())
+        self._bytes = max(self._bytes, _device_peak())
 
 
 def _restart() -> None:
@@ -74,7 +73,7 @@ def _restart() -> None:
     if device.taken():
         hpu = sys.modules["torch"].hpu
         _notice_resets(hpu)
-        _before = max(_before, _most())
+        _before = max(_before, _device_peak())
         _note_all()
         _ours.resetting = True
         try:
@@ -85,26 +84,26 @@ def _restart() -> None:
 
 
 def _note_all() -> None:
-    for one in _observed:
-        one._note()
+    for peak in _observed:
+        peak._note()
 
 
-def _most() -> int:
-    """Return the most bytes in use since the device's last reset; 0 without a card."""
+def _device_peak() -> int:
+    """Return the peak since the statistic's last reset in bytes; 0 without a card."""
     return _noticed(sys.modules["torch"].hpu.memory_stats()) if device.taken() else 0
 
 
 def _noticed(stats: Mapping[str, int]) -> int:
-    """Return the most bytes in use, and notice a reset; right after one, the peak may read 0."""
+    """Return the peak, and detect a reset; right after one, the statistic may be 0."""
     global _before, _seen
-    if stats["MaxInUse"] < _seen:  # by a function that was looked up before it was replaced
+    if stats["MaxInUse"] < _seen:  # reset by a reference to the vendor's original function
         _before = 0
     _seen = stats["MaxInUse"]
     return max(stats["InUse"], stats["MaxInUse"])
 
 
 def _notice_resets(hpu: Any) -> None:
-    """Replace the vendor's functions by ones that note what the user resets."""
+    """Replace the vendor's reset functions by wrappers that note the user's resets."""
     for module in (hpu, getattr(hpu, "memory", None)):
         for name in _RESETS:
             reset = getattr(module, name, None)

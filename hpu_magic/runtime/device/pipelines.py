@@ -1,4 +1,4 @@
-"""Pipelines of transformers and diffusers: objects over models, none of them a module itself."""
+"""Pipelines of transformers and diffusers: objects that contain models but are not modules."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _OVER_COMPONENTS = (
 
 
 def is_pipeline(value: Any) -> bool:
-    """Tell whether `value` is a pipeline over models, without importing a library."""
+    """Return whether `value` is a pipeline, without importing a library."""
     return _is_one_of(value, _OVER_ONE_MODEL + _OVER_COMPONENTS)
 
 
 def models_of(pipeline: Any) -> dict[str, Any]:
-    """Return the pipeline's modules by the names that they have in it.
+    """Return the pipeline's modules by name.
 
     Raises
     ------
     RefusedError
-        A device map has spread them, and hooks of the library bring the inputs to each.
+        A device map has placed them, and the library's hooks move the inputs to each.
     """
     if _is_one_of(pipeline, _OVER_ONE_MODEL):
         return {"model": pipeline.model}
@@ -37,13 +37,13 @@ def models_of(pipeline: Any) -> dict[str, Any]:
         )
     torch = sys.modules["torch"]
     components = pipeline.components.items()
-    return {name: one for name, one in components if isinstance(one, torch.nn.Module)}
+    return {name: model for name, model in components if isinstance(model, torch.nn.Module)}
 
 
 def take_inputs_on(pipeline: Any, device: Any) -> None:
-    """Have the pipeline send its inputs to the device that its models are on now."""
+    """Make the pipeline send its inputs to the device of its models."""
     if _is_one_of(pipeline, _OVER_ONE_MODEL):
-        pipeline.device = device  # those of diffusers ask their modules
+        pipeline.device = device  # diffusers' pipelines read the device of their modules
 
 
 def _is_one_of(value: Any, classes: tuple[tuple[str, str], ...]) -> bool:

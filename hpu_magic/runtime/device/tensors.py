@@ -1,4 +1,4 @@
-"""Find every tensor that an object of the user's holds: modules, containers, optimizers."""
+"""All tensors in a module, a container, an optimizer or another object."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _LIMIT = 200_000
 
 
 def tensors_in(value: Any, *, into_objects: bool = False) -> Iterator[Any]:
-    """Yield the tensors that `value` holds, each once, gradients included.
+    """Yield each tensor in `value` once, including gradients.
 
     Parameters
     ----------
     value : object
         A tensor, module, optimizer, or nested containers of them.
     into_objects : bool
-        Look also into the attributes of other objects, such as a trainer.
+        Search the attributes of other objects too, for example of a trainer.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -27,16 +27,16 @@ def tensors_in(value: Any, *, into_objects: bool = False) -> Iterator[Any]:
     seen: set[int] = set()
     waiting = [value]
     while waiting and len(seen) < _LIMIT:
-        one = waiting.pop()
-        if id(one) in seen or isinstance(one, _PLAIN):
+        item = waiting.pop()
+        if id(item) in seen or isinstance(item, _PLAIN):
             continue
-        seen.add(id(one))
-        if isinstance(one, torch.Tensor):
-            yield one
-            if one.is_leaf and one.grad is not None:
-                waiting.append(one.grad)
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            yield item
+            if item.is_leaf and item.grad is not None:
+                waiting.append(item.grad)
         else:
-            waiting.extend(reversed(list(_held_by(one, torch, into_objects))))
+            waiting.extend(reversed(list(_held_by(item, torch, into_objects))))
 
 
 def _held_by(value: Any, torch: Any, into_objects: bool) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Bytes of an element on a card, which keeps some 64-bit types in 32 bits."""
+"""Bytes per element on a card, which stores some 64-bit types in 32 bits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hpu_magic.runtime.device import device as devices
 
 
 def width(dtype: Any) -> int:
-    """Return the bytes that a card takes for one element of a torch dtype.
+    """Return the bytes of one element of a torch dtype on a card.
 
-    A card has no float64, and so no complex128. It has int64 in eager mode from the second
-    generation on, elsewhere with ``PT_ENABLE_INT64_SUPPORT``.
+    Cards do not support float64 and complex128. They support int64 in eager mode from the second
+    generation on, and otherwise with ``PT_ENABLE_INT64_SUPPORT``.
     """
     torch = devices.torch_with_hpu()
     narrow = dtype in (torch.float64, torch.complex128)

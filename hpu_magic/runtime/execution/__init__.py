@@ -1,1 +1,1 @@
-"""How this process runs on the device: mode, flags, status, release."""
+"""Execution mode, flags, status of the device, and release of the card."""

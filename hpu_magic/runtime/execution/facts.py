@@ -1,7 +1,7 @@
-"""What a front end shows of this process: mode, card and memory, told at any moment.
+"""Mode, card and memory of this process, for front ends.
 
-Asked from another thread, also while a cell runs or torch is being imported. Nothing here
-imports torch, takes a card or waits for the device.
+Another thread calls this, even while a cell runs or torch is being imported. Nothing here imports
+torch, takes a card or waits for the device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hpu_magic.runtime.execution import mode
 
 @dataclass(frozen=True)
 class Facts:
-    """The state of this process; None stands for what is not there yet or not known.
+    """The state of this process; None for missing or unknown values.
 
     Attributes
     ----------
@@ -27,11 +27,11 @@ class Facts:
     simulated : bool
         Whether the device is simulated.
     loaded, requested : {"eager", "lazy"} or None
-        The mode of this process, and the one that the next process will load.
+        The mode of this process, and the mode that the next process will load.
     card : int or None
         Module id of the card that this process holds.
     memory_used, memory_peak, memory_limit : int or None
-        Bytes on it.
+        Device memory in bytes.
     """
 
     version: str
@@ -45,20 +45,19 @@ class Facts:
 
 
 def facts() -> Facts:
-    """Return the facts of this moment."""
+    """Return the current state of this process."""
     simulated = backend.is_simulated()
     requested = mode.requested_mode()
     loaded = mode.loaded_mode()
     if device.importing() or not device.taken():
         return Facts(hpu_magic.__version__, simulated, loaded, requested)
-    used, peak, limit = _memory()
     number = device.own_number()
-    return Facts(hpu_magic.__version__, simulated, loaded, requested, number, used, peak, limit)
+    return Facts(hpu_magic.__version__, simulated, loaded, requested, number, *_memory())
 
 
 def _memory() -> tuple[int | None, int | None, int | None]:
     try:
         stats = sys.modules["torch"].hpu.memory_stats()
-    except RuntimeError:  # a card that was lost has no statistics
+    except RuntimeError:  # a lost card has no statistics
         return None, None, None
     return stats["InUse"], since_reset(stats), stats["Limit"]

@@ -1,7 +1,7 @@
 """The documented runtime flags: environment variables of the vendor's libraries.
 
-What each flag is called, takes and means stands in ``runtime_flags.tsv``. Most are read once,
-when the vendor's library loads, so that a change needs a new process.
+``runtime_flags.tsv`` contains names, values and meanings. Most flags are read once, when the
+vendor's library loads, so a change needs a new process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hpu_magic.runtime.present.table import Table
 from hpu_magic.runtime.start import first_import
 from hpu_magic.runtime.start import restart as kernel
 
-# When a flag is read -> how that is said.
+# When a flag is read -> its text in the table.
 READ = {
     "import": "at import",
     "load": "at import, by the bridge",
@@ -44,13 +44,13 @@ class Flag:
     kind : str
         "switch", "whole" (number), "text", or "choice:" and the values.
     default : str
-        Its value when the variable is not set; empty where there is none.
+        Its value if the variable is not set; empty if there is none.
     read : {"import", "load", "runtime", "use", "container"}
-        Who reads it, which decides when a change takes effect; see `READ`.
+        When it is read, which decides when a change takes effect; see `READ`.
     simulated : str
-        Why it has no effect on the simulator; empty where it has the same.
+        Why it has no effect on the simulator; empty if it has the same effect.
     meaning : str
-        What it does, in a sentence.
+        One sentence.
     """
 
     name: str
@@ -61,40 +61,40 @@ class Flag:
     meaning: str
 
     def choices(self) -> list[str]:
-        """Return the values among which one is chosen; none where any text or number will do."""
+        """Return the possible values; an empty list if any text or number is valid."""
         kind, _, choices = self.kind.partition(":")
         return choices.split(",") if kind == "choice" else ["0", "1"] if kind == "switch" else []
 
     def accepts(self) -> str:
-        """Say which values the flag takes."""
+        """Return a description of valid values."""
         kind, _, choices = self.kind.partition(":")
         if kind == "choice":
             return " or ".join(choices.split(","))
         return {"switch": "1 or 0 (true or false)", "whole": "a whole number"}.get(kind, "any text")
 
     def same(self, value: str, other: str) -> bool:
-        """Tell whether two values mean the same, as ``1`` and ``true`` do for a switch."""
+        """Return whether two values mean the same, such as ``1`` and ``true`` for a switch."""
         if self.kind == "switch":
             return _SWITCH.get(value.lower(), value) == _SWITCH.get(other.lower(), other)
         return value == other
 
     def explained(self) -> str:
-        """Say what it means, and that a simulated card knows nothing of it."""
+        """Return its meaning, and why it has no effect on the simulator if so."""
         return " ".join(filter(None, (self.meaning, self.without_effect())))
 
     def without_effect(self) -> str:
-        """Say why it has no effect here; empty where it has one."""
+        """Return why it has no effect on the simulator; empty if it has one or on real cards."""
         if not (self.simulated and backend.is_simulated()):
             return ""
         return f"No effect on the simulator: {self.simulated}."
 
     def check(self, value: str) -> None:
-        """Refuse a value that the flag does not take.
+        """Check a value.
 
         Raises
         ------
         RefusedError
-            The text says which values it takes.
+            The value is invalid; the message lists valid values.
         """
         kind, _, choices = self.kind.partition(":")
         if kind == "choice":
@@ -106,7 +106,7 @@ class Flag:
         else:
             fits = value.isprintable()
         if not fits:
-            raise RefusedError(f"{self.name}={value!r} has no meaning: give {self.accepts()}.")
+            raise RefusedError(f"{self.name}={value!r} is invalid: use {self.accepts()}.")
 
 
 @functools.cache
@@ -125,15 +125,17 @@ class FlagsReport(Table):
     Attributes
     ----------
     flags : list of Flag
-        What is shown.
+        The flags in the table.
     values : dict of str to str
-        What this process runs with, by name; flags that are not set are missing.
+        Current values by name; flags that are not set are missing.
     pending : dict of str to str or None
-        What the next start will have, where that differs; None for not set.
+        Values after the next start, if they differ; None for not set.
     restarting : bool
         The kernel is being restarted.
     folded : bool
-        Flags that have their defaults are counted, and shown on request only.
+        Only count the flags that have their defaults.
+    remarks : list of str
+        Notes on the flag that was set.
     """
 
     flags: list[Flag]
@@ -152,7 +154,7 @@ class FlagsReport(Table):
         return f"{len(self.flags)} runtime flags of {device.family()}, {differing}"
 
     def differs(self, flag: Flag) -> bool:
-        """Tell whether a flag has another value than its default, or will have after a restart."""
+        """Return whether the value differs from the default, or from the one after a restart."""
         value = self.values.get(flag.name, flag.default)
         return flag.name in self.pending or not flag.same(value, flag.default)
 
@@ -161,31 +163,35 @@ class FlagsReport(Table):
         return ("flag", "value", "default", "read", "meaning")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each flag; those that differ from their defaults come first."""
+        """Return a line per flag; flags that differ from their defaults come first."""
         ordered = sorted(self.flags, key=lambda flag: not self.differs(flag))
         return [
-            (flag.name, self._value(flag), flag.default or "none", READ[flag.read], said)
+            (
+                flag.name,
+                self._value(flag),
+                flag.default or "none",
+                READ[flag.read],
+                flag.explained(),
+            )
             for flag in ordered
-            for said in (flag.explained(),)
         ]
 
     def __repr__(self) -> str:
         if not self.folded:
             return super().__repr__()
         changed, others = self._parted()
-        search = f"{changed._rest(others)}; %hpu_flags WORD looks for a word in names and meanings."
+        search = f"{changed._rest(others)}; %hpu_flags WORD searches names and meanings."
         body = repr(changed).splitlines()[1:]
         return "\n".join([self.title(), *body, f"  {search}"])
 
     def html_body(self) -> str:
-        """Return the table as HTML; what has its default is folded away."""
+        """Return the table as HTML; flags that have their defaults are folded."""
         if not self.folded:
             return super().html_body()
         changed, others = self._parted()
         return (
             f"{changed.html_body()}<details><summary>{changed._rest(others)}</summary>"
-            f"{others.html_body()}</details><div>%hpu_flags WORD looks for a word in names and "
-            "meanings.</div>"
+            f"{others.html_body()}</details><div>%hpu_flags WORD searches names and meanings.</div>"
         )
 
     def _rest(self, others: FlagsReport) -> str:
@@ -201,7 +207,7 @@ class FlagsReport(Table):
         )
 
     def notes(self) -> Sequence[str]:
-        """Say what has to happen for a change to take effect."""
+        """Return how a change takes effect."""
         if self.restarting:
             return [*self.remarks, "The kernel restarts now; run your cells again."]
         shown = [flag.name for flag in self.flags if flag.name in self.pending]
@@ -209,8 +215,11 @@ class FlagsReport(Table):
             return self.remarks
         names = ", ".join(shown)
         verb = "is" if len(shown) == 1 else "are"
-        mend = "type %hpu_flags --restart (variables are lost)"
-        return [*self.remarks, f"{names} {verb} read once: {mend} for the change to take effect."]
+        return [
+            *self.remarks,
+            f"{names} {verb} read once: type %hpu_flags --restart (variables are lost) to apply the "
+            "change.",
+        ]
 
     def _value(self, flag: Flag) -> str:
         value = self.values.get(flag.name, "not set")
@@ -223,7 +232,7 @@ class FlagsReport(Table):
 def show_or_set(
     name: str | None = None, value: str | None = None, *, restart: bool = False
 ) -> FlagsReport:
-    """Return the flags after setting one; see `hpu_magic.flags`."""
+    """Set a flag if a value is passed, and return flags; see `hpu_magic.flags`."""
     chosen = list(documented().values()) if name is None else _named(name, value)
     remarks = []
     if name is not None and value is not None:
@@ -243,14 +252,14 @@ def _named(name: str, value: str | None) -> list[Flag]:
     if name in known:
         return [known[name]]
     beginning = [flag for flag in known.values() if name and flag.name.startswith(name.upper())]
-    if value is None and (found := beginning or _mentioning(name)):
-        return found
-    mend = suggestion(name.upper(), known) or "type %hpu_flags for the list."
-    raise RefusedError(f"There is no documented flag {name!r}: {mend}")
+    if value is None and (matches := beginning or _mentioning(name)):
+        return matches
+    fix = suggestion(name.upper(), known) or "type %hpu_flags for the list."
+    raise RefusedError(f"There is no documented flag {name!r}: {fix}")
 
 
 def _mentioning(word: str) -> list[Flag]:
-    """Return the flags with that word in their names, and then those with it in their meanings."""
+    """Return the flags whose names contain a word, then those whose meanings contain it."""
     word = word.lower()
     if len(word) < _SHORTEST_WORD:
         return []
@@ -262,7 +271,7 @@ def _mentioning(word: str) -> list[Flag]:
 def _set(flag: Flag, value: str) -> list[str]:
     if flag.read == "container":
         raise RefusedError(
-            f"{flag.name} is read when the container starts: give it to the container "
+            f"{flag.name} is read when the container starts: pass it to the container "
             f"(docker run -e {flag.name}={value or 'VALUE'})."
         )
     if value:
@@ -286,7 +295,7 @@ def _set(flag: Flag, value: str) -> list[str]:
 
 def _soon(flag: Flag) -> str:
     moment = "the first hpu tensor" if flag.read == "runtime" else "`import torch`"
-    return f"{flag.name} is in time: it is read with {moment}."
+    return f"{flag.name} takes effect with {moment}."
 
 
 def _in_time(flag: Flag) -> bool:
@@ -296,7 +305,7 @@ def _in_time(flag: Flag) -> bool:
 
 
 def _state() -> tuple[dict[str, str], dict[str, str | None]]:
-    """Return the values this process runs with, and what the next start will change."""
+    """Return the values in this process, and those that the next start will change."""
     at_import = first_import.environment_at_import() if device.bridge_loaded() else os.environ
     values: dict[str, str] = {}
     pending: dict[str, str | None] = {}

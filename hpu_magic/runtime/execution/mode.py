@@ -1,4 +1,4 @@
-"""The execution mode: what is loaded in this process, what is asked for, and how to change it.
+"""The execution mode: the loaded one, the requested one, and how to change it.
 
 The vendor's library reads ``PT_HPU_LAZY_MODE`` once, when it loads; "0" is eager, every other
 value lazy. A change therefore needs a new process.
@@ -32,13 +32,15 @@ class ModeReport(Report):
     Attributes
     ----------
     loaded : {"eager", "lazy"} or None
-        None as long as torch and the vendor's library are not imported.
+        None before torch and the vendor's library are imported.
     requested : {"eager", "lazy"} or None
-        What the next import would load; None leaves it to the library's default.
+        The mode of the next import; None for the library's default.
     loaded_by : Origin or None
-        The line that loaded the library, where known.
+        The line that loaded the library, if known.
     restarting : bool
         The kernel is being restarted.
+    remarks : list of str
+        Further notes.
     """
 
     loaded: str | None
@@ -65,7 +67,7 @@ class ModeReport(Report):
         return rows
 
     def notes(self) -> Sequence[str]:
-        """Say what has to happen for the requested mode to take effect."""
+        """Return how the requested mode takes effect."""
         if self.restarting:
             mode = f" in {self.requested} mode" if self.requested else ""
             return [*self.remarks, f"The kernel restarts now{mode}; run your cells again."]
@@ -76,7 +78,7 @@ class ModeReport(Report):
 
 
 def loaded_mode() -> str | None:
-    """Return "eager" or "lazy" as loaded in this process, None before the library is loaded."""
+    """Return the loaded mode, "eager" or "lazy"; None before the library is loaded."""
     if device.importing() or not device.bridge_loaded():
         return None
     from habana_frameworks.torch.utils.internal import is_lazy
@@ -85,26 +87,27 @@ def loaded_mode() -> str | None:
 
 
 def requested_mode() -> str | None:
-    """Return the mode that the next process will load for this notebook, None if none was asked."""
+    """Return the mode that the next process of this notebook will load; None for the default."""
     remembered = kernel.recall() if kernel.interactive() else {}
-    value = remembered.get(VARIABLE, _wished())
+    value = remembered.get(VARIABLE, _set_by_user())
     if value is None:
         return None
     return "eager" if value == "0" else "lazy"
 
 
-def _wished() -> str | None:
-    """Return the variable's value, unless only the library has put it there for others to read."""
+def _set_by_user() -> str | None:
+    """Return the variable's value, unless the library has set it to report its default."""
     value = os.environ.get(VARIABLE)
     if value == "0" and loaded_mode() == "eager":
         at_import = first_import.environment_at_import()
-        if at_import is os.environ or VARIABLE not in at_import:  # torch came before us, or unset
+        # Unset at the import, or torch was imported before the observer started.
+        if at_import is os.environ or VARIABLE not in at_import:
             return None
     return value
 
 
 class LazyNeededError(RefusedError):
-    """Something exists in lazy mode only, and this process is in another."""
+    """A feature of lazy mode was requested in a process in another mode."""
 
 
 def require_lazy(what: str) -> None:
@@ -113,45 +116,45 @@ def require_lazy(what: str) -> None:
     Raises
     ------
     LazyNeededError
-        The text says how to come into lazy mode.
+        The message explains how to switch to lazy mode.
     """
     loaded = loaded_mode()
     if loaded == "lazy" or (loaded is None and requested_mode() == "lazy"):
         return
     if loaded is None:
-        mend = "type %hpu_mode lazy first."
+        fix = "type %hpu_mode lazy first."
         if not kernel.interactive():
-            mend = f"start python with {VARIABLE}=1."
-        raise LazyNeededError(f"{what} need lazy mode, which has not been asked for: {mend}")
+            fix = f"start python with {VARIABLE}=1."
+        raise LazyNeededError(f"{what} need lazy mode, which has not been requested: {fix}")
     by = first_import.origin()
-    mend = f"start python with {VARIABLE}=1."
+    fix = f"start python with {VARIABLE}=1."
     if kernel.available():
-        mend = kernel.how("%hpu_mode lazy")
+        fix = kernel.how("%hpu_mode lazy")
     elif kernel.interactive():
-        mend = f"type %hpu_mode lazy, then {kernel.by_hand()}"
+        fix = f"type %hpu_mode lazy, then {kernel.by_hand()}"
     raise LazyNeededError(
-        f"{what} need lazy mode, and eager is loaded{f' by {by}' if by else ''}: {mend}"
+        f"{what} need lazy mode, and eager mode was loaded{f' by {by}' if by else ''}: {fix}"
     )
 
 
 def request(
     requested: str | None = None, *, restart: bool = False, cells: Sequence[str] = ()
 ) -> ModeReport:
-    """Return the modes of this process after requesting one; see `hpu_magic.mode`.
+    """Request a mode, and return the modes of this process; see `hpu_magic.mode`.
 
     Parameters
     ----------
     requested : {"eager", "lazy"} or None
         The mode to use.
     restart : bool
-        Restart the kernel if the loaded mode is another, or if no mode is requested.
+        Restart the kernel if another mode is loaded or no mode is requested.
     cells : sequence of str
         The notebook's cells so far, searched for the line that loaded the library.
 
     Raises
     ------
     RefusedError
-        There is no such mode, or a script requests a mode other than the loaded one.
+        The mode does not exist, or a script requests a mode other than the loaded one.
     """
     if requested is not None:
         _known(requested)
@@ -164,7 +167,8 @@ def request(
         kernel.restart_kernel(remembered=requested is not None)
         report.restarting = True
     elif restart:
-        report.remarks.append(f"No restart is needed: {requested} is what torch loads or loaded.")
+        verb = "is" if loaded else "will be"
+        report.remarks.append(f"No restart is needed: {requested} mode {verb} loaded.")
     return report
 
 
@@ -181,7 +185,7 @@ def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
     Raises
     ------
     RefusedError
-        The process is not in lazy mode; with ``restart``, the text says that it restarts.
+        The process is not in lazy mode; with ``restart``, the message announces the restart.
     """
     try:
         return call()
@@ -189,19 +193,18 @@ def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
         if not restart:
             raise
     request("lazy", restart=True)
-    raise RefusedError("The kernel restarts now in lazy mode: run your cells again after it.")
+    raise RefusedError("The kernel restarts now in lazy mode: run your cells again.")
 
 
 def restore(stored: str) -> None:
-    """Ask for the mode that is stored with a notebook, before its first cell runs.
+    """Request the mode in a notebook's file, before its first cell runs.
 
-    Loads nothing and says nothing. A mode asked for in a cell since then is kept: the stored
-    one only wins where it is the newer choice.
+    Loads and prints nothing. A mode that a cell has requested later is kept.
 
     Parameters
     ----------
     stored : {"eager", "lazy"}
-        The choice in the notebook's file.
+        The mode in the notebook's file.
 
     Raises
     ------
@@ -209,7 +212,7 @@ def restore(stored: str) -> None:
         Unknown mode.
     """
     value = VALUES[_known(stored)]
-    with contextlib.suppress(OSError):  # where nothing can be remembered, it holds for this process
+    with contextlib.suppress(OSError):  # without a writable folder, it applies to this process only
         value = kernel.merge(VARIABLE, value)
     if not device.bridge_loaded():
         kernel.put(VARIABLE, value)
@@ -217,18 +220,18 @@ def restore(stored: str) -> None:
 
 def _known(name: str) -> str:
     if name not in VALUES:
-        mend = suggestion(name, VALUES) or "use eager or lazy."
-        raise RefusedError(f"There is no execution mode {name!r}: {mend}")
+        fix = suggestion(name, VALUES) or "use eager or lazy."
+        raise RefusedError(f"There is no execution mode {name!r}: {fix}")
     return name
 
 
 def _request(requested: str, loaded: str | None, by: first_import.Origin | None) -> None:
     if loaded is None or loaded == requested:
-        # Also when it is loaded already: helpers of the vendor's read the variable again.
+        # Even if it is loaded already, because functions of the vendor read the variable again.
         os.environ[VARIABLE] = VALUES[requested]
     elif not kernel.interactive():
         raise RefusedError(
-            f"The {loaded} mode is loaded already{f' by {by}' if by else ''}: start "
+            f"{loaded.capitalize()} mode was already loaded{f' by {by}' if by else ''}: start "
             f"{os.path.basename(sys.argv[0]) or 'python'} with {VARIABLE}={VALUES[requested]}."
         )
     kernel.remember({VARIABLE: VALUES[requested]})

@@ -1,4 +1,4 @@
-"""Handing the card back, which only the end of the process does."""
+"""Releasing the card, which only the end of the process does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hpu_magic.runtime.start import restart as kernel
 
 @dataclass(repr=False)
 class ReleaseReport(Report):
-    """What it takes to hand the card back.
+    """The card of this process, and how to release it.
 
     Attributes
     ----------
     held : bool
         This process holds a card.
     in_use : int
-        Bytes in use on it.
+        Device memory in use, in bytes.
     restarting : bool
         The kernel is being restarted.
     """
@@ -40,17 +40,17 @@ class ReleaseReport(Report):
         return [("in use", units.size(self.in_use))] if self.held else ()
 
     def notes(self) -> Sequence[str]:
-        """Say what releasing means."""
+        """Return how the card is released."""
         if not self.held:
             return ()
         if self.restarting:
-            return ("The kernel restarts now and hands the card back; variables are lost.",)
+            return ("The kernel restarts now and releases the card; variables are lost.",)
         how = kernel.how("%hpu_release") if kernel.interactive() else "end the process."
-        return (f"A card is bound to its process until that ends: to release it, {how}",)
+        return (f"A process holds its card until it ends: to release the card, {how}",)
 
 
 def release_card(*, restart: bool = False) -> ReleaseReport:
-    """Return how to release the card, after doing so; see `hpu_magic.release`."""
+    """Return how to release the card, or restart the kernel to do so; see `hpu_magic.release`."""
     if not device.taken():
         return ReleaseReport(False)
     import torch

@@ -1,4 +1,4 @@
-"""The device at a glance: card, mode, versions, memory, and who holds which card."""
+"""The status of the device: card, mode, versions, memory, and holders of all cards."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class StatusReport(Report):
     simulated : bool
         Whether the vendor's package is absent and the device therefore simulated.
     card : CardReading or None
-        The card of this process; None as long as it has taken none.
+        The card of this process; None before it takes one.
     machine : Snapshot
         All cards and the processes that hold them.
     mode : ModeReport
         Loaded and requested execution mode.
     versions : dict of str to str
-        Of torch, the bridge and the driver, as far as they are known.
+        Of torch, the bridge and the driver, if known.
     memory_in_use, memory_limit : int or None
-        Bytes of this process; None without a card.
+        Device memory of this process in bytes; None without a card.
     conflicts : list of Conflict
-        Installed libraries that say of each other that they do not go together.
+        Installed packages whose requirements contradict each other.
     """
 
     simulated: bool
@@ -53,21 +53,22 @@ class StatusReport(Report):
         return f"{name}: {kind}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the state line by line."""
-        loaded = self.mode.loaded or "not loaded yet"
-        wanted = self.mode.requested
-        asked = f", {wanted} requested" if wanted not in (None, self.mode.loaded) else ""
-        rows = [("card", self._card()), ("mode", loaded + asked), ("memory", self._memory())]
+        """Return card, mode, memory, versions and holders."""
+        mode = self.mode.loaded or "not loaded yet"
+        requested = self.mode.requested
+        if requested not in (None, self.mode.loaded):
+            mode += f", {requested} requested"
+        rows = [("card", self._card()), ("mode", mode), ("memory", self._memory())]
         rows += list(self.versions.items())
         return rows + self._holders()
 
     def notes(self) -> Sequence[str]:
-        """Say why there is nothing to show, or what mends a mode that waits for a restart."""
+        """Return why there are no cards, and how a requested mode takes effect."""
         reason = [self.machine.reason] if self.machine.reason else []
         return reason + list(self.mode.notes())
 
     def warnings(self) -> Sequence[str]:
-        """Say which libraries do not go together."""
+        """Return a sentence per conflict."""
         return [str(conflict) for conflict in self.conflicts]
 
     def _card(self) -> str:
@@ -93,14 +94,14 @@ class StatusReport(Report):
 
 
 def holders_of(card: CardReading) -> str:
-    """Name the processes that hold a card, or say why nobody knows."""
+    """Return the processes that hold a card, or why they are unknown."""
     if card.error:
-        return f"nobody knows: {card.error}"
+        return f"unknown processes: {card.error}"
     return ", ".join(
-        f"this process (pid {one.pid})"
-        if one.pid == os.getpid()
-        else f"{one.described()} (pid {one.pid or 'unknown'})"
-        for one in card.holders
+        f"this process (pid {holder.pid})"
+        if holder.pid == os.getpid()
+        else f"{holder.described()} (pid {holder.pid or 'unknown'})"
+        for holder in card.holders
     )
 
 
@@ -136,7 +137,7 @@ def _versions() -> dict[str, str]:
         torch.__version__ if torch else f"{backend.installed_version('torch')} (not imported)"
     )
     versions["bridge"] = backend.version()
-    # Asked of the bridge, so only where a card is taken already.
+    # The bridge can only report it after a card was taken.
     if torch is not None and device.taken():
         versions["driver"] = str(torch.hpu.get_device_capability())
     return versions

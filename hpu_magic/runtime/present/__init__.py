@@ -1,1 +1,1 @@
-"""How results are shown: a report or a table, as text and as HTML, and pictures in SVG."""
+"""Reports and tables as text and HTML, and pictures as SVG."""

@@ -1,4 +1,4 @@
-"""A picture of named values as horizontal bars, each with a mark for a second value."""
+"""A chart of horizontal bars, each with a mark for a second value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BAR = "#3d85c6"
 MARK = "#d9822b"
 
 Bar = tuple[str, float, float]
-"""Name, length of the bar, and where its mark is."""
+"""Name, length of the bar, and position of its mark."""
 
 
 def draw(bars: Sequence[Bar], bar: str, mark: str, unit: str) -> str:
@@ -28,16 +28,16 @@ def draw(bars: Sequence[Bar], bar: str, mark: str, unit: str) -> str:
     Parameters
     ----------
     bars : sequence of Bar
-        From top to bottom. A value that is not finite has no bar and is named.
+        From top to bottom. A length that is not finite is shown as text instead of a bar.
     bar, mark : str
-        What the bars and the marks are.
+        Labels of the bars and the marks in the legend.
     unit : str
-        Behind each number of the axis.
+        Follows each number of the axis.
     """
     names = [_shortened(name) for name, _, _ in bars]
     left = 16 + _LETTER * max((len(name) for name in names), default=0)
-    known = [one for _, length, at in bars for one in (length, at) if math.isfinite(one)]
-    axis = drawing.round_numbers(0.0, max([*known, 0.0]), 5)
+    finite = [value for _, length, at in bars for value in (length, at) if math.isfinite(value)]
+    axis = drawing.round_numbers(0.0, max([*finite, 0.0]), 5)
     bottom = _TITLE + _ROW * len(bars)
 
     def x(value: float) -> float:

@@ -1,4 +1,4 @@
-"""Pieces of plain SVG, without script or fonts, that read on a light page and on a dark one."""
+"""Elements of plain SVG, without scripts or fonts, legible on light and dark pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 from html import escape, unescape
 
-# Of middle lightness.
+# Medium lightness: legible on white and on black.
 TEXT = "#7a7a7a"
 GRID = "#9a9a9a"
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
@@ -15,23 +15,23 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 def image(
     width: float, height: float, parts: list[str], title: str = "", description: str = ""
 ) -> str:
-    """Return an SVG image of these pieces, which shrinks where there is less room.
+    """Return an SVG image of these elements; it shrinks to fit a narrow page.
 
     Parameters
     ----------
     width, height
-        Pixels, where there is room.
+        Largest size, in pixels.
     parts
-        What is drawn.
+        SVG elements.
     title, description
-        What it shows, for who does not see it: a name and whole sentences.
+        Text for screen readers: a name and sentences.
     """
     role = ""
     if title:
         words = escape(f"{title}. {description}".strip())
         role = f' role="img" aria-label="{words}"'
         parts = [f"<title>{escape(title)}</title><desc>{escape(description)}</desc>", *parts]
-    # Its own width is what a page scales it down from that shows it as an image.
+    # width and height are the natural size if a page shows the SVG by an <img> element.
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" style="max-width:100%;height:auto" '
@@ -40,9 +40,9 @@ def image(
 
 
 def spoken(picture: str) -> str:
-    """Return what an image says to who does not see it; empty where it was given nothing."""
-    found = re.search(r'aria-label="([^"]*)"', picture)
-    return unescape(found[1]) if found else ""
+    """Return the text of an image for screen readers; empty if it has none."""
+    label = re.search(r'aria-label="([^"]*)"', picture)
+    return unescape(label[1]) if label else ""
 
 
 def round_numbers(low: float, high: float, count: int) -> list[float]:
@@ -64,9 +64,9 @@ def text(
     colour: str = "",
     most: float = math.inf,
 ) -> str:
-    """Return words that begin, end or have their middle at a place on their baseline.
+    """Return a text element whose start, end or middle (`anchor`) is at (x, y) on the baseline.
 
-    Words that would take more pixels than ``most`` are made narrower.
+    Text wider than ``most`` pixels is condensed.
     """
     fill = f' fill="{colour}"' if colour else ""
     if 0.6 * size * len(words) > most:
@@ -86,7 +86,7 @@ def rule(
     colour: str = GRID,
     dashes: str = "",
 ) -> str:
-    """Return a line."""
+    """Return a straight line."""
     dash = f' stroke-dasharray="{dashes}"' if dashes else ""
     return (
         f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '

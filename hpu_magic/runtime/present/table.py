@@ -1,4 +1,4 @@
-"""Results with more than two columns."""
+"""Reports with more than two columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Table(Report):
         raise NotImplementedError
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return the table's lines, a text for each column."""
+        """Return the rows of the table, one text per column."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

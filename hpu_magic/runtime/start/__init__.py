@@ -1,1 +1,1 @@
-"""What is known before torch loads, and what is remembered from one kernel to the next."""
+"""Import hooks, and settings that survive a restart of the kernel."""

@@ -1,4 +1,4 @@
-"""Do something right after certain modules are imported, and load none of them for it."""
+"""Call a function right after certain modules are imported, without importing them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 
 
 class _ActAfter(importlib.abc.Loader):
-    """Load a module with its own loader, then act."""
+    """Loads a module with its own loader, then calls `act`."""
 
     def __init__(self, loader: importlib.abc.Loader, act: Callable[[str], None]) -> None:
         self._loader = loader
@@ -29,14 +29,14 @@ class _ActAfter(importlib.abc.Loader):
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Finds certain modules as usual, to act once they are loaded; for ``sys.meta_path``.
+    """Finder for ``sys.meta_path`` that calls a function after certain modules are loaded.
 
     Parameters
     ----------
     names
-        The modules.
+        Names of the modules.
     act
-        Called with the name of each.
+        Called with the name of each loaded module.
     """
 
     def __init__(self, names: Collection[str], act: Callable[[str], None]) -> None:
@@ -47,7 +47,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find a module by the other finders."""
+        """Return the spec that the other finders return, with a loader that calls `act`."""
         if name not in self._names or self._searching:
             return None
         self._searching = True

@@ -1,7 +1,7 @@
-"""Which line of the user's brought in torch, and what the import-time settings were then.
+"""The user's line that imported torch, and the environment at that moment.
 
-Some settings are read once, when the vendor's library loads with ``import torch``. To say why
-a setting came too late, that import is observed; nothing about it is changed.
+Some flags are read once, when ``import torch`` loads the vendor's library. An observer of that
+import lets messages explain why a flag was set too late. It does not change the import.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Origin:
     place : str
         ``In [3], line 2`` or ``train.py, line 2``.
     text : str
-        The line itself, stripped; empty when its source is not known.
+        The stripped line; empty if its source is not available.
     through : str or None
-        The package that imported torch on the line's behalf, if another than torch.
+        The package that the line imported and that imported torch; None for torch itself.
     """
 
     place: str
@@ -44,7 +44,7 @@ class Origin:
 
 
 class _Observer(MetaPathFinder):
-    """Sees the first search for torch; finds nothing itself."""
+    """Records the first search for torch; never finds a module."""
 
     def __init__(self, number: Callable[[], int | None]) -> None:
         self.number = number
@@ -61,12 +61,12 @@ _observer: _Observer | None = None
 
 
 def observe(number: Callable[[], int | None] = lambda: None) -> None:
-    """Start to observe, unless torch is there already.
+    """Start to observe, unless torch is already loaded.
 
     Parameters
     ----------
     number : callable
-        Returns the number of the notebook cell that runs now, or None outside a notebook.
+        Returns the number of the running notebook cell, or None outside a notebook.
     """
     global _observer
     if _observer is None and "torch" not in sys.modules:
@@ -75,32 +75,32 @@ def observe(number: Callable[[], int | None] = lambda: None) -> None:
 
 
 def origin(cells: Sequence[str] = ()) -> Origin | None:
-    """Return the line that loaded torch; None if it is not known.
+    """Return the line that loaded torch; None if it is unknown.
 
     Parameters
     ----------
     cells : sequence of str
-        The cells run so far, by number: searched when torch came before `observe`.
+        Source of the cells run so far, by number; searched if torch was loaded before `observe`.
     """
     if _observer is not None and _observer.origin is not None:
         return _observer.origin
     for number, source in enumerate(cells):
-        found = _IMPORT.search(source)
-        if found:
-            line = source[: found.start()].count("\n") + found[0].count("\n") + 1
-            return Origin(f"In [{number}], line {line}", found[0].strip())
+        match = _IMPORT.search(source)
+        if match:
+            line = source[: match.start()].count("\n") + match[0].count("\n") + 1
+            return Origin(f"In [{number}], line {line}", match[0].strip())
     return None
 
 
 def environment_at_import() -> Mapping[str, str]:
-    """Return the environment as the library found it, or will find it."""
+    """Return the environment at the import of torch; before that, the current one."""
     if _observer is not None and _observer.environment is not None:
         return _observer.environment
     return os.environ
 
 
 def _origin(frame: FrameType | None, number: int | None) -> Origin | None:
-    """Walk outwards to the user's own frame, remembering the package just inside it."""
+    """Return the user's frame among the callers, and the outermost package below it."""
     inside: str | None = None
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))

@@ -1,12 +1,12 @@
-"""Settings that outlive a kernel, and the restart that lets them take effect.
+"""Settings that survive a kernel, and the restart that applies them.
 
-Settings are remembered for the notebook: by its path, which the Jupyter server puts into
-``JPY_SESSION_NAME``, else by the kernel's id, which a restart keeps, else (a terminal) by the
-working directory. In a notebook they win over the environment, which the server has passed on; in a
-terminal the environment wins, which the user has set for this start.
+Settings are stored per notebook, identified by its path, which the Jupyter server puts into
+``JPY_SESSION_NAME``, or by the kernel's id, which a restart keeps. In a terminal, they are stored
+per working directory. In a notebook, they override the environment, which comes from the server.
+In a terminal, the environment overrides them, because the user has set it for this start.
 
-The restart is asked of the Jupyter server that started the kernel, as its own *Restart* button
-does; a process that ended itself would be reported as a dead kernel.
+The Jupyter server that started the kernel restarts it, as with the *Restart* button. A process that
+ended on its own would be reported as a dead kernel.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _NOTEBOOKS_KEPT = 500
 
 _interactive = False
 _kernel_id: str | None = None
-# Variables of the environment that differ from what is remembered: those that a notebook has
-# replaced, and what is remembered for a terminal whose environment holds.
+# Variables whose environment and stored values differ: the environment's values that a notebook
+# has replaced, and the stored values that the environment of a terminal overrides.
 _replaced: dict[str, str] = {}
 _overruled: dict[str, str] = {}
-# Cells and the kernel's control thread both write what is remembered.
+# Cells and the kernel's control thread both write stored settings.
 _writing = threading.Lock()
 
 
@@ -46,7 +46,7 @@ class RestartUnavailableError(RefusedError):
 
 
 def attach(connection_file: str | None) -> None:
-    """Say that this process is interactive, and by which connection file its kernel is reached.
+    """Mark this process as interactive, and note its kernel's connection file.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ def attach(connection_file: str | None) -> None:
 
 
 def identify(connection_file: str | None) -> None:
-    """Say by which connection file this process's kernel is reached, and nothing else."""
+    """Note the connection file of this process's kernel."""
     global _kernel_id
-    found = re.match(r"kernel-(.+)\.json$", os.path.basename(connection_file or ""))
-    _kernel_id = found[1] if found else None
+    match = re.match(r"kernel-(.+)\.json$", os.path.basename(connection_file or ""))
+    _kernel_id = match[1] if match else None
 
 
 def interactive() -> bool:
-    """Tell whether there is a notebook or terminal session to remember settings for."""
+    """Return whether this is a notebook or terminal session, for which settings are stored."""
     return _interactive
 
 
@@ -77,19 +77,19 @@ def available() -> bool:
 
 
 def how(command: str) -> str:
-    """Return how a user restarts: with ``--restart`` of a command, or by hand without a server."""
+    """Return how a user restarts: by ``--restart`` of a command, or by hand without a server."""
     return f"type {command} --restart (variables are lost)." if available() else by_hand()
 
 
 def place() -> str:
-    """Return what settings are remembered for: ``notebook`` or ``folder``."""
+    """Return the scope of stored settings: ``notebook`` or ``folder``."""
     return "folder" if _in_terminal() else "notebook"
 
 
 def remember(environment: Mapping[str, str | None]) -> None:
-    """Keep environment variables for this notebook's next start; None forgets one.
+    """Store environment variables for this notebook's next start; None deletes one.
 
-    Scripts have nothing to remember for: nothing happens there.
+    Does nothing in a script.
     """
     if not interactive():
         return
@@ -106,30 +106,30 @@ def remember(environment: Mapping[str, str | None]) -> None:
 
 
 def recall() -> dict[str, str]:
-    """Return the environment variables remembered for this notebook.
+    """Return the environment variables stored for this notebook.
 
-    Those that the environment of a terminal overrules are left out.
+    Those that the environment of a terminal overrides are omitted.
     """
     return {n: value for n, value in _environment(_read()).items() if n not in _overruled}
 
 
 def merge(name: str, value: str) -> str:
-    """Settle one variable between what the notebook's file says and what is remembered.
+    """Merge the value of a variable in the notebook's file with the stored value.
 
-    Whichever of the two changed since they were last merged wins, and the file if both did:
-    it travels with the notebook, and people see it.
+    The value that changed since the last merge wins. If both changed, the file wins, because it
+    travels with the notebook and is visible.
 
     Parameters
     ----------
     name : str
         The environment variable.
     value : str
-        What the notebook's file says.
+        Its value in the notebook's file.
 
     Returns
     -------
     str
-        What holds, and is remembered from now on.
+        The merged value, which is stored.
     """
     with _writing:
         stored = _read()
@@ -142,7 +142,7 @@ def merge(name: str, value: str) -> str:
 
 
 def apply() -> dict[str, str]:
-    """Set the remembered variables in this process and return them; for before they are read."""
+    """Set the stored variables in this process and return them; call it before they are read."""
     if not interactive():
         return {}
     remembered = recall()
@@ -152,13 +152,13 @@ def apply() -> dict[str, str]:
         else:
             put(name, value)
     if remembered:
-        with suppress(OSError):  # only so that it counts as used lately
+        with suppress(OSError):  # marks the file as recently used
             os.utime(_file())
     return recall()
 
 
 def put(name: str, value: str) -> None:
-    """Set a variable of this process to what its notebook has for it."""
+    """Set a variable of this process to its notebook's value."""
     inherited = os.environ.get(name, value)
     if inherited != value:
         _replaced.setdefault(name, inherited)
@@ -166,35 +166,35 @@ def put(name: str, value: str) -> None:
 
 
 def differences() -> list[str]:
-    """Say which remembered variables differ from the environment, and which of the two holds."""
-    said = [
-        f"{name}={os.environ[name]} holds, which this notebook remembers; the environment had "
+    """Return sentences on stored variables that differ from the environment."""
+    notebook = [
+        f"{name}={os.environ[name]} is the setting of this notebook; the environment had "
         f"{inherited}."
         for name, inherited in _replaced.items()
         if os.environ.get(name) not in (None, inherited)
     ]
-    return said + [
-        f"{name}={os.environ[name]} of the environment holds; {value} is remembered for this "
-        "folder."
+    return notebook + [
+        f"{name}={os.environ[name]} is set in the environment and overrides {value}, the setting "
+        "of this folder."
         for name, value in _overruled.items()
         if name in os.environ
     ]
 
 
 def restart_kernel(kernel_id: str | None = None, *, remembered: bool = False) -> None:
-    """Ask the Jupyter server to restart this kernel; returns before it happens.
+    """Request a restart of this kernel from the Jupyter server; returns before it happens.
 
     Parameters
     ----------
     kernel_id : str or None
-        The kernel to restart; by default the one given to `attach`.
+        The kernel to restart; by default the one of `attach`.
     remembered : bool
-        The restart is for a setting, which a restart by hand applies, too.
+        The restart applies a stored setting, and so does a restart by hand.
 
     Raises
     ------
     RestartUnavailableError
-        There is no server that would do it; the text says to restart by hand.
+        No server can restart the kernel; the message explains how to do it by hand.
     """
     kernel_id = kernel_id or _kernel_id
     server = _server()
@@ -207,15 +207,15 @@ def restart_kernel(kernel_id: str | None = None, *, remembered: bool = False) ->
         raise RestartUnavailableError(
             f"The Jupyter server at {server['url']} refused ({error}): {instead}"
         ) from error
-    # The server ends this process before it answers, so it is asked from a thread, and after a
-    # moment in which the cell can end and what it displays can leave.
+    # The server ends this process before it answers, so a thread sends the request. The delay lets
+    # the cell end and its output reach the page.
     request = threading.Timer(_DELAY, _ask, args=(server, "POST", f"{kernel_id}/restart"))
-    request.daemon = True  # it would keep this process from ending, which it waits for
+    request.daemon = True  # otherwise the process would wait for the request before it ends
     request.start()
 
 
 def by_hand() -> str:
-    """Return how a user restarts where no Jupyter server does it."""
+    """Return how a user restarts without a Jupyter server."""
     return _IN_TERMINAL if _in_terminal() else _BY_HAND
 
 
@@ -231,7 +231,7 @@ def _session() -> str:
 
 
 def _read() -> dict[str, Any]:
-    """Return all that is kept for this notebook; nothing where another version wrote it."""
+    """Return the stored settings of this notebook; empty if the file cannot be parsed."""
     try:
         stored = json.loads(_file().read_text())
     except (FileNotFoundError, ValueError):
@@ -249,11 +249,11 @@ def _write(stored: Mapping[str, Any]) -> None:
 
 
 def _forget_all_but(most: int, folder: Path) -> None:
-    """Drop what is remembered for the notebooks that were not used for the longest time."""
+    """Delete the settings of the least recently used notebooks."""
     used: list[tuple[float, str]] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # another kernel does the same
+            with suppress(FileNotFoundError):  # another kernel may delete it
                 if entry.is_file():
                     used.append((entry.stat().st_mtime, entry.path))
     for _, path in sorted(used, reverse=True)[most:]:
@@ -279,26 +279,26 @@ def _file() -> Path:
 
 
 def _server() -> dict[str, Any] | None:
-    """Return the address and token of the Jupyter server that is this process's parent."""
+    """Return address and token of the Jupyter server that is this process's parent."""
     from jupyter_core.paths import jupyter_runtime_dir
 
     parent = os.environ.get("JPY_PARENT_PID", "")
     try:
-        found = json.loads((Path(jupyter_runtime_dir()) / f"jpserver-{parent}.json").read_text())
+        server = json.loads((Path(jupyter_runtime_dir()) / f"jpserver-{parent}.json").read_text())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and str(found.get("pid")) == parent else None
+    return server if isinstance(server, dict) and str(server.get("pid")) == parent else None
 
 
 def _ask(server: Mapping[str, Any], method: str, path: str) -> None:
-    import urllib.request  # here, as loading the extension must be instant
+    import urllib.request  # slow to import, and loading the extension must be instant
 
     request = urllib.request.Request(f"{server['url']}api/kernels/{path}", method=method)
-    # Behind JupyterHub the server has no token of its own and accepts the user's.
+    # With JupyterHub, the server has no token and accepts the user's.
     token = server.get("token") or os.environ.get("JUPYTERHUB_API_TOKEN")
     if token:
         request.add_header("Authorization", f"token {token}")
-    # The server is this process's parent: a proxy has no part in reaching it.
+    # The server is this process's parent, so no proxy is between them.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(request, timeout=60) as answer:
         answer.read()
