@@ -155,7 +155,7 @@ EXPECTED = {
     "fine_tune": re.compile(OTHERS),
     "before_the_card": re.compile(OTHERS),
     # What the notebook shows, and the line that the warning is about.
-    "generate": re.compile(OTHERS + r"|came with inputs of 5 shapes|^  written = model"),
+    "generate": re.compile(OTHERS + r"|was called with inputs of 5 shapes|^  written = model"),
 }
 
 
@@ -218,7 +218,7 @@ def test_replay_gives_the_models_results_faster(graphs: Executed) -> None:
 @pytest.mark.parametrize(
     ("cell", "sentence"),
     [
-        ("shape", "now has shape (2, 16), but was captured with shape (4, 16)"),
+        ("shape", "has shape (2, 16), but was captured with shape (4, 16)"),
         ("read", "average = y.mean().item()"),
         ("dynamic", "total = y[y > 0].sum()"),
         ("fallback", "operation  aten::renorm"),
@@ -432,7 +432,7 @@ def test_graphs_write_the_same_text_and_buckets_leave_nothing_to_compile(
     assert "the same text: True" in generating.text("graphs")
     assert re.search(r"1[56] graph replays", generating.text("again"))
     assert "graphs compiled" not in generating.text("time")
-    assert "bucket them by padding dimension 1 to multiples of 16" in generating.text("lengths")
+    assert "pad the inputs in dimension 1 to multiples of 16" in generating.text("lengths")
     compilations = [
         int(re.search(r"four more lengths: (\d+) compilations", generating.text(cell))[1])
         for cell in ("lengths", "any")

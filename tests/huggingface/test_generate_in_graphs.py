@@ -171,9 +171,9 @@ print(json.dumps([[torch.equal(cpu, hpu.cpu()) for cpu, hpu in results], sentenc
     )
     assert equal == [True, True]
     assert sentences == [
-        "LlamaForCausalLM ran without HPU Graphs: its DynamicCache takes other memory with each "
-        'token, a graph always the same: generate with cache_implementation="static", or call the '
-        "model with a StaticCache."
+        "LlamaForCausalLM ran without HPU Graphs: its DynamicCache allocates memory for each "
+        "token, but a graph always uses the same memory: generate with "
+        'cache_implementation="static", or call the model with a StaticCache.'
     ]
     assert captured == []
 
@@ -211,12 +211,12 @@ print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
     assert equal
     (sentence,) = sentences
     assert sentence.startswith(
-        "LlamaForCausalLM came with inputs of 5 shapes (input_ids (2, 15), (2, 16), (2, 17), "
-        "(2, 18), (2, 19)), and each is captured anew into a graph that keeps its memory, "
+        "LlamaForCausalLM was called with inputs of 5 shapes (input_ids (2, 15), (2, 16), "
+        "(2, 17), (2, 18), (2, 19)), and each needs a capture and a graph that keeps its memory, "
     )
     assert sentence.endswith(
-        ": bucket them by padding dimension 1 to multiples of 16, which leaves 2 of 5 sizes, and "
-        "let generate have a static cache, which does not grow with the text."
+        ": pad the inputs in dimension 1 to multiples of 16, which leaves 2 of 5 sizes, and let "
+        "generate use a static cache, which does not grow with the text."
     )
 
 

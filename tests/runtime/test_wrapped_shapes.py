@@ -34,9 +34,9 @@ print(listed())
 """
     )
     assert sentences == [
-        "Linear came with inputs of 5 shapes (input 0 (3, 4), (17, 4), (30, 4), (41, 4), "
-        "(60, 4)), and each is captured anew into a graph that keeps its memory, 153 KiB so far: "
-        "bucket them by padding dimension 0 to multiples of 32, which leaves 2 of 5 sizes."
+        "Linear was called with inputs of 5 shapes (input 0 (3, 4), (17, 4), (30, 4), (41, 4), "
+        "(60, 4)), and each needs a capture and a graph that keeps its memory, 153 KiB so far: "
+        "pad the inputs in dimension 0 to multiples of 32, which leaves 2 of 5 sizes."
     ]
     sizes = {3: 1, 17: 0, 30: 0, 41: 0, 60: 0, 61: 0, 90: 0}
     assert eval(listed) == [
@@ -57,7 +57,7 @@ print(hpu_magic.graphs().title())
 """
     )
     assert "and 2 of them have a graph, with" in sentence
-    assert "and the others run without: bucket them by padding dimension 0" in sentence
+    assert "and the others run without: pad the inputs in dimension 0" in sentence
     assert [line[1] for line in eval(listed)] == [
         "0",
         "0",
@@ -96,4 +96,4 @@ print(*(one.message for one in told))
 """
     )
     assert "5 shapes (x (), (2,), (2, 2), (2, 2, 2), (2, 2, 2, 2))" in sentence
-    assert sentence.endswith(": bucket them by padding to a few sizes.")
+    assert sentence.endswith(": pad the inputs to a few sizes.")

@@ -1,1 +1,1 @@
-"""HPU graphs: capture, replay, and the vendor's wrappers."""
+"""HPU Graphs: capture, replay, and the vendor's wrappers."""

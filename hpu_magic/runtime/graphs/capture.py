@@ -15,19 +15,19 @@ from hpu_magic.runtime.graphs.graphs import CapturedGraph, find, register
 
 
 class Capture:
-    """Runs a piece of code some times as it is and then captures it: ``while again(): ...``.
+    """Runs code a few times normally and then captures it: ``while again(): ...``.
 
     Parameters
     ----------
     name : str
-        Name of the graph; one that exists is replaced when the capture has succeeded.
+        Name of the graph; a successful capture replaces a graph of the same name.
     inputs : sequence of str
-        Variables whose tensors the graph reads and that later replays look at.
+        Variables whose tensors the graph reads; later replays copy their new values.
     namespace : mutable mapping
         The variables of the code.
     warmup : int
-        Runs before the capture. They set up what code makes on its first run, such as the
-        state of an optimizer; made inside a capture, it would be made anew by each replay.
+        Runs before the capture. They create objects that code creates on its first run, such as
+        the state of an optimizer, which each replay would otherwise create again.
 
     Raises
     ------
@@ -45,14 +45,14 @@ class Capture:
     ) -> None:
         require_lazy("HPU Graphs")
         if warmup < 0:
-            raise RefusedError(f"--warmup is {warmup}: give 0 or more runs.")
+            raise RefusedError(f"--warmup is {warmup}: use 0 or more.")
         self._torch = device.take()
         if self._torch.hpu.is_current_stream_capturing():
-            raise RefusedError("A capture is in progress already: end it before the next begins.")
+            raise RefusedError("A capture is in progress: end it before the next one starts.")
         self._namespace = namespace
         self._warmup = warmup
         self._captured = CapturedGraph(
-            name, None, {one: _device_tensor(one, namespace) for one in inputs}
+            name, None, {variable: _device_tensor(variable, namespace) for variable in inputs}
         )
         self._refusal: CaptureRefusal | None = None
         self._done = False
@@ -76,11 +76,11 @@ class Capture:
                 self._refusal = CaptureRefusal.of(self._captured.name, recorder.failed, error)
 
     def again(self) -> bool:
-        """Tell whether to run the code once more."""
+        """Return whether to run the code again."""
         return next(self._schedule, False)
 
     def summary(self) -> CapturedGraph | CaptureRefusal | None:
-        """Return the captured graph, or what kept it from being captured."""
+        """Return the captured graph, or the refusal of the capture."""
         return self._captured if self._done else self._refusal
 
     def _runs(self) -> Iterator[bool]:
@@ -89,30 +89,30 @@ class Capture:
             device.synchronize()
         device.synchronize()
         before = dict(self._namespace)
-        memory = self._torch.hpu.memory_stats()["InUse"]
+        in_use = self._torch.hpu.memory_stats()["InUse"]
         self._start_recording()
         yield True
-        one = self._captured
-        one.operations = self._recorder.operations
-        if not one.operations:
-            nothing = RefusedError(
-                f"The code of graph {one.name} does nothing on the device, so there is nothing to "
-                f"replay: use tensors on hpu in it."
+        captured = self._captured
+        captured.operations = self._recorder.operations
+        if not captured.operations:
+            empty = RefusedError(
+                f"The code of graph {captured.name} does nothing on the device, so there is "
+                f"nothing to replay: use tensors on hpu in it."
             )
-            self._stop_recording(RefusedError, nothing, None)
-            one.graph.reset()
-            raise nothing
+            self._stop_recording(RefusedError, empty, None)
+            captured.graph.reset()
+            raise empty
         self._stop_recording(None, None, None)
         device.synchronize()
-        one.memory = self._torch.hpu.memory_stats()["InUse"] - memory
-        one.outputs = {
+        captured.memory = self._torch.hpu.memory_stats()["InUse"] - in_use
+        captured.outputs = {
             name: value
             for name, value in self._namespace.items()
             if not name.startswith("_")
             and value is not before.get(name)
             and any(tensor.device.type == "hpu" for tensor in tensors_in(value))
         }
-        register(one)
+        register(captured)
         self._done = True
 
     def _start_recording(self) -> None:
@@ -147,24 +147,24 @@ def _device_tensor(name: str, namespace: Mapping[str, Any]) -> Any:
     import torch
 
     if name not in namespace:
-        mend = suggestion(name, namespace) or "define it first."
-        raise RefusedError(f"There is no variable {name!r} to be an input: {mend}")
+        fix = suggestion(name, namespace) or "define it first."
+        raise RefusedError(f"There is no variable {name!r} for an input: {fix}")
     value = namespace[name]
     if not isinstance(value, torch.Tensor):
         raise RefusedError(
-            f"Input {name!r} is a {type(value).__name__}: the inputs of a graph are tensors."
+            f"Input {name!r} is a {type(value).__name__}: use a tensor as input of a graph."
         )
     if value.device.type != "hpu":
         raise RefusedError(f"Input {name!r} is on {value.device}: type %hpu_to {name} first.")
     return value
 
 
-# Of tensors that are not on the device, these make one that is there, without computing.
-_BRINGING = ("_to_copy", "empty")
+# These create a device tensor without computing on the device.
+_CREATING = ("_to_copy", "empty")
 
 
 def _recorder() -> Any:
-    """Return a dispatch mode that counts the operators, and keeps the one that was refused."""
+    """Return a dispatch mode that counts operators and notes the refused one."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Recorder(TorchDispatchMode):
@@ -183,10 +183,10 @@ def _recorder() -> Any:
                 self.failed = func
                 raise
             name = str(func.name()).removeprefix("aten::")
-            given = [args, list((kwargs or {}).values())]
-            computed = [given] if name.startswith(_BRINGING) else [given, result]
+            arguments = [args, list((kwargs or {}).values())]
+            involved = [arguments] if name.startswith(_CREATING) else [arguments, result]
             if not func.is_view and any(
-                tensor.device.type == "hpu" for tensor in tensors_in(computed)
+                tensor.device.type == "hpu" for tensor in tensors_in(involved)
             ):
                 self.operations[name] += 1
             return result

@@ -1,4 +1,4 @@
-"""Why a capture was refused: the operation, the user's line, and the mend."""
+"""The reason why a capture was refused: the operation, the user's line, and the fix."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.report import Report, Row
 
 _READ = (
-    "the host waits for a value here, and a replay has no host: take the line out of the capture "
-    "and read the graph's outputs after it."
+    "the host waits for a value here, and a replay does not run Python: move the line out of the "
+    "capture and read the graph's outputs after it."
 )
 _SHAPE = (
     "the shape of its result depends on values, and a graph has fixed shapes: compute with a mask "
-    "of fixed shape (torch.where), or take the line out of the capture."
+    "of fixed shape (torch.where), or move the line out of the capture."
 )
 _FALLBACK = (
-    "the operation runs on the CPU, and a graph holds device operations only: take the line out "
-    "of the capture, or use an operator that the device has."
+    "the operation runs on the CPU, and a graph contains device operations only: move the line out "
+    "of the capture, or use an operator that the device supports."
 )
-_OTHER = "take the line out of the capture."
+_OTHER = "move the line out of the capture."
 
 
 @dataclass(repr=False)
@@ -33,31 +33,31 @@ class CaptureRefusal(Report):
     Attributes
     ----------
     name : str
-        The graph that was to be.
+        The name of the graph.
     operator : str
         The operation, such as ``aten::_local_scalar_dense``.
     lines : list of (str, int, str)
         File, line number and text of the user's lines, the outermost first.
     reason : str
-        What the device said.
-    mend : str
-        What to do.
+        The first line of the device's message.
+    fix : str
+        How to change the code.
     """
 
     name: str
     operator: str
     lines: list[tuple[str, int, str]]
     reason: str
-    mend: str
+    fix: str
 
     @classmethod
     def of(cls, name: str, operator: Any, error: RuntimeError) -> CaptureRefusal | None:
         """Explain `error`, which `operator` (an overload) raised in the capture of `name`.
 
-        None for an error that has nothing to do with the capture.
+        Returns None if the error does not concern the capture.
         """
-        mend = _mend(operator, str(error))
-        if mend is None:
+        fix = _fix(operator, str(error))
+        if fix is None:
             return None
         reason = str(error).strip().splitlines()
         return cls(
@@ -65,7 +65,7 @@ class CaptureRefusal(Report):
             str(operator.name()),
             _users_lines(error.__traceback__),
             reason[0] if reason else type(error).__name__,
-            mend,
+            fix,
         )
 
     def title(self) -> str:
@@ -73,16 +73,16 @@ class CaptureRefusal(Report):
         return f"Graph {self.name} was not captured on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the lines, the operation and the device's words."""
+        """Return the lines, the operation and the reason."""
         shown = [(f"line {line}", text) for _, line, text in self.lines]
         return [*shown, ("operation", self.operator), ("refused", self.reason)]
 
     def notes(self) -> Sequence[str]:
-        """Return the mend."""
-        return (f"Mend: {self.mend}",)
+        """Return the fix."""
+        return (f"Fix: {self.fix}",)
 
 
-def _mend(operator: Any, text: str) -> str | None:
+def _fix(operator: Any, text: str) -> str | None:
     import torch
 
     tags = operator.tags
@@ -97,9 +97,9 @@ def _mend(operator: Any, text: str) -> str | None:
 
 
 def _users_lines(traceback: TracebackType | None) -> list[tuple[str, int, str]]:
-    """Return the line of the cell, and the innermost of the user's own if that is another.
+    """Return the line of the cell, and the user's innermost line if it is another one.
 
-    What PyTorch did below that line is cut off the traceback: it explains nothing.
+    Removes PyTorch's frames below that line from the traceback, because they do not help.
     """
     found: list[tuple[str, int, str]] = []
     innermost = traceback

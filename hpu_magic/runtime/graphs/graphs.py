@@ -1,7 +1,7 @@
-"""HPU Graphs: record what a piece of code does on the device, and replay it without Python.
+"""HPU Graphs: record the device operations of a piece of code, and replay them without Python.
 
-A captured graph reads and writes the tensors of its capture. To replay it on new data, the data
-is copied into those tensors first; what it computes is found in them afterwards.
+A captured graph reads and writes the tensors of its capture. A replay on new data copies the data
+into its input tensors first, and writes its results into its output tensors.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class CapturedGraph(Report):
     Attributes
     ----------
     name : str
-        What it is called.
+        Name of the graph.
     graph : torch.hpu.HPUGraph
-        The graph itself.
+        The vendor's object.
     inputs : dict of str to Tensor
-        The tensors it reads, by the variable that is copied into each before a replay.
+        The tensors that it reads, by the variable whose value a replay copies into them.
     outputs : dict of str to object
-        What the code assigned: the graph's own tensors, overwritten by each replay.
+        Variables that the code assigned, with the graph's tensors, which each replay overwrites.
     operations : Counter of str
-        Operators recorded, with the number of times.
+        Recorded operators and the number of their calls.
     memory : int
-        Bytes that the capture left in use on the device.
+        Device memory that the capture left in use, in bytes.
     replays : int
-        Replays so far.
+        Number of replays so far.
     """
 
     name: str
@@ -70,27 +70,27 @@ class CapturedGraph(Report):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Say how to replay it."""
-        return (f"%hpu_replay {self.name} runs it again; the outputs are overwritten in place.",)
+        """Return how to replay it."""
+        return (f"%hpu_replay {self.name} runs it again and overwrites the outputs in place.",)
 
     def replay(self, n: int = 1, inputs: Mapping[str, Any] | None = None) -> ReplayReport:
-        """Copy new inputs in and replay `n` times.
+        """Copy new inputs, then replay `n` times.
 
         Parameters
         ----------
         n : int
             Number of replays, 1 or more.
         inputs : mapping of str to Tensor
-            New data by the name of the input; an input that is left out keeps its data.
+            New data by the name of the input; inputs that are not listed keep their data.
 
         Raises
         ------
         RefusedError
-            `n` is below 1, or an input is not of the captured shape, dtype and device. Nothing
-            was copied then.
+            `n` is below 1, or an input does not have the captured shape, dtype and device. No
+            data was copied.
         """
         if n < 1:
-            raise RefusedError(f"-n is {n}: give 1 or more replays.")
+            raise RefusedError(f"-n is {n}: use 1 or more.")
         torch = device.torch_with_hpu()
         changed = {
             name: value for name, value in (inputs or {}).items() if self._is_new(name, value)
@@ -99,18 +99,18 @@ class CapturedGraph(Report):
             for name, value in changed.items():
                 self.inputs[name].copy_(value)
         device.synchronize()
-        before = torch.hpu.memory_stats()["InUse"]
+        in_use = torch.hpu.memory_stats()["InUse"]
         start = time.perf_counter()
         for _ in range(n):
             self.graph.replay()
             self.replays += 1
         device.synchronize()
         seconds = time.perf_counter() - start
-        grown = torch.hpu.memory_stats()["InUse"] - before
+        grown = torch.hpu.memory_stats()["InUse"] - in_use
         return ReplayReport(self.name, n, seconds, grown, sorted(changed), list(self.outputs))
 
     def _is_new(self, name: str, value: Any) -> bool:
-        """Tell whether `value` has to be copied in; refuse it if it cannot be."""
+        """Return whether `value` is new data for an input, or refuse it."""
         import torch
 
         if name not in self.inputs:
@@ -121,40 +121,40 @@ class CapturedGraph(Report):
             return False
         if not isinstance(value, torch.Tensor):
             raise RefusedError(
-                f"Input {name!r} of graph {self.name} is now a {type(value).__name__}: give a "
+                f"Input {name!r} of graph {self.name} is now a {type(value).__name__}: assign a "
                 f"tensor of shape {tuple(own.shape)} on {own.device}."
             )
-        for what, now, then in (
+        for what, current, captured in (
             ("shape", tuple(value.shape), tuple(own.shape)),
             ("dtype", value.dtype, own.dtype),
             ("device", value.device, own.device),
         ):
-            if now != then:
+            if current != captured:
                 raise RefusedError(
-                    f"Input {name!r} of graph {self.name} now has {what} {now}, but was captured "
-                    f"with {what} {then}: give it that {what}, or capture the graph again."
+                    f"Input {name!r} of graph {self.name} has {what} {current}, but was captured "
+                    f"with {what} {captured}: change its {what}, or capture the graph again."
                 )
         return True
 
 
 @dataclass(repr=False)
 class ReplayReport(Report):
-    """What replaying took.
+    """Time and memory of replays.
 
     Attributes
     ----------
     name : str
-        The graph.
+        Name of the graph.
     replays : int
-        How often it ran.
+        Number of replays.
     seconds : float
-        Time for all of them, the device synchronised around them.
+        Time of all replays, with a synchronization before and after them.
     grown : int
-        Bytes by which the device memory in use has changed.
+        Change of the device memory in use, in bytes.
     copied : list of str
-        Inputs that had new data.
+        Inputs with new data.
     outputs : list of str
-        Variables that now hold the results.
+        Variables that contain the results.
     """
 
     name: str
@@ -188,7 +188,7 @@ class GraphList(Table):
     graphs : list of CapturedGraph
         In the order of their capture.
     wrapped : list of Wrapped
-        The modules that capture by themselves, with a graph for each shape of their inputs.
+        Wrapped modules, with a graph for each shape of their inputs.
     """
 
     graphs: list[CapturedGraph]
@@ -196,11 +196,11 @@ class GraphList(Table):
 
     def title(self) -> str:
         """Return the headline."""
-        of_modules = [use for one in self.wrapped for use in one.watch.uses.values()]
+        of_modules = [use for module in self.wrapped for use in module.watch.uses.values()]
         count = len(self.graphs) + sum(use.graphed for use in of_modules)
         if not count:
             return f"No graphs are captured on {device.label()}: %%hpu_graph NAME captures a cell."
-        memory = sum(one.memory for one in self.graphs)
+        memory = sum(graph.memory for graph in self.graphs)
         memory += sum(use.memory for use in of_modules)
         graphs = f"{count} graph{'s' if count > 1 else ''}"
         return f"{graphs} on {device.label()}, {units.size(memory)}"
@@ -210,28 +210,28 @@ class GraphList(Table):
         return ("graph", "operations", "memory", "replays", "inputs", "outputs")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each graph; of a wrapped module, for each shape of its inputs."""
+        """Return a line per captured graph, and a line per input shape of wrapped modules."""
         captured = [
             (
-                one.name,
-                str(one.operations.total()),
-                units.size(one.memory),
-                str(one.replays),
-                _described(one.inputs),
-                _described(one.outputs),
+                graph.name,
+                str(graph.operations.total()),
+                units.size(graph.memory),
+                str(graph.replays),
+                _described(graph.inputs),
+                _described(graph.outputs),
             )
-            for one in self.graphs
+            for graph in self.graphs
         ]
         of_modules = [
-            (one.watch.name, "", units.size(use.memory), _replays(use), described(kind), "")
-            for one in self.wrapped
-            for kind, use in one.watch.uses.items()
+            (module.watch.name, "", units.size(use.memory), _replays(use), described(kind), "")
+            for module in self.wrapped
+            for kind, use in module.watch.uses.items()
         ]
         return captured + of_modules
 
 
 def register(graph: CapturedGraph) -> None:
-    """Keep a captured graph under its name; one that has the name already is dropped."""
+    """Store a captured graph; an existing graph of the same name is dropped."""
     if graph.name in _graphs:
         drop(graph.name)
     _graphs[graph.name] = graph
@@ -246,23 +246,23 @@ def find(name: str) -> CapturedGraph:
         There is none.
     """
     if name not in _graphs:
-        mend = suggestion(name, _graphs) or f"capture a cell with %%hpu_graph {name} first."
-        raise RefusedError(f"There is no graph {name!r}: {mend}")
+        fix = suggestion(name, _graphs) or f"capture a cell with %%hpu_graph {name} first."
+        raise RefusedError(f"There is no graph {name!r}: {fix}")
     return _graphs[name]
 
 
 def listed() -> GraphList:
-    """Return the captured graphs, and the modules that are wrapped in graphs."""
+    """Return the captured graphs and the wrapped modules."""
     return GraphList(list(_graphs.values()), wrapped_modules())
 
 
 def drop(name: str) -> None:
-    """Forget a graph and free its memory.
+    """Delete a graph and free its memory.
 
     Raises
     ------
     RefusedError
-        There is none of this name.
+        There is no graph of this name.
     """
     find(name).graph.reset()
     del _graphs[name]

@@ -1,4 +1,4 @@
-"""How often captured graphs are replayed: the vendor reports no event and no metric of it."""
+"""The number of replays, for which the vendor has no event and no metric."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# On a card each of them may do the work itself; elsewhere the later ones end in the first.
+# In the vendor's package, each may be implemented separately; in the simulator, V2 and V3 call the
+# first.
 _METHODS = ("replay", "replayV2", "replayV3")
 
 
@@ -25,17 +26,16 @@ class _Thread(threading.local):
 
 
 class ReplayCounter:
-    """Counts the replays of the process while somebody observes them.
+    """Counts the replays of the process while an observer is open.
 
-    The replaying methods of ``torch.hpu.HPUGraph`` are replaced by ones that count, from the
-    first `open` to the last `close`. A method that was looked up before, as in
-    ``again = graph.replay``, escapes, and so do the replays of a block that loads the vendor's
-    package itself.
+    From the first `open` to the last `close`, wrappers replace the replay methods of
+    ``torch.hpu.HPUGraph``. They do not count a method that was looked up before, as in
+    ``again = graph.replay``, nor replays in a block that imports the vendor's package itself.
 
     Attributes
     ----------
     total : int
-        Replays counted so far; those that raised are left out.
+        Number of replays so far, without those that raised an error.
     """
 
     def __init__(self) -> None:
@@ -48,14 +48,14 @@ class ReplayCounter:
         self._counting: dict[str, Any] = {}
 
     def open(self) -> None:
-        """Count from now on, as far as ``torch.hpu.HPUGraph`` is there and can be changed."""
+        """Start to count, if ``torch.hpu.HPUGraph`` exists and can be changed."""
         with self._lock:
             self._observers += 1
             if not self._counting:
                 self._replace()
 
     def close(self) -> None:
-        """End what one `open` began; the last one puts the class back as it was."""
+        """End the observation of one `open`; the last call restores the class."""
         with self._lock:
             self._observers -= 1
             if not self._observers:
@@ -73,14 +73,14 @@ class ReplayCounter:
             original = vars(self._graph).get(name)
             try:
                 setattr(self._graph, name, counting)
-            except (AttributeError, TypeError):  # a class of the interpreter's own kind
+            except (AttributeError, TypeError):  # a class of an extension module
                 continue
             self._originals[name], self._counting[name] = original, counting
 
     def _restore(self) -> None:
         for name, original in self._originals.items():
             if vars(self._graph).get(name) is not self._counting[name]:
-                continue  # somebody else has replaced it since
+                continue  # other code has replaced it since
             if original is None:  # inherited
                 delattr(self._graph, name)
             else:
@@ -93,8 +93,8 @@ class ReplayCounter:
 
         @functools.wraps(method)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            state = thread.state  # looked up once: this is slow, and replays are not
-            if state.replaying:  # one of the methods has called another
+            state = thread.state  # looked up once, because thread-local access is slow
+            if state.replaying:  # called by another replay method
                 return method(*args, **kwargs)
             state.replaying = True
             try:

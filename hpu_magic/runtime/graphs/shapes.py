@@ -1,4 +1,4 @@
-"""The shapes that a wrapped module is called with: each is captured anew, and keeps its graph."""
+"""The input shapes of a wrapped module, each of which needs a graph."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.runtime.device import device
 
-# Shapes before the user is told: buckets of a model in use are a few.
+# Number of shapes that causes a warning; a program with buckets has only a few.
 MANY = 5
 _SMALLEST_BUCKET = 8
-# The user's line lies outside of these.
-_NOT_THE_USERS = ("torch", "transformers", "hpu_magic", "habana_frameworks")
+# Packages that do not contain the user's line.
+_LIBRARIES = ("torch", "transformers", "hpu_magic", "habana_frameworks")
 
 Shape = tuple[int, ...]
-# Of each tensor the name, or the place of an argument, and the shape.
+# Name or argument number, and shape, of each tensor.
 Kind = tuple[tuple[object, Shape], ...]
 
 
@@ -31,11 +31,11 @@ class Use:
     Attributes
     ----------
     calls : int
-        How many.
+        Number of calls.
     memory : int
-        Bytes of device memory that the first of them left in use.
+        Device memory that the first call left in use, in bytes.
     graphed : bool
-        There was room for one more graph.
+        Whether the limit allowed another graph.
     """
 
     calls: int
@@ -44,46 +44,50 @@ class Use:
 
 
 class ShapeWatch:
-    """Notes the shapes of a wrapped module's tensors, and warns once when there are many.
+    """Notes the input shapes of a wrapped module, and warns once if there are many.
 
     Parameters
     ----------
     name : str
-        What the module is called.
+        Name of the module.
     limit : int or None
-        Most graphs that are kept.
+        Largest number of graphs.
 
     Attributes
     ----------
     hint : callable
-        Returns what else helps against many shapes, to end the warning's sentence with.
+        Returns further advice against many shapes, as the end of the warning's sentence.
     uses : dict of Kind to Use
-        By names and shapes of the tensors, in the order in which they first came.
+        By names and shapes of the tensors, in the order of the first calls.
     """
 
     def __init__(self, name: str, limit: int | None) -> None:
         self.name, self.limit = name, limit
         self.hint: Callable[[], str] = str
         self.uses: dict[Kind, Use] = {}
-        self._told = False
+        self._warned = False
 
     @property
     def memory(self) -> int:
-        """Bytes that graphs keep, as far as the first calls tell."""
+        """Bytes that first calls left in use: an estimate of the memory of all graphs."""
         return sum(use.memory for use in self.uses.values())
 
-    def around(self, forward: Callable[..., Any], served: Callable[[], bool]) -> Callable[..., Any]:
-        """Return `forward` with its calls noted, as long as `served` says that graphs serve it."""
+    def around(
+        self, forward: Callable[..., Any], uses_graphs: Callable[[], bool]
+    ) -> Callable[..., Any]:
+        """Return a wrapper of `forward` that notes its calls while `uses_graphs` returns True."""
         import torch
 
         tensor, uses = torch.Tensor, self.uses
 
         @functools.wraps(forward)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if kwargs.get("bypass_hpu_graphs") or not served():
+            if kwargs.get("bypass_hpu_graphs") or not uses_graphs():
                 return forward(*args, **kwargs)
             named = [*enumerate(args), *kwargs.items()] if args else kwargs.items()
-            kind = tuple([(name, one.shape) for name, one in named if isinstance(one, tensor)])
+            kind = tuple(
+                [(name, value.shape) for name, value in named if isinstance(value, tensor)]
+            )
             use = uses.get(kind)
             if use is not None:
                 use.calls += 1
@@ -93,7 +97,7 @@ class ShapeWatch:
         return watched
 
     def forget(self) -> None:
-        """Begin anew, since the graphs are gone."""
+        """Forget all shapes, after the graphs were freed."""
         self.uses.clear()
 
     def _first(self, kind: Any, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -102,35 +106,35 @@ class ShapeWatch:
         memory = max(0, _in_use() - before)
         graphed = self.limit is None or len(self.uses) < self.limit
         self.uses[kind] = Use(1, memory if graphed else 0, graphed)
-        if len(self.uses) >= MANY and not self._told:
-            self._told = True
+        if len(self.uses) >= MANY and not self._warned:
+            self._warned = True
             warnings.warn(self.sentence(), stacklevel=users_level())
         return result
 
     def sentence(self) -> str:
-        """Say which shapes came, what each costs, and how to have fewer."""
+        """Return the warning: the shapes, the memory of their graphs, and how to use fewer."""
         name, shapes = self._most_varied()
-        shown = ", ".join(str(shape) for shape in shapes)
+        listed = ", ".join(str(shape) for shape in shapes)
         memory = units.size(self.memory)
         if all(use.graphed for use in self.uses.values()):
-            cost = f"each is captured anew into a graph that keeps its memory, {memory} so far"
+            cost = f"each needs a capture and a graph that keeps its memory, {memory} so far"
         else:
             cost = f"{self.limit} of them have a graph, with {memory}, and the others run without"
         bucket = _bucket(shapes)
         return (
-            f"{self.name} came with inputs of {len(self.uses)} shapes ({name} {shown}), and "
-            f"{cost}: bucket them by padding {bucket}{self.hint()}."
+            f"{self.name} was called with inputs of {len(self.uses)} shapes ({name} {listed}), and "
+            f"{cost}: pad the inputs {bucket}{self.hint()}."
         )
 
     def _most_varied(self) -> tuple[str, list[Shape]]:
-        """Return the tensor that came in most shapes, and these."""
+        """Return the tensor with the largest number of shapes, and its shapes."""
         shapes: dict[str, dict[Shape, None]] = {}
         for kind in self.uses:
             for name, shape in kind:
                 shapes.setdefault(_named(name), {})[tuple(shape)] = None
         name = max(
             shapes,
-            key=lambda one: (len(shapes[one]), one.startswith("input")),
+            key=lambda name: (len(shapes[name]), name.startswith("input")),
             default="no tensors",
         )
         return name, list(shapes.get(name, ()))
@@ -146,7 +150,7 @@ def _named(name: Any) -> str:
 
 
 def _bucket(shapes: list[Shape]) -> str:
-    """Say to which sizes to pad so that of these shapes at most two are left in a dimension."""
+    """Return the padding that leaves at most two of the sizes in a dimension."""
     if len({len(shape) for shape in shapes}) != 1:
         return "to a few sizes"
     sizes = max((set(sizes) for sizes in zip(*shapes, strict=True)), key=len, default=set())
@@ -158,7 +162,8 @@ def _bucket(shapes: list[Shape]) -> str:
         step *= 2
     left = {-(-size // step) for size in sizes}
     return (
-        f"dimension {axis} to multiples of {step}, which leaves {len(left)} of {len(sizes)} sizes"
+        f"in dimension {axis} to multiples of {step}, which leaves {len(left)} of {len(sizes)} "
+        "sizes"
     )
 
 
@@ -170,12 +175,12 @@ def _in_use() -> int:
 
 
 def users_level() -> int:
-    """Return the stack level, as `warnings.warn` counts for its caller, of the user's line."""
+    """Return the ``stacklevel`` of the user's line for a call of `warnings.warn`."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package not in _NOT_THE_USERS:
+        if package not in _LIBRARIES:
             return level
         frame, level = frame.f_back, level + 1
     return 1

@@ -1,4 +1,4 @@
-"""Models of transformers in HPU Graphs: masks that no host reads, and static caches that stay."""
+"""transformers' models in HPU Graphs: masks without host reads, and reusable static caches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 from hpu_magic.runtime.graphs.shapes import users_level
 
-# Attention by PyTorch's function, whose mask is always made: to leave it out where nothing is
-# padded, the library reads values on the host, which a capture refuses.
+# PyTorch's attention function with a mask in every call. By default, the library reads the mask's
+# values on the host to omit a mask without padding, and a capture refuses host reads.
 _ATTENTION = "sdpa_in_hpu_graphs"
-# What generate keeps of each step, where a replay would overwrite it.
+# Outputs that generate keeps from each step, and that the next replay would overwrite.
 _KEPT = (
     "hidden_states",
     "attentions",
@@ -26,10 +26,10 @@ _KEPT = (
 
 
 def is_plain_model(value: Any) -> bool:
-    """Tell whether `value` is a model of transformers, without importing the library.
+    """Return whether `value` is a model of transformers, without importing the library.
 
-    One whose generate has been adapted to HPU Graphs, as optimum-habana does, is none: it brings
-    masks and caches of its own.
+    False for a model whose generate was adapted to HPU Graphs, for example by optimum-habana: such
+    a model has its own masks and caches.
     """
     library = sys.modules.get("transformers.modeling_utils")
     if library is None or not isinstance(value, library.PreTrainedModel):
@@ -39,8 +39,8 @@ def is_plain_model(value: Any) -> bool:
 
 
 def make_capturable(model: Any) -> None:
-    """Choose ways of computing that read no value on the host and need no fallback to it."""
-    # The default counts each expert's tokens with an operator that devices lack.
+    """Choose implementations of the model's layers without host reads and fallbacks."""
+    # The default counts each expert's tokens with an operator that the device does not support.
     if getattr(model.config, "_experts_implementation", None) == "grouped_mm":
         model.set_experts_implementation("batched_mm")
     if model.config._attn_implementation == "sdpa":
@@ -56,29 +56,28 @@ def _register_attention() -> None:
         return
     sdpa_mask = masks["sdpa"]
 
-    def always_made(*args: Any, **kwargs: Any) -> Any:
+    def unskipped_mask(*args: Any, **kwargs: Any) -> Any:
         skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
         return sdpa_mask(*args, **{**kwargs, **skips})
 
     attention.register(_ATTENTION, attention["sdpa"])
-    masks.register(_ATTENTION, always_made)
+    masks.register(_ATTENTION, unskipped_mask)
 
 
 class GraphedModel:
     """Decides which calls of a wrapped model replay graphs, and keeps the caches they write.
 
-    A graph reads and writes the tensors it was captured with. A cache that grows is therefore
-    none for a graph, and each call of ``generate`` would make another static one. So
-    ``generate`` takes a static cache unless it is told otherwise, and one that has the size of
-    an earlier one is that one, emptied.
+    A graph always reads and writes the tensors of its capture. Therefore a graph cannot use a cache
+    that grows, and ``generate`` would create a new static cache, and new graphs, in each call. So
+    ``generate`` uses a static cache by default, and reuses an earlier cache of the same size.
 
     Parameters
     ----------
     model : transformers.PreTrainedModel
-        A model whose forward pass the vendor has wrapped; its ``forward`` and ``generate`` are
+        A model that the vendor's wrapper has wrapped; its ``forward`` and ``generate`` are
         replaced.
     cleared : callable
-        Called once graphs were freed because a cache of another length takes their caches' place.
+        Called after graphs were freed because a cache of another length replaces their caches.
     """
 
     def __init__(self, model: Any, cleared: Callable[[], None]) -> None:
@@ -90,7 +89,7 @@ class GraphedModel:
         self._pool: dict[Any, Any] = {}
         self._held: dict[int, _HeldCache] = {}
         self._generating = 0
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._cache_type, self._tensor_type = Cache, torch.Tensor
         names = inspect.signature(model.forward).parameters
         self._reads_text = "input_ids" in names and "attention_mask" in names
@@ -104,10 +103,10 @@ class GraphedModel:
             )
 
     def hint(self) -> str:
-        """Say what helps where text grows in the model's inputs, for the end of a sentence."""
+        """Return advice for inputs that grow with the text, as the end of a sentence."""
         if self._held or not self._model.can_generate():
             return ""
-        return ", and let generate have a static cache, which does not grow with the text"
+        return ", and let generate use a static cache, which does not grow with the text"
 
     def _generate(self, generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._takes_static_cache(kwargs):
@@ -117,14 +116,14 @@ class GraphedModel:
             result = generate(*args, **kwargs)
         finally:
             self._generating -= 1
-        handed_out = getattr(result, "past_key_values", None)
-        if any(one is handed_out for one in self._pool.values()):
-            result.past_key_values = copy.deepcopy(handed_out)  # the next call empties its own
+        returned = getattr(result, "past_key_values", None)
+        if any(cache is returned for cache in self._pool.values()):
+            result.past_key_values = copy.deepcopy(returned)  # the next call empties the original
         return result
 
     def _takes_static_cache(self, options: dict[str, Any]) -> bool:
         others = ("past_key_values", "assistant_model", "prompt_lookup_num_tokens")
-        if any(options.get(one) is not None for one in others):
+        if any(options.get(name) is not None for name in others):
             return False
         if not getattr(self._model, "_can_compile_fullgraph", True):
             return False
@@ -150,30 +149,30 @@ class GraphedModel:
         return self._with_new_cache(cache, args, kwargs)
 
     def _with_new_cache(self, cache: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run with a cache that no graph knows, or one whose encoder's part is still missing."""
+        """Run with a cache that no graph uses yet, or that still lacks the encoder's output."""
         layers = _layers(cache)
-        refused = _refused(cache, layers)
-        if refused:
-            self._tell(refused)
+        reason = _unsuitable(cache, layers)
+        if reason:
+            self._warn(reason)
             return self._plainly(*args, **kwargs)
         if not _initialized(layers):
             if self._is_generates_own(cache) and kwargs.get("past_key_values") is cache:
                 cache = kwargs["past_key_values"] = self._pooled(cache, kwargs)
             if not _initialized(_layers(cache)):
-                # The cache gets its tensors here: made in a capture, each replay would make them.
+                # Creates the cache's tensors, because a capture would create them in each replay.
                 result = self._plainly(*args, **kwargs)
                 if not _initialized(_layers(cache)) or _is_of_two(cache):
                     return result
                 cache.reset()
         held = self._held.setdefault(id(cache), _HeldCache(cache))
         if not held.is_ready():
-            return self._plainly(*args, **kwargs)  # what the encoder found goes into the cache
+            return self._plainly(*args, **kwargs)  # puts the encoder's output into the cache
         held.bring_back()
         return self._graphed(cache, args, kwargs)
 
     def _graphed(self, cache: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        # Views, and names in another order, would be inputs of another kind.
-        args = [self._own_memory(one) for one in args]
+        # The wrapper would capture another graph for views, and for names in another order.
+        args = [self._own_memory(value) for value in args]
         kwargs = {name: self._own_memory(kwargs[name]) for name in sorted(kwargs)}
         return self._kept(self._forward(*args, **kwargs), cache)
 
@@ -187,9 +186,9 @@ class GraphedModel:
         return value.clone(memory_format=torch.contiguous_format)
 
     def _with_mask(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Add the mask of text without padding: where none is given, the library reads the text.
+        """Add the mask of text without padding if there is none, to avoid host reads of the text.
 
-        Positions without a mask may be those of several texts in a row, and stay as they are.
+        Inputs with positions but no mask may contain several packed texts, and are not changed.
         """
         text = args[0] if args else kwargs.get("input_ids")
         positions = kwargs.get("position_ids") is not None and not self._generating
@@ -207,11 +206,11 @@ class GraphedModel:
         return bool(self._generating) and not getattr(cache, "_is_user_defined", False)
 
     def _pooled(self, cache: Any, inputs: dict[str, Any]) -> Any:
-        """Return the cache of this size that graphs know, emptied; `cache` where there is none."""
+        """Return the emptied cache of this size that graphs use; `cache` if there is none."""
         import torch
 
         lengths = tuple(layer.max_cache_len for layer in _layers(cache))
-        rows = next(one.shape[0] for one in inputs.values() if isinstance(one, torch.Tensor))
+        rows = next(value.shape[0] for value in inputs.values() if isinstance(value, torch.Tensor))
         autocast = torch.is_autocast_enabled("hpu") and torch.get_autocast_dtype("hpu")
         size = (lengths, rows, self._model.dtype, autocast)
         known = self._pool.get(size)
@@ -229,8 +228,8 @@ class GraphedModel:
         self._model.clear_cache()
         self._cleared()
 
-    def _kept(self, outputs: Any, given: Any) -> Any:
-        """Return a graph's outputs, with copies of what the caller goes on using after a replay."""
+    def _kept(self, outputs: Any, cache: Any) -> Any:
+        """Return a graph's outputs, with copies of those that the caller uses after a replay."""
         of_dict = isinstance(outputs, dict)
         if not of_dict and not isinstance(outputs, tuple):
             return outputs
@@ -238,7 +237,7 @@ class GraphedModel:
         copies = {
             name: copy.deepcopy(value)
             for name, value in named
-            if (isinstance(value, self._cache_type) and value is not given)
+            if (isinstance(value, self._cache_type) and value is not cache)
             or (self._generating and name in _KEPT and value is not None)
         }
         if not copies:
@@ -247,9 +246,9 @@ class GraphedModel:
             return type(outputs)(**{**outputs, **copies})
         return tuple(copies.get(place, value) for place, value in enumerate(outputs))
 
-    def _tell(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def _warn(self, sentence: str) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             name = type(self._model).__name__
             warnings.warn(f"{name} ran without HPU Graphs: {sentence}", stacklevel=users_level())
 
@@ -258,30 +257,30 @@ class _HeldCache:
     """A static cache with the tensors that graphs read and write."""
 
     def __init__(self, cache: Any) -> None:
-        self.cache = cache  # kept alive: graphs are found by it
+        self.cache = cache  # kept alive, because its id is the key of this object
         self._is_of_two = _is_of_two(cache)
         self._tensors = [
             (layer, name, getattr(layer, name))
             for layer in _layers(cache)
             for name in ("keys", "values", "cumulative_length")
-            if hasattr(layer, name)  # earlier releases count tokens elsewhere
+            if hasattr(layer, name)  # earlier releases have no cumulative_length
         ]
 
     def is_ready(self) -> bool:
-        """Tell whether an encoder's output, if there is one, is in the cache."""
+        """Return whether the cache contains the output of the encoder, if there is one."""
         return not self._is_of_two or all(self.cache.is_updated.values())
 
     def bring_back(self) -> None:
-        """Copy what has replaced a tensor, as beam search does, into that tensor."""
+        """Copy tensors that replace those of the cache, for example by beam search, into them."""
         for layer, name, own in self._tensors:
-            now = getattr(layer, name)
-            if now is not own:
-                own.copy_(now)
+            current = getattr(layer, name)
+            if current is not own:
+                own.copy_(current)
                 setattr(layer, name, own)
 
 
 def _has_pictures(inputs: dict[str, Any]) -> bool:
-    """Tell whether there are pictures beside the text, whose places models look up on the host."""
+    """Return whether there are images, whose positions in the text models read on the host."""
     return any(name.startswith("pixel_values") and inputs[name] is not None for name in inputs)
 
 
@@ -307,21 +306,22 @@ def _initialized(layers: list[Any]) -> bool:
     return all(getattr(layer, "is_initialized", True) for layer in layers)
 
 
-def _refused(cache: Any, layers: list[Any]) -> str | None:
-    """Say why a cache is none for a graph."""
+def _unsuitable(cache: Any, layers: list[Any]) -> str | None:
+    """Return why a graph cannot use a cache; None if it can."""
     from transformers.cache_utils import StaticLayer
 
     kinds = {type(layer) for layer in layers}
     offloaded = any(getattr(part, "offloading", False) for part in _parts(cache))
     if kinds == {StaticLayer} and not offloaded:
         return None
-    strange = sorted(one.__name__ for one in kinds - {StaticLayer})
-    if any(one.startswith("Static") for one in strange):
+    others = sorted(kind.__name__ for kind in kinds - {StaticLayer})
+    if any(name.startswith("Static") for name in others):
         return (
-            f"the cache's layers {', '.join(strange)} count tokens in Python, which a replay does "
+            f"the cache's layers {', '.join(others)} count tokens in Python, which a replay does "
             f"not run."
         )
     return (
-        f"its {type(cache).__name__} takes other memory with each token, a graph always the same: "
-        f'generate with cache_implementation="static", or call the model with a StaticCache.'
+        f"its {type(cache).__name__} allocates memory for each token, but a graph always uses the "
+        'same memory: generate with cache_implementation="static", or call the model with a '
+        "StaticCache."
     )

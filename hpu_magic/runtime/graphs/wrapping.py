@@ -1,4 +1,4 @@
-"""Modules whose forward pass is captured into HPU Graphs by the vendor's wrappers."""
+"""Modules whose forward pass the vendor's wrappers capture into HPU Graphs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_GRAPHS = 10
 
 @dataclass
 class Wrapped:
-    """What is remembered of a wrapped module: what for, and the shapes that it was called with."""
+    """A wrapped module: its purpose and the shapes of its inputs."""
 
     purpose: str
     watch: ShapeWatch
@@ -43,13 +43,15 @@ class WrapReport(Report):
     model : torch.nn.Module
         The module, the same object as before.
     purpose : {"inference", "training"}
-        What it was wrapped for.
+        The use of the module.
     wrapper : str
         The vendor's function that wrapped it.
     max_graphs : int or None
-        Most graphs kept, one for each kind of input; None for no limit.
+        Largest number of graphs, one per kind of input; None for no limit.
     first_seconds : float or None
-        How long the first run with the sample took, the capture included.
+        Time of the first run with the sample, including the capture.
+    remarks : list of str
+        Further notes.
     """
 
     model: Any
@@ -65,7 +67,7 @@ class WrapReport(Report):
         return f"{kind} wrapped in HPU Graphs for {self.purpose} on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the wrapper and when graphs are captured."""
+        """Return the wrapper, the time of captures and the limit."""
         rows = [("by", f"torch.hpu.{self.wrapper}")]
         if self.first_seconds is None:
             rows.append(("captures", "at the first call with inputs of each new shape"))
@@ -77,11 +79,13 @@ class WrapReport(Report):
         return rows
 
     def notes(self) -> Sequence[str]:
-        """Say what to keep in mind."""
-        if self.purpose == "inference":
-            kept = "Its results are overwritten by the next call with the same shape: clone them."
-            return [*self.remarks, kept]
-        return self.remarks
+        """Return hints for the use of the module."""
+        if self.purpose == "training":
+            return self.remarks
+        return [
+            *self.remarks,
+            "The next call with the same shape overwrites its results: clone them to keep them.",
+        ]
 
 
 def wrapped(
@@ -91,24 +95,24 @@ def wrapped(
     sample: Any = None,
     max_graphs: int | None = None,
 ) -> WrapReport:
-    """Let a module's forward pass (and its backward pass, in training) replay HPU Graphs.
+    """Make a module's forward pass (and backward pass, in training) replay HPU Graphs.
 
     Parameters
     ----------
     model : torch.nn.Module
         Changed in place.
     train : bool or None
-        For training or for inference; None goes by ``model.training``.
+        For training or for inference; None uses ``model.training``.
     sample : Tensor or tuple of Tensor
         Inputs to capture now. Training then has a graph for inputs of this shape only.
     max_graphs : int or None
-        Most graphs to keep; None means 10 in training and no limit in inference.
+        Largest number of graphs; None means 10 in training and no limit in inference.
 
     Raises
     ------
     RefusedError
-        The process is not in lazy mode; `model` is no module, is not on the device or is wrapped
-        already; or `max_graphs` or `sample` does not fit.
+        The process is not in lazy mode; `model` is not a module, not on the device or wrapped
+        already; or `max_graphs` or `sample` is invalid.
     """
     _check(model, max_graphs)
     require_lazy("HPU Graphs")
@@ -120,7 +124,7 @@ def wrapped(
 
 
 def wrapped_modules() -> list[Wrapped]:
-    """Return what is known of the wrapped modules that are still there."""
+    """Return the wrapped modules that still exist."""
     return list(_wrapped.values())
 
 
@@ -137,8 +141,8 @@ def _wrap_for_training(
         return WrapReport(model, "training", "ModuleCacher", limit, remarks=remarks)
     if max_graphs is not None:
         raise RefusedError(
-            "--max-graphs has no meaning with --inputs in training, which captures one graph: "
-            "leave out one of them."
+            "--max-graphs and --inputs exclude each other in training, because --inputs captures "
+            "one graph: remove one of them."
         )
     start = time.perf_counter()
     hpu.make_graphed_callables(model, samples)
@@ -164,8 +168,8 @@ def _wrap_for_inference(
         watch.hint = GraphedModel(model, cleared=watch.forget).hint
     if generates:
         report.remarks.append(
-            "generate takes a static cache. Each length of prompt or cache is captured once: pad "
-            "prompts to a few lengths, and give generate one max_cache_len."
+            "generate uses a static cache. Each length of prompt or cache is captured once: pad "
+            "prompts to a few lengths, and pass the same max_cache_len to each generate."
         )
     if model.training:
         report.remarks.append("The module is in training mode: call model.eval() before using it.")
@@ -181,11 +185,11 @@ def _wrap_for_inference(
 def _watch(model: Any, purpose: str, limit: int | None) -> ShapeWatch:
     import torch
 
-    def served() -> bool:
+    def uses_graphs() -> bool:
         return purpose == "inference" or (model.training and torch.is_grad_enabled())
 
     watch = ShapeWatch(type(model).__name__, limit)
-    model.forward = watch.around(model.forward, served)
+    model.forward = watch.around(model.forward, uses_graphs)
     _wrapped[model] = Wrapped(purpose, watch)
     return watch
 
@@ -194,8 +198,9 @@ def _check(model: Any, max_graphs: int | None) -> None:
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise RefusedError(f"A {type(model).__name__} cannot be wrapped: give a torch.nn.Module.")
-    elsewhere = {str(one.device) for one in model.parameters() if one.device.type != "hpu"}
+        raise RefusedError(f"A {type(model).__name__} cannot be wrapped: pass a torch.nn.Module.")
+    devices = {str(parameter.device) for parameter in model.parameters()}
+    elsewhere = sorted(name for name in devices if not name.startswith("hpu"))
     if "meta" in elsewhere:
         raise RefusedError(
             "The module has parameters on meta, which have no values: load it by from_pretrained, "
@@ -203,27 +208,26 @@ def _check(model: Any, max_graphs: int | None) -> None:
         )
     if elsewhere:
         raise RefusedError(
-            f"The module has parameters on {', '.join(sorted(elsewhere))}: move it with %hpu_to "
-            f"first."
+            f"The module has parameters on {', '.join(elsewhere)}: move it with %hpu_to first."
         )
     if model in _wrapped:
         raise RefusedError(
-            f"The module is wrapped already, for {_wrapped[model].purpose}: make a new one to wrap "
-            f"it otherwise."
+            f"The module is wrapped already, for {_wrapped[model].purpose}: create a new module to "
+            f"wrap it differently."
         )
     if max_graphs is not None and max_graphs < 1:
-        raise RefusedError(f"--max-graphs is {max_graphs}: give 1 or more.")
+        raise RefusedError(f"--max-graphs is {max_graphs}: use 1 or more.")
 
 
 def _samples(torch: Any, sample: Any) -> tuple[Any, ...] | None:
     if sample is None:
         return None
     samples = tuple(sample) if isinstance(sample, list | tuple) else (sample,)
-    for one in samples:
-        if not isinstance(one, torch.Tensor):
+    for value in samples:
+        if not isinstance(value, torch.Tensor):
             raise RefusedError(
-                f"A {type(one).__name__} is no sample: give a tensor, or a tuple of tensors."
+                f"A {type(value).__name__} is not a sample: pass a tensor or a tuple of tensors."
             )
-        if one.device.type != "hpu":
-            raise RefusedError(f"The sample is on {one.device}: move it with %hpu_to first.")
+        if value.device.type != "hpu":
+            raise RefusedError(f"The sample is on {value.device}: move it with %hpu_to first.")
     return samples
