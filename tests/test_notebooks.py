@@ -343,8 +343,8 @@ def test_scales_and_lists_change_the_error(fp8: Executed) -> None:
 
 
 def test_a_layer_that_is_none_and_a_second_step_are_refused(fp8: Executed) -> None:
-    assert "'haed', which no module has: did you mean 'head'?" in fp8.text("unknown")
-    assert "a process does one step" in fp8.text("other")
+    assert "'haed', but no module has it: did you mean 'head'?" in fp8.text("unknown")
+    assert "which can do only one step" in fp8.text("other")
 
 
 def test_training_in_8_bits_learns(fp8: Executed) -> None:

@@ -145,13 +145,13 @@ def test_the_next_process_computes_in_eight_bits(answers: dict[str, Any]) -> Non
 @needs_compressor
 def test_one_step_a_process_and_in_their_order(answers: dict[str, Any]) -> None:
     assert "the mode is MEASURE, and this is the step QUANTIZE" in answers["early"]
-    assert "A model was measured in this process, and a process does one" in answers["both"]
+    assert "A model was measured in this process, which can do only one" in answers["both"]
     assert answers["other"] == ["torch.float32", "cpu"], "what is refused changes nothing"
 
 
 @needs_compressor
 def test_what_is_refused_changes_nothing(answers: dict[str, Any]) -> None:
-    assert "The blocklist names 'nobody', which no module has" in answers["lists"]
+    assert "The blocklist contains the name 'nobody', but no module has it" in answers["lists"]
     assert answers["second"] == (
         "This plug-in measures a Model, and a plug-in measures one model: make another plug-in for "
         "the next."

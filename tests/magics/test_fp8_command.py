@@ -206,18 +206,18 @@ def refused(answers: dict[str, Any], name: str) -> str:
     ("name", "sentence"),
     [
         ("on the cpu", "The model has parameters on cpu: type %hpu_to MODEL --dtype bf16 first."),
-        ("nothing", "Give either a sample of what the model takes, or data: a loader."),
-        ("both", "Give either a sample of what the model takes, or data: a loader."),
+        ("nothing", "Pass either a sample of the model's inputs, or data, a loader."),
+        ("both", "Pass either a sample of the model's inputs, or data, a loader."),
         ("no batches", "There is no variable '[]'"),
-        ("no model", "A Tensor is no model: give a torch.nn.Module."),
-        ("no data", "A Net is no data: give a DataLoader or a list."),
-        ("no sample", "A Net is no sample: give tensors, or a function"),
+        ("no model", "A Tensor is not a model: pass a torch.nn.Module."),
+        ("no data", "A Net is not data: pass a DataLoader or a list."),
+        ("no sample", "A Net is not a sample: pass tensors, or a function"),
         ("training", "The model is in training mode: call model.eval() first."),
-        ("unknown", "The blocklist names 'haed', which no module has: did you mean 'head'?"),
-        ("everything", "Nothing of this Net is to be quantized: shorten the blocklist; Conv2d, L"),
+        ("unknown", "The blocklist contains the name 'haed', but no module has it: did you mean 'head'?"),
+        ("everything", "No layer of this Net is selected: shorten the blocklist; Conv2d, L"),
         ("a step", "argument step: invalid choice: 'measrue'"),
-        ("again", "The model has been measured already: build it anew."),
-        ("other step", "A model was measured in this process, and a process does one step: "),
+        ("again", "The model is already measured: create it again."),
+        ("other step", "A model was measured in this process, which can do only one step: "),
         ("restart", "No Jupyter server can restart this process: "),
     ],
 )
@@ -262,7 +262,7 @@ def test_measuring_shows_what_each_layer_met_and_what_comes_next(steps):
         *("conv", "Conv2d", f"{largest:.4g}"),
         f"{report['ranges']['conv'][1]:.4g}",
     ]
-    assert "restart the kernel, build the model again and type %hpu_fp8 quantize" in report["text"]
+    assert "restart the kernel, create the model again and type %hpu_fp8 quantize" in report["text"]
     assert "Warning: The data did not reach unused" in report["text"]
     assert report["html"].count("<tr>") == 5
     assert {file.name for file in (folder / "hpu_fp8").iterdir()} >= {
@@ -281,13 +281,13 @@ def test_measuring_shows_what_each_layer_met_and_what_comes_next(steps):
         ("unreached", "'unused' has no measurement in hpu_fp8/measure_hooks_maxabs.json: measure"),
         ("method", "There is no scale_method 'maxabs_hv': did you mean 'maxabs_hw'"),
         ("data", "%hpu_fp8 quantize takes a sample, and no --data: leave it out."),
-        ("weights", "are of other weights: those of 'conv' reach"),
-        ("model of another kind", "are of another model: this Sequential has no 'conv', "),
-        ("generation", "were taken on GAUDI3, and this card is GAUDI2: measure here."),
-        ("kind", "are of another model: this Net has another kind of layer at 'head'."),
-        ("broken", "broken_hooks_maxabs.json holds no measurements"),
-        ("again", "The model has been quantized already: build it anew."),
-        ("other step", "A model was quantized in this process, and a process does one step: "),
+        ("weights", "are from other weights: the largest weight of 'conv' is"),
+        ("model of another kind", "are from another model: this Sequential has no 'conv', "),
+        ("generation", "are from a GAUDI3, and this card is a GAUDI2: measure the model on this card."),
+        ("kind", "are from another model: this Net has another class of layer at 'head'."),
+        ("broken", "broken_hooks_maxabs.json contains no measurements"),
+        ("again", "The model is already quantized: create it again."),
+        ("other step", "A model was quantized in this process, which can do only one step: "),
     ],
 )
 def test_quantizing_refuses_in_one_sentence(steps, name, sentence):
@@ -368,7 +368,7 @@ def test_first_generation_is_refused(forked_script):
         simulated=True,
         HPU_MAGIC_GENERATION="gaudi",
     )
-    sentence = "First-generation Gaudi has no 8-bit floating point: stay with bf16."
+    sentence = "First-generation Gaudi has no 8-bit floating point: use bf16."
     assert said.splitlines() == [sentence, sentence]
 
 

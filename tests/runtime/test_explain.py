@@ -53,8 +53,8 @@ float32
   norm (BatchNorm1d)           batch_norm  bfloat16  lower-precision list; parameters stay float32
   drop (Dropout)               dropout     bfloat16  lower-precision list
   Net                          bmm         bfloat16  lower-precision list
-                               mul_        bfloat16  in place: the type of what it changes
-                               exp         float32   autocast is off around it
+                               mul_        bfloat16  in place: the type of its output
+                               exp         float32   autocast is disabled around it
                                sum         float32   in no list: the type of its input
   Conversions in one forward pass: 19.
   layer_norm runs in bfloat16 here; CUDA's autocast keeps it in float32.
@@ -239,8 +239,8 @@ def test_modules_that_a_model_runs_in_other_threads_are_named(torch: Any) -> Non
     assert {one.module for one in explained.operations} == {"here (Linear)"}
     assert explained.unseen == {"there (Linear)"}
     assert repr(explained).endswith(
-        "Not seen, as they ran in other threads: there (Linear). Autocast holds for the thread "
-        "that enters it alone."
+        "These modules ran in other threads and are missing: there (Linear). Autocast affects only "
+        "the thread that enters it."
     )
 
 
@@ -276,7 +276,7 @@ def test_types_that_autocast_does_not_cast_are_given_another_reason(torch: Any) 
 
     explained = hpu_magic.explain_autocast(Net(), torch.ones(2, 2, device="hpu"))
     lines = [tuple(line[1:]) for line in explained.lines()]
-    assert lines[0] == ("matmul", "float64", "autocast leaves float64 alone")
+    assert lines[0] == ("matmul", "float64", "autocast does not cast float64")
     assert ("matmul", "float32", "lower-precision list") not in lines
 
 
@@ -293,7 +293,7 @@ def test_named_arguments_come_from_a_dict(run: Any, net: None) -> None:
         ("explain", "%hpu_autocast explain needs a model and what it takes"),
         ("explain model", "%hpu_autocast explain needs a model and what it takes"),
         ("explain modle sample", "There is no variable 'modle': did you mean 'model'?"),
-        ("explain sample sample", "tuple is no module: give a torch.nn.Module."),
+        ("explain sample sample", "A tuple cannot be explained: pass a torch.nn.Module."),
         ("explain host sample", "The model is on cpu: move it to the device first, with %hpu_to"),
         ("explain bare there", "No operation of the model ran on floating-point tensors of the"),
         ("on model", "%hpu_autocast on takes no 'model'."),

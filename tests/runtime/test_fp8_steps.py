@@ -224,22 +224,22 @@ def test_a_layer_that_neural_compressor_mistakes_is_refused(measured):
 
 def test_a_layer_in_two_places_is_refused(measured):
     assert measured["shared"] == (
-        "'0' is also '1.1' of the model, and Neural Compressor replaces a layer in one place "
-        "alone: put '0' in the blocklist."
+        "'0' is the same layer as '1.1', and Neural Compressor replaces only one of them: put '0' "
+        "in the blocklist."
     )
 
 
 def test_a_place_that_cannot_be_written_to_is_refused_before_measuring(measured):
     assert measured["no folder"] == (
-        "Measurements cannot be kept at 'a file/n' ([Errno 17] File exists: 'a file'): give "
+        "Measurements cannot be written to 'a file/n' ([Errno 17] File exists: 'a file'): set "
         "another path (dump_stats_path)."
     )
 
 
 def test_a_compiled_model_is_refused(measured):
     assert measured["compiled"] == (
-        "The Attention is compiled, and its layers have other names there: give the model that was "
-        "compiled, and compile it when it is quantized."
+        "The Attention is compiled, which changes the names of its layers: pass the original "
+        "model, and compile it after quantization."
     )
 
 
@@ -256,17 +256,16 @@ def test_another_type_before_quantization_is_named(measured):
 
 def test_what_is_not_finite_has_no_scale(measured):
     assert measured["infinite"] == [
-        "What keys, values, out met is not finite, and has no scale: measure again with other "
-        "data, or block it."
+        "Values in keys, values, out are not finite, so they have no scale: measure again with "
+        "other data, or block these layers."
     ]
 
 
 def test_a_script_is_told_the_next_step(measured):
     assert measured["notes"][-1] == (
-        "The second step needs a process of its own: call hpu_magic.fp8_quantize(model, sample) "
-        "there."
+        "The second step needs another process: call hpu_magic.fp8_quantize(model, sample) there."
     )
-    assert measured["dynamic"] == ("Dynamic quantization needs no measurements: quantize at once.")
+    assert measured["dynamic"] == ("Dynamic quantization needs no measurements: quantize the model.")
 
 
 WAYS = {
@@ -308,7 +307,7 @@ def test_every_way_quantizes_with_a_small_error(quantized):
 def test_without_a_sample_there_are_no_errors(quantized):
     columns, lines, picture, note = quantized["no sample"]
     assert (columns, lines, picture) == (["layer", "class"], [["out", "Linear"]], "")
-    assert note == "Give a sample of what the model takes to see the error of each layer."
+    assert note == "Pass a sample of the model's inputs to see the error of each layer."
 
 
 QUANTIZED = r"Attention quantized to fp8 \(E4M3\) on HPU \d \(simulated GAUDI2\): 1 layer"
@@ -323,7 +322,7 @@ def test_a_function_that_returns_no_tensors_shows_no_error_of_the_output(quantiz
 def test_what_neural_compressor_fails_with_is_a_sentence(quantized):
     assert quantized["settings"] == (
         "Neural Compressor failed with TypeError ('str' object does not support item assignment): "
-        "take other settings, and build the model anew."
+        "change the settings and create the model again."
     )
 
 
@@ -335,7 +334,7 @@ def test_measurements_whose_origin_cannot_be_read_are_taken(quantized):
 
 def test_half_a_file_holds_no_measurements(quantized):
     assert quantized["half"] == (
-        "broken/net_hooks_maxabs.npz holds no measurements: measure the model again."
+        "broken/net_hooks_maxabs.npz contains no measurements: measure the model again."
     )
 
 
@@ -345,8 +344,8 @@ def test_another_generation_measures_anew_or_takes_the_scales_of_the_one_before(
     ways = {"as they are": {}, "its scales": {"device_for_scales": "GAUDI2"}}
     found = processes(QUANTIZE, "QUANTIZE", WAYS=json.dumps(ways), HPU_MAGIC_GENERATION="gaudi3")
     assert found["as they are"] == (
-        "The measurements stats/net_hooks_maxabs.json were taken on GAUDI2, and this card is "
-        "GAUDI3: measure here."
+        "The measurements stats/net_hooks_maxabs.json are from a GAUDI2, and this card is a "
+        "GAUDI3: measure the model on this card."
     )
     assert "GAUDI3" in found["its scales"]["title"]
 

@@ -1,9 +1,9 @@
-"""Mixed precision on the hpu: ``torch.autocast`` with the operator lists made visible."""
+"""Mixed precision: ``torch.autocast("hpu")`` with operator lists and a report."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,17 +18,17 @@ _LOWER_DTYPES = ("bfloat16", "float16")
 
 @dataclass(repr=False)
 class AutocastReport(Report):
-    """What ran in which precision under autocast.
+    """The precision of each operator under autocast.
 
     Attributes
     ----------
     dtype : str
         The lower precision, or "off".
     lists : OperatorLists
-        The operator lists in force.
+        The loaded operator lists.
     operators : Counter
-        (operator, dtype it computed in) to number of calls; forward pass only, since the
-        backward pass runs in the types of the forward pass.
+        (operator, dtype of its computation) to number of calls. It contains the forward pass only,
+        because the backward pass uses the same types.
     casts : int
         Conversions between floating-point types.
     """
@@ -43,7 +43,7 @@ class AutocastReport(Report):
         return f"Autocast {self.dtype} on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the operators by the type they computed in."""
+        """Return the operators by the type of their computation."""
         by_dtype: dict[str, list[str]] = {}
         for (name, dtype), count in sorted(self.operators.items()):
             by_dtype.setdefault(dtype, []).append(f"{name} x{count}")
@@ -59,12 +59,12 @@ class autocast:
     dtype : str or torch.dtype
         "bf16" or "fp16".
     enabled : bool
-        False switches autocast off inside the block, whatever the lists and the dtype.
+        False disables autocast inside the block, independent of the lists and the dtype.
     lower, fp32, level
-        Operator lists; see `operators.requested`. They can only take effect when the library
-        loads: with other lists loaded, entering the block is refused.
+        Operator lists; see `operators.requested`. The library reads lists only when it loads, so
+        other lists than the loaded ones are refused.
     verbose : bool
-        Count which operators compute in which type; `summary` then returns the report.
+        Count the operators by the type of their computation; `summary` returns the report.
 
     Raises
     ------
@@ -106,7 +106,7 @@ class autocast:
         self._entered.pop().__exit__(*error)
 
     def summary(self) -> AutocastReport | None:
-        """Return what ran in which precision; None unless `verbose`."""
+        """Return the report; None unless `verbose`."""
         return self._report
 
     def _name(self) -> str:
@@ -117,7 +117,7 @@ class autocast:
         if name not in _LOWER_DTYPES:
             raise RefusedError(f"Autocast cannot compute in {name}: use bf16 or fp16.")
         if self.enabled and name == "float16" and device.generation() == "GAUDI":
-            raise RefusedError("First-generation Gaudi has no float16: use bf16.")
+            raise RefusedError("First-generation Gaudi does not support float16: use bf16.")
 
 
 def _recorder(torch: Any, report: AutocastReport) -> Any:
@@ -130,7 +130,7 @@ def _recorder(torch: Any, report: AutocastReport) -> Any:
         ) -> Any:
             result = func(*args, **(kwargs or {}))
             name = func.overloadpacket.__name__
-            inputs = [one for one in _flat(args) if _counts(torch, one)]
+            inputs = [value for value in flat(args) if _counts(torch, value)]
             if name == "_to_copy":
                 changed = _counts(torch, result) and inputs
                 report.casts += bool(changed and result.dtype != inputs[0].dtype)
@@ -142,10 +142,11 @@ def _recorder(torch: Any, report: AutocastReport) -> Any:
     return Recorder()
 
 
-def _flat(values: Iterable[Any]) -> Iterable[Any]:
+def flat(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield the values in nested lists and tuples."""
     for value in values:
         if isinstance(value, list | tuple):
-            yield from _flat(value)
+            yield from flat(value)
         else:
             yield value
 
@@ -158,12 +159,12 @@ def _counts(torch: Any, value: Any) -> bool:
 
 @dataclass(repr=False)
 class AutocastState(Report):
-    """Whether autocast is on for all cells, and the operator lists in force.
+    """Whether autocast is on for all cells, and the operator lists.
 
     Attributes
     ----------
     dtype : str or None
-        "bf16" or "fp16"; None when it is off.
+        "bf16" or "fp16"; None if it is off.
     lists : OperatorLists
         The lists that the library has read, or will read when it loads.
     """

@@ -1,4 +1,4 @@
-"""The type that each operation of a model runs in under autocast, read off a real run, and why."""
+"""The type of each operation of a model under autocast, from a real run, and its reason."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 from hpu_magic.errors import RefusedError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.precision import operators
-from hpu_magic.runtime.precision.autocast import autocast
+from hpu_magic.runtime.precision.autocast import autocast, flat
 from hpu_magic.runtime.present.table import Table
 
-# CUDA's autocast computes these in float32, by PyTorch's documentation.
+# According to PyTorch's documentation, CUDA's autocast computes these in float32.
 _FP32_UNDER_CUDA = {
     *("cumprod", "cumsum", "group_norm", "layer_norm", "log_softmax"),
     *("norm", "prod", "softmax", "sum"),
 }
-# They fill, move or describe memory and compute nothing.
+# These fill, move or describe memory and compute nothing.
 _MOVES = {
     *("as_strided_", "detach_", "resize_", "squeeze_", "t_", "transpose_", "unsqueeze_"),
     *("clone", "copy_", "fill_", "zero_", "_to_copy"),
@@ -42,9 +42,9 @@ class Operation:
     name : str
         The operator, such as "linear".
     dtype : str
-        The type that it computes in.
+        The type of its computation.
     reason : str
-        Why in this one.
+        Why it has this type.
     """
 
     module: str
@@ -55,7 +55,7 @@ class Operation:
 
 @dataclass(repr=False)
 class AutocastExplanation(Table):
-    """Which type each operation of a model runs in under autocast, and why.
+    """The type of each operation of a model under autocast, and its reason.
 
     Attributes
     ----------
@@ -64,13 +64,13 @@ class AutocastExplanation(Table):
     dtype : str
         The lower precision.
     operations : Counter
-        `Operation` to how often it is called, in the order of the first calls.
+        `Operation` to number of calls, in the order of the first calls.
     conversions : int
-        Tensors that autocast converted to another type.
+        Number of tensors that autocast converted to another type.
     lists : OperatorLists
-        The operator lists in force.
+        The loaded operator lists.
     unseen : set of str
-        Modules that ran in other threads, whose operations are not among these.
+        Modules that ran in other threads, whose operations are missing.
     """
 
     model: str
@@ -89,36 +89,37 @@ class AutocastExplanation(Table):
         return ("module", "operation", "type", "why")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return the operations; modules that differ in their number alone share a line."""
-        shown = []
+        """Return the operations; equal modules of a numbered range share lines."""
+        lines = []
         last = ""
         for operation, count in _merged(self.operations).items():
             times = f" x{count}" if count > 1 else ""
             module = "" if operation.module == last else operation.module
             last = operation.module
-            shown.append((module, operation.name + times, operation.dtype, operation.reason))
-        return shown
+            lines.append((module, operation.name + times, operation.dtype, operation.reason))
+        return lines
 
     def notes(self) -> Sequence[str]:
-        """Count the conversions, and tell what CUDA's autocast does otherwise."""
-        said = [f"Conversions in one forward pass: {self.conversions}."]
+        """Return the number of conversions, the lists, and differences from CUDA's autocast."""
+        notes = [f"Conversions in one forward pass: {self.conversions}."]
         if self.lists != operators.OperatorLists():
-            said.append(f"Operator lists: {self.lists.describe()}.")
-        lowered = {one.name for one in self.operations if one.dtype == self.dtype}
-        surprises = sorted(lowered & _FP32_UNDER_CUDA)
-        if surprises:
-            one = len(surprises) == 1
-            names = " and ".join(filter(None, (", ".join(surprises[:-1]), surprises[-1])))
-            said.append(
-                f"{names} run{'s' if one else ''} in {self.dtype} here; CUDA's autocast keeps "
-                f"{'it' if one else 'them'} in float32."
+            notes.append(f"Operator lists: {self.lists.describe()}.")
+        lowered = {operation.name for operation in self.operations if operation.dtype == self.dtype}
+        differing = sorted(lowered & _FP32_UNDER_CUDA)
+        if differing:
+            single = len(differing) == 1
+            names = " and ".join(filter(None, (", ".join(differing[:-1]), differing[-1])))
+            notes.append(
+                f"{names} run{'s' if single else ''} in {self.dtype} here; CUDA's autocast keeps "
+                f"{'it' if single else 'them'} in float32."
             )
         if self.unseen:
-            said.append(
-                f"Not seen, as they ran in other threads: {', '.join(sorted(self.unseen))}. "
-                "Autocast holds for the thread that enters it alone."
+            notes.append(
+                f"These modules ran in other threads and are missing: "
+                f"{', '.join(sorted(self.unseen))}. Autocast affects only the thread that enters "
+                "it."
             )
-        return said
+        return notes
 
 
 def explain_autocast(
@@ -129,33 +130,36 @@ def explain_autocast(
     sample_keywords: Mapping[str, Any] | None = None,
     **keywords: Any,
 ) -> AutocastExplanation:
-    """Show, for each module of a model, the type that its operations run in, and why.
+    """Show the type of the operations of each module under autocast, and its reason.
 
-    The model runs once under autocast, without gradients; its buffers and the random numbers
-    are afterwards as they were.
+    The model runs once under autocast, without gradients. Its buffers and the states of the random
+    number generators are restored afterwards.
 
     Parameters
     ----------
     model : torch.nn.Module
         On the device.
     *sample, **keywords
-        What the model is called with.
+        Arguments of the model.
     dtype : str or torch.dtype
         "bf16" or "fp16".
     sample_keywords : mapping, optional
-        Further keywords of the model's, for those that this function takes itself: `dtype`.
+        Keyword arguments of the model whose names this function uses: `dtype`.
 
     Raises
     ------
     RefusedError
-        `model` is no module or not on the device, the type is none of autocast's, a profile is
-        being recorded, or no operation ran on the device.
+        `model` is not a module or not on the device, autocast does not support the type, a profile
+        is being recorded, or no operation ran on the device.
     """
     context = autocast(dtype)
     torch = device.torch_with_hpu()
     if not isinstance(model, torch.nn.Module):
-        raise RefusedError(f"{type(model).__name__} is no module: give a torch.nn.Module.")
-    elsewhere = {str(one.device) for one in model.parameters() if one.device.type != "hpu"}
+        raise RefusedError(
+            f"A {type(model).__name__} cannot be explained: pass a torch.nn.Module."
+        )
+    devices = {parameter.device for parameter in model.parameters()}
+    elsewhere = {str(other) for other in devices if other.type != "hpu"}
     if elsewhere:
         raise RefusedError(
             f"The model is on {', '.join(sorted(elsewhere))}: move it to the device first, "
@@ -163,21 +167,23 @@ def explain_autocast(
         )
     if torch.autograd._profiler_enabled():
         raise RefusedError(
-            "A profile is being recorded, and this records one of its own: explain before or after."
+            "A profile is being recorded, and an explanation needs another one: explain the model "
+            "before or after."
         )
     lower = str(context.dtype).removeprefix("torch.")
-    found = AutocastExplanation(type(model).__name__, lower, operators.in_force())
-    given = {**keywords, **(sample_keywords or {})}
+    explanation = AutocastExplanation(type(model).__name__, lower, operators.in_force())
     labels = _labels(model)
-    tree, unseen = _profiled(torch, model, context, sample, given)
-    found.unseen.update(labels[place] for place in unseen)
-    _Reader(torch, found, labels).read(tree, "")
-    if not found.operations and not found.unseen:
+    tree, unseen = _profiled(
+        torch, model, context, sample, {**keywords, **(sample_keywords or {})}
+    )
+    explanation.unseen.update(labels[place] for place in unseen)
+    _Reader(torch, explanation, labels).read(tree, "")
+    if not explanation.operations and not explanation.unseen:
         raise RefusedError(
             "No operation of the model ran on floating-point tensors of the device: move the "
             "sample there too, with %hpu_to or hpu_magic.to."
         )
-    return found
+    return explanation
 
 
 _SCOPE = "hpu_magic.module."
@@ -193,9 +199,9 @@ def _labels(model: Any) -> list[str]:
 def _profiled(
     torch: Any, model: Any, context: autocast, sample: Any, keywords: dict[str, Any]
 ) -> tuple[Any, set[int]]:
-    """Run the model and return the tree of its calls, in which autocast's own casts appear.
+    """Run the model; return the tree of its calls, and the modules that ran in other threads.
 
-    Beside it come the places of the modules that other threads have run.
+    The tree includes the casts of autocast. A module is its number in ``model.named_modules()``.
     """
     from torch.autograd import profiler
 
@@ -226,7 +232,7 @@ def _restored(torch: Any, model: Any) -> Iterator[None]:
         torch.hpu.set_rng_state(random_there)
         for owner, name, buffer, before in buffers:
             owner[name] = buffer
-            # What is as it was may be what cannot be written, such as an expanded tensor.
+            # An unchanged buffer may not be writable, for example an expanded tensor.
             if not torch.equal(buffer, before):
                 with torch.inference_mode(buffer.is_inference()), torch.no_grad():
                     buffer.copy_(before)
@@ -234,10 +240,10 @@ def _restored(torch: Any, model: Any) -> Iterator[None]:
 
 @contextmanager
 def _scopes(torch: Any, model: Any, record_function: Any) -> Iterator[set[int]]:
-    """Mark in the profile which module a call belongs to, by its place in the model.
+    """Mark the calls of each module in the profile, by the module's number in the model.
 
-    Yield a set that gets the places of modules that run in other threads only, which the profile
-    does not record. Whoever runs the whole model elsewhere meanwhile adds none to it.
+    Yields a set. At the end, it contains the modules that ran only in other threads, which the
+    profile does not record.
     """
     places = {module: place for place, (_, module) in enumerate(model.named_modules())}
     thread = threading.get_ident()
@@ -271,17 +277,19 @@ def _scopes(torch: Any, model: Any, record_function: Any) -> Iterator[set[int]]:
 class _Reader:
     """Reads the operations from a profile's tree of calls.
 
-    An operator that autocast knows appears twice, one call within the other: as it was called,
-    and once more as autocast calls it after the casts.
+    An operator in autocast's lists appears twice, one call inside the other: the program's call,
+    and autocast's call after the casts.
     """
 
-    def __init__(self, torch: Any, found: AutocastExplanation, labels: Sequence[str]) -> None:
+    def __init__(
+        self, torch: Any, explanation: AutocastExplanation, labels: Sequence[str]
+    ) -> None:
         self._torch = torch
-        self._found = found
+        self._explanation = explanation
         self._labels = labels
 
     def read(self, calls: Iterable[Any], module: str) -> None:
-        """Add the operations of `calls`, made by a module."""
+        """Add the operations of a module's calls to the explanation."""
         for call in calls:
             if call.name.startswith(_SCOPE):
                 self.read(call.children, self._labels[int(call.name.removeprefix(_SCOPE))])
@@ -293,77 +301,71 @@ class _Reader:
                 self.read(call.children, module)
 
     def _autocast_within(self, call: Any) -> Any:
-        """Return the call that autocast makes after its casts; None where it made none."""
-        listed = operators.list_of(_plain(call.name), self._found.lists)
+        """Return the call that autocast makes after its casts; None if there is none."""
+        listed = operators.list_of(_plain(call.name), self._explanation.lists)
         if listed is None:
             return None
-        # Others call themselves too: in lazy mode on tensors without memory, which tells the
-        # shapes, and under vmap in the type that they have.
-        wanted = {"lower": self._found.dtype, "fp32": "float32"}.get(listed)
-        for one in call.children:
-            types = self._types(one) if one.name == call.name else []
-            if types and wanted in (None, _name(types[0])):
-                return one
+        # Other operators call themselves as well: in lazy mode on tensors without memory, to infer
+        # shapes, and under vmap in the same type.
+        dtype = {"lower": self._explanation.dtype, "fp32": "float32"}.get(listed)
+        for child in call.children:
+            types = self._types(child) if child.name == call.name else []
+            if types and dtype in (None, _name(types[0])):
+                return child
         return None
 
     def _is_composed(self, call: Any) -> bool:
         return any(
-            self._autocast_within(one) is not None or self._is_composed(one)
-            for one in call.children
+            self._autocast_within(child) is not None or self._is_composed(child)
+            for child in call.children
         )
 
     def _add(self, call: Any, module: str) -> None:
         name = _plain(call.name)
-        given = self._types(call)
-        if not given or name in _MOVES or _computes_nothing(call.name):
+        inputs = self._types(call)
+        if not inputs or name in _MOVES or _computes_nothing(call.name):
             return
         inner = self._autocast_within(call)
-        computed = given if inner is None else self._types(inner)
+        computed = inputs if inner is None else self._types(inner)
         if inner is not None:
-            self._found.conversions += sum(
-                one.name == "aten::to" and bool(one.children) for one in call.children
+            self._explanation.conversions += sum(
+                child.name == "aten::to" and bool(child.children) for child in call.children
             )
         in_place = name.endswith("_") and not name.endswith("__")
         dtype = computed[0] if in_place or inner is not None else self._widest(computed)
-        reason = self._reason(name, given, computed, in_place, inner is not None)
-        self._found.operations[Operation(module, name, _name(dtype), reason)] += 1
+        reason = self._reason(name, inputs, computed, in_place, inner is not None)
+        self._explanation.operations[Operation(module, name, _name(dtype), reason)] += 1
 
     def _reason(
-        self, name: str, given: Sequence[Any], computed: Sequence[Any], in_place: bool, cast: bool
+        self, name: str, inputs: Sequence[Any], computed: Sequence[Any], in_place: bool, cast: bool
     ) -> str:
-        listed = operators.list_of(name, self._found.lists)
+        listed = operators.list_of(name, self._explanation.lists)
         if in_place:
-            return "in place: the type of what it changes"
+            return "in place: the type of its output"
         if listed and not cast:
-            wide = given[0] == self._torch.float64
-            return "autocast leaves float64 alone" if wide else "autocast is off around it"
+            wide = inputs[0] == self._torch.float64
+            return "autocast does not cast float64" if wide else "autocast is disabled around it"
         if listed == "promote":
-            return f"promote list: {_widest_of(given)}"
+            return f"promote list: {_widest_of(inputs)}"
         if listed:
             kind = "lower-precision" if listed == "lower" else "fp32"
-            rest = {one for one in computed[1:] if one != computed[0]}
+            rest = {dtype for dtype in computed[1:] if dtype != computed[0]}
             kept = f"; parameters stay {_listed(rest)}" if rest else ""
             return f"{kind} list{kept}"
-        return f"in no list: {_widest_of(given)}"
+        return f"in no list: {_widest_of(inputs)}"
 
     def _types(self, call: Any) -> list[Any]:
-        """Return the types of the floating-point tensors of the device that a call gets."""
+        """Return the types of a call's floating-point device tensors."""
         return [
-            one.dtype
-            for one in _flat(getattr(call.extra_fields, "inputs", ()))
-            if hasattr(one, "dtype") and one.device.type == "hpu" and one.dtype.is_floating_point
+            value.dtype
+            for value in flat(getattr(call.extra_fields, "inputs", ()))
+            if hasattr(value, "dtype")
+            and value.device.type == "hpu"
+            and value.dtype.is_floating_point
         ]
 
     def _widest(self, types: Sequence[Any]) -> Any:
         return reduce(self._torch.promote_types, types)
-
-
-def _flat(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, list | tuple):
-            yield from _flat(value)
-        else:
-            yield value
 
 
 def _name(dtype: Any) -> str:
@@ -371,7 +373,7 @@ def _name(dtype: Any) -> str:
 
 
 def _listed(types: Iterable[Any]) -> str:
-    return " and ".join(sorted({_name(one) for one in types}))
+    return " and ".join(sorted({_name(dtype) for dtype in types}))
 
 
 def _widest_of(types: Sequence[Any]) -> str:
@@ -381,13 +383,13 @@ def _widest_of(types: Sequence[Any]) -> str:
 
 
 def _plain(operator: str) -> str:
-    """Return an operator as the lists name it; those of other libraries keep their prefix."""
+    """Return an operator's name in the lists; other libraries' operators keep their prefix."""
     return operator.removeprefix("aten::").replace("::", ".")
 
 
 @cache
 def _computes_nothing(operator: str) -> bool:
-    """Tell whether an operator gives no tensor, or may give its argument or a view of it."""
+    """Return whether an operator returns no tensor, or may return its argument or a view of it."""
     import torch
 
     namespace, _, name = operator.partition("::")
@@ -409,30 +411,30 @@ _NUMBER = re.compile(r"\b(?:0|[1-9]\d*)\b")
 
 
 def _merged(operations: Counter[Operation]) -> dict[Operation, int]:
-    """Join modules with the same operations whose paths differ in numbers alone.
+    """Join modules with the same operations whose paths differ only in numbers.
 
-    ``layers.0`` to ``layers.5`` become ``layers.0-5``, if these are all that there are.
+    ``layers.0`` to ``layers.5`` become ``layers.0-5`` if there are no others.
     """
     by_module: dict[str, list[tuple[Operation, int]]] = {}
     for operation, count in operations.items():
         by_module.setdefault(operation.module, []).append((operation, count))
     alike: dict[Any, list[str]] = {}
     for module, lines in by_module.items():
-        does = tuple((one.name, one.dtype, one.reason, count) for one, count in lines)
-        alike.setdefault((_NUMBER.sub("#", module), does), []).append(module)
+        same = tuple((each.name, each.dtype, each.reason, count) for each, count in lines)
+        alike.setdefault((_NUMBER.sub("#", module), same), []).append(module)
     merged: dict[Operation, int] = {}
     shown = {module: name for names in map(_joined, alike.values()) for module, name in names}
     for module, lines in by_module.items():
         if module in shown:
-            merged.update((replace(one, module=shown[module]), count) for one, count in lines)
+            merged.update((replace(each, module=shown[module]), count) for each, count in lines)
     return merged
 
 
 def _joined(modules: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Return modules with what they are shown as; if they are all of a range, the first only."""
-    numbers = {tuple(int(one) for one in _NUMBER.findall(module)) for module in modules}
+    """Return modules and their labels; only the first module if they are a complete range."""
+    numbers = {tuple(map(int, _NUMBER.findall(module))) for module in modules}
     spans = [range(min(column), max(column) + 1) for column in zip(*numbers, strict=True)]
     if math.prod(map(len, spans)) != len(modules):
         return [(module, module) for module in modules]
-    texts = iter(f"{one[0]}-{one[-1]}" if len(one) > 1 else str(one[0]) for one in spans)
+    texts = iter(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
     return [(modules[0], _NUMBER.sub(lambda _: next(texts), modules[0]))]

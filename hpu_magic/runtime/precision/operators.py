@@ -1,9 +1,9 @@
-"""The operator lists of HPU autocast: the library's defaults, and how to ask for others.
+"""The operator lists of HPU autocast: the library's defaults, and replacements.
 
-Under autocast an operator of the lower-precision list computes in the autocast dtype, one of
-the fp32 list in float32, and one of the promote list in the widest type of its inputs; a name
-in several lists follows the first of these, an operator in none is not cast. The library reads
-replacements for the first two lists from files, one name a line, when it loads.
+Under autocast, an operator in the lower-precision list computes in the autocast dtype, one in the
+fp32 list in float32, and one in the promote list in the widest type of its inputs. If a name is in
+several lists, the first one applies; an operator in no list is not cast. When it loads, the library
+reads replacements for the first two lists from files with one name per line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpu_magic.runtime.start import first_import, restart
 
 LOWER_VARIABLE = "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST"
 FP32_VARIABLE = "PT_HPU_AUTOCAST_FP32_OPS_LIST"
-# Names of the same from earlier releases, which count where the others are not set.
+# Names in earlier releases, which apply if the others are not set.
 _OLDER = {LOWER_VARIABLE: "LOWER_LIST", FP32_VARIABLE: "FP32_LIST"}
 
 _DATA = Path(__file__).with_name("autocast_operators.txt")
@@ -44,7 +44,7 @@ KNOWN = LOWER | FP32 | PROMOTE
 
 
 class RestartNeededError(RefusedError):
-    """Other operator lists were asked for than the loaded ones; they are remembered."""
+    """Other operator lists than the loaded ones were requested; they are stored."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class OperatorLists:
     fp32: frozenset[str] = FP32
 
     def describe(self) -> str:
-        """Name the lists in one phrase."""
+        """Return a description of the lists in one phrase."""
         parts = [
             f"{label}: the default list"
             if chosen == default
@@ -68,8 +68,8 @@ class OperatorLists:
         return "; ".join(parts)
 
 
-# Names in the lists that are Python's for operators with names of their own, or an older spelling.
-_SPELLED = {
+# Operators whose entries in the lists have Python's name or an older name.
+_LISTED_AS = {
     "true_divide": ("truediv",),
     "div": ("truediv",),
     "divide": ("div",),
@@ -85,11 +85,11 @@ def list_of(operator: str, lists: OperatorLists) -> str | None:
     Parameters
     ----------
     operator : str
-        As PyTorch's dispatcher names it, without its library: "linear", "add_".
+        Its name in PyTorch's dispatcher, without the library: "linear", "add_".
     lists : OperatorLists
-        The lists in force.
+        The loaded lists.
     """
-    names = {operator, *_SPELLED.get(operator, ())}
+    names = {operator, *_LISTED_AS.get(operator, ())}
     for kind, chosen in (("lower", lists.lower), ("fp32", lists.fp32), ("promote", PROMOTE)):
         if not chosen.isdisjoint(names):
             return kind
@@ -97,7 +97,7 @@ def list_of(operator: str, lists: OperatorLists) -> str | None:
 
 
 def in_force() -> OperatorLists:
-    """Return the lists that this process's library has read, or will read when it loads."""
+    """Return the lists that the library has read, or will read when it loads."""
     environment = first_import.environment_at_import() if device.bridge_loaded() else os.environ
     lower, fp32 = (
         environment.get(name) or environment.get(older) for name, older in _OLDER.items()
@@ -106,14 +106,14 @@ def in_force() -> OperatorLists:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8-sig")  # some editors begin a text with a mark
+    return path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
 
 
 def _from_file(path: str | None, default: frozenset[str]) -> frozenset[str]:
     try:
         return frozenset(_text(Path(path)).split()) if path else default
     except (OSError, UnicodeDecodeError):
-        # The library warns about such a file and keeps its default.
+        # The library warns about this file and uses its default.
         return default
 
 
@@ -122,16 +122,16 @@ def requested(
     fp32: str | Iterable[str] | None = None,
     level: str | None = None,
 ) -> OperatorLists:
-    """Return the lists that were asked for.
+    """Return the requested lists.
 
     Parameters
     ----------
     lower, fp32 : str or iterable of str or None
-        Operator names, as an iterable, separated by commas, or as the name of a file with one
-        name a line; "default" is the library's own list, and None the list in force.
+        Operator names: an iterable, a text separated by commas, or the path of a file with one
+        name per line. "default" is the library's list, and None the loaded list.
     level : {"O1", "O2"} or None
-        The levels of the historical Habana mixed precision: O1 is the lists, O2 computes
-        only matrix products and convolutions in lower precision and all else in fp32.
+        The levels of the former Habana mixed precision: O1 uses the lists; O2 computes only matrix
+        products and convolutions in lower precision, and all other operators in fp32.
 
     Raises
     ------
@@ -143,41 +143,41 @@ def requested(
     if level == "O2":
         if lower is not None or fp32 is not None:
             raise RefusedError(
-                "Level O2 has lists of its own: leave out lower and fp32, or use O1."
+                "Level O2 has its own lists: remove lower and fp32, or use O1."
             )
         return OperatorLists(MATRIX, KNOWN - MATRIX)
-    # O1 without lists means the defaults, whatever is in force.
+    # O1 without lists means the defaults, not the loaded lists.
     base = OperatorLists() if level == "O1" else in_force()
     chosen_lower = base.lower if lower is None else _names(lower, LOWER)
     chosen_fp32 = base.fp32 if fp32 is None else _names(fp32, FP32)
     both = sorted(chosen_lower & chosen_fp32) if lower is not None and fp32 is not None else []
     if both:
-        raise RefusedError(f"{', '.join(both)} cannot be in both lists: leave it in one.")
+        raise RefusedError(f"{', '.join(both)} cannot be in both lists: remove it from one.")
     return OperatorLists(chosen_lower, chosen_fp32)
 
 
-def _names(given: str | Iterable[str], default: frozenset[str]) -> frozenset[str]:
-    if isinstance(given, str):
-        path = Path(given).expanduser()
-        if given == "default":
+def _names(request: str | Iterable[str], default: frozenset[str]) -> frozenset[str]:
+    if isinstance(request, str):
+        path = Path(request).expanduser()
+        if request == "default":
             return default
-        # A path is told from a list by the file being there, or by its look.
-        if "," not in given and (path.is_file() or os.sep in given or path.suffix):
+        # A path exists, contains a separator or has a suffix.
+        if "," not in request and (path.is_file() or os.sep in request or path.suffix):
             try:
-                given = _text(path).split("\n")
+                request = _text(path).split("\n")
             except (OSError, UnicodeDecodeError) as error:
                 raise RefusedError(
-                    f"The operator list {given!r} cannot be read: {error}."
+                    f"The operator list {request!r} cannot be read: {error}."
                 ) from None
         else:
-            given = given.split(",")
-    names = frozenset(name.strip() for name in given if name.strip())
+            request = request.split(",")
+    names = frozenset(name.strip() for name in request if name.strip())
     for name in sorted(names):
         if not _is_operator(name):
-            mend = suggestion(name, KNOWN) or "use names such as linear, softmax or exp."
-            raise RefusedError(f"There is no operator {name!r}: {mend}")
+            fix = suggestion(name, KNOWN) or "use names such as linear, softmax or exp."
+            raise RefusedError(f"There is no operator {name!r}: {fix}")
     if not names:
-        raise RefusedError("The operator list is empty: give names such as linear,softmax.")
+        raise RefusedError("The operator list is empty: use names such as linear,softmax.")
     return names
 
 
@@ -192,7 +192,7 @@ def _is_operator(name: str) -> bool:
 
 
 def ensure(lists: OperatorLists) -> None:
-    """Put `lists` in force, or remember them for the next start.
+    """Set the lists for the library's import, or store them for the next start.
 
     Raises
     ------
@@ -217,16 +217,17 @@ def ensure(lists: OperatorLists) -> None:
     if not restart.interactive():
         settings = " ".join(f"{name}={value}" for name, value in environment.items() if value)
         raise RestartNeededError(
-            f"Operator lists are read once, at import: start python with {settings or 'neither'}."
+            "Operator lists are read once, at import: start python with "
+            f"{settings or f'neither {LOWER_VARIABLE} nor {FP32_VARIABLE}'}."
         )
     raise RestartNeededError(
         "Operator lists are read once, at import, and other lists are loaded: restart the kernel "
-        "(or add --restart) and run the cell again; the lists are remembered."
+        "(or add --restart) and run the cell again. The lists are remembered."
     )
 
 
 def _file(variable: str, names: frozenset[str], default: frozenset[str]) -> str | None:
-    """Write the names where the library will read them; None where it needs no file for them."""
+    """Write the names to a file for the library; None if it needs no file for them."""
     if names == default and not os.environ.get(_OLDER[variable]):
         return None
     from jupyter_core.paths import jupyter_data_dir

@@ -1,1 +1,1 @@
-"""Inference in 8-bit floating point: measure a model, then quantize it, by Neural Compressor."""
+"""Inference in 8-bit floating point: Neural Compressor measures a model, then quantizes it."""

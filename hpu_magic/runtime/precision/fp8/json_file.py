@@ -1,4 +1,4 @@
-"""A settings file in JSON, with errors that name the line and the mend."""
+"""A settings file in JSON, with errors that contain the line and the fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpu_magic.errors import RefusedError
 
 
 class SettingsFile:
-    """The settings of a JSON file, and where each of them stands.
+    """The settings in a JSON file, and their lines.
 
     Parameters
     ----------
@@ -21,15 +21,15 @@ class SettingsFile:
     Raises
     ------
     RefusedError
-        The file cannot be read, or is no JSON object.
+        The file cannot be read, or is not a JSON object.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            # Editors of other systems mark UTF-8 at the beginning.
+            # Some editors write a byte order mark.
             self._text = Path(path).expanduser().read_text(encoding="utf-8-sig")
-        except (OSError, RuntimeError, ValueError) as error:  # there may be no such home folder
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no home folder
             raise RefusedError(_unreadable(path, error)) from None
         try:
             values = json.loads(self._text)
@@ -41,17 +41,17 @@ class SettingsFile:
             raise RefusedError(_unreadable(path, error)) from None
         if not isinstance(values, dict):
             raise RefusedError(
-                f"{path}, line 1: settings are an object, not a {type(values).__name__}: "
+                f"{path}, line 1: settings must be an object, not a {type(values).__name__}: "
                 'begin with { and write "key": value pairs.'
             )
         self.values: dict[str, Any] = values
 
     def place(self, *keys: str) -> str:
-        """Return the file and the line on which the last of nested keys stands."""
+        """Return the file and the line of the last of nested keys."""
         at = 0
         for key in keys:
-            found = re.compile(re.escape(json.dumps(key)) + r"\s*:").search(self._text, at)
-            at = found.start() if found else at
+            match = re.compile(re.escape(json.dumps(key)) + r"\s*:").search(self._text, at)
+            at = match.start() if match else at
         line = self._text.count("\n", 0, at) + 1
         return f"{self.path}, line {line}"
 
@@ -61,30 +61,30 @@ def _unreadable(path: str, error: Exception) -> str:
 
 
 def _explained(path: str, text: str, error: json.JSONDecodeError) -> str:
-    line, mend = _mend(text, error)
-    shown = text.split("\n")[line - 1].strip()
-    near = f" ({shown[:60]})" if shown else ""
-    return f"{path}, line {line}{near}: {mend}"
+    line, fix = _fix(text, error)
+    source = text.split("\n")[line - 1].strip()
+    near = f" ({source[:60]})" if source else ""
+    return f"{path}, line {line}{near}: {fix}"
 
 
-def _mend(text: str, error: json.JSONDecodeError) -> tuple[int, str]:
-    """Return the line that is to be changed, and how."""
+def _fix(text: str, error: json.JSONDecodeError) -> tuple[int, str]:
+    """Return the line to change, and how."""
     before, rest = text[: error.pos].rstrip(), text[error.pos :].lstrip()
     last_line = before.count("\n") + 1
     word = re.match(r"[A-Za-z]+", rest)
     if not text.strip():
         return 1, 'the file is empty; write {"mode": "MEASURE"}.'
     if rest.startswith("'"):
-        return error.lineno, "JSON has double quotation marks only; write \" in place of '."
+        return error.lineno, "JSON needs double quotation marks; write \" instead of '."
     if rest.startswith(("//", "#", "/*")):
-        return error.lineno, "JSON has no comments; take it out."
+        return error.lineno, "JSON has no comments; remove it."
     if before.endswith(",") and rest[:1] in ("}", "]"):
-        return last_line, "a comma stands before the closing bracket; take it out."
+        return last_line, "there is a comma before the closing bracket; remove it."
     if rest.startswith(",") and "trailing comma" in error.msg:
-        return error.lineno, "a comma stands before the closing bracket; take it out."
+        return error.lineno, "there is a comma before the closing bracket; remove it."
     if word and word[0] in ("True", "False", "None"):
         right = {"True": "true", "False": "false", "None": "null"}[word[0]]
-        return error.lineno, f"JSON writes {right}, not {word[0]}."
+        return error.lineno, f"{word[0]} is not JSON; write {right}."
     if "',' delimiter" in error.msg and rest:
         return last_line, "a comma is missing at the end."
     if error.msg.startswith("Unterminated string") or text[error.pos : error.pos + 1] == "\n":
@@ -92,5 +92,5 @@ def _mend(text: str, error: json.JSONDecodeError) -> tuple[int, str]:
     if not rest:
         return last_line, "the file ends too early; close its brackets and quotation marks."
     if "Extra data" in error.msg:
-        return error.lineno, "more follows behind the object; take it out."
-    return error.lineno, f"this is no JSON: {error.msg[0].lower()}{error.msg[1:]}; write it so."
+        return error.lineno, "there is text after the object; remove it."
+    return error.lineno, f"this is not JSON: {error.msg[0].lower()}{error.msg[1:]}; correct it."

@@ -1,4 +1,4 @@
-"""What quantization changes in the output of each layer."""
+"""The error of each layer's output after quantization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.runtime.precision.fp8.step import Layer
 
 @dataclass
 class Difference:
-    """How far values are from their references, over any number of tensors.
+    """The difference between tensors and their references, summed over any number of tensors.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Difference:
     largest : float
         The largest difference.
     tensors : int
-        How many tensors were compared.
+        Number of compared tensors.
     """
 
     squares: float = 0.0
@@ -32,14 +32,14 @@ class Difference:
     largest: float = 0.0
     tensors: int = 0
 
-    def add(self, found: Any, expected: Any) -> None:
-        """Take in what was found where something was expected: tensors, or containers of them."""
-        for one, other in zip(_tensors(found), _tensors(expected), strict=False):
-            if other.numel() and one.shape == other.shape:
+    def add(self, values: Any, references: Any) -> None:
+        """Add tensors, or containers of tensors."""
+        for value, reference in zip(_tensors(values), _tensors(references), strict=False):
+            if reference.numel() and value.shape == reference.shape:
                 self.tensors += 1
-                difference = one.float() - other.float()
+                difference = value.float() - reference.float()
                 self.squares += float(difference.square().sum())
-                self.reference += float(other.float().square().sum())
+                self.reference += float(reference.float().square().sum())
                 largest = float(difference.abs().max())
                 self.largest = largest if math.isnan(largest) else max(self.largest, largest)
 
@@ -58,18 +58,18 @@ class Difference:
 
 @dataclass
 class LayerError:
-    """What quantization changes in a layer's output.
+    """The error of a layer's output after quantization.
 
     Attributes
     ----------
     name, kind : str
         The layer and its class.
     total : Difference
-        With all layers quantized: errors of the layers before it are in its input.
+        With all layers quantized: its input contains the errors of the layers before it.
     own : Difference
-        Of this layer alone, given what it is given in the model before quantization.
+        Of this layer alone, with its input before quantization.
     calls : int
-        How often the sample reaches it.
+        Number of calls with the sample.
     """
 
     name: str
@@ -87,16 +87,16 @@ class _Call:
 
 
 class Reference:
-    """A run of the model as it is before quantization, to compare another run with.
+    """A run of the model before quantization, as the reference for a later run.
 
     Parameters
     ----------
     model : torch.nn.Module
-        It stays as it is.
+        Not changed.
     layers : iterable of Layer
-        Those that are to be quantized.
+        The layers to quantize.
     run : callable
-        Calls the model that it is given.
+        Called with a model; calls that model.
     """
 
     def __init__(self, model: Any, layers: Iterable[Layer], run: Callable[[Any], Any]) -> None:
@@ -108,8 +108,8 @@ class Reference:
         """Run the quantized model and return the errors of its layers and of its output."""
         with _recorded(model, [name for name, _ in self._layers]) as calls:
             output = _without_gradients(self._run, model)
-        whole = Difference()
-        whole.add(output, self._output)
+        total = Difference()
+        total.add(output, self._output)
         errors = []
         for name, kind in self._layers:
             error = LayerError(name, kind, calls=len(self._calls[name]))
@@ -117,16 +117,16 @@ class Reference:
             for before, after in zip(self._calls[name], calls[name], strict=False):
                 error.total.add(after.output, before.output)
                 alone = _without_gradients(
-                    lambda of, call: of(*call.arguments, **call.named), layer, before
+                    lambda layer, call: layer(*call.arguments, **call.named), layer, before
                 )
                 error.own.add(alone, before.output)
             errors.append(error)
-        return errors, whole
+        return errors, total
 
 
 @contextmanager
 def _recorded(model: Any, names: Iterable[str]) -> Iterator[dict[str, list[_Call]]]:
-    """Record what goes into layers and what comes out, before others write over it."""
+    """Record copies of the inputs and outputs of layers, since later layers may overwrite them."""
     calls: dict[str, list[_Call]] = {name: [] for name in names}
 
     def before(name: str) -> Any:
@@ -165,9 +165,9 @@ def _copied(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, Mapping):
-        return {key: _copied(one) for key, one in value.items()}
+        return {key: _copied(item) for key, item in value.items()}
     if type(value) in (tuple, list):
-        return type(value)(_copied(one) for one in value)
+        return type(value)(_copied(item) for item in value)
     return value
 
 
@@ -179,8 +179,8 @@ def _tensors(value: Any) -> Iterator[Any]:
         if value.is_floating_point():
             yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _tensors(one)
+        for item in value.values():
+            yield from _tensors(item)
     elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _tensors(one)
+        for item in value:
+            yield from _tensors(item)

@@ -1,4 +1,4 @@
-"""The first step: what the layers of a model meet on typical data."""
+"""The first step: measure the values in the layers of a model on typical data."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _STEP = "MEASURE"
 
 @dataclass(repr=False)
 class MeasureReport(Table):
-    """The largest magnitudes that the layers of a model met.
+    """The largest magnitudes of values in the layers of a model.
 
     Attributes
     ----------
     model : str
         The model's class.
     layers : list of (str, str)
-        Name and class of what was to be measured.
+        Name and class of the selected layers.
     ranges : dict of str to Range
-        What was measured; a layer that the data did not reach is not there.
+        Measurements by layer; layers that the data did not reach are missing.
     file : str
-        Where it is kept.
+        The file of the measurements.
     runs : int
-        How often the model was run.
+        Number of runs of the model.
     """
 
     model: str
@@ -54,7 +54,7 @@ class MeasureReport(Table):
         return [*columns, "largest output"] if self._has_outputs else columns
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each layer that was reached."""
+        """Return a line per layer that the data reached."""
         columns = len(self.columns())
         return [
             [name, kind, *_shown(self.ranges[name])][:columns]
@@ -63,53 +63,53 @@ class MeasureReport(Table):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Say where the measurements are, and what comes next."""
+        """Return the place of the measurements, and the next step."""
         how = (
-            "restart the kernel, build the model again and type %hpu_fp8 quantize MODEL SAMPLE."
+            "restart the kernel, create the model again and type %hpu_fp8 quantize MODEL SAMPLE."
             if restart.interactive()
             else "call hpu_magic.fp8_quantize(model, sample) there."
         )
         return [
-            f"Kept in {self.file} and beside it.",
-            f"The second step needs a process of its own: {how}",
+            f"The measurements are in {self.file} and in files next to it.",
+            f"The second step needs another process: {how}",
         ]
 
     def warnings(self) -> Sequence[str]:
-        """Name the layers that the data did not reach, and those that have no scale."""
+        """Return warnings about layers that the data did not reach, or that have no scale."""
         missed = [name for name, _ in self.layers if name not in self.ranges]
-        broken = [name for name, found in self.ranges.items() if not found.is_finite]
+        broken = [name for name, measured in self.ranges.items() if not measured.is_finite]
         warnings = []
         if missed:
             warnings.append(
-                f"The data did not reach {', '.join(missed)}: such a layer cannot be quantized. "
-                "Give data that reaches it, or block it."
+                f"The data did not reach {', '.join(missed)}: measure again with data that reaches "
+                "all layers, or block these layers."
             )
         if broken:
             warnings.append(
-                f"What {', '.join(broken)} met is not finite, and has no scale: measure again with "
-                "other data, or block it."
+                f"Values in {', '.join(broken)} are not finite, so they have no scale: measure "
+                "again with other data, or block these layers."
             )
         return warnings
 
     @property
     def _has_outputs(self) -> bool:
-        return any(found.outputs for found in self.ranges.values())
+        return any(measured.outputs for measured in self.ranges.values())
 
 
 class Measurement:
-    """A model that is being measured, from its preparation to its files.
+    """The measurement of a model, from the preparation to the files.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Changed in place: its layers observe what they are given.
+        Changed in place: its layers measure their inputs and outputs.
     settings : Settings
         Of the step ``MEASURE``.
 
     Raises
     ------
     RefusedError
-        The process, the model or the settings do not fit.
+        The process, model or settings are unsuitable.
     """
 
     def __init__(self, model: Any, settings: Settings) -> None:
@@ -118,18 +118,18 @@ class Measurement:
         self.model, self.settings = model, settings
         self.layers = step.layers(model, settings)
         if settings.values.get("dynamic_quantization"):
-            raise RefusedError("Dynamic quantization needs no measurements: quantize at once.")
+            raise RefusedError("Dynamic quantization needs no measurements: quantize the model.")
         Measurements(settings).check_folder()
 
     def begin(self) -> None:
-        """Let the layers observe."""
+        """Prepare the layers for measurements."""
         step.begin(_STEP)
         with step.config(self.settings) as config, step.quiet(), step.explained():
             step.compressor().prepare(self.model, config)
         step.initialize(self.model)
 
     def finish(self, number: int = 0) -> MeasureReport:
-        """Write the files and return what is in them; `number` is that of the runs."""
+        """Write the files and return their contents; `number` is the number of runs."""
         with step.explained():
             step.compressor().finalize_calibration(self.model)
         measurements = Measurements(self.settings)
@@ -144,26 +144,27 @@ def fp8_measure(
     data: Iterable[Any] | None = None,
     batches: int | None = None,
     config: str | None = None,
-    **given: Any,
+    **overrides: Any,
 ) -> MeasureReport:
-    """Measure what the layers of a model meet, for their scales in 8-bit floating point.
+    """Measure the values in the layers of a model, for their scales in 8-bit floating point.
 
     Parameters
     ----------
     model : torch.nn.Module
-        On the device, in bf16 and in evaluation mode; its layers observe from now on.
+        On the device, in bf16 and in evaluation mode. Its layers measure in all later calls, too.
     *sample
         Inputs of the model, a dictionary of them by name, or one function that is called with
         the model.
     data : iterable, optional
-        A loader of batches, in place of a sample. A batch is a tensor, a dictionary of inputs
-        by name, or a tuple that begins with the inputs that the model requires.
+        A loader of batches, instead of a sample. A batch is a tensor, a dictionary of inputs by
+        name, or a tuple that begins with the required inputs of the model.
     batches : int, optional
-        Most batches to take.
+        Largest number of batches.
     config : str, optional
-        A JSON file of settings; by default the one that ``QUANT_CONFIG`` names.
-    **given
-        Single settings by their JSON names, such as ``observer`` or ``dump_stats_path``; they win.
+        A JSON file of settings; by default that of ``QUANT_CONFIG``.
+    **overrides
+        Settings by their JSON names, such as ``observer`` or ``dump_stats_path``; they override the
+        file.
 
     Returns
     -------
@@ -172,35 +173,35 @@ def fp8_measure(
     Raises
     ------
     RefusedError
-        The process, the model, its data or the settings do not fit; nothing has changed.
+        The process, model, data or settings are unsuitable; nothing has changed.
     """
     if bool(sample) == (data is not None):
-        raise RefusedError("Give either a sample of what the model takes, or data: a loader.")
-    measurement = Measurement(model, settings(_STEP, config, **given))
+        raise RefusedError("Pass either a sample of the model's inputs, or data, a loader.")
+    measurement = Measurement(model, settings(_STEP, config, **overrides))
     if data is None:
-        wanted = iter([runs.of_sample(model, sample)])
+        pending = iter([runs.of_sample(model, sample)])
     else:
-        wanted = runs.of_batches(model, data, batches)
-    first = next(wanted, None)
+        pending = runs.of_batches(model, data, batches)
+    first = next(pending, None)
     if first is None:
         raise RefusedError("The data has no batches.")
     import torch
 
     with torch.no_grad():
         if not runs.is_function(sample):
-            first(model)  # what it does not take is found before anything is changed
+            first(model)  # wrong arguments raise an error before anything is changed
         measurement.begin()
         first(model)
         number = 1
-        for run in wanted:
+        for run in pending:
             run(model)
             number += 1
     return measurement.finish(number)
 
 
-def _shown(found: Range) -> list[str]:
+def _shown(measured: Range) -> list[str]:
     def largest(values: tuple[float, ...]) -> str:
         return ", ".join(units.value(value) for value in values)
 
-    weight = "" if found.weight is None else units.value(found.weight)
-    return [largest(found.inputs), weight, largest(found.outputs)]
+    weight = "" if measured.weight is None else units.value(measured.weight)
+    return [largest(measured.inputs), weight, largest(measured.outputs)]

@@ -1,4 +1,4 @@
-"""The files of a measurement: what they were taken of, and whether they fit a model."""
+"""The files of a measurement: their contents, their origin, and checks against a model."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from hpu_magic.runtime.precision.fp8.settings import CHOICES, Settings
 from hpu_magic.runtime.precision.fp8.step import Layer
 
 _MENTIONED = 4
-# A maximum is kept in bf16.
+# Maximums are stored in bf16.
 _TOLERANCE = 2.0**-7
 
 
 @dataclass(frozen=True)
 class Range:
-    """The largest magnitudes that a layer has met.
+    """The largest magnitudes of values in a layer.
 
     Attributes
     ----------
     inputs, outputs : tuple of float
-        Of each input, and of each output that was measured.
+        Of each input, and of each measured output.
     weight : float or None
         Of the layer's weight.
     """
@@ -40,24 +40,24 @@ class Range:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all of them are numbers."""
+        """Whether all values are finite."""
         weight = () if self.weight is None else (self.weight,)
         return all(map(math.isfinite, (*self.inputs, *self.outputs, *weight)))
 
 
 class Measurements:
-    """Measurement files, by what their names begin with.
+    """The measurement files with a common name prefix.
 
     Parameters
     ----------
     settings : Settings
-        Say where the files are, and of which observer.
+        With the prefix and the observer.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.file = Path(f"{settings.stats}_hooks_{settings.observer}.json")
-        self.arrays = self.file.with_suffix(".npz")  # what Neural Compressor itself reads
+        self.arrays = self.file.with_suffix(".npz")  # read by Neural Compressor
         self.origin = Path(f"{settings.stats}_origin.json")
 
     def read(self) -> dict[str, Range]:
@@ -66,7 +66,7 @@ class Measurements:
         Raises
         ------
         RefusedError
-            There are none, or they are no measurements.
+            The files do not exist or contain no measurements.
         """
         if not (self.file.is_file() and self.arrays.is_file()):
             raise RefusedError(self._nothing_there())
@@ -75,19 +75,19 @@ class Measurements:
             ranges = {name: _range(node) for name, node in nodes.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RefusedError(
-                f"{self.file} holds no measurements ({error}): measure the model again."
+                f"{self.file} contains no measurements ({error}): measure the model again."
             ) from None
-        if not zipfile.is_zipfile(self.arrays):  # as where writing it was interrupted
-            raise RefusedError(f"{self.arrays} holds no measurements: measure the model again.")
+        if not zipfile.is_zipfile(self.arrays):  # for example after an interrupted write
+            raise RefusedError(f"{self.arrays} contains no measurements: measure the model again.")
         return ranges
 
     def check_folder(self) -> None:
-        """Refuse a place that cannot be written to, which would show when all is measured.
+        """Refuse a folder that cannot be written to, before a long measurement.
 
         Raises
         ------
         RefusedError
-            The folder cannot be made, or is read-only.
+            The folder cannot be created, or is read-only.
         """
         folder = self.file.parent
         try:
@@ -95,12 +95,12 @@ class Measurements:
             tempfile.TemporaryFile(dir=folder).close()
         except (OSError, ValueError) as error:
             raise RefusedError(
-                f"Measurements cannot be kept at {self.settings.stats!r} ({error}): give another "
+                f"Measurements cannot be written to {self.settings.stats!r} ({error}): set another "
                 "path (dump_stats_path)."
             ) from None
 
     def write_origin(self, model: Any, layers: Iterable[Layer]) -> None:
-        """Keep beside the files on which card and of which layers they were taken."""
+        """Write a file with the generation, the model and the layers of the measurements."""
         kept = {
             "generation": device.generation(),
             "model": type(model).__name__,
@@ -109,12 +109,12 @@ class Measurements:
         self.origin.write_text(json.dumps(kept, indent=4) + "\n", encoding="utf-8")
 
     def check(self, model: Any, layers: Iterable[Layer]) -> None:
-        """Refuse measurements that are not of this model on this generation.
+        """Refuse measurements of another model or generation.
 
         Raises
         ------
         RefusedError
-            No measurements, or those of another generation, model or state of the model.
+            There are no measurements, or they are from another generation, model or other weights.
         """
         ranges, (generation, kinds), layers = self.read(), self._read_origin(), list(layers)
         self._check_generation(generation)
@@ -123,13 +123,13 @@ class Measurements:
         other = [name for name in ranges if kinds.get(name, modules.get(name)) != modules.get(name)]
         if lacking or other:
             named = _named(lacking or other)
-            what = f"has no {named}" if lacking else f"has another kind of layer at {named}"
+            what = f"has no {named}" if lacking else f"has another class of layer at {named}"
             raise RefusedError(
-                f"The measurements {self.file} are of another model: this {type(model).__name__} "
-                f"{what}. Measure it, or give the path of its own measurements."
+                f"The measurements {self.file} are from another model: this {type(model).__name__} "
+                f"{what}. Measure it, or set the path of its measurements (dump_stats_path)."
             )
         missing = [name for name, _ in layers if name not in ranges]
-        if missing and not self.settings.takes_what_was_not_measured:
+        if missing and not self.settings.skips_unmeasured:
             raise RefusedError(
                 f"{_named(missing)} has no measurement in {self.file}: measure again with data "
                 "that reaches it, put it in the blocklist, or set ignore_modules_wo_measures."
@@ -141,24 +141,24 @@ class Measurements:
         wanted = {here, self.settings.values.get("device_for_scales")}
         if measured is not None and here is not None and measured not in wanted:
             raise RefusedError(
-                f"The measurements {self.file} were taken on {measured}, and this card is {here}: "
-                "measure here."
+                f"The measurements {self.file} are from a {measured}, and this card is a {here}: "
+                "measure the model on this card."
             )
 
     def _check_weights(self, model: Any, ranges: dict[str, Range]) -> None:
-        for name, found in ranges.items():
+        for name, measured in ranges.items():
             weight = getattr(model.get_submodule(name), "weight", None)
-            if weight is None or found.weight is None:
+            if weight is None or measured.weight is None:
                 continue
             largest = float(weight.detach().abs().max())
-            if abs(largest - found.weight) > _TOLERANCE * max(largest, found.weight):
+            if abs(largest - measured.weight) > _TOLERANCE * max(largest, measured.weight):
                 raise RefusedError(
-                    f"The measurements {self.file} are of other weights: those of {name!r} reach "
-                    f"{largest:.4g} here and {found.weight:.4g} there. Measure this model."
+                    f"The measurements {self.file} are from other weights: the largest weight of "
+                    f"{name!r} is {largest:.4g}, and was {measured.weight:.4g}. Measure this model."
                 )
 
     def _read_origin(self) -> tuple[str | None, dict[str, str]]:
-        """Return generation and layers, nothing where others took the measurements."""
+        """Return generation and layers; nothing for measurements of another program."""
         try:
             origin = json.loads(self.origin.read_text(encoding="utf-8"))
             generation, layers = origin["generation"], dict(origin["layers"])
@@ -170,32 +170,33 @@ class Measurements:
         folder = self.file.parent
         start = f"{os.path.basename(self.settings.stats)}_hooks_"
         others = [
-            one
-            for one in CHOICES["observer"]
-            if (folder / f"{start}{one}.npz").is_file() and one != self.settings.observer
+            observer
+            for observer in CHOICES["observer"]
+            if (folder / f"{start}{observer}.npz").is_file() and observer != self.settings.observer
         ]
         if others:
             return (
                 f"There are no measurements of the observer {self.settings.observer!r} at "
-                f"{self.settings.stats!r}, only of {', '.join(others)}: ask for that observer, or "
+                f"{self.settings.stats!r}, only of {', '.join(others)}: set that observer, or "
                 "measure again."
             )
         return (
             f"There are no measurements at {self.settings.stats!r}: type %hpu_fp8 measure MODEL "
-            "SAMPLE in a process of its own first, or say where others are (dump_stats_path)."
+            "SAMPLE in another process first, or set the path of other measurements "
+            "(dump_stats_path)."
         )
 
 
 def _range(node: dict[str, Any]) -> Range:
     weight = node.get("params", {}).get("weight")
-    inputs = tuple(_largest(one) for one in node.get("inputs", ()))
-    outputs = tuple(_largest(one) for one in node.get("outputs", ()))
+    inputs = tuple(map(_largest, node.get("inputs", ())))
+    outputs = tuple(map(_largest, node.get("outputs", ())))
     return Range(inputs, outputs, None if weight is None else _largest(weight))
 
 
 def _largest(nested: Any) -> float:
     if isinstance(nested, list):
-        return max((_largest(one) for one in nested), default=0.0)
+        return max(map(_largest, nested), default=0.0)
     return float(nested)
 
 

@@ -1,4 +1,4 @@
-"""The second step: a measured model computes in 8-bit floating point, and how far that is off."""
+"""The second step: quantize a measured model, and compare its results with those before."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _MOST_SHOWN = 40
 
 @dataclass(repr=False)
 class QuantizeReport(Table):
-    """A quantized model, and what differs from the model before.
+    """A quantized model, and its errors against the model before quantization.
 
     Attributes
     ----------
     model : torch.nn.Module
         The model, the same object as before.
     settings : Settings
-        What was asked for.
+        The settings of the quantization.
     layers : list of (str, str)
         Name and class of the quantized layers.
     errors : list of LayerError
-        For each of them; empty where no sample was given.
+        One per layer; empty without a sample.
     output : Difference or None
-        Of what the model gives; None without a sample, or where a function returns nothing of it.
+        Error of the model's output; None without a sample, or if a function returns no tensors.
     """
 
     model: Any
@@ -59,7 +59,7 @@ class QuantizeReport(Table):
         return ["layer", "class", "relative error", "SQNR", "largest error", "own error"]
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each layer, of many those with the largest errors."""
+        """Return a line per layer; if there are many, only those with the largest errors."""
         if not self.errors:
             return self.layers[:_MOST_SHOWN]
         return [
@@ -72,36 +72,36 @@ class QuantizeReport(Table):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Explain the figures."""
+        """Return explanations of the figures."""
         notes = []
         hidden = len(self.layers) - _MOST_SHOWN
         if hidden > 0:
-            which = "with smaller errors are in its attribute `errors`" if self.errors else "follow"
-            notes.append(f"{hidden} more layers {which}.")
+            attribute = "errors" if self.errors else "layers"
+            notes.append(f"{hidden} more layers are in the attribute `{attribute}`.")
         method = "dynamic " if self.settings.values.get("dynamic_quantization") else ""
         notes.append(f"Scales: {method}{self.settings.scale_method}.")
         if self.errors:
             notes.append(
-                "Errors are those of a layer's output against the model before quantization: with "
-                "all layers quantized, and its own, with the inputs that it had before."
+                "Errors compare the output of a layer with the output before quantization, with "
+                "all layers quantized. The own error uses the layer's input before quantization."
             )
         else:
-            notes.append("Give a sample of what the model takes to see the error of each layer.")
+            notes.append("Pass a sample of the model's inputs to see the error of each layer.")
         return notes
 
     def warnings(self) -> Sequence[str]:
-        """Name what is no number any more."""
+        """Return a warning about layers whose error is not finite."""
         broken = [error.name for error in self.errors if not math.isfinite(error.own.relative)]
         if not broken:
             return []
         return [
-            f"{', '.join(broken[:4])} gives values that are not finite, or that were zero: block "
-            "it, or choose another scale method."
+            f"The output of {', '.join(broken[:4])} is not finite, or was zero before: block "
+            f"{'it' if len(broken) == 1 else 'them'}, or use another scale method."
         ]
 
     @property
     def picture(self) -> str:
-        """The errors of the layers as an SVG image; empty where no sample was given."""
+        """The errors of the layers as an SVG image; empty without a sample."""
         if not self.errors:
             return ""
         shown = [
@@ -131,19 +131,19 @@ class QuantizeReport(Table):
 
 
 class Quantization:
-    """A model that is about to be quantized.
+    """A checked model that can be quantized.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Not changed yet.
+        Changed by `run` only.
     settings : Settings
         Of the step ``QUANTIZE``.
 
     Raises
     ------
     RefusedError
-        The process, the model, the settings or the measurements do not fit.
+        The process, model, settings or measurements are unsuitable.
     """
 
     def __init__(self, model: Any, settings: Settings) -> None:
@@ -171,21 +171,22 @@ class Quantization:
 
 
 def fp8_quantize(
-    model: Any, *sample: Any, config: str | None = None, **given: Any
+    model: Any, *sample: Any, config: str | None = None, **overrides: Any
 ) -> QuantizeReport:
-    """Let a measured model compute in 8-bit floating point.
+    """Quantize a measured model to 8-bit floating point, in place.
 
     Parameters
     ----------
     model : torch.nn.Module
-        As it was measured: on the device, in bf16 and in evaluation mode. Changed in place.
+        The measured model, on the device, in bf16 and in evaluation mode.
     *sample
         Inputs of the model, a dictionary of them by name, or one function that is called with
-        the model, to see what quantization changes in each layer.
+        the model, to compare each layer with the layer before quantization.
     config : str, optional
-        A JSON file of settings; by default the one that ``QUANT_CONFIG`` names.
-    **given
-        Single settings by their JSON names, such as ``scale_method`` or ``blocklist``; they win.
+        A JSON file of settings; by default that of ``QUANT_CONFIG``.
+    **overrides
+        Settings by their JSON names, such as ``scale_method`` or ``blocklist``; they override the
+        file.
 
     Returns
     -------
@@ -194,9 +195,9 @@ def fp8_quantize(
     Raises
     ------
     RefusedError
-        The process, the model, the settings or the measurements do not fit; nothing has changed.
+        The process, model, settings or measurements are unsuitable; nothing has changed.
     """
-    quantization = Quantization(model, settings(_STEP, config, **given))
+    quantization = Quantization(model, settings(_STEP, config, **overrides))
     if not sample:
         return quantization.run()
     reference = Reference(model, quantization.layers, runs.of_sample(model, sample))

@@ -1,4 +1,4 @@
-"""Runs of a model on what users give: tensors, dictionaries, batches of a loader, a function."""
+"""Runs of a model on tensors, dictionaries, batches of a loader, or by a function."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from hpu_magic.errors import RefusedError
 
 Run = Callable[[Any], Any]
-"""Takes the model, calls it, and returns what it gave."""
+"""Calls the model and returns its output."""
 
 
 def of_sample(model: Any, sample: Sequence[Any]) -> Run:
-    """Return the run that a sample asks for.
+    """Return a run on a sample.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Says the type that floating-point tensors are given.
+        Floating-point tensors are converted to the type of its parameters.
     sample : sequence
-        What the model takes, in order; a dictionary holds arguments by name. Or one function,
-        which is called with the model.
+        The model's arguments in order, and dictionaries of arguments by name; or one function that
+        calls the model.
 
     Raises
     ------
     RefusedError
-        Neither tensors nor a function.
+        The sample consists of neither tensors nor a function.
     """
     import torch
 
@@ -36,22 +36,22 @@ def of_sample(model: Any, sample: Sequence[Any]) -> Run:
         return function
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    for one in sample:
-        if isinstance(one, Mapping):
-            named.update(one)
+    for value in sample:
+        if isinstance(value, Mapping):
+            named.update(value)
         else:
-            positional.extend(one if isinstance(one, tuple | list) else [one])
-    for one in (*positional, *named.values()):
-        if isinstance(one, str | torch.nn.Module):
+            positional.extend(value if isinstance(value, tuple | list) else [value])
+    for value in (*positional, *named.values()):
+        if isinstance(value, str | torch.nn.Module):
             raise RefusedError(
-                f"A {type(one).__name__} is no sample: give tensors, or a function that takes the "
-                "model and calls it."
+                f"A {type(value).__name__} is not a sample: pass tensors, or a function that calls "
+                "the model."
             )
     return _call(_moved(model, positional), _moved(model, named))
 
 
 def is_function(sample: Sequence[Any]) -> bool:
-    """Tell whether a sample is a function that calls the model."""
+    """Return whether a sample is a function that calls the model."""
     import torch
 
     return len(sample) == 1 and callable(sample[0]) and not isinstance(sample[0], torch.nn.Module)
@@ -60,34 +60,34 @@ def is_function(sample: Sequence[Any]) -> bool:
 def of_batches(model: Any, data: Any, batches: int | None) -> Iterator[Run]:
     """Yield a run for each batch of a loader.
 
-    A batch is a tensor, a dictionary of arguments, or a tuple that begins with what the model
-    requires: labels behind it are left out.
+    A batch is a tensor, a dictionary of arguments, or a tuple that begins with the required
+    arguments of the model. Labels after them are ignored.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Says how many arguments it requires, and the type of floating-point tensors.
+        Floating-point tensors are converted to the type of its parameters.
     data : iterable
         For example a `DataLoader`.
     batches : int or None
-        Most batches to take; None takes all.
+        Largest number of batches; None for all.
 
     Raises
     ------
     RefusedError
-        `data` cannot be iterated over, or `batches` is no number of batches.
+        `data` is not iterable, or `batches` is below 1.
     """
     if batches is not None and batches < 1:
-        raise RefusedError(f"The number of batches is {batches}: give 1 or more.")
+        raise RefusedError(f"The number of batches is {batches}: use 1 or more.")
     if not isinstance(data, Iterable):
-        raise RefusedError(f"A {type(data).__name__} is no data: give a DataLoader or a list.")
+        raise RefusedError(f"A {type(data).__name__} is not data: pass a DataLoader or a list.")
     required = _required(model)
     for batch in islice(data, batches):
         if isinstance(batch, Mapping):
             yield _call([], _moved(model, batch))
         else:
-            given = list(batch) if isinstance(batch, tuple | list) else [batch]
-            yield _call(_moved(model, given[:required]), {})
+            values = list(batch) if isinstance(batch, tuple | list) else [batch]
+            yield _call(_moved(model, values[:required]), {})
 
 
 def _call(positional: Any, named: Any) -> Run:
@@ -95,12 +95,12 @@ def _call(positional: Any, named: Any) -> Run:
 
 
 def _required(model: Any) -> int | None:
-    """Return how many arguments the model cannot do without; None where it takes any number."""
+    """Return the number of required arguments; None if the model accepts any number."""
     parameters = inspect.signature(model.forward).parameters.values()
-    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return None
-    by_place = [one for one in parameters if one.kind < one.KEYWORD_ONLY]
-    return max(1, sum(one.default is one.empty for one in by_place))
+    positional = [each for each in parameters if each.kind < each.KEYWORD_ONLY]
+    return max(1, sum(each.default is each.empty for each in positional))
 
 
 def _moved(model: Any, value: Any) -> Any:
@@ -108,11 +108,11 @@ def _moved(model: Any, value: Any) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        dtype = next((one.dtype for one in model.parameters() if one.is_floating_point()), None)
-        return value.to("hpu", dtype if value.is_floating_point() else None)
+        types = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
+        return value.to("hpu", next(types, None) if value.is_floating_point() else None)
     if isinstance(value, Mapping):
-        return {key: _moved(model, one) for key, one in value.items()}
+        return {key: _moved(model, item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        moved = [_moved(model, one) for one in value]
+        moved = [_moved(model, item) for item in value]
         return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
     return value

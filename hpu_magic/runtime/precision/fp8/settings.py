@@ -1,4 +1,4 @@
-"""Settings of fp8 inference: those of the JSON files that Neural Compressor reads."""
+"""Settings of fp8 inference, as in the JSON files that Neural Compressor reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.runtime.precision.fp8.json_file import SettingsFile
 
 VARIABLE = "QUANT_CONFIG"
-"""Environment variable that names the settings file."""
+"""Environment variable with the path of the settings file."""
 
 STATS = "hpu_fp8/measure"
-"""Folder and beginning of the names of measurement files, where nothing else is asked for."""
+"""Default folder and name prefix of measurement files."""
 
 SCALE_METHODS = (
     *("maxabs_hw", "maxabs_pow2", "maxabs_arbitrary", "unit_scale", "hw_aligned_single_scale"),
@@ -43,7 +43,7 @@ _LISTS = {"allowlist": "allowlist", "blocklist": "blocklist"}
 _LISTS |= {"whitelist": "allowlist", "blacklist": "blocklist"}  # of older releases
 _OTHERS = (
     *("dump_stats_path", "scale_params", "mod_dict", "calibration_sample_interval"),
-    *("method", "quantize_weight", "dump_stats_xlsx_path"),  # without effect, yet in many files
+    *("method", "quantize_weight", "dump_stats_xlsx_path"),  # without effect, but common in files
 )
 KEYS = (*CHOICES, *SWITCHES, *_LISTS, *_OTHERS)
 
@@ -58,14 +58,14 @@ _WITHOUT_CHANNELS = ("Conv2d", "LoRACompatibleConv")
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked of Neural Compressor.
+    """Settings for Neural Compressor.
 
     Attributes
     ----------
     values : dict
-        As its JSON files have them, checked.
+        Checked values by their JSON names.
     source : str
-        The file that they come from, empty if none.
+        The settings file; empty if there is none.
     """
 
     values: dict[str, Any]
@@ -73,12 +73,12 @@ class Settings:
 
     @property
     def stats(self) -> str:
-        """Folder and beginning of the names of the measurement files."""
+        """Folder and name prefix of the measurement files."""
         return str(self.values["dump_stats_path"])
 
     @property
     def observer(self) -> str:
-        """What is measured."""
+        """The kind of measurement."""
         return str(self.values.get("observer", "maxabs"))
 
     @property
@@ -88,32 +88,32 @@ class Settings:
 
     @property
     def high_precision(self) -> str:
-        """The type that weights have before, bfloat16 or float32."""
+        """The type of weights before quantization, bfloat16 or float32."""
         return _DTYPES[self.values.get("hp_dtype", "BF16")]
 
     @property
     def scale_method(self) -> str:
-        """How scales come from measurements, "own" where layers have methods of their own."""
+        """The calculation of scales from measurements; "own" if it differs between layers."""
         method = self.values.get("scale_method", "maxabs_hw")
         return str(method).lower() if isinstance(method, str) else "own"
 
     @property
     def needs_measurements(self) -> bool:
-        """Whether the scales come from files."""
+        """Whether scales are calculated from measurement files."""
         return not self.values.get("dynamic_quantization") and self.scale_method not in _FIXED
 
     @property
-    def takes_what_was_not_measured(self) -> bool:
-        """Whether layers without measurements stay as they are."""
+    def skips_unmeasured(self) -> bool:
+        """Whether layers without measurements are not quantized, instead of an error."""
         return bool(self.values.get("ignore_modules_wo_measures"))
 
     def selected(self, layers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return those of the layers, by name and class, that the lists let through."""
+        """Return the layers, as name and class, that allowlist and blocklist select."""
         allowed, blocked = self.values["allowlist"], self.values["blocklist"]
         every = not allowed["types"] and not allowed["names"]
 
-        def named(names: Sequence[str], name: str) -> bool:
-            return any(re.search(one, name) for one in names)
+        def named(patterns: Sequence[str], name: str) -> bool:
+            return any(re.search(pattern, name) for pattern in patterns)
 
         return [
             (name, kind)
@@ -124,102 +124,105 @@ class Settings:
         ]
 
     def check_method(self, layers: Iterable[tuple[str, str]], generation: str | None) -> None:
-        """Refuse a scale method that the layers, the card or other settings rule out.
+        """Refuse a scale method that the layers, the card or other settings do not support.
 
         Parameters
         ----------
         layers : iterable of (str, str)
-            Name and class of what is to be quantized.
+            Name and class of the layers to quantize.
         generation : str or None
-            Of the card.
+            Generation of the card.
 
         Raises
         ------
         RefusedError
-            Says which method to take, or what to leave out.
+            The message contains a supported method, or the setting to remove.
         """
         method = self.scale_method
         if self.values.get("dynamic_quantization"):
             if method in (*_WITH_SCALES_OF_HARDWARE, *_FIXED):
                 raise RefusedError(
-                    f"The scale method {method} has scales of the hardware, or fixed ones, and "
-                    "dynamic quantization calculates them: take maxabs_pow2 or maxabs_arbitrary."
+                    f"The scale method {method} uses fixed scales or those of the hardware, but "
+                    "dynamic quantization calculates scales: use maxabs_pow2 or maxabs_arbitrary."
                 )
         elif method in _ONLY_DYNAMIC:
             raise RefusedError(
-                f"The scale method {method} is for dynamic quantization: ask for that as well, or "
-                "take another method."
+                f"The scale method {method} is for dynamic quantization: set "
+                "dynamic_quantization, or use another method."
             )
         wanted = self.values.get("device_for_scales")
         if wanted not in (None, generation) and not (
             (wanted, generation) == ("GAUDI2", "GAUDI3") and method == "maxabs_hw"
         ):
             raise RefusedError(
-                f"Scales of {wanted} with the method {method} are not for a {generation}: a GAUDI3 "
-                "takes those of a GAUDI2 with maxabs_hw; leave device_for_scales out."
+                f"A {generation} does not support scales of {wanted} with the method {method}, "
+                "only a GAUDI3 supports those of a GAUDI2 with maxabs_hw: remove "
+                "device_for_scales."
             )
         if "weights_pcs" in method or method == "maxabs_pcs_pow2":
             without = [name for name, kind in layers if kind in _WITHOUT_CHANNELS]
             if without:
                 raise RefusedError(
-                    f"The scale method {method} has a scale for each channel of the weights, which "
-                    f"the convolution {without[0]!r} cannot have: block Conv2d, or take another "
-                    "method."
+                    f"The scale method {method} uses one scale per channel of the weights, which "
+                    f"the convolution {without[0]!r} does not support: block Conv2d, or use "
+                    "another method."
                 )
 
     def check_lists(self, modules: Mapping[str, str], quantizable: Sequence[str]) -> None:
-        """Refuse names and classes that mean nothing in a model.
+        """Refuse names and classes that are not in the model.
 
         Parameters
         ----------
         modules : mapping of str to str
             Name to class of all modules of the model.
         quantizable : sequence of str
-            Classes that Neural Compressor knows.
+            Classes that Neural Compressor supports.
 
         Raises
         ------
         RefusedError
-            A name fits no module, or a class is no class of the model; close ones are suggested.
+            A name matches no module, or no module has a class; the message suggests similar ones.
         """
         for which in ("allowlist", "blocklist"):
             for name in self.values[which]["names"]:
-                if not any(re.search(name, one) for one in modules if one):
-                    there = [*modules, *modules.values()]
-                    mend = suggestion(name, there) or _some("its modules are", modules)
-                    raise RefusedError(f"The {which} names {name!r}, which no module has: {mend}")
-            known = {*modules.values(), *quantizable}
-            for kind in self.values[which]["types"]:
-                if kind not in known:
-                    mend = suggestion(kind, known) or _some("those of the model are", known)
+                if not any(re.search(name, module) for module in modules if module):
+                    known = [*modules, *modules.values()]
+                    fix = suggestion(name, known) or _some("its modules are", modules)
                     raise RefusedError(
-                        f"The {which} names the class {kind!r}, which no module has: {mend}"
+                        f"The {which} contains the name {name!r}, but no module has it: {fix}"
+                    )
+            kinds = {*modules.values(), *quantizable}
+            for kind in self.values[which]["types"]:
+                if kind not in kinds:
+                    fix = suggestion(kind, kinds) or _some("the classes of the model are", kinds)
+                    raise RefusedError(
+                        f"The {which} contains the class {kind!r}, but no module has it: {fix}"
                     )
         for kind in self.values["allowlist"]["types"]:
             if kind not in quantizable:
                 here = sorted(set(quantizable) & set(modules.values()))
                 raise RefusedError(
-                    f"The allowlist names the class {kind!r}, which cannot be quantized: in this "
-                    f"model {', '.join(here) or 'nothing'} can."
+                    f"The allowlist contains the class {kind!r}, which cannot be quantized: in "
+                    f"this model, {', '.join(here) or 'no class'} can."
                 )
 
 
-def settings(step: str, config: str | None = None, **given: Any) -> Settings:
-    """Return what is asked for, by a file and by single settings, which win.
+def settings(step: str, config: str | None = None, **overrides: Any) -> Settings:
+    """Return the settings of a file and of arguments, which override the file.
 
     Parameters
     ----------
     step : {"MEASURE", "QUANTIZE"}
-        What is to be done.
+        The step that needs them.
     config : str, optional
-        A JSON file; by default the one that ``QUANT_CONFIG`` names, if any.
-    **given
-        Single settings by their JSON names; None leaves one to the file.
+        A JSON file; by default that of ``QUANT_CONFIG``, if set.
+    **overrides
+        Settings by their JSON names; None keeps the value of the file.
 
     Raises
     ------
     RefusedError
-        An unreadable or malformed file, an unknown setting or value, or a file for another step.
+        The file cannot be read or parsed or is for another step, or a setting or value is unknown.
     """
     path = config or os.environ.get(VARIABLE) or ""
     file = SettingsFile(path) if path else None
@@ -230,19 +233,19 @@ def settings(step: str, config: str | None = None, **given: Any) -> Settings:
             return RefusedError(f"{file.place(*keys)}: {sentence}")
         return RefusedError(sentence[0].upper() + sentence[1:])
 
-    for key, value in given.items():
+    for key, value in overrides.items():
         if value is not None:
             for name in _names(key):
                 values.pop(name, None)
                 if file:
-                    file.values.pop(name, None)  # what is wrong with it is not the file's
+                    file.values.pop(name, None)  # errors then do not mention the file
             values[key] = value
     for key, value in list(values.items()):
         values[key] = _checked(key, value, refused)
     mode = values.get("mode", "AUTO")
     if mode not in (step, "AUTO"):
         raise refused(
-            f"the mode is {mode}, and this is the step {step}: give the file of that step.", "mode"
+            f"the mode is {mode}, and this is the step {step}: use a file for this step.", "mode"
         )
     values["mode"] = step
     lists: dict[str, dict[str, list[str]]] = {name: _empty() for name in _LISTS.values()}
@@ -255,8 +258,8 @@ def settings(step: str, config: str | None = None, **given: Any) -> Settings:
 
 
 def _names(key: str) -> list[str]:
-    """Return the names that a setting goes by."""
-    same = [name for name, one in _LISTS.items() if one == _LISTS.get(key)]
+    """Return the current and former names of a setting."""
+    same = [name for name, current in _LISTS.items() if current == _LISTS.get(key)]
     return same or [key]
 
 
@@ -265,12 +268,12 @@ def _empty() -> dict[str, list[str]]:
 
 
 def _checked(key: str, value: Any, refused: Any) -> Any:
-    """Return a setting in the form that Neural Compressor takes."""
+    """Return a setting in Neural Compressor's form."""
     if key not in KEYS:
-        mend = suggestion(key, KEYS)
-        if mend:
-            raise refused(f"there is no setting {key!r}: {mend}", key)
-        return value  # of a later release, perhaps
+        fix = suggestion(key, KEYS)
+        if fix:
+            raise refused(f"there is no setting {key!r}: {fix}", key)
+        return value  # perhaps a setting of a later release
     if key in SWITCHES:
         if str(value).lower() not in ("true", "false"):
             raise refused(f"{key} is {value!r}: write true or false.", key)
@@ -287,35 +290,37 @@ def _checked(key: str, value: Any, refused: Any) -> Any:
 
 
 def _choice(key: str, value: Any, refused: Any) -> str:
-    known = {one.lower(): one for one in CHOICES[key]}
+    known = {choice.lower(): choice for choice in CHOICES[key]}
     if not isinstance(value, str) or value.lower() not in known:
-        mend = suggestion(str(value), CHOICES[key]) or f"there are {', '.join(CHOICES[key])}."
-        raise refused(f"there is no {key} {value!r}: {mend}", key)
+        fix = suggestion(str(value), CHOICES[key]) or f"use {', '.join(CHOICES[key])}."
+        raise refused(f"there is no {key} {value!r}: {fix}", key)
     return known[value.lower()]
 
 
 def _list(key: str, value: Any, refused: Any) -> dict[str, list[str]]:
-    mend = 'write {"types": ["Linear"], "names": ["layer"]}.'
+    fix = 'write {"types": ["Linear"], "names": ["layer"]}.'
     if not isinstance(value, Mapping):
-        raise refused(f"{key} is {value!r}: {mend}", key)
+        raise refused(f"{key} is {value!r}: {fix}", key)
     for part, entries in value.items():
         if part not in ("types", "names"):
-            close = suggestion(part, ("types", "names")) or mend
+            close = suggestion(part, ("types", "names")) or fix
             raise refused(f"{key} has no part {part!r}: {close}", key, part)
         if not isinstance(entries, list | tuple) or not all(isinstance(e, str) for e in entries):
-            raise refused(f"{part} of the {key} is {entries!r}: {mend}", key, part)
+            raise refused(f"{part} of the {key} is {entries!r}: {fix}", key, part)
     for name in value.get("names", ()):
         try:
             re.compile(name)
         except re.error as error:
             raise refused(
-                f"{name!r} is no regular expression ({error}): write a module's name.", key, "names"
+                f"{name!r} is not a regular expression ({error}): write a module's name.",
+                key,
+                "names",
             ) from None
     return {**_empty(), **{part: list(entries) for part, entries in value.items()}}
 
 
 def _stats_path(path: str) -> str:
-    """Neural Compressor asks for a folder in the path."""
+    """Return the path with a folder, which Neural Compressor requires."""
     path = os.path.expanduser(path)
     return path if os.path.dirname(path) else os.path.join(".", path)
 
@@ -323,4 +328,4 @@ def _stats_path(path: str) -> str:
 def _some(words: str, names: Iterable[str]) -> str:
     shown = [name for name in names if name]
     more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
-    return f"{words} {', '.join(sorted(shown)[:8])}{more}." if shown else "it has none."
+    return f"{words} {', '.join(sorted(shown)[:8])}{more}." if shown else "there are none."

@@ -1,4 +1,4 @@
-"""What both steps ask of the process and of the model, before anything is changed."""
+"""Checks of the process and the model for both steps, and calls of Neural Compressor."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from hpu_magic.runtime.start import restart
 Layer = tuple[str, str]
 
 _WORDS = {"MEASURE": "measured", "QUANTIZE": "quantized"}
-# Neural Compressor keeps what it measured or quantized for the rest of the process.
+# Neural Compressor keeps its state for the rest of the process, so a process can do one step.
 _done: str | None = None
 
 
 class OtherStepError(RefusedError):
-    """The process has done the other step already."""
+    """The process has already done the other step."""
 
 
 def check_process(step: str) -> None:
-    """Refuse a step that this process or this machine cannot do.
+    """Refuse a step if this process or this machine cannot do it.
 
     Raises
     ------
@@ -41,27 +41,27 @@ def check_process(step: str) -> None:
         First-generation Gaudi, several processes, or no Neural Compressor.
     """
     if device.generation() == "GAUDI":
-        raise RefusedError("First-generation Gaudi has no 8-bit floating point: stay with bf16.")
+        raise RefusedError("First-generation Gaudi has no 8-bit floating point: use bf16.")
     if _done not in (None, step):
         how = (
-            "restart the kernel (or add --restart), build the model again and repeat the command."
+            "restart the kernel (or add --restart), create the model again and repeat the command."
             if restart.interactive()
             else "run this step in another process."
         )
         raise OtherStepError(
-            f"A model was {_WORDS[_done or step]} in this process, and a process does one step: "
+            f"A model was {_WORDS[_done or step]} in this process, which can do only one step: "
             f"{how}"
         )
     if _processes() > 1:
         raise RefusedError(
             f"fp8 inference runs on one card, and this is one of {_processes()} processes: start "
-            "it alone."
+            "a single process."
         )
     try:
-        found = importlib.util.find_spec("neural_compressor.torch")
+        spec = importlib.util.find_spec("neural_compressor.torch")
     except ModuleNotFoundError:
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         raise RefusedError(
             "fp8 inference needs Intel Neural Compressor (Python 3.11 or newer): "
             f"{installing('fp8')}."
@@ -69,29 +69,30 @@ def check_process(step: str) -> None:
 
 
 def check_model(model: Any) -> None:
-    """Refuse what is no model for inference on the card.
+    """Refuse a model that cannot be measured or quantized.
 
     Raises
     ------
     RefusedError
-        No module, one that is compiled, in training mode, on another device, or measured or
-        quantized already.
+        `model` is not a module, is compiled, in training mode, on another device, or already
+        measured or quantized.
     """
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise RefusedError(f"A {type(model).__name__} is no model: give a torch.nn.Module.")
+        raise RefusedError(f"A {type(model).__name__} is not a model: pass a torch.nn.Module.")
     if hasattr(model, "_orig_mod"):
         raise RefusedError(
-            f"The {type(model._orig_mod).__name__} is compiled, and its layers have other names "
-            "there: give the model that was compiled, and compile it when it is quantized."
+            f"The {type(model._orig_mod).__name__} is compiled, which changes the names of its "
+            "layers: pass the original model, and compile it after quantization."
         )
     if getattr(model, "is_quantized", False) or getattr(model, "is_prepared", False):
         state = "quantized" if getattr(model, "is_quantized", False) else "measured"
-        raise RefusedError(f"The model has been {state} already: build it anew.")
+        raise RefusedError(f"The model is already {state}: create it again.")
     if model.training:
         raise RefusedError("The model is in training mode: call model.eval() first.")
-    elsewhere = {str(one.device) for one in model.parameters() if one.device.type != "hpu"}
+    devices = {parameter.device for parameter in model.parameters()}
+    elsewhere = {str(other) for other in devices if other.type != "hpu"}
     if elsewhere:
         raise RefusedError(
             f"The model has parameters on {', '.join(sorted(elsewhere))}: type %hpu_to MODEL "
@@ -100,55 +101,55 @@ def check_model(model: Any) -> None:
 
 
 def layers(model: Any, settings: Settings) -> list[Layer]:
-    """Return the layers that are to be measured or quantized, by name and class.
+    """Return name and class of the layers to measure or quantize.
 
     Raises
     ------
     RefusedError
-        The lists name what the model lacks, leave nothing, or leave a layer that cannot be had;
-        or the weights have another type than the settings' high precision.
+        As in `selected`; or the type of the weights is not the settings' high precision.
     """
-    found = selected(model, settings)
-    wanted = settings.high_precision
-    for name, _ in found:
+    chosen = selected(model, settings)
+    required = settings.high_precision
+    for name, _ in chosen:
         weight = getattr(model.get_submodule(name), "weight", None)
-        dtype = str(getattr(weight, "dtype", wanted)).removeprefix("torch.")
-        if dtype != wanted:
+        dtype = str(getattr(weight, "dtype", required)).removeprefix("torch.")
+        if dtype != required:
             raise RefusedError(
-                f"The weights of {name!r} are {dtype}, and fp8 inference starts from {wanted}: "
-                f"type %hpu_to MODEL --dtype {wanted} first."
+                f"The weights of {name!r} are {dtype}, and fp8 inference starts from {required}: "
+                f"type %hpu_to MODEL --dtype {required} first."
             )
-    return found
+    return chosen
 
 
 def selected(model: Any, settings: Settings) -> list[Layer]:
-    """Return the layers that the lists let through, of a model in any type and anywhere.
+    """Return the layers that the lists select, independent of the model's type and device.
 
     Raises
     ------
     RefusedError
-        The lists name what the model lacks, leave nothing, or leave a layer that cannot be had.
+        The lists contain names that are not in the model, select no layer, or select a layer that
+        cannot be quantized.
     """
     FP8Config = compressor().FP8Config
     modules = {name: type(module).__name__ for name, module in model.named_modules()}
     known = FP8Config().allowlist["types"]
     settings.check_lists(modules, known)
-    found = settings.selected(FP8Config.get_model_info(model))
-    found = [layer for layer in found if layer[0]]
-    if not found:
-        there = sorted(set(modules.values()) & set(known))
-        mend = (
-            f"shorten the blocklist; {', '.join(there)} can be."
-            if there
-            else "give a model with Linear or Conv2d layers within it."
+    chosen = settings.selected(FP8Config.get_model_info(model))
+    chosen = [layer for layer in chosen if layer[0]]
+    if not chosen:
+        quantizable = sorted(set(modules.values()) & set(known))
+        fix = (
+            f"shorten the blocklist; {', '.join(quantizable)} can be quantized."
+            if quantizable
+            else "pass a model that contains Linear or Conv2d layers."
         )
-        raise RefusedError(f"Nothing of this {type(model).__name__} is to be quantized: {mend}")
-    _check_kinds(model, found)
-    return found
+        raise RefusedError(f"No layer of this {type(model).__name__} is selected: {fix}")
+    _check_kinds(model, chosen)
+    return chosen
 
 
 def _check_kinds(model: Any, layers: list[Layer]) -> None:
-    """Refuse layers that Neural Compressor takes and breaks."""
+    """Refuse layers that Neural Compressor accepts but breaks."""
     import torch
 
     places: dict[Any, list[str]] = {}
@@ -158,19 +159,19 @@ def _check_kinds(model: Any, layers: list[Layer]) -> None:
         layer = model.get_submodule(name)
         if isinstance(layer, torch.nn.Softmax):
             raise RefusedError(
-                f"{name!r} is a torch.nn.Softmax, and Neural Compressor calls a Softmax with other "
-                "arguments than it takes: put Softmax in the blocklist."
+                f"{name!r} is a torch.nn.Softmax, which Neural Compressor calls with wrong "
+                "arguments: put Softmax in the blocklist."
             )
         others = [repr(place) for place in places[layer] if place != name]
         if others:
             raise RefusedError(
-                f"{name!r} is also {', '.join(others)} of the model, and Neural Compressor "
-                f"replaces a layer in one place alone: put {name!r} in the blocklist."
+                f"{name!r} is the same layer as {', '.join(others)}, and Neural Compressor "
+                f"replaces only one of them: put {name!r} in the blocklist."
             )
 
 
 def compressor() -> Any:
-    """Import Neural Compressor's public functions, without its log in between."""
+    """Import Neural Compressor's public functions, without log messages."""
     with quiet():
         from neural_compressor.torch import quantization  # type: ignore[import-not-found]
 
@@ -179,9 +180,9 @@ def compressor() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep log lines back that are not about what the user asked for, unless ``LOGLEVEL`` is set.
+    """Suppress log messages up to warnings, unless ``LOGLEVEL`` is set.
 
-    Neural Compressor tells each of its steps, and calls the bridge where that has nothing to do.
+    Neural Compressor logs each of its steps, and makes calls that the bridge warns about.
     """
     before = logging.root.manager.disable
     if "LOGLEVEL" not in os.environ:
@@ -194,28 +195,28 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what Neural Compressor fails with into a sentence: its checks come late, or not at all.
+    """Turn errors of Neural Compressor, which checks its settings late, into one sentence.
 
     Raises
     ------
     RefusedError
-        It failed.
+        Neural Compressor failed.
     """
     try:
         yield
     except Exception as error:
         raise RefusedError(
-            f"Neural Compressor failed with {type(error).__name__} ({error}): take other settings, "
-            "and build the model anew."
+            f"Neural Compressor failed with {type(error).__name__} ({error}): change the settings "
+            "and create the model again."
         ) from error
 
 
 @contextmanager
 def config(settings: Settings) -> Iterator[Any]:
-    """Yield the settings in Neural Compressor's own form, which it reads from a file.
+    """Yield the settings as Neural Compressor's object, which it reads from a file.
 
-    Scales are calculated from the measurements each time: the files that they are kept in do not
-    say of which 8-bit format or backoff they are. Names of files have no rank in them.
+    Scales are always calculated from the measurements, because files of scales do not contain
+    their 8-bit format and backoff. Names of files do not contain a rank.
     """
     values = {"recalc_scales": True, **settings.values, "seperate_measure_files": False}
     with tempfile.TemporaryDirectory() as folder:
@@ -225,7 +226,7 @@ def config(settings: Settings) -> Iterator[Any]:
 
 
 def begin(step: str) -> None:
-    """Note that the process does this step, and set it up for inference."""
+    """Note the step of this process, and prepare the bridge for inference."""
     import habana_frameworks.torch.core as htcore
 
     global _done
@@ -234,7 +235,7 @@ def begin(step: str) -> None:
 
 
 def initialize(model: Any) -> None:
-    """Tell the bridge which of the model's tensors are scales."""
+    """Mark the scales of a model as constants for the bridge."""
     import habana_frameworks.torch.core as htcore
 
     htcore.hpu_inference_initialize(model, mark_only_scales_as_const=True)
