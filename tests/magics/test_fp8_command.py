@@ -213,7 +213,10 @@ def refused(answers: dict[str, Any], name: str) -> str:
         ("no data", "A Net is not data: pass a DataLoader or a list."),
         ("no sample", "A Net is not a sample: pass tensors, or a function"),
         ("training", "The model is in training mode: call model.eval() first."),
-        ("unknown", "The blocklist contains the name 'haed', but no module has it: did you mean 'head'?"),
+        (
+            "unknown",
+            "The blocklist contains the name 'haed', but no module has it: did you mean 'head'?",
+        ),
         ("everything", "No layer of this Net is selected: shorten the blocklist; Conv2d, L"),
         ("a step", "argument step: invalid choice: 'measrue'"),
         ("again", "The model is already measured: create it again."),
@@ -283,7 +286,10 @@ def test_measuring_shows_what_each_layer_met_and_what_comes_next(steps):
         ("data", "%hpu_fp8 quantize takes a sample, and no --data: leave it out."),
         ("weights", "are from other weights: the largest weight of 'conv' is"),
         ("model of another kind", "are from another model: this Sequential has no 'conv', "),
-        ("generation", "are from a GAUDI3, and this card is a GAUDI2: measure the model on this card."),
+        (
+            "generation",
+            "are from a GAUDI3, and this card is a GAUDI2: measure the model on this card.",
+        ),
         ("kind", "are from another model: this Net has another class of layer at 'head'."),
         ("broken", "broken_hooks_maxabs.json contains no measurements"),
         ("again", "The model is already quantized: create it again."),

@@ -34,7 +34,7 @@ def test_a_training_cell_is_shown_as_a_diff_and_runs_on_the_card(run):
     diff, _, displayed = cell.out.partition("Out[")
     assert displayed  # below the diff
     assert diff.splitlines() == [
-        "Ported to hpu (simulated GAUDI2): 4 lines changed, 1 added, 1 left out",
+        "Ported to hpu (simulated GAUDI2): 4 lines changed, 1 added, 1 removed",
         "   2   import torch",
         "     + import habana_frameworks.torch.core as htcore",
         "   3 - from torch.cuda.amp import autocast",
@@ -55,9 +55,9 @@ def test_a_training_cell_is_shown_as_a_diff_and_runs_on_the_card(run):
         "  17       losses.append(loss.item())",
         "  18 -     torch.cuda.empty_cache()",
         "  19   [model.weight.device.type, device.type, losses[-1] < 0.1 * losses[0]]",
-        "  Line 13: autocast computes in bfloat16 here, in float16 on a GPU, where none is named.",
-        "  Line 18: torch.cuda.empty_cache has no counterpart and no effect: the pool is the whole "
-        "card, and nothing is to be given back.",
+        "  Line 13: without dtype, autocast computes in bfloat16 here and in float16 on a GPU.",
+        "  Line 18: torch.cuda.empty_cache has no counterpart and no effect: the memory pool is the "
+        "whole card, so there is nothing to free.",
     ]
 
 
@@ -69,7 +69,7 @@ def test_lazy_mode_marks_the_steps_and_the_card_executes_them(lazy):
     assert "16       optimizer.step()\n     +     htcore.mark_step()\n" in answer.text
     assert answer.shown[-1]["text/plain"] == "['hpu', 'hpu', True]"
     [page] = [data["text/html"] for data in answer.shown if "text/html" in data]
-    assert "<b>Ported to hpu (simulated GAUDI2): 4 lines changed, 2 added, 1 left out</b>" in page
+    assert "<b>Ported to hpu (simulated GAUDI2): 4 lines changed, 2 added, 1 removed</b>" in page
 
 
 def test_traceback_names_the_users_line_below_added_ones(run):
@@ -113,7 +113,7 @@ def test_python_behind_a_magic_in_a_line_is_ported(run, shell):
     assert cell.result == ("hpu", "\n%time cuda()\n")
     for line in ("+ %time x = y.to('hpu')", "+     %timeit -n 1 -r1 -q x + y.to('hpu')"):
         assert line in cell.out
-    assert "  Line 11: it stands in a magic or a formatted text, and is not ported." in cell.out
+    assert "  Line 11: code in a magic or a formatted string is not ported." in cell.out
 
 
 @pytest.mark.parametrize("magic", ["time", "capture", "hpu_memory"])
@@ -194,7 +194,7 @@ def test_defaults_come_from_the_configuration(run, shell):
 def test_devices_of_earlier_cells_are_noticed(run):
     run("import torch\ndevice = torch.device('cuda')")
     cell = run("%%hpu_port --show\nx = torch.ones(2).to(device)")
-    assert "Line 2: device is device(type='cuda'), made by another cell: port that one." in cell.out
+    assert "Line 2: device is device(type='cuda') from another cell: port that cell." in cell.out
 
 
 def test_magic_called_from_code_ports_too(run, shell):

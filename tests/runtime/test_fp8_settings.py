@@ -164,7 +164,11 @@ def lists(**given):
     [
         ("blocklist", {"names": ["haed"]}, "'haed', but no module has it: did you mean 'head'?"),
         ("allowlist", {"names": ["zzz"]}, "'zzz', but no module has it: its modules are encoder,"),
-        ("blocklist", {"types": ["Linaer"]}, "'Linaer', but no module has it: did you mean 'Linear"),
+        (
+            "blocklist",
+            {"types": ["Linaer"]},
+            "'Linaer', but no module has it: did you mean 'Linear",
+        ),
         ("allowlist", {"types": ["Sequential"]}, "cannot be quantized: in this model Linear can"),
     ],
 )

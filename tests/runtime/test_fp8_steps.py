@@ -265,7 +265,9 @@ def test_a_script_is_told_the_next_step(measured):
     assert measured["notes"][-1] == (
         "The second step needs another process: call hpu_magic.fp8_quantize(model, sample) there."
     )
-    assert measured["dynamic"] == ("Dynamic quantization needs no measurements: quantize the model.")
+    assert measured["dynamic"] == (
+        "Dynamic quantization needs no measurements: quantize the model."
+    )
 
 
 WAYS = {

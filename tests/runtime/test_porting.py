@@ -69,17 +69,17 @@ def test_a_training_loop_is_ported_with_its_comments_and_layout():
     report = hpu_magic.port(TRAINING, mark_steps=True)
     assert report.ported == LAZY_TRAINING
     assert [(each.line, each.kind, each.text) for each in report.findings] == [
-        (12, "remark", "bfloat16, the card's own type, needs no GradScaler; it is kept"),
+        (12, "remark", "the GradScaler is kept, but bfloat16, the card's native type, needs none"),
         (
             15,
             "remark",
-            "autocast computes in bfloat16 here, in float16 on a GPU, where none is named",
+            "without dtype, autocast computes in bfloat16 here and in float16 on a GPU",
         ),
         (
             23,
             "inactive",
-            "torch.cuda.empty_cache has no counterpart and no effect: the pool is the whole card, "
-            "and nothing is to be given back",
+            "torch.cuda.empty_cache has no counterpart and no effect: the memory pool is the whole "
+            "card, so there is nothing to free",
         ),
     ]
 
@@ -234,7 +234,7 @@ def test_names_of_earlier_cells_are_known(torch):
         "loss.backward()\nhtcore.mark_step()\ntrainer.step()\nhtcore.mark_step()\nschedule.step()\n"
     )
     assert report.first == "import habana_frameworks.torch.core as htcore"
-    assert "device is device(type='cuda'), made by another cell: port that one" in repr(report)
+    assert "device is device(type='cuda') from another cell: port that cell" in repr(report)
 
 
 def test_steps_are_marked_once_and_where_they_end():
@@ -280,10 +280,10 @@ def test_what_has_no_counterpart_is_named_with_its_line(code, sentence):
         ("try:\n    import apex\nexcept ImportError:\n    apex = None", "apex needs a GPU"),
         ("torch.backends.cudnn.benchmark = True", "torch.backends.cudnn.benchmark has no effect"),
         ('os.environ["CUDA_VISIBLE_DEVICES"] = "0"', "HABANA_VISIBLE_MODULES chooses the cards"),
-        ("model.half()", ".bfloat16() is the better choice"),
-        ("x.cuda(*devices)", "cuda() with * is not ported: write its arguments out"),
-        ("x.cuda(**options)", "cuda() with * is not ported: write its arguments out"),
-        ("torch.cuda._sleep(3)", "torch.cuda._sleep is not known, and stays as it is"),
+        ("model.half()", "prefer .bfloat16()"),
+        ("x.cuda(*devices)", "cuda() with * is not ported: write its arguments explicitly"),
+        ("x.cuda(**options)", "cuda() with * is not ported: write its arguments explicitly"),
+        ("torch.cuda._sleep(3)", "torch.cuda._sleep is unknown and was not changed"),
         ("with torch.cuda.device(1): f()", "a process has one card, hpu:0"),
         (
             "torch.set_default_tensor_type(torch.cuda.HalfTensor)",
@@ -291,7 +291,7 @@ def test_what_has_no_counterpart_is_named_with_its_line(code, sentence):
         ),
         ("torch.nn.DataParallel(model)", "torch.nn.DataParallel uses one card"),
         ("torch.cuda.memory_reserved()", "It is the whole card on Gaudi"),
-        ("torch.autocast('cuda', dtype=torch.float16)", "needs no GradScaler; float16 is kept"),
+        ("torch.autocast('cuda', dtype=torch.float16)", "float16 is kept, but bfloat16"),
     ],
 )
 def test_what_is_worth_knowing_is_said(code, sentence):
@@ -301,7 +301,7 @@ def test_what_is_worth_knowing_is_said(code, sentence):
 
 
 def test_code_that_is_no_python_is_refused_with_its_line():
-    with pytest.raises(RefusedError, match=r"^Line 2 is no Python \(.*\): mend it first"):
+    with pytest.raises(RefusedError, match=r"^Line 2 is not valid Python \(.*\): correct it"):
         hpu_magic.port("x = 1\ny = (\n")
 
 

@@ -8,12 +8,12 @@ import pytest
 
 import hpu_magic
 
-NOWHERE = "reaches nothing that takes a device, and stays"
-MORE = "is more than the name of a device, and stays"
-SAVED = "names a device in a saved file, and stays"
+NOWHERE = "is not used as a device and was not changed"
+MORE = "contains more than a device and was not changed"
+SAVED = "is a device in a saved file and was not changed"
 SEVERAL = (
-    "is used as other text too, where several devices would become one: it stays, use another "
-    "text there"
+    "is also used as other text, where several devices would become the same text; it was not "
+    "changed, use different strings for devices and other text"
 )
 
 
@@ -358,7 +358,7 @@ def test_a_device_that_is_other_text_too_is_reported():
     report = ported("kind = 'cuda'\nx.to(kind)\nopen(f'{kind}.txt')")
     assert report.ported == "kind = 'hpu'\nx.to(kind)\nopen(f'{kind}.txt')\n"
     assert [(each.line, each.text) for each in report.findings] == [
-        (1, "'cuda' is used as other text too, and is 'hpu' there as well")
+        (1, "'cuda' is also used as other text, which changes to 'hpu' too")
     ]
 
 
@@ -378,7 +378,7 @@ def test_functions_and_texts_of_earlier_cells_are_known():
     assert report.ported == "train(m, 'hpu')\nrename(m, 'cuda')\nx.to(kind)\nprint(kind)\n"
     assert [(each.line, each.text) for each in report.findings] == [
         (2, f"'cuda' {NOWHERE}"),
-        (3, "kind is 'cuda', made by another cell: port that one"),
+        (3, "kind is 'cuda' from another cell: port that cell"),
     ]
 
 

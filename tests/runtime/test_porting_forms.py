@@ -93,15 +93,15 @@ def test_the_bridge_is_imported_behind_an_import_over_several_lines(first):
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
-        ("from torch.cuda.amp import *", "what torch.cuda.amp has is not seen behind *"),
+        ("from torch.cuda.amp import *", "names from * of torch.cuda.amp are not ported"),
         ("with torch.cuda.amp.autocast(*a): f()", "autocast with * is not ported"),
         ("torch.cuda.memory_summary(*a)", "memory_summary with * is not ported"),
         ("cast = torch.cuda.amp.autocast", "autocast is not called here: call it with the device"),
-        ("map(torch.Tensor.cuda, xs)", "torch.Tensor.cuda is not called here, and is not ported"),
+        ("map(torch.Tensor.cuda, xs)", "torch.Tensor.cuda is not called here, so it is not ported"),
         ("t = {'torch.cuda.HalfTensor': 1}", "torch.cuda.HalfTensor is not ported as a text"),
-        ("os.system('nvidia-smi -L')", "nvidia-smi sees no Gaudi: hl-smi and %hpu do"),
-        ("net.compile()", 'a module takes backend="hpu_backend"'),
-        ("with torch.autograd.profiler.profile(use_cuda=True): f()", "use_cuda= records GPUs only"),
+        ("os.system('nvidia-smi -L')", "nvidia-smi does not support Gaudi: use hl-smi or %hpu"),
+        ("net.compile()", 'add backend="hpu_backend" to compile()'),
+        ("with torch.autograd.profiler.profile(use_cuda=True): f()", "use_cuda= records only GPUs"),
         (
             "try: f()\nexcept torch.cuda.OutOfMemoryError: g()",
             "The card raises RuntimeError instead, with 'Allocation failed' in its text.",
@@ -112,7 +112,7 @@ def test_the_bridge_is_imported_behind_an_import_over_several_lines(first):
             "from contextlib import suppress\nwith suppress(ImportError):\n    import apex",
             "apex needs a GPU",
         ),
-        ("print(f\"{f'{x.cuda()}'}\")", "in a magic or a formatted text, and is not ported"),
+        ("print(f\"{f'{x.cuda()}'}\")", "in a magic or a formatted string is not ported"),
         ("torch.cuda.memory_stats()", "such as InUse, MaxInUse and Limit."),
     ],
 )

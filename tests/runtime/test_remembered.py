@@ -97,9 +97,7 @@ def test_in_a_notebook_the_users_last_setting_wins(
     restart.remember({name: kept})
     code = STARTED.format(kernel="", name=name, command=command, line=line)
     out = script(code, **{name: inherited}).splitlines()
-    assert (
-        f"{name}={kept} is the setting of this notebook; the environment had {inherited}." in out
-    )
+    assert f"{name}={kept} is the setting of this notebook; the environment had {inherited}." in out
     assert f"has {kept}" in out
     same = script(code, **{name: kept})
     assert "the environment had" not in same

@@ -217,8 +217,8 @@ class FlagsReport(Table):
         verb = "is" if len(shown) == 1 else "are"
         return [
             *self.remarks,
-            f"{names} {verb} read once: type %hpu_flags --restart (variables are lost) to apply the "
-            "change.",
+            f"{names} {verb} read once: type %hpu_flags --restart (variables are lost) to apply "
+            "the change.",
         ]
 
     def _value(self, flag: Flag) -> str:

@@ -1,1 +1,1 @@
-"""CUDA code as code for the card: what changes in the text, and what has no counterpart."""
+"""Conversion of CUDA code to code for the card, with a report of names without counterpart."""

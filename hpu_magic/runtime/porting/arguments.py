@@ -1,94 +1,93 @@
-"""Edits of a call's arguments."""
+"""Edits of the arguments of a call."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from hpu_magic.runtime.porting.rewrite import Rewriter
+from hpu_magic.runtime.porting.cell import Cell
 
 Argument = ast.expr | ast.keyword
 
 
 def has(call: ast.Call, name: str | None) -> bool:
-    """Tell whether a call has a keyword; None means ``**``."""
+    """Return whether a call has a keyword; None means ``**``."""
     return any(each.arg == name for each in call.keywords)
 
 
 def starred(call: ast.Call) -> bool:
-    """Tell whether a call has positional arguments that nobody can count."""
+    """Return whether a call has an unknown number of positional arguments (``*``)."""
     return any(isinstance(each, ast.Starred) for each in call.args)
 
 
 def in_order(call: ast.Call) -> list[Argument]:
-    """Return the arguments as they were typed, one behind the other."""
-    given: list[Argument] = [*call.args, *call.keywords]
-    return sorted(given, key=lambda each: (each.lineno, each.col_offset))
+    """Return the arguments in the order of the source."""
+    arguments: list[Argument] = [*call.args, *call.keywords]
+    return sorted(arguments, key=lambda each: (each.lineno, each.col_offset))
 
 
-def extent(cell: Rewriter, call: ast.Call, argument: Argument) -> tuple[int, int]:
-    """Return where an argument begins and ends, with the parentheses around it."""
+def extent(cell: Cell, call: ast.Call, argument: Argument) -> tuple[int, int]:
+    """Return start and end of an argument, including parentheses around it."""
     source = cell.source
     start = source.offset(argument.lineno, argument.col_offset)
     end = source.end(argument)
     opening, closing = _opening(cell, call), source.end(call) - 1
     while True:
         before = source.text[opening + 1 : start].rstrip()
-        behind = source.text[end:closing].lstrip()
-        if not (before.endswith("(") and behind.startswith(")")):
+        after = source.text[end:closing].lstrip()
+        if not (before.endswith("(") and after.startswith(")")):
             return start, end
         start = opening + len(before)
-        end = closing - len(behind) + 1
+        end = closing - len(after) + 1
 
 
-def first(cell: Rewriter, call: ast.Call, argument: str) -> None:
-    """Put an argument before all others."""
+def first(cell: Cell, call: ast.Call, argument: str) -> None:
+    """Insert an argument before all others."""
     more = ", " if call.args or call.keywords else ""
     cell.insert(_opening(cell, call) + 1, argument + more)
 
 
-def last(cell: Rewriter, call: ast.Call, argument: str) -> None:
-    """Put an argument behind all others."""
-    given = in_order(call)
-    if given:
-        cell.insert(extent(cell, call, given[-1])[1], f", {argument}")
+def last(cell: Cell, call: ast.Call, argument: str) -> None:
+    """Append an argument after all others."""
+    others = in_order(call)
+    if others:
+        cell.insert(extent(cell, call, others[-1])[1], f", {argument}")
     else:
         first(cell, call, argument)
 
 
-def put(cell: Rewriter, call: ast.Call, argument: Argument, text: str) -> None:
-    """Put `text` in the place of an argument with its name."""
+def put(cell: Cell, call: ast.Call, argument: Argument, text: str) -> None:
+    """Replace an argument, including its name, by `text`."""
     cell.edits.append(cell.source.replaced(*extent(cell, call, argument), text))
 
 
-def leave_out(cell: Rewriter, call: ast.Call, unwanted: Collection[Argument]) -> None:
-    """Take arguments out, each with a comma."""
-    given, kept = in_order(call), False
-    for index, each in enumerate(given):
+def remove(cell: Cell, call: ast.Call, unwanted: Collection[Argument]) -> None:
+    """Remove arguments, each with a comma."""
+    ordered, kept = in_order(call), False
+    for index, each in enumerate(ordered):
         if each not in unwanted:
             kept = True
             continue
         start, end = extent(cell, call, each)
         if kept:
-            start = extent(cell, call, given[index - 1])[1]
-        elif index + 1 < len(given):
-            end = extent(cell, call, given[index + 1])[0]
+            start = extent(cell, call, ordered[index - 1])[1]
+        elif index + 1 < len(ordered):
+            end = extent(cell, call, ordered[index + 1])[0]
         else:
             end = cell.source.end(call) - 1
         cell.edits.append(cell.source.replaced(start, end, ""))
 
 
-def as_parameters(cell: Rewriter, call: ast.Call, names: dict[str, str | None]) -> None:
-    """Give the arguments the names that the card's function has for them.
+def as_parameters(cell: Cell, call: ast.Call, names: dict[str, str | None]) -> None:
+    """Rename arguments to the parameters of the card's function.
 
     Parameters
     ----------
-    cell : Rewriter
+    cell : Cell
     call : ast.Call
     names : dict of str to str or None
-        The other function's parameters in their order; None for what the card's has not.
+        The CUDA function's parameters in order, with the names on the card; None for parameters
+        that the card's function does not have.
     """
     order = list(names)
     unwanted: list[Argument] = []
@@ -106,9 +105,9 @@ def as_parameters(cell: Rewriter, call: ast.Call, names: dict[str, str | None]) 
         else:
             start = cell.source.offset(keyword.lineno, keyword.col_offset)
             cell.edits.append(cell.source.replaced(start, start + len(keyword.arg), new))
-    leave_out(cell, call, unwanted)
+    remove(cell, call, unwanted)
     cell.children(call, [each for each in in_order(call) if each not in unwanted])
 
 
-def _opening(cell: Rewriter, call: ast.Call) -> int:
+def _opening(cell: Cell, call: ast.Call) -> int:
     return cell.source.text.index("(", cell.source.end(call.func))

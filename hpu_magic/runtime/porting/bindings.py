@@ -1,4 +1,4 @@
-"""Which dotted names a cell's names mean: by its imports, else by the notebook's variables."""
+"""The dotted names of a cell's names, from its imports and the notebook's variables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 
 class Bindings:
-    """The names of one cell.
+    """The meaning of the names in one cell.
 
     Parameters
     ----------
     tree : ast.Module
         The cell.
     variables : mapping
-        What names mean that the cell itself does not import.
+        Values of names that the cell does not import.
     """
 
     def __init__(self, tree: ast.Module, variables: Mapping[str, Any]) -> None:
@@ -33,7 +33,7 @@ class Bindings:
                     self.imported[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def dotted(self, node: ast.AST) -> str | None:
-        """Return the full name of ``torch.cuda.Event`` or ``Event``; None for anything else."""
+        """Return the full name of ``torch.cuda.Event`` or ``Event``; None for other expressions."""
         if isinstance(node, ast.Attribute):
             owner = self.dotted(node.value)
             return f"{owner}.{node.attr}" if owner else None
@@ -46,11 +46,11 @@ class Bindings:
         return node.id if node.id == "torch" else None
 
     def variable(self, name: str) -> Any:
-        """Return the notebook's variable of a name that the cell does not import, or None."""
+        """Return the notebook's variable, or None; also None if the cell imports the name."""
         return None if name in self.imported else self._variables.get(name)
 
     def knows(self, name: str) -> bool:
-        """Tell whether the cell imports a name, or the notebook has it."""
+        """Return whether the cell imports a name, or the notebook has a variable of this name."""
         return name in self.imported or name in self._variables
 
 

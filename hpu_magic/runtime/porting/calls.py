@@ -1,17 +1,14 @@
-"""Calls whose arguments change with their function."""
+"""Conversion of calls whose arguments change with their function."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from hpu_magic.runtime.porting import arguments
-from hpu_magic.runtime.porting.findings import NOT_PORTED, REMARK
+from hpu_magic.runtime.porting.cell import Cell
+from hpu_magic.runtime.porting.findings import NOT_PORTED, ONE_CARD, REMARK
 from hpu_magic.runtime.porting.tables import counterpart
-
-if TYPE_CHECKING:
-    from hpu_magic.runtime.porting.rewrite import Rewriter
 
 _BOUND = ("torch.amp.custom_fwd", "torch.amp.custom_bwd")
 _HOMES = {
@@ -32,12 +29,10 @@ _DTYPES = {
     "LongTensor": "int64",
     "ShortTensor": "int16",
 }
-_ONE_CARD = "a process has one card: start one process for each, with DistributedDataParallel"
-_ANY_NUMBER = "a process has one card, hpu:0, whichever its number is"
-_STARRED = "with * is not ported: write its arguments out"
+_STARRED = "with * is not ported: write its arguments explicitly"
 _COMPILED = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
 _OF_CUDA = ("device", "non_blocking", "memory_format")
-# Parameters of torch.cuda's functions and what they are called on the card; None: it has none.
+# Parameters of torch.cuda's functions, and their names on the card; None if they do not exist.
 _PARAMETERS: dict[str, dict[str, str | None]] = {
     "torch.hpu.is_bf16_supported": {"including_emulation": None},
     "torch.hpu.memory_summary": {"device": "device", "abbreviated": None},
@@ -60,19 +55,19 @@ _PARAMETERS: dict[str, dict[str, str | None]] = {
 }
 
 
-def mapped(cell: Rewriter, node: ast.Call) -> bool:
-    """Map a call and what it consists of; return whether that has been done."""
+def convert(cell: Cell, node: ast.Call) -> bool:
+    """Convert a call and its children; return False if it needs no special treatment."""
     name = cell.bindings.dotted(node.func)
     if name is None:
         return _method(cell, node)
-    found = counterpart(name)
-    if found is not None:
-        if found.action == "value":
-            cell.remark(node, name, found)
-            if found.text:
-                cell.replace(node, found.text)
+    known = counterpart(name)
+    if known is not None:
+        if known.action == "value":
+            cell.remark(node, name, known)
+            if known.text:
+                cell.replace(node, known.text)
             return True
-        rule = _BY_COUNTERPART.get(found.text)
+        rule = _BY_COUNTERPART.get(known.text)
     else:
         rule = _BY_NAME.get(_public(name))
     if rule is None or not cell.typed(node):
@@ -81,34 +76,34 @@ def mapped(cell: Rewriter, node: ast.Call) -> bool:
     return True
 
 
-def asks_properties(cell: Rewriter, node: ast.AST) -> bool:
-    """Tell whether an expression asks for a GPU's properties."""
+def is_properties(cell: Cell, node: ast.AST) -> bool:
+    """Return whether an expression is a call of ``get_device_properties``."""
     if not isinstance(node, ast.Call):
         return False
     name = cell.bindings.dotted(node.func)
     return name is not None and name.endswith(".get_device_properties")
 
 
-def bare_decorator(cell: Rewriter, node: ast.expr) -> None:
-    """Call a decorator that stands without arguments, where on the card it needs one."""
+def bare_decorator(cell: Cell, node: ast.expr) -> None:
+    """Add arguments to a decorator without arguments if the card needs them."""
     name = cell.bindings.dotted(node)
     if name is None:
         return
-    found = counterpart(name)
-    if found is not None and found.text in _BOUND:
+    known = counterpart(name)
+    if known is not None and known.text in _BOUND:
         cell.insert(cell.source.end(node), f"(device_type={cell.text('hpu')})")
     elif name == "torch.compile":
         cell.insert(cell.source.end(node), f"(backend={cell.text('hpu_backend')})")
 
 
 def _public(name: str) -> str:
-    """Shorten the name of a class, as the notebook's variables tell it, to what users import."""
+    """Return the public name of a class, whose name in a notebook's variable includes a module."""
     last = name.rpartition(".")[2]
     home = _HOMES.get(last)
     return f"{home}.{last}" if home is not None and name.startswith(f"{home}.") else name
 
 
-def _method(cell: Rewriter, node: ast.Call) -> bool:
+def _method(cell: Cell, node: ast.Call) -> bool:
     function = node.func
     if isinstance(function, ast.Attribute) and not cell.typed(node):
         if function.attr == "cuda":
@@ -125,16 +120,16 @@ def _method(cell: Rewriter, node: ast.Call) -> bool:
         if function.attr == "compile" and not node.args:
             return _module_compile(cell, node, function)
         if function.attr == "half" and not node.args:
-            text = "float16 has less range than bfloat16, the card's own type"
-            cell.note(node, REMARK, f"{text}: .bfloat16() is the better choice")
+            text = "float16 has a smaller range than bfloat16, the card's native type"
+            cell.note(node, REMARK, f"{text}: prefer .bfloat16()")
     return False
 
 
-def _to_card(cell: Rewriter, node: ast.Call, function: ast.Attribute) -> None:
-    """Write ``x.cuda(device, non_blocking=True)`` as ``x.to("hpu", non_blocking=True)``."""
+def _to_card(cell: Cell, node: ast.Call, function: ast.Attribute) -> None:
+    """Convert ``x.cuda(device, non_blocking=True)`` to ``x.to("hpu", non_blocking=True)``."""
     end = cell.source.end(function)
     cell.edits.append(cell.source.replaced(end - len("cuda"), end, "to"))
-    # Storages, which map_location hands to a function of two arguments, take it by name only.
+    # map_location calls a function of two arguments with storages, which accept it by name only.
     storage = any(len(each.args.args) == 2 for each in cell.within(ast.Lambda))
     card = f"device={cell.text('hpu')}" if storage else cell.text("hpu")
     by_name = [each for each in node.keywords if each.arg == "device"]
@@ -150,8 +145,8 @@ def _to_card(cell: Rewriter, node: ast.Call, function: ast.Attribute) -> None:
     cell.children(node, [function.value, *node.args[1:], *others])
 
 
-def _type(cell: Rewriter, node: ast.Call, function: ast.Attribute) -> bool:
-    """Write ``x.type(torch.cuda.HalfTensor)`` as ``x.to("hpu", torch.float16)``."""
+def _type(cell: Cell, node: ast.Call, function: ast.Attribute) -> bool:
+    """Convert ``x.type(torch.cuda.HalfTensor)`` to ``x.to("hpu", torch.float16)``."""
     dtype = _cuda_type(cell, node.args[0])
     if dtype is None:
         return False
@@ -163,49 +158,53 @@ def _type(cell: Rewriter, node: ast.Call, function: ast.Attribute) -> bool:
     return True
 
 
-def _default_type(cell: Rewriter, node: ast.Call, name: str) -> None:
-    """Write the default device in the place of a default type of CUDA."""
+def _default_type(cell: Cell, node: ast.Call, name: str) -> None:
+    """Convert a default type of CUDA to the default device."""
     if len(node.args) == 1 and _cuda_type(cell, node.args[0]) is not None:
         dtype = _cuda_type(cell, node.args[0])
         cell.rename(node.func, "torch.set_default_device")
         cell.replace(node.args[0], cell.text("hpu"))
         if dtype != "float32":
-            text = f"torch.set_default_dtype(torch.{dtype}) is the other half of what this did"
+            text = f"add torch.set_default_dtype(torch.{dtype}) to keep the default type"
             cell.note(node, REMARK, text)
     else:
         cell.generic_visit(node)
 
 
-def _cuda_type(cell: Rewriter, node: ast.expr) -> str | None:
-    """Return the dtype that ``torch.cuda.HalfTensor`` names, as a class or a text."""
+def _cuda_type(cell: Cell, node: ast.expr) -> str | None:
+    """Return the dtype of ``torch.cuda.HalfTensor``, which is a class or a string."""
     text = node.value if isinstance(node, ast.Constant) else cell.bindings.dotted(node)
     if isinstance(text, str) and text.startswith("torch.cuda."):
         return _DTYPES.get(text.removeprefix("torch.cuda."))
     return None
 
 
-def _context(cell: Rewriter, node: ast.Call, name: str) -> None:
-    """Select the process's one card, whichever number is given."""
+def _context(cell: Cell, node: ast.Call, name: str) -> None:
+    """Convert ``torch.cuda.device`` to a context of the process's only card."""
     cell.rename(node.func, "torch.hpu.device")
     _any_number(cell, node, known=False)
 
 
-def _set_device(cell: Rewriter, node: ast.Call, name: str) -> None:
-    """Select the process's one card; the number of a process of several is left to it."""
+def _set_device(cell: Cell, node: ast.Call, name: str) -> None:
+    """Convert ``torch.cuda.set_device``; the rank of a distributed process does not change."""
     cell.rename(node.func, "torch.hpu.set_device")
     _any_number(cell, node, known=True)
 
 
-def _any_number(cell: Rewriter, node: ast.Call, *, known: bool) -> None:
-    """Write 0 for another number, or, unless it has to be known, for what may be one."""
-    given = [*node.args, *(each.value for each in node.keywords if each.arg == "device")]
-    if len(given) == 1 and _other_number(cell, given[0], known) and cell.replace(given[0], "0"):
-        cell.note(node, REMARK, _ANY_NUMBER)
+def _any_number(cell: Cell, node: ast.Call, *, known: bool) -> None:
+    """Replace a number by 0; also a variable that may be a number, unless `known`."""
+    devices = [*node.args, *(each.value for each in node.keywords if each.arg == "device")]
+    if (
+        len(devices) == 1
+        and _other_number(cell, devices[0], known)
+        and cell.replace(devices[0], "0")
+    ):
+        cell.note(node, REMARK, ONE_CARD)
     else:
         cell.children(node, [*node.args, *node.keywords])
 
 
-def _other_number(cell: Rewriter, node: ast.expr, known: bool) -> bool:
+def _other_number(cell: Cell, node: ast.expr, known: bool) -> bool:
     if isinstance(node, ast.Constant):
         return type(node.value) is int and node.value > 0
     if known or isinstance(node, ast.Starred) or ast.unparse(node).endswith("device"):
@@ -213,20 +212,20 @@ def _other_number(cell: Rewriter, node: ast.expr, known: bool) -> bool:
     return not (isinstance(node, ast.Call) and cell.bindings.dotted(node.func) == "torch.device")
 
 
-def _other_parameters(cell: Rewriter, node: ast.Call, name: str) -> None:
-    """Give arguments the names that they have on the card, and leave out what it has not."""
-    found = counterpart(name)
-    assert found is not None
-    cell.remark(node, name, found)
-    cell.rename(node.func, found.text)
+def _other_parameters(cell: Cell, node: ast.Call, name: str) -> None:
+    """Rename arguments to those on the card, and remove those that do not exist there."""
+    known = counterpart(name)
+    assert known is not None
+    cell.remark(node, name, known)
+    cell.rename(node.func, known.text)
     if arguments.starred(node):
         cell.note(node, REMARK, f"{name} {_STARRED}")
         cell.children(node, arguments.in_order(node))
     else:
-        arguments.as_parameters(cell, node, _PARAMETERS[found.text])
+        arguments.as_parameters(cell, node, _PARAMETERS[known.text])
 
 
-def _autocast(cell: Rewriter, node: ast.Call, name: str) -> None:
+def _autocast(cell: Cell, node: ast.Call, name: str) -> None:
     if name.startswith("torch.cuda."):
         if arguments.starred(node):
             cell.note(node, REMARK, f"{name} {_STARRED}")
@@ -236,53 +235,54 @@ def _autocast(cell: Rewriter, node: ast.Call, name: str) -> None:
             cell.note(
                 node,
                 REMARK,
-                "autocast computes in bfloat16 here, in float16 on a GPU, where none is named",
+                "without dtype, autocast computes in bfloat16 here and in float16 on a GPU",
             )
         cell.rename(node.func, "torch.autocast")  # shorter than torch.amp.autocast
         arguments.first(cell, node, cell.text("hpu"))
-        order = ("enabled", "dtype", "cache_enabled")  # torch.autocast has another
+        order = ("enabled", "dtype", "cache_enabled")  # another order than in torch.autocast
         for argument, keyword in zip(node.args, order, strict=False):
             cell.insert(arguments.extent(cell, node, argument)[0], f"{keyword}=")
     cell.children(node, [*node.args, *node.keywords])
     types = [*node.args[1:], *(each.value for each in node.keywords if each.arg == "dtype")]
     if any(cell.bindings.dotted(each) in ("torch.float16", "torch.half") for each in types):
-        text = "bfloat16 is the card's own type, and needs no GradScaler; float16 is kept"
+        text = "float16 is kept, but bfloat16 is the card's native type and needs no GradScaler"
         cell.note(node, REMARK, text)
 
 
-def _scaler(cell: Rewriter, node: ast.Call, name: str) -> None:
+def _scaler(cell: Cell, node: ast.Call, name: str) -> None:
     if name.startswith("torch.cuda."):
         cell.rename(node.func, "torch.amp.GradScaler")
         arguments.first(cell, node, cell.text("hpu"))
     elif not node.args and not arguments.has(node, "device"):
         arguments.first(cell, node, cell.text("hpu"))
-    cell.note(node, REMARK, "bfloat16, the card's own type, needs no GradScaler; it is kept")
+    text = "the GradScaler is kept, but bfloat16, the card's native type, needs none"
+    cell.note(node, REMARK, text)
     cell.children(node, [*node.args, *node.keywords])
 
 
-def _bound(cell: Rewriter, node: ast.Call, name: str) -> None:
-    found = counterpart(name)
-    assert found is not None
-    cell.rename(node.func, found.text)
+def _bound(cell: Cell, node: ast.Call, name: str) -> None:
+    known = counterpart(name)
+    assert known is not None
+    cell.rename(node.func, known.text)
     arguments.first(cell, node, f"device_type={cell.text('hpu')}")
     cell.children(node, [*node.args, *node.keywords])
 
 
-def _device(cell: Rewriter, node: ast.Call, name: str) -> None:
-    """Leave out the number of ``torch.device("cuda", rank)``, unless it is compared."""
+def _device(cell: Cell, node: ast.Call, name: str) -> None:
+    """Remove the number in ``torch.device("cuda", rank)``, unless it is compared."""
     kinds = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "type")]
     written = cell.devices.written.get(kinds[0]) if kinds else None
     numbers = [each for each in arguments.in_order(node) if _is_index(node, each)]
     if not numbers or written is None:
         cell.generic_visit(node)
         return
-    cell.note(node, REMARK, _ANY_NUMBER)
+    cell.note(node, REMARK, ONE_CARD)
     if written == "hpu:0":
         cell.devices.written[kinds[0]] = "hpu"
         for each in numbers:
             cell.replace(each.value if isinstance(each, ast.keyword) else each, "0")
     else:
-        arguments.leave_out(cell, node, numbers)
+        arguments.remove(cell, node, numbers)
     cell.children(node, [each for each in arguments.in_order(node) if each not in numbers])
 
 
@@ -292,47 +292,48 @@ def _is_index(node: ast.Call, argument: arguments.Argument) -> bool:
     return argument in node.args[1:2]
 
 
-def _compile(cell: Rewriter, node: ast.Call, name: str) -> None:
+def _compile(cell: Cell, node: ast.Call, name: str) -> None:
     keywords = {each.arg: each for each in node.keywords}
     backend = keywords.get("backend")
     if backend is not None and not _is_inductor(backend.value):
         cell.generic_visit(node)
         return
     written = f"backend={cell.text('hpu_backend')}"
-    theirs = [keywords[each] for each in ("backend", "mode", "options") if each in keywords]
-    if theirs:
-        arguments.put(cell, node, theirs[0], written)
-        arguments.leave_out(cell, node, theirs[1:])
+    of_inductor = [keywords[each] for each in ("backend", "mode", "options") if each in keywords]
+    if of_inductor:
+        arguments.put(cell, node, of_inductor[0], written)
+        arguments.remove(cell, node, of_inductor[1:])
     else:
         arguments.last(cell, node, written)
-    for each in theirs:
+    for each in of_inductor:
         if each is not backend:
-            cell.note(node, REMARK, f"{each.arg}= is the GPU compiler's: hpu_backend has its own")
-    others = [each for each in arguments.in_order(node) if each not in theirs]
+            text = f"{each.arg}= is for the GPU compiler; hpu_backend has other options"
+            cell.note(node, REMARK, text)
+    others = [each for each in arguments.in_order(node) if each not in of_inductor]
     cell.children(node, [node.func, *others] if name == "" else others)
 
 
-def _module_compile(cell: Rewriter, node: ast.Call, function: ast.Attribute) -> bool:
-    """Map ``model.compile()``, where the object or the arguments say that it is a module's."""
+def _module_compile(cell: Cell, node: ast.Call, function: ast.Attribute) -> bool:
+    """Convert ``model.compile()`` if the object or the arguments show that it is a module."""
     names = {each.arg for each in node.keywords}
     if names.issubset(_COMPILED) and (names or _is_module(cell, function.value)):
         _compile(cell, node, "")
         return True
     if not names:
-        text = 'compile() of a module is not seen here: a module takes backend="hpu_backend"'
+        text = 'add backend="hpu_backend" to compile() if this is a torch.nn.Module'
         cell.note(node, REMARK, text)
     return False
 
 
-def _is_module(cell: Rewriter, node: ast.expr) -> bool:
+def _is_module(cell: Cell, node: ast.expr) -> bool:
     value = cell.bindings.variable(node.id) if isinstance(node, ast.Name) else None
     kinds = (f"{kind.__module__}.{kind.__name__}" for kind in type(value).__mro__)
     return "torch.nn.modules.module.Module" in kinds
 
 
-def _profile(cell: Rewriter, node: ast.Call, name: str) -> None:
+def _profile(cell: Cell, node: ast.Call, name: str) -> None:
     if arguments.has(node, "use_cuda"):
-        text = "use_cuda= records GPUs only: torch.profiler.profile() records the card"
+        text = "use_cuda= records only GPUs: use torch.profiler.profile() to record the card"
         cell.note(node, REMARK, text)
     cell.generic_visit(node)
 
@@ -341,20 +342,21 @@ def _is_inductor(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value == "inductor"
 
 
-def _parallel(cell: Rewriter, node: ast.Call, name: str) -> None:
-    """Let a module stay on the process's card, whichever number it is given."""
-    given = [each for each in node.keywords if each.arg in ("device_ids", "output_device")]
-    for each in given:
+def _parallel(cell: Cell, node: ast.Call, name: str) -> None:
+    """Remove the numbers of cards: a module stays on the process's card."""
+    cards = [each for each in node.keywords if each.arg in ("device_ids", "output_device")]
+    for each in cards:
         cell.replace(each.value, "None")
-    cell.children(node, [*node.args, *(each for each in node.keywords if each not in given)])
+    cell.children(node, [*node.args, *(each for each in node.keywords if each not in cards)])
 
 
-def _data_parallel(cell: Rewriter, node: ast.Call, name: str) -> None:
-    cell.note(node, REMARK, f"torch.nn.DataParallel uses one card: {_ONE_CARD}")
+def _data_parallel(cell: Cell, node: ast.Call, name: str) -> None:
+    text = "torch.nn.DataParallel uses one card: start one process per card instead, with"
+    cell.note(node, REMARK, f"{text} DistributedDataParallel")
     cell.generic_visit(node)
 
 
-_Rule = Callable[["Rewriter", ast.Call, str], None]
+_Rule = Callable[[Cell, ast.Call, str], None]
 _BY_COUNTERPART: dict[str, _Rule] = {
     "torch.amp.autocast": _autocast,
     "torch.amp.GradScaler": _scaler,

@@ -1,7 +1,7 @@
-"""Which texts of a cell name a device, and which only look like one.
+"""Strings in a cell that are devices, in contrast to strings that only look like one.
 
-A text is a device if it reaches something that takes a device. Its other uses decide whether it
-may be rewritten: texts that become file names or keys must stay different from each other.
+A string is a device if it reaches a parameter for devices. Its other uses decide whether it can be
+replaced: strings that become file names or keys must stay different from each other.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from hpu_magic.runtime.porting.bindings import Bindings
+from hpu_magic.runtime.porting.findings import ONE_CARD
 from hpu_magic.runtime.porting.flow import (
     ANYWHERE,
     ITEM,
@@ -33,15 +34,15 @@ from hpu_magic.runtime.porting.texts import (
     text_of,
 )
 
-# How a text is used.
-TAKEN = "taken"  # by something that takes a device
+# The uses of a string.
+TAKEN = "taken"  # passed as a device
 INDEXED = "indexed"  # compared with a tensor's device, which has a number
-NAMED = "named"  # has a device's name, or is chosen between devices
+NAMED = "named"  # assigned to a name of a device, or chosen between devices
 COMPARED = "compared"  # with another value
-TEXT = "text"  # part of another text, or a key
-OPAQUE = "opaque"  # passed to what the cell does not define
-SAVED = "saved"  # names a device in a saved file
-_TYPE = "type"  # of what a text is compared with
+TEXT = "text"  # part of another string, or a key
+OPAQUE = "opaque"  # passed to a function that the cell does not define
+SAVED = "saved"  # a device in a saved file
+_TYPE = "type"  # compared with the type of a device
 _OBSERVED = {COMPARED, TEXT, OPAQUE}
 
 _EXACT_SEARCHES = ("count", "index", "remove")
@@ -50,33 +51,32 @@ _CHANGES = ("replace", "removeprefix", "removesuffix", "partition")
 _FORMATS = ("format", "str", "repr", "join")
 _UNIQUE = ("set", "frozenset", "dict", "fromkeys", "Counter", "OrderedDict", "add")
 _EQUALITIES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot)
-# How a value that is compared, or a container that it is searched in, has a text.
+# Paths of a string in a compared value, or in a container that is searched.
 _ALIKE = ((), (ITEM,), (KEY,), (ANYWHERE,))
-_MOST = 8  # positions of a call that are looked at
+_MOST = 8  # checked positions of a call with *
 _SHOWS = (
     *("print", "log", "debug", "info", "warning", "warn", "error", "critical", "exception"),
     *("write", "display", "set_description", "isinstance", "type", "len", "id"),
 )
-_MORE = "is more than the name of a device, and stays"
-_NOWHERE = "reaches nothing that takes a device, and stays"
-_STORED = "names a device in a saved file, and stays"
-_ONE = "a process has one card, hpu:0, whichever its number is"
-_ALSO = "is used as other text too, and is {!r} there as well"
+_MORE = "contains more than a device and was not changed"
+_NOWHERE = "is not used as a device and was not changed"
+_STORED = "is a device in a saved file and was not changed"
+_ALSO = "is also used as other text, which changes to {!r} too"
 _SEVERAL = (
-    "is used as other text too, where several devices would become one: it stays, "
-    "use another text there"
+    "is also used as other text, where several devices would become the same text; it was not "
+    "changed, use different strings for devices and other text"
 )
 
 
 class Devices:
-    """The texts of one cell.
+    """The device strings of one cell.
 
     Attributes
     ----------
     written : dict
-        For each text that names a device, the text for the card.
+        The replacement for each string that is a device.
     remarks : dict
-        What a reader should know about a text.
+        Notes about strings.
     """
 
     def __init__(self, tree: ast.Module, bindings: Bindings) -> None:
@@ -84,7 +84,7 @@ class Devices:
         self._bindings = bindings
         self._flow = Flow(self._names, bindings)
         self._origins: dict[ast.expr, list[Text]] = defaultdict(list)
-        texts = list(self._found(tree))
+        texts = list(self._texts(tree))
         for text in texts:
             for carrier, path in self._carriers(text) if text.whole else ():
                 text.uses.update(self._uses(text, carrier, path))
@@ -95,7 +95,7 @@ class Devices:
         self._write(self._groups(texts))
 
     def reaches_device(self, node: ast.expr) -> bool:
-        """Return whether a value reaches something that takes a device."""
+        """Return whether a value is passed as a device."""
         text = Text(node, "cuda")
         return any(self._is_taken(text, each) for each, _ in self._carriers(text))
 
@@ -104,9 +104,9 @@ class Devices:
             text.node, lambda each: self._is_taken(text, each) or self._is_shown(each)
         )
 
-    def _found(self, tree: ast.Module) -> Iterator[Text]:
+    def _texts(self, tree: ast.Module) -> Iterator[Text]:
         within: set[ast.AST] = set()
-        for node in ast.walk(tree):  # the outermost first
+        for node in ast.walk(tree):  # outermost nodes first
             if not isinstance(node, ast.expr) or node in within:
                 continue
             within.update(pieces(node))
@@ -115,7 +115,7 @@ class Devices:
                 yield self._with_index(text)
 
     def _with_index(self, text: Text) -> Text:
-        """Regard the number of ``torch.device("cuda", rank)`` as a part of the text."""
+        """Add the number of ``torch.device("cuda", rank)`` to the string."""
         call = self._names.parents[text.node]
         call = self._names.parents[call] if isinstance(call, ast.keyword) else call
         index = device_index(call, self._bindings)
@@ -127,7 +127,7 @@ class Devices:
     # Decisions
 
     def _groups(self, texts: list[Text]) -> list[list[Text]]:
-        """Return the texts that are compared with each other, or used with one dict, together."""
+        """Group strings that are compared with each other, or used with the same dict."""
         groups = {each: [each] for each in texts}
         for text in texts:
             for other in text.compared:
@@ -138,7 +138,7 @@ class Devices:
         return list({id(each): each for each in groups.values()}.values())
 
     def _write(self, groups: list[list[Text]]) -> None:
-        """Write each group as the card's, or not at all."""
+        """Replace all strings of a group, or none."""
         devices = [group for group in groups if any(map(_is_device, group))]
         kept = _kept([each for group in devices for each in group])
         for group in groups:
@@ -152,7 +152,7 @@ class Devices:
                     with_number = numbered and (each.varies or ":" in each.text)
                     self.written[each.node] = "hpu:0" if with_number else each.ported
                     also = f"{each.shown} {_ALSO.format(self.written[each.node])}"
-                    remark = also if TEXT in each.uses else _ONE * each.varies
+                    remark = also if TEXT in each.uses else ONE_CARD * each.varies
                 elif group in devices:
                     remark = f"{each.shown} {_SEVERAL}"
                 elif SAVED in each.uses:
@@ -165,7 +165,7 @@ class Devices:
     # Uses
 
     def _uses(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
-        """Yield how an expression that has the text is used."""
+        """Yield the uses of an expression that has the string."""
         parent = self._names.parents[node]
         key = path[:1] == (KEY,)
         plain = path in ((), (ANYWHERE,))
@@ -201,14 +201,14 @@ class Devices:
                     yield TEXT if path != (ANYWHERE,) else OPAQUE
 
     def _is_taken(self, text: Text, node: ast.expr) -> bool:
-        """Return whether a value is passed to what takes a device, by position or by name."""
+        """Return whether a value is passed as a device, by position or by name."""
         parent = self._names.parents[node]
         match parent:
             case ast.keyword():
                 call = self._names.parents[parent]
                 of_device = parent.arg == "type" and is_torch_device(call, self._bindings)
-                option = parent.arg in ("default", "const", "choices")
-                names = map(constant, call.args if isinstance(call, ast.Call) and option else ())
+                of_option = parent.arg in ("default", "const", "choices")
+                names = map(constant, call.args if isinstance(call, ast.Call) and of_option else ())
                 return of_device or text.named(parent.arg or "") or any(map(text.named, names))
             case ast.Starred():
                 call = self._names.parents[parent]
@@ -223,15 +223,15 @@ class Devices:
                 return any(node is value and text.named(constant(key)) for key, value in pairs)
             case ast.List() | ast.Tuple():
                 before = parent.elts[: parent.elts.index(node)][-1:]
-                before_it = constant(before[0]) if before else ""
-                return before_it.startswith("--") and text.named(before_it)
+                option = constant(before[0]) if before else ""
+                return option.startswith("--") and text.named(option)
             case ast.Assign():
                 slices = [each.slice for each in parent.targets if isinstance(each, ast.Subscript)]
                 return any(text.named(constant(each)) for each in slices)
         return False
 
     def _takes(self, text: Text, call: ast.Call, argument: ast.expr) -> bool:
-        """Return whether a call, or a function of torch that it passes on, takes a device."""
+        """Return whether a call, or a torch function in its arguments, has a device parameter."""
         place = call.args.index(argument)
         starred = any(isinstance(each, ast.Starred) for each in call.args[: place + 1])
         places = range(place, _MOST if starred else place + 1)
@@ -245,7 +245,7 @@ class Devices:
         )
 
     def _is_named(self, text: Text, node: ast.expr, parent: ast.AST) -> bool:
-        """Return whether a value gets a device's name, or is one of several devices."""
+        """Return whether a value is assigned to a name of a device, or chosen between devices."""
         match parent:
             case ast.Return():
                 return text.named(last_name(self._names.function_around(node)))
@@ -255,8 +255,8 @@ class Devices:
             case ast.BoolOp():
                 return any(text.named(last_name(each)) for each in parent.values)
             case ast.IfExp() if node is not parent.test:
-                asked = [str(self._bindings.dotted(each)) for each in ast.walk(parent.test)]
-                available = any(each.startswith(("torch.cuda.", "torch.hpu.")) for each in asked)
+                names = [str(self._bindings.dotted(each)) for each in ast.walk(parent.test)]
+                available = any(each.startswith(("torch.cuda.", "torch.hpu.")) for each in names)
                 return available or _is_other(parent.body) or _is_other(parent.orelse)
             case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
                 targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
@@ -269,7 +269,7 @@ class Devices:
         return self._names.made(node)
 
     def _passed(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
-        """Yield the use as an argument of what does not take a device."""
+        """Yield the uses as an argument that is not a device parameter."""
         parent = self._names.parents[node]
         call = parent if isinstance(parent, ast.Call) else self._names.parents[parent]
         if not isinstance(call, ast.Call) or node is call.func:
@@ -292,13 +292,13 @@ class Devices:
             yield from () if self._flow.follows(node, path) else (OPAQUE,)
 
     def _looked_up(self, text: Text, container: ast.expr) -> Iterator[str]:
-        """Yield the use as a key of a container."""
+        """Yield the uses as a key of a container."""
         text.compared.append(container)
         made = [container, *self._values(container)]
         yield COMPARED if any(isinstance(each, ast.Dict | ast.DictComp) for each in made) else TEXT
 
     def _method(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
-        """Yield the use of a method or an attribute of a value, or of a dict with it as a key."""
+        """Yield the uses by an attribute or method of a value, or of a dict that has it as key."""
         attribute = self._names.parents[node]
         call = self._names.parents[attribute]
         assert isinstance(attribute, ast.Attribute)
@@ -315,20 +315,20 @@ class Devices:
     def _compared(
         self, text: Text, node: ast.expr, other: ast.expr | None, *, exact: bool = True
     ) -> Iterator[str]:
-        """Yield the use in a comparison: with a device, with a device's type, with other text."""
+        """Yield the uses in a comparison with a device, the type of a device, or other text."""
         if other is None or _is_other(other):
             return
         text.compared.append(other)
         written = node is text.node and _bare(other) is other
         kind = self._compared_with(text, other)
         if kind == INDEXED and written:
-            kind = TAKEN  # a text is equal to a text only
+            kind = TAKEN  # a string is equal to strings only
         yield from (TAKEN,) if kind == _TYPE else (kind,) if kind else ()
         if exact and kind not in (_TYPE, INDEXED):
             yield COMPARED
 
     def _compared_with(self, text: Text, node: ast.expr, deep: int = 3) -> str:
-        """Return what kind of device an expression is, "" if it is none as far as can be seen."""
+        """Return the use for a comparison with an expression; "" if it is not a device."""
         node = _bare(node)
         if isinstance(node, ast.Attribute) and node.attr == "type":
             return _TYPE
@@ -342,21 +342,20 @@ class Devices:
             return next(filter(None, kinds), TAKEN if taken else "")
         if isinstance(node, ast.Attribute) and node.attr == "device":
             return INDEXED
-        named = last_name(node.func if isinstance(node, ast.Call) else node)
-        if text.named(named):
+        if text.named(last_name(node.func if isinstance(node, ast.Call) else node)):
             return TAKEN
         reads = self._flow.reads(self._names.variable(node), ())
         return TAKEN if any(self._is_taken(text, each) for each, _ in reads) else ""
 
-    # What is around an expression
+    # Context of an expression
 
     def _is_first(self, node: ast.FormattedValue) -> bool:
-        """Return whether a value is the kind in ``f"{kind}:{rank}"``."""
+        """Return whether a value is the type in ``f"{type}:{rank}"``."""
         whole = self._names.parents[node]
         return isinstance(whole, ast.JoinedStr) and is_numbered(whole) and whole.values[0] is node
 
     def _is_shown(self, node: ast.AST) -> bool:
-        """Return whether a text is only shown to a reader."""
+        """Return whether a string is only displayed."""
         while not isinstance(node, ast.stmt):
             function = last_name(node.func) if isinstance(node, ast.Call) else ""
             if isinstance(node, ast.Call) and function not in _FORMATS:
@@ -373,7 +372,7 @@ class Devices:
 
 
 def _is_other(node: ast.expr) -> bool:
-    """Return whether an expression names another device, or nothing."""
+    """Return whether an expression is another device than a GPU, or None."""
     if isinstance(node, ast.Call) and last_name(node.func) == "device":
         return bool(node.args) and _is_other(node.args[0])
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
@@ -387,9 +386,9 @@ def _is_device(text: Text) -> bool:
 
 
 def _kept(devices: list[Text]) -> set[Text]:
-    """Return the devices that stay: as the same text, they would no longer differ.
+    """Return the strings to keep, because they would become equal although they must differ.
 
-    All texts of the cell that are seen as more than devices count, wherever they are used.
+    This considers all strings in the cell that are used as more than devices.
     """
     observed = {each for each in devices if each.uses & _OBSERVED}
     varies = any(each.varies for each in observed)
@@ -402,7 +401,7 @@ def _kept(devices: list[Text]) -> set[Text]:
 
 
 def _is_exact(node: ast.Compare) -> bool:
-    """Return whether a comparison is no search for a part of a text."""
+    """Return whether a comparison does not search for a substring."""
     search = isinstance(node.ops[0], ast.In | ast.NotIn)
     return not search or not isinstance(node.left, ast.Constant)
 
@@ -412,7 +411,7 @@ def _is_split(node: ast.expr) -> bool:
 
 
 def _bare(node: ast.expr) -> ast.expr:
-    """Return what ``str(x)`` and ``x.lower()`` take."""
+    """Return ``x`` for ``str(x)`` and ``x.lower()``."""
     while isinstance(node, ast.Call):
         if last_name(node.func) == "str" and len(node.args) == 1:
             node = node.args[0]

@@ -1,4 +1,4 @@
-"""What a reader is told of a line that is ported."""
+"""Sentences about lines of ported code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 MISSING = "missing"
 INACTIVE = "inactive"
 REMARK = "remark"
-NOT_PORTED = "it stands in a magic or a formatted text, and is not ported"
+NOT_PORTED = "code in a magic or a formatted string is not ported"
+ONE_CARD = "a process has one card, hpu:0, for every number"
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,12 @@ class Finding:
     Attributes
     ----------
     line : int
-        In the cell's text.
+        Number of the line.
     kind : {"missing", "inactive", "remark"}
-        No counterpart, so that the cell cannot run; no counterpart and no effect; worth knowing.
+        "missing": a name has no counterpart, so the cell cannot run. "inactive": it has no
+        counterpart and no effect. "remark": a note.
     text : str
-        The sentence, without a full stop.
+        The sentence, without a period.
     """
 
     line: int

@@ -1,8 +1,8 @@
-"""Where a value of a cell goes: through expressions, variables, containers and functions.
+"""Data flow of a cell: values in expressions, variables, containers and functions.
 
-The pass follows a value forwards. It does not regard the order of statements: a variable may have
-every value that the cell assigns to it. A value that enters something that the pass does not
-model, such as the result of ``map``, may be anywhere in it.
+The analysis follows a value forward and ignores the order of statements: a variable can have each
+value that the cell assigns to it. A value that enters an object that the analysis does not model,
+such as the result of ``map``, can be anywhere in it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from hpu_magic.runtime.porting.names import Names, Signature, Variable, is_prope
 from hpu_magic.runtime.porting.takers import is_name, last_name
 from hpu_magic.runtime.porting.texts import constant, is_torch_device, looks_like_device
 
-# How an expression has a value, the outermost container first: () is the value itself. A dict or
-# an object has it under a name ("=name"), or under one that is not known ("=").
+# The path of a value in an expression, from the outermost container; () is the value itself. In a
+# dict or an object, it has a known name ("=name") or an unknown one ("=").
 ITEM, KEY, VALUE, RESULT = "item", "key", "=", "result"
-ANYWHERE = "anywhere"  # the value itself, or somewhere in it
+ANYWHERE = "anywhere"  # the value itself, or contained in it
 Path = tuple[str, ...]
 Carrier = tuple[ast.expr, Path]
 
@@ -30,7 +30,7 @@ LOOKUPS = ("get", "pop", "setdefault")
 TEXTS = ("lower", "strip")
 _ADDED = {"append": 0, "appendleft": 0, "add": 0, "insert": 1, "put": 0}
 _MERGED = ("extend", "update")
-# Functions of Python that only pass values on, and arguments that their results consist of.
+# Python functions whose results contain their arguments, and arguments of which results consist.
 _PASSING = ("map", "filter", "next", "max", "min", "vars")
 _PASSING_MODULES = (
     *("argparse.", "collections.", "concurrent.", "copy.", "dataclasses.", "functools."),
@@ -50,15 +50,15 @@ class Flow:
     Parameters
     ----------
     names : Names
-        The cell's names.
+        The cell's variables.
     bindings : Bindings
-        What they mean.
+        The meaning of the cell's names.
     """
 
     def __init__(self, names: Names, bindings: Bindings) -> None:
         self._names = names
         self._bindings = bindings
-        # The cell's functions that an expression is, or that are in it, where it is called.
+        # For called expressions: the cell's functions that they are, or that they contain.
         self._called: dict[ast.expr, list[Signature]] = defaultdict(list)
         self._called_within: dict[ast.expr, list[Signature]] = defaultdict(list)
         self._known_steps: dict[Carrier, tuple[list[Carrier], list[Carrier]]] = {}
@@ -67,10 +67,10 @@ class Flow:
         functions = {each: found for each in nodes if (found := names.called(each))}
         for each in sorted(functions, key=lambda each: not _is_called(each, names.parents)):
             self._record_calls(each, functions[each])
-        self._known_steps.clear()  # they did not yet regard all calls
+        self._known_steps.clear()  # computed before all calls were recorded
 
     def _record_calls(self, function: ast.expr, found: list[Signature]) -> None:
-        """Record where an expression that is a function of the cell is called."""
+        """Record the calls of an expression that is a function of the cell."""
         within = {(): self._called, (ANYWHERE,): self._called_within}
         called = _is_called(function, self._names.parents)
         for node, path in [(function, ())] if called else self.carriers(function):
@@ -78,15 +78,16 @@ class Flow:
                 within[path][node] += found
 
     def called(self, call: ast.Call) -> list[Signature]:
-        """Return the parameters of the cell's functions that a call runs."""
+        """Return the signatures of the cell's functions that a call runs."""
         return self._called.get(call.func, [])
 
     def carriers(
         self, start: ast.expr, is_taken: Callable[[ast.expr], bool] = lambda _: False
     ) -> list[Carrier]:
-        """Return every expression that has the value of `start`, and how; `start` is the first.
+        """Return all expressions that have the value of `start`, with paths; `start` is the first.
 
-        The result of an unknown call does not have it if `is_taken` is true of the argument.
+        The result of an unknown call does not have the value if `is_taken` is true for the
+        argument.
         """
         found: dict[Carrier, None] = {}
         waiting: list[Carrier] = [(start, ())]
@@ -102,14 +103,14 @@ class Flow:
         return list(found)
 
     def _steps(self, node: ast.expr, path: Path) -> tuple[list[Carrier], list[Carrier]]:
-        """Return where the value goes from an expression, by what the pass models and beyond."""
+        """Return the next expressions with the value: modeled ones, and those of unknown calls."""
         if (node, path) not in self._known_steps:
             unknown = list(self._into_unknown(node, path))
             self._known_steps[node, path] = (list(self._next(node, path)), unknown)
         return self._known_steps[node, path]
 
     def follows(self, node: ast.expr, path: Path) -> bool:
-        """Return whether it is known where the value goes from an argument."""
+        """Return whether the analysis models the call that has an expression as its argument."""
         call, slot = self._call(node)
         if call is None or slot is None:
             return False
@@ -117,7 +118,7 @@ class Flow:
         return passed or next(self._passed(node, call, slot, path), None) is not None
 
     def _next(self, node: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Yield where the value goes from an expression in one step."""
+        """Yield the expressions that get the value of an expression in one step."""
         parent = self._names.parents.get(node)
         if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             return
@@ -190,7 +191,7 @@ class Flow:
             yield from self._passed(node, call, slot, path)
 
     def reads(self, variable: Variable | None, path: Path) -> Iterator[Carrier]:
-        """Yield where a variable is read."""
+        """Yield the reads of a variable."""
         for each in self._names.reads.get(variable, ()) if variable is not None else ():
             yield each, path
 
@@ -207,7 +208,7 @@ class Flow:
             yield from self.reads(self._names.variable(target), path)
 
     def _added(self, container: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Follow a value into a container, under each name that the container has."""
+        """Follow a value into a container, by each name of the container."""
         names, seen = [container], set()
         for each in names:
             variable = self._names.variable(each)
@@ -217,7 +218,7 @@ class Flow:
                 names += self._names.made(each)
 
     def _displayed(self, node: ast.expr, parent: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Follow one of several values; an assignment to as many names has one for each."""
+        """Follow an element of a display; an assignment to as many targets unpacks it."""
         above = self._names.parents.get(parent)
         elements = getattr(parent, "elts", [])
         before = elements[: elements.index(node)][-1:]
@@ -260,7 +261,7 @@ class Flow:
     def _call(self, node: ast.expr) -> tuple[ast.Call | None, int | str | None]:
         """Return the call that has an expression as an argument, with its position or name.
 
-        Of ``*a`` the name is "*", of ``**a`` it is "**".
+        The name of ``*a`` is "*", and that of ``**a`` is "**".
         """
         parent = self._names.parents.get(node)
         slot: int | str | None = None
@@ -275,7 +276,7 @@ class Flow:
     def _passed(
         self, node: ast.expr, call: ast.Call, slot: int | str, path: Path
     ) -> Iterator[Carrier]:
-        """Yield where a value goes by an argument."""
+        """Yield the expressions that get the value of an argument."""
         name = last_name(call.func)
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if name in _SAME and slot in (0, "iterable"):
@@ -310,7 +311,7 @@ class Flow:
             yield from self._option(slot, path)
 
     def _into_unknown(self, node: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Yield where a value goes by an argument of what the cell does not define."""
+        """Yield the expressions that may get the value of an argument of an unknown function."""
         call, slot = self._call(node)
         if call is None or self.called(call):
             return
@@ -325,11 +326,11 @@ class Flow:
         if functions or within or slot in _CONTENT or self._passes(call.func):
             if isinstance(slot, str) and "*" not in slot and slot not in _CONTENT:
                 yield call, (VALUE + slot, *path)
-            else:  # an object made of a dict has its names
+            else:  # an object created from a dict has its names
                 yield call, path if path and path[0].startswith(VALUE) else (ANYWHERE,)
 
     def _passes(self, function: ast.expr) -> bool:
-        """Return whether a function only passes its arguments on, as Python's containers do."""
+        """Return whether a result only contains the arguments, as for Python's containers."""
         made = [each.func for each in self._names.made(function) if isinstance(each, ast.Call)]
         for each in (function, *made):
             if (self._bindings.dotted(each) or "").startswith(_PASSING_MODULES):
@@ -337,7 +338,7 @@ class Flow:
         return isinstance(function, ast.Name) and function.id in _PASSING
 
     def _functions(self, call: ast.Call) -> list[Signature]:
-        """Return the cell's functions that a call passes on, or that its function consists of."""
+        """Return the cell's functions in the arguments of a call, or in its called expression."""
         arguments = [*call.args, *(each.value for each in call.keywords)]
         made = self._names.made(call.func)
         return [
@@ -371,7 +372,7 @@ class Flow:
     def _option(
         self, name: str, path: Path, decorator: ast.expr | None = None
     ) -> Iterator[Carrier]:
-        """Follow an option of a command line, such as ``--gpu``, or an attribute that is set."""
+        """Follow a command line option, such as ``--gpu``, or an attribute set by name."""
         name = name.lstrip("-").replace("-", "_")
         for each in self._names.attributes.get(name, ()):
             yield each, path and (ANYWHERE,)
@@ -380,7 +381,7 @@ class Flow:
             yield from self.reads(self._names.signature(function).named.get(name), path)
 
     def _in_loop(self, call: ast.Call, place: int, path: Path) -> Iterator[Carrier]:
-        """Follow one part of what ``enumerate``, ``zip`` or ``items`` yields."""
+        """Follow one element of the tuples from ``enumerate``, ``zip`` or ``items``."""
         loop = self._names.parents.get(call)
         target = getattr(loop, "target", None)
         if isinstance(target, ast.Tuple) and place < len(target.elts):
@@ -390,7 +391,7 @@ class Flow:
 
 
 def is_numbered(node: ast.AST) -> bool:
-    """Return whether a formatted text is a value, a colon and a number, as a device is."""
+    """Return whether a formatted string is a value, a colon and a number, like a device."""
     match node:
         case ast.JoinedStr([ast.FormattedValue(), ast.Constant(":"), ast.FormattedValue()]):
             return True
@@ -411,7 +412,7 @@ def _annotated(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _in(path: Path, *steps: str) -> list[Path]:
-    """Return how the value is in what a step leads to: nothing if the step leads elsewhere."""
+    """Return the remaining path after one of the steps; empty if the path begins differently."""
     if path[:1] == (ANYWHERE,):
         return [path]
     return [path[1:]] if path and any(_meets(path[0], each) for each in steps) else []
@@ -423,18 +424,18 @@ def _meets(step: str, other: str) -> bool:
 
 
 def _inside(path: Path) -> Path:
-    """Return how a part or a sum of values has the value."""
+    """Return the path in a part or a sum of values."""
     return path or (ANYWHERE,)
 
 
 def _under(node: ast.expr, parent: ast.Dict) -> Path:
-    """Return how a dict's display has one of its expressions."""
+    """Return the path of an expression in a dict display."""
     if any(node is each for each in parent.keys):
         return (KEY,)
     [key] = [key for key, value in zip(parent.keys, parent.values, strict=True) if value is node]
     if key is None:
         return ()
     named = any(is_name(constant(each)) for each in parent.keys)
-    # Of a table of devices, other cells may read what this one does not.
+    # Other cells may read entries of a table of devices.
     table = not named and all(looks_like_device(each) for each in parent.values)
     return (VALUE if table else VALUE + constant(key),)

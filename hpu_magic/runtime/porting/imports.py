@@ -1,28 +1,25 @@
-"""Imports of a cell that is ported."""
+"""Conversion of imports."""
 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from hpu_magic.runtime.porting.cell import Cell
 from hpu_magic.runtime.porting.findings import MISSING, REMARK
 from hpu_magic.runtime.porting.source import Edit
 from hpu_magic.runtime.porting.tables import CUDA, counterpart, gpu_package
 
-if TYPE_CHECKING:
-    from hpu_magic.runtime.porting.rewrite import Rewriter
-
 _CAUGHT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
 
-def plain(cell: Rewriter, node: ast.Import) -> None:
-    """Tell of packages that need a GPU; modules of torch may stay."""
+def plain(cell: Cell, node: ast.Import) -> None:
+    """Note packages that need a GPU; modules of torch do not change."""
     for alias in node.names:
         _package(cell, node, alias.name)
 
 
-def of_names(cell: Rewriter, node: ast.ImportFrom) -> None:
-    """Import from where the card has it what is imported from torch.cuda."""
+def of_names(cell: Cell, node: ast.ImportFrom) -> None:
+    """Convert imports from torch.cuda."""
     module = node.module or ""
     if node.level:
         return
@@ -32,23 +29,23 @@ def of_names(cell: Rewriter, node: ast.ImportFrom) -> None:
         return
     groups: dict[str, list[str]] = {}
     for alias in node.names:
-        found = counterpart(f"{module}.{alias.name}")
-        if found is None or found.action != "name":
-            # A module of torch.cuda, or what has no counterpart: where it is used, it is told.
+        known = counterpart(f"{module}.{alias.name}")
+        if known is None or known.action != "name":
+            # A module of torch.cuda, or a name without counterpart, which is noted at its uses.
             groups.setdefault(module, []).append(_written(alias.name, alias.asname))
             if alias.name == "*":
-                text = f"what {module} has is not seen behind *: import the names that are used"
+                text = f"names from * of {module} are not ported: import the names explicitly"
                 cell.note(node, REMARK, text)
             continue
-        owner, _, name = found.text.rpartition(".")
-        wanted = alias.asname or alias.name
-        groups.setdefault(owner, []).append(_written(name, wanted if wanted != name else None))
+        owner, _, name = known.text.rpartition(".")
+        bound = alias.asname or alias.name
+        groups.setdefault(owner, []).append(_written(name, bound if bound != name else None))
     if set(groups) != {module} and cell.typed(node):
         _replace(cell, node, [(owner, ", ".join(names)) for owner, names in groups.items()])
 
 
-def _replace(cell: Rewriter, node: ast.ImportFrom, groups: list[tuple[str, str]]) -> None:
-    """Write other imports; what follows in the last line still does where it is executed."""
+def _replace(cell: Cell, node: ast.ImportFrom, groups: list[tuple[str, str]]) -> None:
+    """Replace an import; the executed form keeps the number of lines."""
     start, end = cell.source.start(node), cell.source.end(node)
     shown = [f"from {owner} import {names}" for owner, names in groups]
     executed = shown
@@ -62,7 +59,7 @@ def _written(name: str, asname: str | None) -> str:
     return f"{name} as {asname}" if asname else name
 
 
-def _package(cell: Rewriter, node: ast.stmt, name: str) -> None:
+def _package(cell: Cell, node: ast.stmt, name: str) -> None:
     package = gpu_package(name)
     if package is None:
         return
@@ -70,8 +67,8 @@ def _package(cell: Rewriter, node: ast.stmt, name: str) -> None:
     cell.note(node, kind, f"{package[0]} needs a GPU: {package[1]}")
 
 
-def _guarded(cell: Rewriter, node: ast.stmt) -> bool:
-    """Tell whether the cell goes on where an import fails."""
+def _guarded(cell: Cell, node: ast.stmt) -> bool:
+    """Return whether the cell handles a failure of the import."""
     for around in cell.within(ast.Try):
         if node.lineno <= (around.body[-1].end_lineno or 0) and any(
             handler.type is None or _catches(handler.type) for handler in around.handlers

@@ -1,4 +1,4 @@
-"""Which values a cell's names take, and where they are read: by Python's rules of scope."""
+"""The variables of a cell, their values and reads, by Python's scope rules."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class _Scope:
     outer: set[str] = field(default_factory=set)  # of ``global`` and ``nonlocal``
 
     def find(self, name: str, *, inside: bool = True) -> _Scope:
-        """Return the scope that a name belongs to; code within a class does not see its names."""
-        seen = inside or not isinstance(self.node, ast.ClassDef)
-        own = seen and name in self.names and name not in self.outer
+        """Return the scope of a name; functions in a class do not see the class's names."""
+        visible = inside or not isinstance(self.node, ast.ClassDef)
+        own = visible and name in self.names and name not in self.outer
         return self if own or self.around is None else self.around.find(name, inside=False)
 
 
@@ -54,14 +54,13 @@ class Names:
     parents : dict
         The node around each node.
     reads : dict of Variable to list of ast.expr
-        Every place that reads a variable or an attribute.
+        All reads of a variable or an attribute.
     values : dict of Variable to list of ast.expr
-        What is assigned to it as a whole.
+        Expressions that are assigned to it.
     functions : dict of Variable to list
-        The functions and classes that a name is bound to.
+        Functions and classes of this name.
     attributes : dict of str to list of ast.expr
-        Every place that reads an attribute or an entry of this name which the cell does not
-        define.
+        All reads of an attribute or an entry of this name that the cell does not define.
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -95,7 +94,7 @@ class Names:
                 self.attributes[constant(node.slice)].append(node)  # vars(args)["gpu"]
 
     def _enter(self, node: ast.AST, scope: _Scope) -> None:
-        """Record the scope of a node and of everything in it."""
+        """Record the scope of a node and its descendants."""
         self._scopes[node] = scope
         if isinstance(node, ast.Global | ast.Nonlocal):
             scope.outer.update(node.names)
@@ -140,7 +139,7 @@ class Names:
                     self.functions[variable].append(node.value)
 
     def _record_attribute(self, node: ast.AST) -> None:
-        """Record which classes have an attribute."""
+        """Record the class that defines an attribute."""
         stored = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
         variable = self.variable(node) if stored else None
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -166,18 +165,18 @@ class Names:
         return Variable(scope, name)
 
     def _bases(self, of: ast.ClassDef) -> list[ast.ClassDef]:
-        """Return the classes of the cell that a class comes from, and the class itself last."""
-        found = [of]
-        for each in found:
+        """Return the cell's base classes of a class, followed by the class itself."""
+        classes = [of]
+        for each in classes:
             scope = self._scopes[each]
             for base in each.bases:
                 name = base.id if isinstance(base, ast.Name) else ""
                 known = self.functions.get(Variable(scope.find(name), name), [])
-                found += [c for c in known if isinstance(c, ast.ClassDef) and c not in found]
-        return found[::-1]
+                classes += [c for c in known if isinstance(c, ast.ClassDef) and c not in classes]
+        return classes[::-1]
 
     def _record_bases(self, of: ast.ClassDef) -> None:
-        """Let a class and those that it comes from share their attributes."""
+        """Make a class and its bases share their attributes."""
         for base in self._bases(of):
             family = self._families[of]
             if self._families[base] is not family:
@@ -185,7 +184,7 @@ class Names:
                 self._families.update(dict.fromkeys(self._families[base], family))
 
     def _family(self, of: ast.ClassDef) -> ast.ClassDef:
-        """Return the class that has the attributes of a class, and of those related to it."""
+        """Return the class that owns the attributes of a class and its relatives."""
         return self._families[of][0]
 
     def bound(self, function: Function) -> Variable | None:
@@ -195,7 +194,7 @@ class Names:
         return self._named(function, function.name)
 
     def variable(self, node: ast.AST) -> Variable | None:
-        """Return what a name, a parameter or an attribute refers to; None for anything else."""
+        """Return the variable of a name, parameter or attribute; None for other nodes."""
         if isinstance(node, ast.Name | ast.arg):
             return self._named(node, node.id if isinstance(node, ast.Name) else node.arg)
         if isinstance(node, ast.Attribute):
@@ -204,14 +203,14 @@ class Names:
         return None
 
     def _only_class(self, node: ast.Attribute) -> ast.ClassDef | None:
-        """Return the one class of the cell with such an attribute, for an object of the cell."""
+        """Return the only class with this attribute, if the object comes from the cell."""
         classes = self._classes.get(node.attr, ())
         if len(classes) != 1 or not self.is_own(node.value):
             return None
         return next(iter(classes))
 
     def is_own(self, node: ast.expr) -> bool:
-        """Return whether an expression begins with a name that the cell binds, not by import."""
+        """Return whether an expression begins with a name that the cell assigns or defines."""
         name: ast.AST = node
         while isinstance(name, ast.Attribute | ast.Subscript | ast.Call):
             name = name.func if isinstance(name, ast.Call) else name.value
@@ -220,7 +219,7 @@ class Names:
         return name.id in self._scopes[name].find(name.id).names
 
     def kind(self, node: ast.AST) -> ast.ClassDef | None:
-        """Return the cell's class that an expression is, or is an instance of, if known."""
+        """Return the cell's class that an expression is, or is an instance of; None if unknown."""
         scope = self._scopes[node].node
         around = self.parents.get(scope)
         first = _first_parameter(scope) if isinstance(scope, _FUNCTIONS) else None
@@ -233,55 +232,53 @@ class Names:
         for each in [node, *self.made(node)]:
             name = each.func if isinstance(each, ast.Call) else each
             if isinstance(name, ast.Name):
-                for found in self.functions.get(self._named(name, name.id), []):
-                    if isinstance(found, ast.ClassDef):
-                        return self._family(found)
+                for definition in self.functions.get(self._named(name, name.id), []):
+                    if isinstance(definition, ast.ClassDef):
+                        return self._family(definition)
         return None
 
     def made(self, node: ast.AST) -> list[ast.expr]:
-        """Return what the cell assigns to a name or an attribute."""
+        """Return the expressions that the cell assigns to a name or an attribute."""
         variable = self.variable(node)
         return self.values.get(variable, []) if variable is not None else []
 
     def called(self, function: ast.expr) -> list[Signature]:
-        """Return the parameters of what a call of an expression may run, if the cell has it."""
+        """Return the signatures of the cell's functions that a call of an expression may run."""
         if isinstance(function, ast.Lambda):
             return [self.signature(function)]
         variable = self.variable(function)
-        found = self.functions.get(variable, []) if variable is not None else []
-        return [each for one in found for each in self._signatures(one)]
+        definitions = self.functions.get(variable, []) if variable is not None else []
+        return [each for definition in definitions for each in self._signatures(definition)]
 
     def referenced(self, node: ast.AST) -> list[Signature]:
-        """Return the parameters of the functions that an expression refers to."""
-        found = [
+        """Return the signatures of the cell's functions in an expression."""
+        signatures = [
             signature
             for each in ast.walk(node)
             if isinstance(each, ast.expr) and getattr(self.parents[each], "func", None) is not each
             for signature in self.called(each)
         ]
-        return [each for each in found if each.named or each.rest or each.others]
+        return [each for each in signatures if each.named or each.rest or each.others]
 
-    def _signatures(self, found: Function | ast.ClassDef) -> Iterator[Signature]:
-        if not isinstance(found, ast.ClassDef):
-            yield from () if is_property(found) else (self.signature(found),)
+    def _signatures(self, definition: Function | ast.ClassDef) -> Iterator[Signature]:
+        if not isinstance(definition, ast.ClassDef):
+            yield from () if is_property(definition) else (self.signature(definition),)
             return
-        made = self.functions.get(Variable(self._family(found), "__init__"), [])
-        for each in made:
+        initializers = self.functions.get(Variable(self._family(definition), "__init__"), [])
+        for each in initializers:
             if not isinstance(each, ast.ClassDef):
                 yield self.signature(each)
         fields = [
-            node
-            for kind in self._bases(found)
+            variable
+            for kind in self._bases(definition)
             for node in kind.body
-            if isinstance(node, ast.AnnAssign)
+            if isinstance(node, ast.AnnAssign) and (variable := self.variable(node.target))
         ]
-        if not made and fields:  # a dataclass or a NamedTuple
-            found_fields = [named for each in fields if (named := self.variable(each.target))]
-            by_name = {named.name: named for named in found_fields}
-            yield Signature(found_fields, by_name, None, None)
+        if not initializers and fields:  # a dataclass or a NamedTuple
+            yield Signature(fields, {field.name: field for field in fields}, None, None)
 
     def signature(self, function: Function) -> Signature:
-        """Return a function's parameters, without its object."""
+        """Return a function's parameters, without ``self``."""
         parameters = function.args
         static = any(last_name(each) == "staticmethod" for each in _decorators(function))
         bound = isinstance(self.parents.get(function), ast.ClassDef) and not static
@@ -304,7 +301,7 @@ class Names:
         return next((each for each, value in pairs if value is default), None)
 
     def function_around(self, node: ast.AST) -> Function | None:
-        """Return the function that a node belongs to."""
+        """Return the innermost function around a node."""
         while node in self.parents:
             node = self.parents[node]
             if isinstance(node, _FUNCTIONS):
@@ -313,7 +310,7 @@ class Names:
 
 
 def is_property(function: Function) -> bool:
-    """Return whether a function is called where its name is read."""
+    """Return whether a function is a property."""
     return any(last_name(each).endswith("property") for each in _decorators(function))
 
 
@@ -332,9 +329,9 @@ def _first_parameter(function: Function) -> str | None:
 
 def _evaluated_outside(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, _COMPREHENSIONS):
-        return []  # its first iterable is, too, which matters to no name that we follow
-    found: list[ast.AST] = list(getattr(node, "decorator_list", []))
-    found += getattr(node, "bases", [])
-    found += getattr(node, "keywords", [])
+        return []  # its first iterable is as well, which does not affect the analysis
+    nodes: list[ast.AST] = list(getattr(node, "decorator_list", []))
+    nodes += getattr(node, "bases", [])
+    nodes += getattr(node, "keywords", [])
     returns = getattr(node, "returns", None)
-    return [*found, returns] if returns is not None else found
+    return [*nodes, returns] if returns is not None else nodes

@@ -1,4 +1,4 @@
-"""Porting a piece of CUDA code: text in, text and a report out."""
+"""Porting of CUDA code: the entry point."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ def port(
     parsed: str | None = None,
     first_line: int = 1,
 ) -> PortReport:
-    """Write CUDA code as code for the card; comments and layout stay as they are.
+    """Convert CUDA code to code for the card; comments and layout do not change.
 
     Parameters
     ----------
     code : str
-        Python code that was written for CUDA.
+        Python code for CUDA.
     mark_steps : bool, optional
-        Mark a step behind each backward pass and each optimizer's step, as lazy mode wants it;
-        by default as the mode of this process, or the one that was asked for.
+        Add ``mark_step()`` after each backward pass and each optimizer step, for lazy mode; by
+        default if this process is in lazy mode, or lazy mode is requested.
     variables : mapping, optional
-        What names mean that the code does not import, such as the notebook's variables.
+        Values of names that the code does not import, such as the notebook's variables.
     parsed : str, optional
-        The same code in the same lines without IPython's syntax.
+        The same code with the same lines, without IPython's syntax.
     first_line : int
         Number of the code's first line, for the report.
 
     Returns
     -------
     PortReport
-        The ported code is its ``ported``; what has no counterpart is in its ``findings``.
+        With the ported code in ``ported``, and names without counterpart in ``findings``.
 
     Raises
     ------
     RefusedError
-        The code is no Python.
+        The code is not valid Python.
     """
     code = code if code.endswith("\n") or not code else f"{code}\n"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the code, which it gets when it runs
+            warnings.simplefilter("ignore")  # the code causes its warnings again when it runs
             tree = ast.parse(code if parsed is None else parsed)
     except SyntaxError as error:
         line = (error.lineno or 1) + first_line - 1
         raise RefusedError(
-            f"Line {line} is no Python ({error.msg}): mend it first, then port it."
+            f"Line {line} is not valid Python ({error.msg}): correct it, then port the code again."
         ) from error
     source = Source(code)
     rewriter = Rewriter(source, tree, variables or {})
@@ -83,21 +83,21 @@ def port(
 def _added(
     source: Source, tree: ast.Module, rewriter: Rewriter, mark_steps: bool
 ) -> tuple[list[str], list[Edit]]:
-    """Return what comes before all lines, and the edits that add imports and step marks."""
+    """Return lines to put before the code, and edits that add imports and step marks."""
     bindings = rewriter.bindings
     edits = []
     marked = [each for each in steps(tree, bindings) if mark_steps and rewriter.typed(each)]
     for statement in marked:
-        edits += source.behind(statement, MARK)
+        edits += source.after(statement, MARK)
     imports = []
     if rewriter.needs_torch and not bindings.knows("torch"):
         imports.append("import torch")
-    behind = torch_import(tree)
-    if (marked or behind is not None) and not bindings.knows("htcore"):
+    torch_imported = torch_import(tree)
+    if (marked or torch_imported is not None) and not bindings.knows("htcore"):
         imports.append(IMPORT)
-    place = behind if behind is not None else preamble(tree)
+    place = torch_imported if torch_imported is not None else preamble(tree)
     if place is None:
         return imports, edits
     if imports:
-        edits += source.behind(place, "; ".join(imports))
+        edits += source.after(place, "; ".join(imports))
     return [], edits

@@ -1,4 +1,4 @@
-"""What became of a piece of CUDA code, as a diff."""
+"""The report of a port, with a diff."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Line(NamedTuple):
     Attributes
     ----------
     sign : {" ", "-", "+"}
-        Kept, or only in the original or the ported code.
+        Unchanged, only in the original, or only in the ported code.
     number : int or None
-        In the original; None for a line of the ported code only.
+        Number in the original; None for a line of the ported code only.
     text : str
     changed : tuple of (int, int)
-        Pieces of the text that differ from the line's counterpart.
+        Start and end of the pieces that differ from the line's counterpart.
     """
 
     sign: str
@@ -48,7 +48,7 @@ class Line(NamedTuple):
 
 @dataclass(repr=False)
 class PortReport(Report):
-    """CUDA code and what it is on the card.
+    """CUDA code and its port.
 
     Attributes
     ----------
@@ -57,11 +57,11 @@ class PortReport(Report):
     first : str
         Statements that are executed before all lines.
     executed : str
-        The ported code with every statement in the line that it had.
+        The ported code with each statement on its original line.
     findings : tuple of Finding
-        What has no counterpart and what is worth knowing, by line of the original.
+        Names without counterpart, and notes, in the order of lines.
     origins : tuple of int or None
-        For each line of the ported code the index of the one that it was, None if it is added.
+        For each line of the ported code, the index of the original line; None for added lines.
     first_line : int
         Number of the original's first line.
     """
@@ -81,7 +81,7 @@ class PortReport(Report):
 
     @property
     def missing(self) -> tuple[Finding, ...]:
-        """What has no counterpart, so that the code cannot run."""
+        """Names without counterpart, so the code cannot run."""
         return tuple(each for each in self.findings if each.kind == MISSING)
 
     def title(self) -> str:
@@ -93,22 +93,22 @@ class PortReport(Report):
         counts = [
             (sum(old != new for old, new in kept), "changed"),
             (len(after) - len(kept), "added"),
-            (len(before) - len(kept), "left out"),
+            (len(before) - len(kept), "removed"),
         ]
-        said = [f"{count} {what}" for count, what in counts if count]
-        said[0] = said[0].replace(" ", " line " if said[0].startswith("1 ") else " lines ", 1)
-        return f"Ported to {device.family()}: {', '.join(said)}"
+        parts = [f"{count} {what}" for count, what in counts if count]
+        parts[0] = parts[0].replace(" ", " line " if parts[0].startswith("1 ") else " lines ", 1)
+        return f"Ported to {device.family()}: {', '.join(parts)}"
 
     def notes(self) -> Sequence[str]:
-        """Return what has no effect, and what is worth knowing."""
+        """Return notes, and names without effect."""
         return [_sentence(each) for each in self.findings if each.kind in (INACTIVE, REMARK)]
 
     def warnings(self) -> Sequence[str]:
-        """Return what has no counterpart."""
+        """Return names without counterpart."""
         return [_sentence(each) for each in self.missing]
 
     def diff(self) -> list[Line]:
-        """Return the changed lines, each with the line around it; no lines if nothing changed."""
+        """Return the changed lines with one line of context; empty if nothing changed."""
         lines = list(self._all_lines())
         changes = [index for index, line in enumerate(lines) if line.sign != " "]
         near = {index + step for index in changes for step in range(-_CONTEXT, _CONTEXT + 1)}
@@ -164,7 +164,7 @@ class PortReport(Report):
 
 
 def _with_gaps(lines: list[Line]) -> Iterator[tuple[Line, bool]]:
-    """Yield the lines, and whether some are left out before each."""
+    """Yield the lines, and whether lines are omitted before each."""
     last = None
     for line in lines:
         yield line, bool(last and line.number and line.number > last + 1)
@@ -180,7 +180,7 @@ def _sentence(finding: Finding) -> str:
 
 
 def _pieces(before: str, after: str) -> tuple[Pieces, Pieces]:
-    """Return which words and signs of two forms of a line differ."""
+    """Return the pieces, by words and characters, in which two forms of a line differ."""
     old, new = (re.findall(r"\w+|\s+|.", text) for text in (before, after))
     removed, added = [], []
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)

@@ -1,4 +1,4 @@
-"""A cell's text and the edits of it, which keep everything else as it was typed."""
+"""The source of a cell, and edits that keep the rest of it unchanged."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Edit:
-    """A replaced piece of text.
+    """A replacement of a piece of the source.
 
     Attributes
     ----------
     start, end : int
-        Where the piece lies.
+        Offsets of the piece.
     shown : str
-        What a reader is shown instead; it may bring lines.
+        The replacement in the displayed code; may add lines.
     executed : str
-        What is executed instead, with as many line breaks as the piece had, so that every
-        statement stays in its line.
+        The replacement in the executed code, with as many line breaks as the piece had, so that
+        each statement keeps its line number.
     """
 
     start: int
@@ -29,7 +29,7 @@ class Edit:
 
 
 class Source:
-    """Text with positions as the syntax tree gives them."""
+    """Source text with conversions of positions in the syntax tree."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -39,9 +39,9 @@ class Source:
             self._starts.append(self._starts[-1] + len(line))
 
     def offset(self, line: int, column: int) -> int:
-        """Return the place of a position; columns count bytes, as in the syntax tree.
+        """Return the offset of a position; columns count bytes, as in the syntax tree.
 
-        A position that the text does not have lies at its end.
+        A position after the last line is the end of the text.
         """
         if line > len(self._lines):
             return len(self.text)
@@ -49,38 +49,38 @@ class Source:
         return self._starts[line - 1] + len(before)
 
     def start(self, node: ast.expr | ast.stmt) -> int:
-        """Return where a node begins."""
+        """Return the offset of a node's start."""
         return self.offset(node.lineno, node.col_offset)
 
     def end(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
-        """Return where a node ends."""
+        """Return the offset of a node's end."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.offset(node.end_lineno, node.end_col_offset)
 
     def of(self, node: ast.expr | ast.stmt) -> str:
-        """Return a node's text."""
+        """Return a node's source."""
         return self.text[self.start(node) : self.end(node)]
 
     def line_of(self, offset: int) -> tuple[int, int]:
-        """Return where the line around a place begins and ends, without its line break."""
+        """Return start and end of the line at an offset, without its line break."""
         begins = self.text.rfind("\n", 0, offset) + 1
         ends = self.text.find("\n", offset)
         return begins, len(self.text) if ends < 0 else ends
 
     def replaced(self, start: int, end: int, text: str, *, whole: bool = False) -> Edit:
-        """Return the edit that puts `text` in a piece's place.
+        """Return the edit that replaces a piece by `text`.
 
-        Lines that a whole expression takes are kept within parentheses.
+        If the piece is a whole expression, parentheses around `text` keep its line breaks.
         """
         lost = "\n" * self.text.count("\n", start, end)
         executed = f"({text}{lost})" if whole and lost else text + lost
         return Edit(start, end, text, executed)
 
-    def behind(self, node: ast.stmt, statement: str) -> list[Edit]:
-        """Return the edits that put a statement behind a simple one.
+    def after(self, node: ast.stmt, statement: str) -> list[Edit]:
+        """Return the edits that add a statement after a simple one.
 
-        It is shown in a line of its own, and executed in the other's line.
+        The displayed code has it on a separate line, the executed code on the line of `node`.
         """
         here = self.end(node)
         _, ends = self.line_of(here)
@@ -96,10 +96,9 @@ class Source:
 
 
 def applied(text: str, edits: list[Edit]) -> tuple[str, str, tuple[int | None, ...]]:
-    """Return the text with all edits: as it is shown, as it is executed, and the lines' origins.
+    """Return the edited text in its displayed and executed forms, and the origins of lines.
 
-    The origin of a line that is shown is the index of the line that it was, None where an edit
-    brings it.
+    The origin of a displayed line is the index of the original line; None for an added line.
     """
     shown, executed, done = _Shown(), [], 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
@@ -114,36 +113,36 @@ def applied(text: str, edits: list[Edit]) -> tuple[str, str, tuple[int | None, .
 
 
 def _lines(text: str) -> list[str]:
-    """Split a text as Python does, which takes a form feed for a blank."""
+    """Split a text like Python's parser, for which a form feed does not end a line."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 class _Shown:
-    """A text in the making that knows where its lines come from."""
+    """Builds the displayed text and the origins of its lines."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.origins: list[int | None] = []
         self._line = 0
         self._begins = True
-        self._brought = False
+        self._added = False
 
     def keep(self, text: str) -> None:
         """Append a piece of the original."""
         for part in _lines(text):
-            self._append(part, brought=False)
+            self._append(part, added=False)
             self._line += part.endswith("\n")
 
     def put(self, text: str, lines: int) -> None:
-        """Append what stands in the place of a piece with so many line breaks."""
+        """Append the replacement of a piece that had this number of line breaks."""
         for part in _lines(text):
-            self._append(part, brought=True)
+            self._append(part, added=True)
         self._line += lines
 
-    def _append(self, part: str, *, brought: bool) -> None:
+    def _append(self, part: str, *, added: bool) -> None:
         if self._begins:
-            self.origins.append(None if self._brought else self._line)
+            self.origins.append(None if self._added else self._line)
         self.parts.append(part)
         self._begins = part.endswith("\n")
         if self._begins:
-            self._brought = brought
+            self._added = added

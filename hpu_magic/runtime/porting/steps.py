@@ -1,4 +1,4 @@
-"""The other two of the three lines of a migration: the import, and the step marks of lazy mode."""
+"""The lines that a migration adds: the import, and the step marks of lazy mode."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ MARK = "htcore.mark_step()"
 
 
 def steps(tree: ast.Module, bindings: Bindings) -> Iterator[ast.stmt]:
-    """Yield the statements that lazy mode marks a step behind.
+    """Yield the statements that need a step mark after them in lazy mode.
 
-    Those are the backward pass and the optimizer's step: what was recorded so far is executed.
+    These are backward passes and optimizer steps; a mark executes the recorded operations.
     """
     optimizers = _optimizers(tree)
     for block in _blocks(tree):
-        for statement, after in zip(block, [*block[1:], None], strict=True):
-            if _ends_step(statement, optimizers, bindings) and not _marks(after):
+        for statement, following in zip(block, [*block[1:], None], strict=True):
+            if _ends_step(statement, optimizers, bindings) and not _marks(following):
                 yield statement
 
 
 def torch_import(tree: ast.Module) -> ast.stmt | None:
-    """Return the first statement at the cell's top level that imports torch itself."""
+    """Return the first statement at the cell's top level that imports from torch."""
     for statement in tree.body:
         names: list[str] = []
         if isinstance(statement, ast.Import):
@@ -37,7 +37,7 @@ def torch_import(tree: ast.Module) -> ast.stmt | None:
 
 
 def preamble(tree: ast.Module) -> ast.stmt | None:
-    """Return the last of the statements that must come first: docstring, ``__future__``."""
+    """Return the last statement that must come first: a docstring or a ``__future__`` import."""
     last = None
     for index, statement in enumerate(tree.body):
         future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
@@ -81,15 +81,15 @@ _BASE = "torch.optim.optimizer.Optimizer"
 
 
 def _optimizers(tree: ast.Module) -> set[str]:
-    """Names that are given what a call of ``torch.optim`` makes."""
-    found = set()
+    """Return names to which the result of a call of ``torch.optim`` is assigned."""
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            made = ast.unparse(node.value.func)
-            if "optim." in made and "lr_scheduler" not in made:
-                found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
-                found |= {each.attr for each in node.targets if isinstance(each, ast.Attribute)}
-    return found
+            function = ast.unparse(node.value.func)
+            if "optim." in function and "lr_scheduler" not in function:
+                names |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+                names |= {each.attr for each in node.targets if isinstance(each, ast.Attribute)}
+    return names
 
 
 def _marks(statement: ast.stmt | None) -> bool:

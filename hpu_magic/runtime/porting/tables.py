@@ -1,4 +1,4 @@
-"""The tables of what has a counterpart on the card and what has none."""
+"""The tables of CUDA names and GPU packages, with their counterparts on the card."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ CUDA = "torch.cuda"
 
 
 class Counterpart(NamedTuple):
-    """What stands for a name of torch.cuda.
+    """The counterpart of a name of torch.cuda.
 
     Attributes
     ----------
     action : {"name", "value", "none"}
-        Another name, the value of a call without effect, or nothing.
+        "name": another name. "value": calls have no effect, and return a value. "none": there is no
+        counterpart.
     text : str
         The name or the value.
     why : str
-        What is worth knowing.
+        An explanation; may be empty.
     """
 
     action: str
@@ -30,18 +31,18 @@ class Counterpart(NamedTuple):
 
 @lru_cache(maxsize=1)
 def torch_cuda() -> dict[str, Counterpart]:
-    """Return the counterparts by name, without ``torch.cuda.`` in front."""
+    """Return the counterparts by name, without the prefix ``torch.cuda.``."""
     return {name: Counterpart(*rest) for name, *rest in _rows("torch_cuda.tsv")}
 
 
 @lru_cache(maxsize=1)
 def packages() -> dict[str, str]:
-    """Return what takes the place of packages and functions that need a GPU."""
+    """Return the replacements of packages and functions that need a GPU."""
     return {row[0]: row[1] for row in _rows("packages.tsv")}
 
 
 def counterpart(name: str) -> Counterpart | None:
-    """Return what stands for a dotted name, also for one within a private module of torch.cuda."""
+    """Return the counterpart of a dotted name, also of one in a private module of torch.cuda."""
     if not name.startswith(f"{CUDA}."):
         return None
     path = name.removeprefix(f"{CUDA}.").split(".")
@@ -52,10 +53,10 @@ def counterpart(name: str) -> Counterpart | None:
 
 
 def gpu_package(module: str) -> tuple[str, str] | None:
-    """Return the package, and what takes its place, if a module or function needs a GPU."""
-    for name, mend in packages().items():
+    """Return the package and its replacement if a module or function needs a GPU."""
+    for name, replacement in packages().items():
         if module == name or module.startswith(f"{name}."):
-            return name, mend
+            return name, replacement
     return None
 
 

@@ -1,4 +1,4 @@
-"""What takes a device, or a backend of torch.distributed: by its name, by torch's signatures."""
+"""Names and functions that accept a device, or a backend of torch.distributed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpu_magic.runtime.porting.bindings import Bindings
 OTHERS = ("cpu", "mps", "xpu", "meta", "gloo")
 _DEVICE = re.compile(r"(.*_)?(devices?|device_types?|device_map|map_location|accelerator)")
 _BACKEND = re.compile(r"(.*_)?backend")
-# Of functions without a signature, and of some where torch need not be imported to know it.
+# Positions in functions without a signature, and in some others if torch is not imported.
 _POSITIONS = {
     "torch.device": 0,
     "torch.Generator": 0,
@@ -29,22 +29,22 @@ _POSITIONS = {
     "torch.set_autocast_dtype": 0,
 }
 _METHODS = {"to": 0, "pin_memory": 0, "to_empty": 0, "register_kernel": 0}
-_FUNCTIONS = {"autocast": 0, "GradScaler": 0, "init_device_mesh": 0}  # however they are imported
+_FUNCTIONS = {"autocast": 0, "GradScaler": 0, "init_device_mesh": 0}  # from any module
 _BACKENDS = {"init_process_group": 0}
 _TAKERS = re.compile(r"(.*_)?device")  # of functions
 
 
 def is_name(name: str, *, backend: bool = False) -> bool:
-    """Return whether a name is that of a device, or of a backend.
+    """Return whether a variable or option with this name has a device, or a backend, as its value.
 
-    ``--device`` and ``map_location`` are names of devices, ``ddp_backend`` is that of a backend.
+    For example ``--device`` and ``map_location``, or ``ddp_backend``.
     """
     plain = name.lstrip("-").replace("-", "_").lower()
     return (_BACKEND if backend else _DEVICE).fullmatch(plain) is not None
 
 
 def last_name(node: ast.AST | None) -> str:
-    """Return the last part of a name or an attribute, "" for anything else."""
+    """Return the last part of a name or an attribute; "" for other nodes."""
     if isinstance(node, ast.Attribute):
         return node.attr
     if isinstance(node, ast.arg):
@@ -55,7 +55,7 @@ def last_name(node: ast.AST | None) -> str:
 def takes(
     function: ast.expr, places: Iterable[int], bindings: Bindings, *, backend: bool = False
 ) -> bool:
-    """Return whether a function takes a device, or a backend, in one of its positions."""
+    """Return whether a function has a device, or a backend, at one of these positions."""
     return any(_takes(function, place, bindings, backend=backend) for place in places)
 
 
@@ -86,7 +86,7 @@ def _of_cuda(name: str) -> bool:
 
 
 def _torch(name: str) -> Any:
-    """Return what a full name means in torch, if torch is imported."""
+    """Return the object of a full name in torch, if torch is imported."""
     parts = name.split(".")
     value: Any = sys.modules.get("torch") if parts[0] == "torch" else None
     for part in parts[1:]:
@@ -95,7 +95,7 @@ def _torch(name: str) -> Any:
 
 
 def _parameter(value: Any, place: int) -> str | None:
-    """Return the name of a function's positional parameter, if Python can tell."""
+    """Return the name of a function's positional parameter, if it has a signature."""
     if not callable(value):
         return None
     try:
@@ -103,5 +103,5 @@ def _parameter(value: Any, place: int) -> str | None:
     except (TypeError, ValueError):
         return None
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    found = [each.name for each in parameters if each.kind in positional]
-    return found[place] if place < len(found) else None
+    names = [each.name for each in parameters if each.kind in positional]
+    return names[place] if place < len(names) else None

@@ -1,4 +1,4 @@
-"""Texts that look like a device or a backend: plain, joined and formatted ones."""
+"""Strings that look like a device or a backend: literals, concatenated and formatted strings."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ Part = str | ast.expr
 
 @dataclass(eq=False)
 class Text:
-    """A text that looks like a device or a backend.
+    """A string that looks like a device or a backend.
 
     Attributes
     ----------
     node : ast.expr
     text : str
-        What it is; for a formatted one, its source.
+        Its value; the source of a formatted string.
     varies : bool
         Whether its number is computed.
     whole : bool
-        Whether it is no more than a device.
+        Whether it contains only a device.
     uses : set of str
-        How it is used.
+        Its uses.
     compared : list of ast.expr
-        What it is compared with, or looked up by.
+        Expressions that it is compared with, or containers that it is looked up in.
     """
 
     node: ast.expr
@@ -45,7 +45,7 @@ class Text:
     compared: list[ast.expr] = field(default_factory=list)
 
     def named(self, name: str) -> bool:
-        """Return whether a name says that it holds such a text."""
+        """Return whether a variable of this name contains a device (or a backend)."""
         return is_name(name, backend=self.backend)
 
     @property
@@ -55,12 +55,12 @@ class Text:
 
     @property
     def shown(self) -> str:
-        """The text as a report names it."""
+        """The string in a report."""
         return self.text if self.varies or not self.whole else f"'{self.text}'"
 
     @property
     def ported(self) -> str:
-        """The text for the card: a process has one, whichever its number is."""
+        """The string for the card; without a number, because a process has one card."""
         if _CARD.fullmatch(self.text):
             return self.text
         if self.backend:
@@ -69,7 +69,7 @@ class Text:
 
 
 def text_of(node: ast.expr, parent: ast.AST) -> Text | None:
-    """Return the text that an expression is, None if it does not look like a device."""
+    """Return the string of an expression; None if it does not look like a device."""
     if isinstance(node, ast.Constant) and isinstance(parent, ast.Expr):
         return None  # a docstring
     parts = _parts(node)
@@ -86,18 +86,18 @@ def text_of(node: ast.expr, parent: ast.AST) -> Text | None:
 
 
 def constant(node: ast.AST | None) -> str:
-    """Return the text that an expression is, "" for any other."""
+    """Return the value of a string literal; "" for other expressions."""
     text = node.value if isinstance(node, ast.Constant) else ""
     return text if isinstance(text, str) else ""
 
 
 def is_device(value: object) -> bool:
-    """Return whether a value is the text of a GPU."""
+    """Return whether a value is a string with a GPU device."""
     return isinstance(value, str) and _DEVICE.fullmatch(value) is not None
 
 
 def looks_like_device(node: ast.expr) -> bool:
-    """Return whether an expression is the text of a device, of whatever kind."""
+    """Return whether an expression is a string with a device of any type."""
     text = text_of(node, node)
     return constant(node) in OTHERS or (text is not None and text.whole and not text.backend)
 
@@ -108,7 +108,7 @@ def is_torch_device(call: ast.AST, bindings: Bindings) -> bool:
 
 
 def device_index(call: ast.AST, bindings: Bindings) -> ast.expr | None:
-    """Return the number that ``torch.device("cuda", rank)`` has besides the text."""
+    """Return the index argument of ``torch.device("cuda", rank)``."""
     if not isinstance(call, ast.Call) or not is_torch_device(call, bindings):
         return None
     named = [each.value for each in call.keywords if each.arg == "index"]
@@ -116,7 +116,7 @@ def device_index(call: ast.AST, bindings: Bindings) -> ast.expr | None:
 
 
 def _parts(node: ast.expr) -> list[Part]:
-    """Return the texts and the other values that an expression puts together."""
+    """Return the strings and other values that an expression concatenates."""
     match node:
         case ast.Constant(value=str(text)):
             return [text]
@@ -138,7 +138,7 @@ def _parts(node: ast.expr) -> list[Part]:
 
 
 def pieces(node: ast.expr) -> list[ast.expr]:
-    """Return the texts that are only a part of a text, with those that they consist of."""
+    """Return the strings that are parts of a string expression, and the parts of these."""
     found: list[ast.expr] = []
     match node:
         case ast.JoinedStr():
@@ -163,7 +163,7 @@ def _joined(parts: list[Part]) -> list[Part]:
 
 
 def _filled(text: str, value: ast.expr) -> list[Part]:
-    """Return the parts of ``"cuda:%d" % rank``, with one expression for every field."""
+    """Return the parts of ``"cuda:%d" % rank``, with the expression for each field."""
     pieces = _FIELD.split(text)
     parts: list[Part] = [pieces[0]]
     for piece in pieces[1:]:

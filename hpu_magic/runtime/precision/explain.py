@@ -155,9 +155,7 @@ def explain_autocast(
     context = autocast(dtype)
     torch = device.torch_with_hpu()
     if not isinstance(model, torch.nn.Module):
-        raise RefusedError(
-            f"A {type(model).__name__} cannot be explained: pass a torch.nn.Module."
-        )
+        raise RefusedError(f"A {type(model).__name__} cannot be explained: pass a torch.nn.Module.")
     devices = {parameter.device for parameter in model.parameters()}
     elsewhere = {str(other) for other in devices if other.type != "hpu"}
     if elsewhere:
@@ -173,9 +171,7 @@ def explain_autocast(
     lower = str(context.dtype).removeprefix("torch.")
     explanation = AutocastExplanation(type(model).__name__, lower, operators.in_force())
     labels = _labels(model)
-    tree, unseen = _profiled(
-        torch, model, context, sample, {**keywords, **(sample_keywords or {})}
-    )
+    tree, unseen = _profiled(torch, model, context, sample, {**keywords, **(sample_keywords or {})})
     explanation.unseen.update(labels[place] for place in unseen)
     _Reader(torch, explanation, labels).read(tree, "")
     if not explanation.operations and not explanation.unseen:
@@ -281,9 +277,7 @@ class _Reader:
     and autocast's call after the casts.
     """
 
-    def __init__(
-        self, torch: Any, explanation: AutocastExplanation, labels: Sequence[str]
-    ) -> None:
+    def __init__(self, torch: Any, explanation: AutocastExplanation, labels: Sequence[str]) -> None:
         self._torch = torch
         self._explanation = explanation
         self._labels = labels

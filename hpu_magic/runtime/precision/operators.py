@@ -142,9 +142,7 @@ def requested(
         raise RefusedError(f"There is no level {level!r}: use O1 (the lists) or O2.")
     if level == "O2":
         if lower is not None or fp32 is not None:
-            raise RefusedError(
-                "Level O2 has its own lists: remove lower and fp32, or use O1."
-            )
+            raise RefusedError("Level O2 has its own lists: remove lower and fp32, or use O1.")
         return OperatorLists(MATRIX, KNOWN - MATRIX)
     # O1 without lists means the defaults, not the loaded lists.
     base = OperatorLists() if level == "O1" else in_force()
