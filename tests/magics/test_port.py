@@ -56,8 +56,8 @@ def test_a_training_cell_is_shown_as_a_diff_and_runs_on_the_card(run):
         "  18 -     torch.cuda.empty_cache()",
         "  19   [model.weight.device.type, device.type, losses[-1] < 0.1 * losses[0]]",
         "  Line 13: without dtype, autocast computes in bfloat16 here and in float16 on a GPU.",
-        "  Line 18: torch.cuda.empty_cache has no counterpart and no effect: the memory pool is the "
-        "whole card, so there is nothing to free.",
+        "  Line 18: torch.cuda.empty_cache has no counterpart and no effect: the memory pool is "
+        "the whole card, so there is nothing to free.",
     ]
 
 
