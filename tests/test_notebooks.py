@@ -206,7 +206,7 @@ def test_only_new_shapes_compile(modes: Executed) -> None:
 
 
 def test_synchronizations_are_shown_with_their_line(modes: Executed) -> None:
-    assert "5 host synchronisations (line 4)" in modes.text("reading")
+    assert "5 host synchronizations (line 4)" in modes.text("reading")
 
 
 def test_replay_gives_the_models_results_faster(graphs: Executed) -> None:

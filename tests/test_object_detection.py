@@ -51,7 +51,7 @@ def test_the_fallback_is_shown_with_its_line_and_mended(detection: Executed) -> 
     assert "CPU fallback" not in detection.text("mend")
     shown = detection.text("mend-costs")
     assert f"CPU fallbacks: {{'{operator}': 8}} -> {{}}" in shown
-    before, after = map(int, re.findall(r"synchronisations: (\d+) -> (\d+)", shown)[0])
+    before, after = map(int, re.findall(r"synchronizations: (\d+) -> (\d+)", shown)[0])
     assert before - after == 8
 
 

@@ -55,7 +55,7 @@ class HPUAcceleratorBase:
         if hpu is None:
             return {}
         stats = dict(hpu.memory_stats(device))
-        stats["MaxInUse"] = since_reset(stats)
+        stats["MaxInUse"] = since_reset()
         return {name: stats[name] for name in MEMORY_METRICS if name in stats}
 
     @staticmethod

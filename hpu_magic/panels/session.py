@@ -20,7 +20,7 @@ from hpu_magic.panels.view import FitView, Head
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.measure.progress import FitProgress
-from hpu_magic.runtime.measure.sampler import Sampler, device_memory, sampler
+from hpu_magic.runtime.measure.sampler import Sampler, sampler
 from hpu_magic.runtime.measure.source import FitSource, Report
 
 _Value = TypeVar("_Value")
@@ -189,9 +189,9 @@ class Session:
 
     def _result(self, peak: int | None) -> FitResult:
         progress = self.progress
-        stats = None if self._peak is None else device_memory()
-        peak = peak if stats is not None else None
-        limit = stats["Limit"] if stats is not None else None
+        memory = None if self._peak is None else device.memory()
+        peak = peak if memory is not None else None
+        limit = memory and memory.limit
         observed = progress.observer.observation(
             str(self._source.device),
             progress.training_seconds,

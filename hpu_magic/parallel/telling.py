@@ -13,7 +13,6 @@ from hpu_magic.parallel.pace import Pace
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import since_reset
 from hpu_magic.runtime.measure.ranks import RankState
-from hpu_magic.runtime.measure.sampler import device_memory
 
 KEY = "hpu_magic.rank"
 """Name under which a rank's state is published."""
@@ -56,20 +55,19 @@ class Telling:
 
     def state(self, *, over: bool = False) -> RankState:
         """Return the state of this moment, with the pace lately or, once it is over, of all."""
-        memory = device_memory() or {}
+        memory = device.memory()
         if self._card is None and memory:
             card = device.own_card()
             self._card = card.module_id if card else None
         pace = self._pace.on_the_whole() if over else self._pace.lately()
-        in_use = memory.get("InUse")
         return RankState(
             self._rank,
             socket.gethostname(),
             os.getpid(),
             self._card,
-            in_use,
-            None if in_use is None else since_reset(memory),
-            memory.get("Limit"),
+            memory and memory.in_use,
+            since_reset() if memory else None,
+            memory and memory.limit,
             self._pace.steps,
             *pace,
         )

@@ -46,9 +46,9 @@ FIT = Observation(
     ledger=LedgerReport(
         entries=[
             Entry("cpu fallback", "aten::histc", "cell 3, line 7", count=40, seconds=4.0),
-            Entry("host synchronisation", "aten::item", "cell 3, line 9", count=500),
+            Entry("host synchronization", "aten::item", "cell 3, line 9", count=500),
             Entry(
-                "host synchronisation", "aten::item", "fit.py, line 1", count=9, file=fit.__file__
+                "host synchronization", "aten::item", "fit.py, line 1", count=9, file=fit.__file__
             ),
             Entry("compilation", "graph 1", "cell 3, line 5", "[8, 5]", count=4),
         ]

@@ -106,7 +106,7 @@ def test_fallbacks_are_counted_and_the_ledger_knows_their_lines(fits: Callable[[
     assert count == 12
     assert seen.later == DeviceCounts(fallbacks={operator: 9})
     lines = {(one.kind, one.count, one.where.rpartition(", ")[2]) for one in seen.ledger.entries}
-    assert lines >= {("cpu fallback", 12, "line 2"), ("host synchronisation", 12, "line 4")}
+    assert lines >= {("cpu fallback", 12, "line 2"), ("host synchronization", 12, "line 4")}
 
 
 def test_what_is_compiled_after_the_first_steps_is_counted_apart(lazy_process: Any) -> None:

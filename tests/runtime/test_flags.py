@@ -71,7 +71,7 @@ def test_changed_flags_come_first_and_the_others_are_folded_away(run, torch, mon
     table = [line.split()[:2] for line in shown[2 : 2 + len(changed)]]
     assert ["PT_INFERENCE_RANGE_FILE", "ranges.txt"] in table
     assert {name for name, _ in table} == changed
-    rest = f"{len(names) - len(changed)} others have their defaults; %hpu_flags WORD looks for "
+    rest = f"{len(names) - len(changed)} others have their defaults; %hpu_flags WORD searches "
     assert shown[-1].strip().startswith(rest)
     open_part, folded = cell.result._repr_html_().split("<details>")
     assert {name for name in names if f">{name}<" in open_part} == changed
@@ -81,7 +81,7 @@ def test_changed_flags_come_first_and_the_others_are_folded_away(run, torch, mon
 def test_flags_that_are_all_as_they_were_are_said_in_a_line():
     report = FlagsReport(list(documented().values()), {}, {}, folded=True)
     assert repr(report).splitlines()[1:] == [
-        "  All have their defaults; %hpu_flags WORD looks for a word in names and meanings."
+        "  All have their defaults; %hpu_flags WORD searches names and meanings."
     ]
 
 

@@ -169,7 +169,7 @@ def lists(**given):
             {"types": ["Linaer"]},
             "'Linaer', but no module has it: did you mean 'Linear",
         ),
-        ("allowlist", {"types": ["Sequential"]}, "cannot be quantized: in this model Linear can"),
+        ("allowlist", {"types": ["Sequential"]}, "cannot be quantized: in this model, Linear can"),
     ],
 )
 def test_lists_that_mean_nothing_in_the_model_are_refused(which, entries, sentence):
@@ -198,10 +198,18 @@ CONVOLUTION = [("stem", "Conv2d"), ("head", "Linear")]
 @pytest.mark.parametrize(
     ("given", "generation", "sentence"),
     [
-        ({"dynamic_quantization": True}, "GAUDI2", "maxabs_hw has scales of the hardware"),
-        ({"dynamic_quantization": True, "scale_method": "unit_scale"}, "GAUDI2", "take maxabs_pow"),
+        (
+            {"dynamic_quantization": True},
+            "GAUDI2",
+            "maxabs_hw uses fixed scales or those of the hardware",
+        ),
+        ({"dynamic_quantization": True, "scale_method": "unit_scale"}, "GAUDI2", "use maxabs_pow"),
         ({"scale_method": "maxabs_pcs_pow2"}, "GAUDI2", "is for dynamic quantization"),
-        ({"device_for_scales": "GAUDI3"}, "GAUDI2", "Scales of GAUDI3 with the method maxabs_hw"),
+        (
+            {"device_for_scales": "GAUDI3"},
+            "GAUDI2",
+            "A GAUDI2 does not support scales of GAUDI3 with the method maxabs_hw",
+        ),
         (
             {"device_for_scales": "GAUDI2", "scale_method": "maxabs_pow2"},
             *("GAUDI3", "A GAUDI3 does not support scales of GAUDI2 with the method maxabs_pow2"),

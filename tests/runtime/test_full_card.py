@@ -63,8 +63,8 @@ def test_the_error_ends_in_what_was_asked_what_is_free_who_has_it_and_what_to_do
     assert float(free) == 16.0
     assert said.partition(" ended. ")[2] == (
         f"The largest variables are {largest}. "
-        "Delete what is not needed (del batches), forget the results shown so far (%reset -f out), "
-        "or take a smaller batch or a type of fewer bits."
+        "Delete unused variables (del batches), delete earlier results of cells (%reset -f out), "
+        "or use a smaller batch or a type with fewer bits."
     )
 
 

@@ -39,15 +39,15 @@ def test_cell_that_uses_the_device_gets_one_line_with_the_peak(on, torch, own_ca
 def test_showing_a_tensor_is_counted_for_the_cell_that_shows_it(on):
     for source, line in (("x[:2]", 1), ("y = 1\n\nprint(x[:2])", 3), ("display(x[:2])", 1)):
         cell = on(source)
-        assert re.search(rf"\d host synchronisations \(line {line}[;)]", cell.out), cell.out
+        assert re.search(rf"\d host synchronizations \(line {line}[;)]", cell.out), cell.out
         assert {entry.where for entry in on("%hpu_ledger last").result.entries} == {f"line {line}"}
 
 
 def test_synchronizations_are_counted_with_their_line(on):
     cell = on("y = x + 1\nfor _ in range(3):\n    value = y.sum().item()")
-    assert "3 host synchronisations (line 3)" in cell.out
+    assert "3 host synchronizations (line 3)" in cell.out
     [entry] = [
-        one for one in on("%hpu_ledger last").result.entries if one.kind == "host synchronisation"
+        one for one in on("%hpu_ledger last").result.entries if one.kind == "host synchronization"
     ]
     assert (entry.count, entry.where) == (3, "line 3")
 
@@ -55,7 +55,7 @@ def test_synchronizations_are_counted_with_their_line(on):
 def test_line_of_a_function_names_its_cell(on, shell):
     on("def read(value):\n    return value.sum().item()")
     number = shell.execution_count - 1
-    assert f"1 host synchronisation (In [{number}], line 2)" in on("read(x)").out
+    assert f"1 host synchronization (In [{number}], line 2)" in on("read(x)").out
 
 
 def test_last_keeps_the_table_while_other_cells_run(on):
@@ -73,7 +73,7 @@ def test_notebook_line_opens_into_the_table(on):
     on("y = x.sum().item()")
     html = LedgerLine(on("%hpu_ledger last").result)._repr_html_()
     assert html.startswith("<details")
-    assert html.index("host synchronisation") < html.index("<table>")
+    assert html.index("host synchronization") < html.index("<table>")
 
 
 def test_cell_that_fails_is_accounted_for_too(on):
@@ -535,6 +535,6 @@ def test_alone_it_tells_its_state(run, torch):
     assert on.result.on
     assert "is on." in on.out
     assert on.result.last.title() in on.out
-    assert "%hpu_ledger off ends it." in on.out
+    assert "%hpu_ledger off switches it off." in on.out
     run("%hpu_ledger off")
     assert "is off." in run("%hpu_ledger").out

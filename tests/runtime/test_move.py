@@ -255,7 +255,11 @@ def test_optimizer_whose_state_stays_behind_is_named(run, ns, torch):
         ("x = torch.ones(1, device='meta')", "x", "x is on the meta device"),
         ("m = torch.nn.LazyLinear(3)", "m", "m.weight has no shape yet"),
         ("x = [torch.ones(1)]; x.append(x)", "x", "contains itself"),
-        ("m = torch.nn.Linear(1, 1); o = torch.optim.SGD(m.parameters(), lr=1)", "o", "name the"),
+        (
+            "m = torch.nn.Linear(1, 1); o = torch.optim.SGD(m.parameters(), lr=1)",
+            "o",
+            "move the model",
+        ),
     ],
 )
 def test_refusals_are_one_sentence_and_move_nothing(run, ns, torch, prepare, line, sentence):

@@ -263,7 +263,10 @@ def test_steps_are_marked_once_and_where_they_end():
         ("from flash_attn import flash_attn_func", "flash_attn needs a GPU: use habana"),
         ("from numba import cuda", "numba.cuda needs a GPU"),
         ("torch.utils.cpp_extension.load_inline('a', cuda_sources='')", "it compiles CUDA kernels"),
-        ("torch.cuda.cudart()", "torch.cuda.cudart has no counterpart: it is CUDA's own library"),
+        (
+            "torch.cuda.cudart()",
+            "torch.cuda.cudart has no counterpart: it belongs to CUDA's libraries",
+        ),
         ("p = torch.cuda.MemPool()", "torch.cuda.MemPool has no counterpart"),
     ],
 )

@@ -8,7 +8,7 @@ import sys
 import time
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpu_magic import backend, monitor
 from hpu_magic.errors import RefusedError, suggestion
@@ -50,6 +50,45 @@ def taken() -> bool:
     """Return whether this process has a card, without taking one."""
     hpu = getattr(sys.modules.get("torch"), "hpu", None)
     return hpu is not None and bool(hpu.is_initialized())
+
+
+class Memory(NamedTuple):
+    """Device memory of this process, in bytes.
+
+    Attributes
+    ----------
+    in_use : int
+        Bytes in use now.
+    peak : int
+        Most bytes in use since the last reset of the statistic, by any caller; see
+        `hpu_magic.runtime.device.peak`.
+    limit : int
+        Size of the card's memory.
+    """
+
+    in_use: int
+    peak: int
+    limit: int
+
+
+def memory() -> Memory | None:
+    """Return the device memory of this process; None before it takes a card.
+
+    Raises
+    ------
+    RuntimeError
+        The card was lost.
+    """
+    if not taken():
+        return None
+    stats = sys.modules["torch"].hpu.memory_stats()
+    return Memory(stats["InUse"], stats["MaxInUse"], stats["Limit"])
+
+
+def in_use() -> int:
+    """Return the bytes in use on the device; 0 before a card is taken."""
+    current = memory()
+    return current.in_use if current else 0
 
 
 def torch_with_hpu() -> ModuleType:

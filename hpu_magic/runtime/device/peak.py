@@ -10,7 +10,7 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from hpu_magic.runtime.device import device
@@ -24,16 +24,10 @@ _seen = 0  # last value of the device's statistic; a lower value means that it w
 _ours = threading.local()
 
 
-def since_reset(stats: Mapping[str, int]) -> int:
-    """Return the peak since the start or the user's last reset, in bytes.
-
-    Parameters
-    ----------
-    stats : mapping
-        The current ``torch.hpu.memory_stats()``.
-    """
+def since_reset() -> int:
+    """Return the peak since the start or the user's last reset in bytes; 0 without a card."""
     with _lock:
-        return max(_noticed(stats), _before)
+        return max(_device_peak(), _before)
 
 
 class Peak:
@@ -90,16 +84,14 @@ def _note_all() -> None:
 
 def _device_peak() -> int:
     """Return the peak since the statistic's last reset in bytes; 0 without a card."""
-    return _noticed(sys.modules["torch"].hpu.memory_stats()) if device.taken() else 0
-
-
-def _noticed(stats: Mapping[str, int]) -> int:
-    """Return the peak, and detect a reset; right after one, the statistic may be 0."""
     global _before, _seen
-    if stats["MaxInUse"] < _seen:  # reset by a reference to the vendor's original function
+    memory = device.memory()
+    if memory is None:
+        return 0
+    if memory.peak < _seen:  # reset by a reference to the vendor's original function
         _before = 0
-    _seen = stats["MaxInUse"]
-    return max(stats["InUse"], stats["MaxInUse"])
+    _seen = memory.peak
+    return max(memory.in_use, memory.peak)  # right after a reset, the statistic may be 0
 
 
 def _notice_resets(hpu: Any) -> None:

@@ -6,7 +6,6 @@ torch, takes a card or waits for the device.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import hpu_magic
@@ -57,7 +56,7 @@ def facts() -> Facts:
 
 def _memory() -> tuple[int | None, int | None, int | None]:
     try:
-        stats = sys.modules["torch"].hpu.memory_stats()
-    except RuntimeError:  # a lost card has no statistics
+        memory = device.memory()
+        return (memory.in_use, since_reset(), memory.limit) if memory else (None, None, None)
+    except RuntimeError:  # the card was lost
         return None, None, None
-    return stats["InUse"], since_reset(stats), stats["Limit"]

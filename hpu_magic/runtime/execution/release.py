@@ -51,11 +51,10 @@ class ReleaseReport(Report):
 
 def release_card(*, restart: bool = False) -> ReleaseReport:
     """Return how to release the card, or restart the kernel to do so; see `hpu_magic.release`."""
-    if not device.taken():
+    memory = device.memory()
+    if memory is None:
         return ReleaseReport(False)
-    import torch
-
-    report = ReleaseReport(True, torch.hpu.memory_stats()["InUse"])
+    report = ReleaseReport(True, memory.in_use)
     if restart:
         kernel.restart_kernel()
         report.restarting = True

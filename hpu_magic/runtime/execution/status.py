@@ -114,18 +114,15 @@ def current_status(cells: Sequence[str] = ()) -> StatusReport:
         The notebook's cells so far, searched for the line that loaded torch.
     """
     machine = monitor.snapshot()
-    memory: tuple[int | None, int | None] = (None, None)
-    if device.taken():
-        stats = sys.modules["torch"].hpu.memory_stats()
-        memory = (stats["InUse"], stats["Limit"])
+    memory = device.memory()
     return StatusReport(
         simulated=backend.is_simulated(),
         card=device.own_card(machine),
         machine=machine,
         mode=mode.request(cells=cells),
         versions=_versions(),
-        memory_in_use=memory[0],
-        memory_limit=memory[1],
+        memory_in_use=memory and memory.in_use,
+        memory_limit=memory and memory.limit,
         conflicts=conflicts(),
     )
 

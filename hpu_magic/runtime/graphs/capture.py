@@ -89,7 +89,7 @@ class Capture:
             device.synchronize()
         device.synchronize()
         before = dict(self._namespace)
-        in_use = self._torch.hpu.memory_stats()["InUse"]
+        in_use = device.in_use()
         self._start_recording()
         yield True
         captured = self._captured
@@ -104,7 +104,7 @@ class Capture:
             raise empty
         self._stop_recording(None, None, None)
         device.synchronize()
-        captured.memory = self._torch.hpu.memory_stats()["InUse"] - in_use
+        captured.memory = device.in_use() - in_use
         captured.outputs = {
             name: value
             for name, value in self._namespace.items()

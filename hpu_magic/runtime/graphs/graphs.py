@@ -99,14 +99,14 @@ class CapturedGraph(Report):
             for name, value in changed.items():
                 self.inputs[name].copy_(value)
         device.synchronize()
-        in_use = torch.hpu.memory_stats()["InUse"]
+        in_use = device.in_use()
         start = time.perf_counter()
         for _ in range(n):
             self.graph.replay()
             self.replays += 1
         device.synchronize()
         seconds = time.perf_counter() - start
-        grown = torch.hpu.memory_stats()["InUse"] - in_use
+        grown = device.in_use() - in_use
         return ReplayReport(self.name, n, seconds, grown, sorted(changed), list(self.outputs))
 
     def _is_new(self, name: str, value: Any) -> bool:

@@ -101,9 +101,11 @@ class ShapeWatch:
         self.uses.clear()
 
     def _first(self, kind: Any, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        before = _in_use()
+        device.synchronize()
+        before = device.in_use()
         result = forward(*args, **kwargs)
-        memory = max(0, _in_use() - before)
+        device.synchronize()
+        memory = max(0, device.in_use() - before)
         graphed = self.limit is None or len(self.uses) < self.limit
         self.uses[kind] = Use(1, memory if graphed else 0, graphed)
         if len(self.uses) >= MANY and not self._warned:
@@ -165,13 +167,6 @@ def _bucket(shapes: list[Shape]) -> str:
         f"in dimension {axis} to multiples of {step}, which leaves {len(left)} of {len(sizes)} "
         "sizes"
     )
-
-
-def _in_use() -> int:
-    device.synchronize()
-    import torch
-
-    return int(torch.hpu.memory_stats()["InUse"])
 
 
 def users_level() -> int:

@@ -1,1 +1,1 @@
-"""What a cell or a fit did on the device: memory, time, profile, ledger, samples."""
+"""Measurements of cells and blocks: memory, time, profile and ledger."""

@@ -1,4 +1,4 @@
-"""What the device has counted since the process began, by the vendor's metrics."""
+"""Counts of compilations and fallbacks since the process began, from the vendor's metrics."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 from hpu_magic.runtime.device import device
 
-# Frees are left out: Python's garbage collector frees during any cell.
+# Without frees, because Python's garbage collector can free memory during any cell.
 _ACTIVITY = ("NumAllocs", "TotalSystemAllocs")
 
 
 @dataclass(frozen=True)
 class DeviceCounts:
-    """The counts of one moment; compared with those of a later one.
+    """Counts at one moment; subtract them with `since`.
 
     Attributes
     ----------
     compilations : int
-        Graphs compiled.
+        Number of compiled graphs.
     compile_seconds : float
-        Seconds that took.
+        Seconds for their compilation.
     fallbacks : dict of str to int
-        Calls that ran on the CPU instead, by operator.
+        Number of calls that ran on the CPU, by operator.
     activity : tuple of int
-        Counts that grow whenever the device allocates memory.
+        Counts that increase when the device allocates memory.
     """
 
     compilations: int = 0
@@ -35,20 +35,15 @@ class DeviceCounts:
 
     @classmethod
     def now(cls) -> DeviceCounts:
-        """Return the counts as they are; all zero before a card is taken."""
+        """Return the current counts; all zero before a card is taken."""
         if not device.taken():
             return cls()
-        compiled, fallen = _statistics("graph_compilation"), _statistics("cpu_fallback")
+        fallbacks = dict(_statistics("cpu_fallback").get("FallbackOps", {}))
         stats = sys.modules["torch"].hpu.memory_stats()
-        return cls(
-            int(compiled.get("TotalNumber", 0)),
-            float(compiled.get("TotalTime", 0.0)) / 1e6,
-            dict(fallen.get("FallbackOps", {})),
-            tuple(stats.get(name, 0) for name in _ACTIVITY),
-        )
+        return cls(*compilations(), fallbacks, tuple(stats.get(name, 0) for name in _ACTIVITY))
 
     def since(self, before: DeviceCounts) -> DeviceCounts:
-        """Return what was counted since ``before``; operators without a call are left out."""
+        """Return the increase since ``before``, without operators that were not called."""
         fallbacks = {
             name: int(growth(before.fallbacks.get(name, 0), count))
             for name, count in self.fallbacks.items()
@@ -60,8 +55,14 @@ class DeviceCounts:
         )
 
 
+def compilations() -> tuple[int, float]:
+    """Return the number of compiled graphs, and the seconds for their compilation."""
+    stats = _statistics("graph_compilation")
+    return int(stats.get("TotalNumber", 0)), float(stats.get("TotalTime", 0.0)) / 1e6
+
+
 def growth(before: float, after: float) -> float:
-    """Return the growth of a count, which somebody may have reset to zero in between."""
+    """Return the increase of a count, which may have been reset to zero in between."""
     return after - before if after >= before else after
 
 

@@ -1,4 +1,4 @@
-"""Values that batches, epochs and validations left behind, until they are read in one go."""
+"""Values of batches, epochs and validations on the device, until they are read together."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from hpu_magic.runtime.measure.read_values import numbers
 from hpu_magic.runtime.measure.sampler import Sampler
 
 FIRST_STEPS = 200
-"""How many steps of a fit are all heard, however fast they are: short fits have no others."""
+"""Number of steps at the start of a fit whose values are all read, for curves of short fits."""
 
-_MOST_KEPT = 256  # batches that wait to be read
+_MOST_KEPT = 256  # batches, epochs and validations
 _MOST_VALUES = 4096
 
 
 @dataclass
 class Heard:
-    """One batch, epoch or validation, and what it left behind.
+    """The values of one batch, epoch or validation.
 
     Attributes
     ----------
     number : int
-        Counts its kind, those too that nobody listened to.
+        Number among its kind, including those whose values are not kept.
     moment : float
-        When it ended, in seconds of ``time.monotonic()``.
+        Time of its end, in seconds of ``time.monotonic()``.
     step, epoch : int
-        Optimizer steps and epoch by then.
+        Number of optimizer steps, and the epoch, at its end.
     place : str
-        The same in words.
+        The place as text.
     values : mapping of Curve to tensor or float
-        As they are on the device.
+        Tensors may be on the device.
     divided_by : int
-        What the returned loss was divided by.
+        Divisor of the returned loss.
     """
 
     number: int
@@ -48,16 +48,16 @@ class Heard:
 
 
 class HeardValues:
-    """What was heard and not looked at yet.
+    """Values that have not been read from the device.
 
     Parameters
     ----------
     sampler
-        Receives a series for each curve, with ``value``, ``step`` and ``epoch`` (from 0).
+        Receives a series per curve, with ``value``, ``step`` and ``epoch`` (from 0).
     curves
-        Told the newest value of each.
+        Receives the newest value of each curve.
     watch
-        Shown every value.
+        Checks all values.
     """
 
     def __init__(self, sampler: Sampler, curves: Curves, watch: Watch) -> None:
@@ -67,17 +67,17 @@ class HeardValues:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to look, due or not."""
+        """Whether the values must be read now, to limit their number."""
         return len(self._kept) >= _MOST_KEPT or self._values >= _MOST_VALUES
 
     def add(self, heard: Heard) -> None:
-        """Keep what a batch, an epoch or a validation left behind."""
+        """Keep the values of a batch, an epoch or a validation."""
         if heard.values:
             self._kept.append(heard)
             self._values += len(heard.values)
 
     def clear(self) -> None:
-        """Let go of all tensors."""
+        """Drop all values."""
         self._kept.clear()
         self._values = 0
 
@@ -86,14 +86,11 @@ class HeardValues:
         kept, self._kept, self._values = self._kept, [], 0
         if not kept:
             return
-        pairs = [(one, curve) for one in kept for curve in one.values]
-        factors = [one.divided_by if curve.returned else 1 for one, curve in pairs]
-        found = numbers([one.values[curve] for one, curve in pairs], factors)
-        by_batch: dict[int, dict[Curve, float]] = {}
-        for (one, curve), number in zip(pairs, found, strict=True):
-            by_batch.setdefault(id(one), {})[curve] = number
-        for one in kept:
-            self._see(one, by_batch[id(one)])
+        pairs = [(heard, curve) for heard in kept for curve in heard.values]
+        factors = [heard.divided_by if curve.returned else 1 for heard, curve in pairs]
+        read = iter(numbers([heard.values[curve] for heard, curve in pairs], factors))
+        for heard in kept:
+            self._see(heard, {curve: next(read) for curve in heard.values})
 
     def _see(self, heard: Heard, values: dict[Curve, float]) -> None:
         loss = next((curve for curve in values if curve.returned), None)

@@ -1,4 +1,4 @@
-"""Who holds the device's memory: variables, and within them modules, by layer, and caches."""
+"""Device memory by variable, and in each variable by module and cache."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from hpu_magic.runtime.present.table import Table
 
 _MOST_HOLDERS = 10
 _MOST_LINES = 8
-_INDENT = "\N{NO-BREAK SPACE}" * 2  # other spaces are lost in HTML
+_INDENT = "\N{NO-BREAK SPACE}" * 2  # HTML collapses other spaces
 _LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A variable that holds memory of the device.
+    """A variable that holds device memory.
 
     Attributes
     ----------
     name : str
-        Of the variable.
+        Name of the variable.
     size : int
         Bytes.
     what : str
-        Its class, and what there is to say of it.
+        Its class, and its shape or gradients.
     parts : sequence of Part
         Its modules and caches, largest first.
     """
@@ -43,12 +43,12 @@ class Holder:
 
 @dataclass(repr=False)
 class HolderTable(Table):
-    """Variables that hold memory of the device, largest first.
+    """Variables that hold device memory, largest first.
 
     Attributes
     ----------
     held : list of Holder
-        All of them.
+        All variables.
     """
 
     held: list[Holder]
@@ -58,26 +58,26 @@ class HolderTable(Table):
         return "Held by variables"
 
     def columns(self) -> Sequence[str]:
-        """Return the columns: variable or path in it, memory, and what it is."""
+        """Return the columns: variable or path, memory, and description."""
         return ("held by", "memory", "what")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each of the largest variables, and for what is large in them."""
-        found = []
-        for one in self.held[:_MOST_HOLDERS]:
-            found.append((one.name, units.size(one.size), one.what))
-            found += [(path, units.size(size), what) for path, size, what in lines(one)]
+        """Return a line per large variable, each followed by its large parts."""
+        rows = []
+        for holder in self.held[:_MOST_HOLDERS]:
+            rows.append((holder.name, units.size(holder.size), holder.what))
+            rows += [(path, units.size(size), what) for path, size, what in lines(holder)]
         rest = self.held[_MOST_HOLDERS:]
         if rest:
-            size = units.size(sum(one.size for one in rest))
-            found.append((f"{len(rest)} other variables", size, ""))
-        return found
+            size = units.size(sum(holder.size for holder in rest))
+            rows.append((f"{len(rest)} other variables", size, ""))
+        return rows
 
 
 def storage_of(tensor: Any) -> tuple[int, int, Any] | None:
     """Return identity, bytes and a weak reference of a tensor's storage on the device, or None.
 
-    The reference keeps the identity from being used again for another storage.
+    While the reference exists, no other storage gets the same identity.
     """
     torch = sys.modules["torch"]
     from torch.multiprocessing.reductions import StorageWeakRef
@@ -86,23 +86,23 @@ def storage_of(tensor: Any) -> tuple[int, int, Any] | None:
         return None
     storage = tensor.untyped_storage()
     reference = StorageWeakRef(storage)
-    taken = storage.nbytes() * width(tensor.dtype) // tensor.dtype.itemsize
-    return reference.cdata, taken, reference
+    size = storage.nbytes() * width(tensor.dtype) // tensor.dtype.itemsize
+    return reference.cdata, size, reference
 
 
 def holders(variables: Mapping[str, Any], known: Iterable[int] = ()) -> list[Holder]:
-    """Return who holds memory, largest first; what several hold counts for one of them.
+    """Return the variables that hold memory, largest first; shared memory counts once.
 
     Parameters
     ----------
     variables : mapping
-        Values by name. Modules come before what else has their parameters, such as an optimizer.
+        Values by name. Memory of parameters counts for the module, not for its optimizer.
     known : iterable of int
         Identities of storages that do not count.
     """
     torch = sys.modules["torch"]
     seen = set(known)
-    found = []
+    held = []
     modules_first = sorted(
         variables.items(), key=lambda item: not issubclass(type(item[1]), torch.nn.Module)
     )
@@ -115,14 +115,14 @@ def holders(variables: Mapping[str, Any], known: Iterable[int] = ()) -> list[Hol
         seen |= fresh.keys()
         size = sum(fresh.values())
         if size:
-            found.append(Holder(name, size, *_described(value, fresh)))
-    return sorted(found, key=lambda one: -one.size)
+            held.append(Holder(name, size, *_described(value, fresh)))
+    return sorted(held, key=lambda holder: -holder.size)
 
 
 def lines(holder: Holder, most: int = _MOST_LINES) -> Iterator[tuple[str, int, str]]:
-    """Yield (path, bytes, what) of the largest parts of a variable, each below what it is in."""
-    flat = [(part, depth) for one in holder.parts for depth, part in _flat(one, 1)]
-    # Sorting keeps the order of equals, so what is shown is never without what it is in.
+    """Yield (path, bytes, what) of the largest parts of a variable, each after its parent."""
+    flat = [(part, depth) for top in holder.parts for depth, part in _flat(top, 1)]
+    # Sorting is stable, so a selected part never lacks its parent.
     ranked = sorted(flat, key=lambda pair: -pair[0].size)[:most]
     least = _LEAST_SHARE * holder.size
     shown = {id(part) for part, _ in ranked if part.size >= least}
@@ -133,8 +133,8 @@ def lines(holder: Holder, most: int = _MOST_LINES) -> Iterator[tuple[str, int, s
 
 def _flat(part: Part, depth: int) -> Iterator[tuple[int, Part]]:
     yield depth, part
-    for one in part.parts:
-        yield from ((deeper, inner) for deeper, inner in _flat(one, depth + 1))
+    for inner in part.parts:
+        yield from _flat(inner, depth + 1)
 
 
 def _path(name: str, path: str) -> str:
@@ -146,8 +146,8 @@ def _described(value: Any, fresh: dict[int, int]) -> tuple[str, Sequence[Part]]:
     kind = type(value).__name__
     if issubclass(type(value), torch.nn.Module):
         gradients = _gradients(value, fresh)
-        said = f"{kind}, {units.size(gradients)} of it gradients" if gradients else kind
-        return said, parts_of(value, fresh, storage_of)
+        what = f"{kind}, {units.size(gradients)} of it gradients" if gradients else kind
+        return what, parts_of(value, fresh, storage_of)
     if issubclass(type(value), torch.Tensor):
         shape = " x ".join(map(str, value.shape)) or "one number"
         return f"{shape}, {str(value.dtype).removeprefix('torch.')}", ()
@@ -155,10 +155,10 @@ def _described(value: Any, fresh: dict[int, int]) -> tuple[str, Sequence[Part]]:
 
 
 def _gradients(module: Any, fresh: dict[int, int]) -> int:
-    given = {}
+    sizes = {}
     for parameter in module.parameters():
         gradient = parameter.grad if parameter.is_leaf else None
         storage = storage_of(gradient) if gradient is not None else None
         if storage is not None and storage[0] in fresh:
-            given[storage[0]] = storage[1]
-    return sum(given.values())
+            sizes[storage[0]] = storage[1]
+    return sum(sizes.values())

@@ -1,8 +1,8 @@
-"""What code cost on the device besides its work: compilations, fallbacks, synchronisations.
+"""The overhead of code on the device: compilations, fallbacks, synchronizations.
 
-The totals are the vendor's metrics. Which line caused what comes from the vendor's event
-dispatcher, as far as its events carry a file and a line; without them the totals stand alone.
-Graph breaks and operations in place are PyTorch's to tell, and replays are counted here.
+The vendor's metrics count the totals. The vendor's event dispatcher reports the source line of each
+event, if the event has one. PyTorch records graph breaks and in-place operations. Replays are
+counted by `hpu_magic.runtime.graphs.replays`.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from hpu_magic.runtime.measure.ledger_report import (
 
 Place = Callable[[str, int], str]
 
-# The dispatcher's event ids, and the kind of entry each becomes.
+# The dispatcher's event ids and the kinds of entries.
 _EVENTS = {
     "GRAPH_COMPILATION": COMPILATION,
     "CPU_FALLBACK": FALLBACK,
     "CUSTOM_EVENT": WAIT,
 }
 _MOST_ENTRIES = 500
-# A graph that runs again allocates nothing where it only works in place; this event tells of it.
+# The event of a cached graph that runs again. If it only works in place, nothing else shows it.
 _RUN_AGAIN = "CACHE_HIT"
 
 
-# Those whose block runs, the innermost last.
+# Ledgers whose blocks are running, the innermost last.
 _open: list[ledger] = []
 
 
 def innermost() -> LedgerReport | None:
-    """Return the report of the innermost ledger whose block runs; it is filled as that ends."""
+    """Return the report of the innermost running ledger; it is filled when its block ends."""
     return _open[-1]._report if _open else None
 
 
@@ -54,21 +54,20 @@ def _file_and_line(file: str, line: int) -> str:
 class ledger:
     """Keep the ledger of a ``with`` block: ``with ledger() as costs: ...``, then read `costs`.
 
-    The peak statistic of the device's memory starts anew with the block. Blocks may lie within
-    one another; each has a ledger and a peak of its own. The same object may keep the ledgers of
-    several blocks, one after the other.
+    The block resets the statistic of the device's peak memory. Blocks can be nested; each has its
+    own ledger and peak. The same object can be used for several blocks in sequence.
 
     Parameters
     ----------
     place : callable
-        Turns a file and a line number into the text that names the line; called at the end.
+        Returns the text for a file and a line number; called at the end.
     namespace : mapping of str to object, optional
-        Variables, such as ``globals()``, whose tensors tell by their version whether they were
-        written in place; see `hpu_magic.runtime.measure.versions.versions`. In eager mode,
-        operations in place leave no other trace.
+        Variables, such as ``globals()``. The versions of their tensors show whether they were
+        written in place (see `hpu_magic.runtime.measure.versions.versions`), which in eager mode
+        is the only sign of in-place operations.
     """
 
-    # Known once one was reported: a device without such events looks like one without waits.
+    # Set by the first event: a device that reports no waits looks like one without waits.
     _waits_are_reported = False
 
     def __init__(
@@ -76,9 +75,9 @@ class ledger:
     ) -> None:
         self.place = place
         self.namespace = {} if namespace is None else namespace
-        self._start_anew()
+        self._reset()
 
-    def _start_anew(self) -> None:
+    def _reset(self) -> None:
         self._report = LedgerReport()
         self._entries: dict[tuple[str, str, str, int, str], Entry] = {}
         self._before = DeviceCounts()
@@ -90,7 +89,7 @@ class ledger:
         self._subscriptions: list[tuple[Any, Callable[[Any, Any], None]]] = []
 
     def __enter__(self) -> LedgerReport:
-        self._start_anew()
+        self._reset()
         self._peak.open()
         self._before = DeviceCounts.now()
         self._versions = versions.versions(self.namespace)
@@ -109,7 +108,7 @@ class ledger:
         after = DeviceCounts.now()
         before, report = self._before, self._report
         report.replays = replays.counter.total - self._replays
-        # Before the graph breaks, which are no work of the device's.
+        # Before graph breaks are added, because they do not use the device.
         report.touched = bool(
             after != before
             or self._entries
@@ -117,19 +116,19 @@ class ledger:
             or report.replays
             or versions.written(self._versions, versions.versions(self.namespace))
         )
-        broken = graph_breaks.since(self._breaks)
-        report.graph_breaks = len(broken)
-        for one in broken:
-            self._enter(GRAPH_BREAK, one.reason, one.file, one.line)
+        breaks = graph_breaks.since(self._breaks)
+        report.graph_breaks = len(breaks)
+        for each in breaks:
+            self._enter(GRAPH_BREAK, each.reason, each.file, each.line)
         for (_, _, file, line, _), entry in self._entries.items():
             entry.where = self.place(file, line) if file else ""
         report.entries = list(self._entries.values())
         counted = after.since(before)
         report.compilations, report.compile_seconds = counted.compilations, counted.compile_seconds
         report.fallbacks = counted.fallbacks
-        waits = [one.count for one in report.causes(WAIT)]
-        told = bool(self._subscriptions) and ledger._waits_are_reported
-        report.synchronizations = sum(waits) if told else None
+        reported = bool(self._subscriptions) and ledger._waits_are_reported
+        waits = sum(entry.count for entry in report.causes(WAIT))
+        report.synchronizations = waits if reported else None
         report.peak = self._peak.close()
         self._subscriptions.clear()
 
@@ -143,7 +142,7 @@ class ledger:
         for event, note in notes.items():
             try:
                 handle = instance.subscribe(getattr(module.EventId, event), note)
-            except TypeError:  # newer releases hand events over on request only
+            except TypeError:  # newer releases deliver events only when process() is called
                 handle = instance.subscribe(getattr(module.EventId, event))
             self._subscriptions.append((handle, note))
 
@@ -164,7 +163,7 @@ class ledger:
         def note(timestamp: Any, parameters: Iterable[tuple[str, str]]) -> None:
             facts = dict(parameters)
             if kind == WAIT and facts.get("event") != "host_synchronization":
-                return  # somebody's own event
+                return  # an event of another program
             if kind == WAIT:
                 ledger._waits_are_reported = True
             file, line = facts.get("file", ""), int(facts.get("line", 0))
@@ -174,7 +173,7 @@ class ledger:
         return note
 
     def _enter(self, kind: str, name: str, file: str, line: int, shapes: str = "") -> Entry:
-        """Count one more of a cause and return its entry."""
+        """Increment the count of a cause and return its entry."""
         key = (kind, name, file, line, shapes)
         if key not in self._entries and len(self._entries) >= _MOST_ENTRIES:
             name, shapes = "others", ""

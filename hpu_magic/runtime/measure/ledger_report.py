@@ -1,4 +1,4 @@
-"""What the ledger tells of a block: causes of cost, as a line, a table and attributes."""
+"""The ledger's report of a block: causes of overhead, as a line, a table and attributes."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from hpu_magic.runtime.present.table import Table
 COMPILATION = "compilation"
 GRAPH_BREAK = "graph break"
 FALLBACK = "cpu fallback"
-WAIT = "host synchronisation"
-# As the table shows them.
+WAIT = "host synchronization"
+# In the order of the table.
 _KINDS = (COMPILATION, GRAPH_BREAK, FALLBACK, WAIT)
 _LONGEST_SHAPES = 48
 
 
 @dataclass
 class Entry:
-    """One cause of cost.
+    """One cause of overhead.
 
     Attributes
     ----------
-    kind : {"compilation", "graph break", "cpu fallback", "host synchronisation"}
-        What happened.
+    kind : {"compilation", "graph break", "cpu fallback", "host synchronization"}
+        The event.
     name : str
         The compiled recipe, PyTorch's reason for a graph break, or the operator.
     where : str
-        The line that caused it; empty where it is not known.
+        The line that caused it; empty if unknown.
     shapes : str
         The shapes that caused a compilation.
     count : int
-        How often.
+        Number of events.
     seconds : float
-        How long in all.
+        Total time.
     file : str
-        That of the line; empty where it is not known.
+        The file of the line; empty if unknown.
     """
 
     kind: str
@@ -54,34 +54,34 @@ class Entry:
 
 @dataclass(repr=False)
 class LedgerReport(Table):
-    """What a cell or a ``with`` block cost on the device.
+    """The overhead of a cell or a ``with`` block on the device.
 
     Attributes
     ----------
     touched : bool
-        The device was used, as far as can be told: it allocated memory, compiled a graph, ran
-        one from its cache or replayed a captured one, fell back or was waited for, or a tensor
-        in the ledger's namespace was written in place. In eager mode, operations in place on
-        other tensors leave no trace.
+        The device was used: it allocated memory, compiled a graph, ran one from its cache or
+        replayed a captured one, fell back to the CPU, the host waited for it, or a tensor in the
+        ledger's namespace was written in place. In eager mode, in-place operations on other
+        tensors cannot be detected.
     compilations : int
-        Graphs compiled.
+        Number of compiled graphs.
     compile_seconds : float
-        Seconds spent on compiling them.
+        Seconds for their compilation.
     graph_breaks : int
-        How often ``torch.compile`` cut a graph in two or gave a function up, because it met
-        Python that it cannot compile. Counted when a function is compiled, not at each call.
+        How often ``torch.compile`` split a graph or skipped a function, because it cannot compile
+        the Python code. Counted when a function is compiled, not at each call.
     fallbacks : dict of str to int
-        Calls that ran on the CPU instead, by operator.
+        Number of calls that ran on the CPU, by operator.
     synchronizations : int or None
-        How often the host waited for a value; None as long as the device has not reported any
-        such wait in this process, since it may not report them at all.
+        How often the host waited for a value; None until the device has reported a wait in this
+        process, since it may not report waits at all.
     replays : int
-        Captured graphs run again, among them those of wrapped models, where forward and
-        backward are a graph each.
+        Number of replays of captured graphs, including those of wrapped models, whose forward and
+        backward passes are separate graphs.
     peak : int
-        Most bytes in use.
+        Peak memory in bytes.
     entries : list of Entry
-        The causes, in the order in which they first appeared.
+        The causes, in the order of their first events.
     """
 
     touched: bool = False
@@ -95,7 +95,7 @@ class LedgerReport(Table):
     entries: list[Entry] = field(default_factory=list)
 
     def title(self) -> str:
-        """Return the line that is shown under a cell."""
+        """Return the line below a cell."""
         if not self.touched:
             return f"{device.label()} was not used."
         parts = (
@@ -105,26 +105,26 @@ class LedgerReport(Table):
             self._read(),
             self._replayed(),
         )
-        shown = "; ".join(part for part in parts if part) or "nothing compiled"
-        return f"{device.label()}: {shown}; peak {units.size(self.peak)}"
+        overhead = "; ".join(part for part in parts if part) or "nothing compiled"
+        return f"{device.label()}: {overhead}; peak {units.size(self.peak)}"
 
     def columns(self) -> Sequence[str]:
         """Return the columns of the table."""
         return ("what", "count", "time", "name", "shapes", "where")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each cause, the costliest first within its kind."""
-        entries = sorted(self.entries, key=lambda one: (_KINDS.index(one.kind), -one.seconds))
+        """Return a line per cause, by kind and time."""
+        entries = sorted(self.entries, key=lambda entry: (_KINDS.index(entry.kind), -entry.seconds))
         return [
             (
-                one.kind,
-                str(one.count),
-                units.duration(one.seconds) if one.seconds else "",
-                one.name,
-                one.shapes,
-                one.where,
+                entry.kind,
+                str(entry.count),
+                units.duration(entry.seconds) if entry.seconds else "",
+                entry.name,
+                entry.shapes,
+                entry.where,
             )
-            for one in entries
+            for entry in entries
         ]
 
     def _compiled(self) -> str:
@@ -147,20 +147,20 @@ class LedgerReport(Table):
         if not self.synchronizations:
             return ""
         shown = _examples(self.causes(WAIT), "")
-        return f"{_counted(self.synchronizations, 'host synchronisation')}{shown}"
+        return f"{_counted(self.synchronizations, WAIT)}{shown}"
 
     def _broken(self) -> str:
         if not self.graph_breaks:
             return ""
         shown = _examples(self.causes(GRAPH_BREAK), "name")
-        return f"{_counted(self.graph_breaks, 'graph break')}{shown}"
+        return f"{_counted(self.graph_breaks, GRAPH_BREAK)}{shown}"
 
     def _replayed(self) -> str:
         return _counted(self.replays, "graph replay") if self.replays else ""
 
     def causes(self, kind: str) -> list[Entry]:
         """Return the entries of one kind."""
-        return [one for one in self.entries if one.kind == kind]
+        return [entry for entry in self.entries if entry.kind == kind]
 
 
 @dataclass(repr=False)
@@ -170,9 +170,9 @@ class LedgerState(Report):
     Attributes
     ----------
     on : bool
-        Later cells get a line.
+        A line is added below later cells.
     last : LedgerReport or None
-        Of the last cell that got one.
+        Of the last cell with such a line.
     """
 
     on: bool
@@ -183,19 +183,19 @@ class LedgerState(Report):
         return f"The ledger of {device.label()} is {'on' if self.on else 'off'}."
 
     def rows(self) -> Sequence[Row]:
-        """Return the line of the last cell that got one."""
+        """Return the line of the last cell."""
         return [("last cell", self.last.title())] if self.last is not None else ()
 
     def notes(self) -> Sequence[str]:
-        """Say what to type."""
+        """Return the commands of the ledger."""
         notes = ["%hpu_ledger last shows its table."] if self.last is not None else []
         if self.on:
-            return [*notes, "%hpu_ledger off ends it."]
-        return [*notes, "%hpu_ledger on says under each later cell what it cost on the device."]
+            return [*notes, "%hpu_ledger off switches it off."]
+        return [*notes, "%hpu_ledger on shows the overhead on the device below each later cell."]
 
 
 class LedgerLine:
-    """A report as one quiet line; in a notebook, a click opens the table."""
+    """A report as one line; in a notebook, a click opens the table."""
 
     def __init__(self, report: LedgerReport) -> None:
         self.report = report
@@ -206,7 +206,7 @@ class LedgerLine:
     def _repr_html_(self) -> str:
         line = escape(self.report.title())
         body = self.report.html_body()
-        # Fainter than the cell's own output, and still legible on either theme.
+        # Less prominent than the cell's output, but legible in both themes.
         style = "opacity:.85;font-size:smaller"
         if not body:
             return f'<div style="{style}">{line}</div>'
@@ -219,15 +219,15 @@ def _counted(number: int, what: str) -> str:
 
 def _differing(causes: list[Entry]) -> str:
     """Return the shapes in which several compilations differ, such as ``[5], [9], [14]``."""
-    shapes = [re.findall(r"\[[^\]]*\]", one.shapes) for one in causes]
-    if len(shapes) < 2 or len({len(one) for one in shapes}) != 1:
+    shapes = [re.findall(r"\[[^\]]*\]", cause.shapes) for cause in causes]
+    if len(shapes) < 2 or len(set(map(len, shapes))) != 1:
         return ""
     places = [number for number, same in enumerate(zip(*shapes, strict=True)) if len(set(same)) > 1]
-    return ", ".join(" x ".join(one[place] for place in places) for one in shapes) if places else ""
+    return ", ".join(" x ".join(each[place] for place in places) for each in shapes if places)
 
 
 def _examples(causes: list[Entry], attribute: str, summary: str = "") -> str:
-    """Return the first cause in brackets and how many more there are, or their summary."""
+    """Return the first cause in parentheses and the number of others, or their summary."""
     if not causes:
         return ""
     shown = summary or (getattr(causes[0], attribute) if attribute else "")

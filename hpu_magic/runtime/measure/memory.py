@@ -173,7 +173,7 @@ def memory_of(
     if not device.taken():
         return MemoryReport({})
     stats = dict(sys.modules["torch"].hpu.memory_stats())
-    stats["MaxInUse"] = since_reset(stats)
+    stats["MaxInUse"] = since_reset()
     return MemoryReport(stats, holders(_variables(namespace or {}, hidden or {})))
 
 
@@ -209,7 +209,7 @@ class MemoryWatch:
     def __enter__(self) -> MemoryUse:
         if device.taken():
             device.synchronize()
-            self.use.before = sys.modules["torch"].hpu.memory_stats()["InUse"]
+            self.use.before = device.in_use()
             variables = _variables(self._namespace, self._hidden)
             self._known = _storages(list(variables.values()))
         self._peak.open()
@@ -220,10 +220,10 @@ class MemoryWatch:
 
     def summary(self) -> MemoryUse:
         """Measure what is left, and return the completed report."""
-        if device.taken():
-            device.synchronize()
-            stats = sys.modules["torch"].hpu.memory_stats()
-            self.use.after, self.use.limit = stats["InUse"], stats["Limit"]
+        device.synchronize()
+        memory = device.memory()
+        if memory is not None:
+            self.use.after, self.use.limit = memory.in_use, memory.limit
             self.use.peak = self._peak.close()
             variables = _variables(self._namespace, self._hidden)
             self.use.holders = holders(variables, self._known)

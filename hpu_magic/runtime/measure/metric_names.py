@@ -1,4 +1,4 @@
-"""What the name of a logged metric says: which others it belongs with, and whether low is good."""
+"""Names of logged metrics: their stage, their chart, and whether low values are good."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HIGH_IS_GOOD = re.compile(
     "correct|correlation|pearson|spearman"
 )
 _WITH_A_NUMBER = frozenset({"f", "r", "top"})
-"""Words that mean a score only before a number: f1, r2, top5."""
+"""Words that are a score only before a number: f1, r2, top5."""
 
 
 def metric_of(name: str, stage: str) -> str:
@@ -30,39 +30,39 @@ def metric_of(name: str, stage: str) -> str:
     Parameters
     ----------
     name
-        As it was logged, for example ``val/acc`` or ``train_loss``.
+        The logged name, for example ``val/acc`` or ``train_loss``.
     stage
         ``training`` or ``validation``.
 
     Returns
     -------
     str
-        For example ``acc``; the same for what is logged in training and in validation.
+        For example ``acc``, in training and in validation.
     """
     words = "|".join(_STAGES[stage])
-    found = re.match(rf"(?:{words})[_/.\- ]+(?=\w)", name, re.IGNORECASE)
-    if found:
-        return name[found.end() :]
-    found = re.search(rf"(?<=\w)[_/.\- ]+(?:{words})$", name, re.IGNORECASE)
-    return name[: found.start()] if found else name
+    match = re.match(rf"(?:{words})[_/.\- ]+(?=\w)", name, re.IGNORECASE)
+    if match:
+        return name[match.end() :]
+    match = re.search(rf"(?<=\w)[_/.\- ]+(?:{words})$", name, re.IGNORECASE)
+    return name[: match.start()] if match else name
 
 
 def is_validation_loss(name: str) -> bool:
-    """Tell whether a name is one that people give to a validation loss."""
+    """Return whether a name is usual for a validation loss."""
     return name in _PLAIN_NAMES or _VALIDATION_LOSS.match(name) is not None
 
 
 def validation_loss(names: list[str]) -> str | None:
-    """Return which of these is the validation loss, by its usual names, or None."""
+    """Return the name that is usual for a validation loss, or None."""
     plain = [name for name in _PLAIN_NAMES if name in names]
     return next(iter(plain + [name for name in names if is_validation_loss(name)]), None)
 
 
 def goal_of(name: str) -> str | None:
-    """Return ``min`` or ``max``, what is best of a metric, by the words of its name.
+    """Return ``min`` or ``max``, the best values of a metric, by the words in its name.
 
-    A word for losses and errors comes before one for scores: of ``map_loss`` the lowest is best.
-    None where no word is known.
+    Words for losses and errors have priority: the goal of ``map_loss`` is ``min``. Returns None if
+    no word is known.
     """
     words = [word.lower() for word in [*_WORDS.findall(name), *re.split(r"[\W_]+", name)]]
     if any(map(_LOW_IS_GOOD.fullmatch, words)):

@@ -1,6 +1,6 @@
-"""The memory of a model by its modules: the layers of a list as one, and caches.
+"""The memory of a model by its modules and caches, with the layers of a list combined.
 
-A model of forty layers is told in the lines of one of them, with sums over all.
+A model of forty layers needs as many lines as one layer, with sums over all layers.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from hpu_magic import units
 from hpu_magic.runtime.device.tensors import tensors_in
 
 _FEWEST_ALIKE = {"ModuleList": 2}
-_FEWEST_ELSEWHERE = 3  # such as in a Sequential, whose modules are seldom layers of one kind
+_FEWEST_ELSEWHERE = 3  # for example in a Sequential, whose modules are rarely similar layers
 _CONTAINERS = ("ModuleList", "ModuleDict")
 StorageOf = Callable[[Any], "tuple[int, int, Any] | None"]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A module, or all of those that are alike, or a cache.
+    """A module, a group of similar modules, or a cache.
 
     Attributes
     ----------
     path : str
-        Where it is, from its variable: ``model.layers.*.mlp`` for all that a list has.
+        Path from its variable; ``model.layers.*.mlp`` for a group in a list.
     size : int
-        Bytes of all of them.
+        Bytes of the whole group.
     what : str
-        The class, how many there are and how large each is.
+        The class, and number and sizes of the modules.
     parts : sequence of Part
-        What it consists of, largest first.
+        Its parts, largest first.
     """
 
     path: str
@@ -42,35 +42,35 @@ class Part:
 
 
 def parts_of(value: Any, fresh: Mapping[int, int], storage_of: StorageOf) -> list[Part]:
-    """Return modules and caches that an object has, largest first.
+    """Return the modules and caches of an object, largest first.
 
     Parameters
     ----------
     value : object
-        A module, or what has some as attributes or items: a Trainer, a pipeline, an output.
+        A module, or an object with modules as attributes or items, such as a Trainer or a pipeline.
     fresh : mapping of int to int
-        Bytes of the storages that count, by identity; each counts where it is met first.
+        Bytes of the storages to count, by identity; each counts for the first module that has it.
     storage_of : callable
-        Returns identity and bytes of a tensor's storage, or None for one that is elsewhere.
+        Returns identity and bytes of a tensor's storage, or None for a storage off the device.
     """
     torch = sys.modules["torch"]
     count = _Count(dict(fresh), storage_of)
     if issubclass(type(value), torch.nn.Module):
         return _sorted(_inner("", [_Node.of("", value, count, set())]))
     items = value if isinstance(value, Mapping) else getattr(value, "__dict__", None) or {}
-    found: list[Part] = []
-    for name, one in list(items.items()):
+    parts: list[Part] = []
+    for name, item in list(items.items()):
         if not isinstance(name, str):
             continue
-        if issubclass(type(one), torch.nn.Module):
-            found.append(_part(name, [_Node.of(name, one, count, set())]))
-        elif _is_cache(one) or issubclass(type(one), torch.optim.Optimizer):
-            found.append(Part(name, count.all_of(one), _described(one)))
-    return _sorted(found)
+        if issubclass(type(item), torch.nn.Module):
+            parts.append(_part(name, [_Node.of(name, item, count, set())]))
+        elif _is_cache(item) or issubclass(type(item), torch.optim.Optimizer):
+            parts.append(Part(name, count.all_of(item), _described(item)))
+    return _sorted(parts)
 
 
 class _Count:
-    """Gives each storage to whoever asks for it first."""
+    """Counts the bytes of tensors, each storage only once."""
 
     def __init__(self, left: dict[int, int], storage_of: StorageOf) -> None:
         self._left = left
@@ -89,7 +89,7 @@ class _Count:
 
 @dataclass
 class _Node:
-    """A module with its own bytes, those of its caches, and the modules in it."""
+    """A module with its total bytes, its child modules and its caches."""
 
     name: str
     kind: str
@@ -102,27 +102,27 @@ class _Node:
         torch = sys.modules["torch"]
         weights = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
         held = vars(module)
-        tensors = [one for one in held.values() if issubclass(type(one), torch.Tensor)]
+        tensors = [value for value in held.values() if issubclass(type(value), torch.Tensor)]
         own = count([*weights, *_gradients(weights), *tensors])
         inner = [
-            cls.of(key, one, count, seen)
-            for key, one in module.named_children()
-            if id(one) not in seen
+            cls.of(key, child, count, seen)
+            for key, child in module.named_children()
+            if id(child) not in seen
         ]
         inner += [
-            cls(key, _described(one), count.all_of(one))
-            for key, one in held.items()
-            if _is_cache(one)
+            cls(key, _described(value), count.all_of(value))
+            for key, value in held.items()
+            if _is_cache(value)
         ]
-        return cls(name, type(module).__name__, own + sum(one.size for one in inner), inner)
+        return cls(name, type(module).__name__, own + sum(node.size for node in inner), inner)
 
 
 def _gradients(weights: list[Any]) -> list[Any]:
-    return [one.grad for one in weights if one.is_leaf and one.grad is not None]
+    return [weight.grad for weight in weights if weight.is_leaf and weight.grad is not None]
 
 
 def _part(path: str, nodes: list[_Node]) -> Part:
-    """Return modules that are alike as one; only lists of layers are opened."""
+    """Return similar modules as one part; it has parts only if they contain lists of layers."""
     size = sum(node.size for node in nodes)
     if len(nodes) == 1:
         what = nodes[0].kind
@@ -136,25 +136,25 @@ def _part(path: str, nodes: list[_Node]) -> Part:
 
 
 def _inner(path: str, nodes: list[_Node]) -> list[Part]:
-    """Return the modules in some that are alike, by name, and those of a list as one.
+    """Return the children of similar modules by name, with those in a list combined.
 
-    A module that is there for a list of layers gives way to what is in it.
+    A module that only wraps a list of layers is replaced by its parts.
     """
     by_name: dict[str, list[_Node]] = {}
     for node in nodes:
-        for one in node.inner:
-            by_name.setdefault(one.name, []).append(one)
+        for child in node.inner:
+            by_name.setdefault(child.name, []).append(child)
     prefix = f"{path}." if path else ""
-    found: list[Part] = []
+    parts: list[Part] = []
     for name, alike in _with_lists(nodes[0].kind, by_name).items():
         part = _part(f"{prefix}{name}", alike)
         wraps = not name.endswith("*") and part.parts
-        found += part.parts if wraps and _is_whole(part) else [part]
-    return found
+        parts += part.parts if wraps and _is_whole(part) else [part]
+    return parts
 
 
 def _with_lists(kind_of_list: str, by_name: dict[str, list[_Node]]) -> dict[str, list[_Node]]:
-    """Put modules that have numbers for names and one class together, if they are several."""
+    """Combine modules of the same class whose names are numbers, if there are several."""
     lists: dict[str, list[str]] = {}
     for name, nodes in by_name.items():
         if name.isdecimal():
@@ -166,35 +166,35 @@ def _with_lists(kind_of_list: str, by_name: dict[str, list[_Node]]) -> dict[str,
         for name in names
     }
     kinds = set(alike.values())
-    found: dict[str, list[_Node]] = {}
+    combined: dict[str, list[_Node]] = {}
     for name, nodes in by_name.items():
         if name not in alike:
-            found[name] = nodes
+            combined[name] = nodes
         else:
-            # Of layers of several classes, each says which they are.
+            # If the layers have several classes, the name contains the class.
             several = "*" if len(kinds) == 1 else f"{alike[name]}*"
-            found.setdefault(several, []).extend(nodes)
-    return found
+            combined.setdefault(several, []).extend(nodes)
+    return combined
 
 
 def _has_list(nodes: list[_Node]) -> bool:
     for node in nodes:
-        names = _with_lists(node.kind, {one.name: [one] for one in node.inner})
+        names = _with_lists(node.kind, {child.name: [child] for child in node.inner})
         if any(name.endswith("*") for name in names) or _has_list(node.inner):
             return True
     return False
 
 
 def _is_whole(part: Part) -> bool:
-    return sum(one.size for one in part.parts) == part.size
+    return sum(inner.size for inner in part.parts) == part.size
 
 
 def _sorted(parts: list[Part]) -> list[Part]:
-    return sorted((one for one in parts if one.size), key=lambda one: -one.size)
+    return sorted((part for part in parts if part.size), key=lambda part: -part.size)
 
 
 def _is_cache(value: Any) -> bool:
-    """Tell whether `value` keeps keys and values for a model of transformers."""
+    """Return whether `value` is a cache of keys and values for a model of transformers."""
     cache = getattr(sys.modules.get("transformers.cache_utils"), "Cache", None)
     return cache is not None and issubclass(type(value), cache)
 

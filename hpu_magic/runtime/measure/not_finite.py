@@ -1,4 +1,4 @@
-"""Values of a fit that stopped being numbers: what became NaN or infinite, and at which step."""
+"""Curves of a fit that became NaN or infinite, and at which step."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import math
 from dataclasses import dataclass, field
 
 _NOTED = 64
-_NOTED_OF_ONE = 5  # so that one that comes and goes leaves room for others
+_NOTED_OF_ONE = 5  # leaves room for others if one curve changes often
 
 
 @dataclass
 class NotFinite:
-    """A curve that left the finite numbers.
+    """A curve whose values became NaN or infinite.
 
     Attributes
     ----------
     curve : str
-        What the model called it; ``loss`` is what a training step returned.
+        Name of the metric; ``loss`` for the loss that a training step returned.
     value : str
         ``NaN``, ``inf`` or ``-inf``.
     step : int
-        The first optimizer step at which it was seen.
+        The first observed optimizer step.
     place : str
-        The same as epoch and batch.
+        Epoch and batch of that step.
     finite_at : int or None
-        The last step before it at which the value was seen to be finite, when there were steps
-        in between that nobody looked at; None where `step` is exact.
+        The last observed step with a finite value, if steps in between were not observed; None if
+        `step` is exact.
     moment : float
-        When it was seen, in seconds of ``time.monotonic()``.
+        Time of the observation, in seconds of ``time.monotonic()``.
     lasting : bool
-        Whether it stayed so.
+        Whether the values have not become finite again.
     metric : str
-        The chart that it is drawn in.
+        The chart of the curve.
     """
 
     curve: str
@@ -56,14 +56,14 @@ class NotFinite:
 
     @property
     def full(self) -> str:
-        """The same without the curve's name, with the place and where it was finite last."""
+        """Like `when`, with the place and the last step with a finite value."""
         last = f", finite at step {self.finite_at}" if self.finite_at is not None else ""
         return f"{self.when} ({self.place}{last})"
 
 
 @dataclass
 class Watch:
-    """Notes for each curve when it leaves the finite numbers; for one thread."""
+    """Notes when a curve becomes NaN or infinite; for one thread."""
 
     noted: list[NotFinite] = field(default_factory=list)
     _now: dict[str, NotFinite | None] = field(default_factory=dict)
@@ -80,16 +80,16 @@ class Watch:
         moment: float,
         metric: str = "",
     ) -> None:
-        """Look at one value.
+        """Check one value.
 
         Parameters
         ----------
         curve : str
-            What it is a value of.
+            Name of the curve.
         value : float
             The value.
         index : int
-            Counts the values of the curve, those too that nobody looks at.
+            Number of the value in the curve; values that are not checked count as well.
         step, place, moment, metric
             As in `NotFinite`.
         """
@@ -103,10 +103,10 @@ class Watch:
             last, finite_step = self._finite.get(curve, (0, 0))
             kind = "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
             finite_at = finite_step if index > last + 1 else None
-            found = NotFinite(curve, kind, step, place, finite_at, moment, metric=metric)
-            self._now[curve] = found
-            self.noted.append(found)
+            first = NotFinite(curve, kind, step, place, finite_at, moment, metric=metric)
+            self._now[curve] = first
+            self.noted.append(first)
 
     def _has_room(self, curve: str) -> bool:
-        of_this = sum(one.curve == curve for one in self.noted)
+        of_this = sum(noted.curve == curve for noted in self.noted)
         return of_this < _NOTED_OF_ONE and len(self.noted) < _NOTED

@@ -1,4 +1,4 @@
-"""The pace of training over time, taken over stretches that are long enough for one."""
+"""The pace of training over time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ _SHORTEST = 0.5  # of the interval between two reports
 
 
 class PaceSeries:
-    """Records steps per second of training alone.
+    """Records steps per second of training, without validation.
 
-    A report may come right after a validation or a late report, when one step in a fraction of a
-    millisecond has been counted. Such a stretch is not a pace: it counts with the next report.
+    A report right after a validation or a late report may cover a single step in a fraction of a
+    millisecond. Such a short time is no measurement, so it is added to the next report.
 
     Parameters
     ----------
     sampler
-        Receives the series ``speed``, with ``steps_per_second`` and ``step``.
+        Receives the series ``speed`` with ``steps_per_second`` and ``step``.
     interval
         Seconds between two reports.
     """
@@ -29,25 +29,25 @@ class PaceSeries:
         self._recorded = False
 
     def add(self, batches: int, seconds: float) -> None:
-        """Count batches that took so many seconds of training."""
+        """Add batches and the seconds that they took."""
         self._batches += batches
         self._seconds += seconds
 
     def report(
         self, now: float, step: int, *, steps_per_batch: float = 1.0, last: bool = False
     ) -> None:
-        """Record the pace since the last time if the stretch is long enough.
+        """Record the pace since the last record if enough time has passed.
 
         Parameters
         ----------
         now
             In seconds of ``time.monotonic()``.
         step
-            Optimizer steps by now.
+            Number of optimizer steps.
         steps_per_batch
             Less than 1 if gradients are accumulated.
         last
-            Whether the fit has ended, so that a fit shorter than the interval has a pace, too.
+            The fit has ended; record a pace even if the fit is shorter than the interval.
         """
         enough = self._seconds >= self._shortest or (last and not self._recorded)
         if not enough or not self._batches or self._seconds <= 0 or steps_per_batch <= 0:

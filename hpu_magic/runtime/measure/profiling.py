@@ -1,4 +1,4 @@
-"""The PyTorch profiler on the device: a table, and a trace for TensorBoard and Perfetto."""
+"""PyTorch's profiler: a table of operators, and a trace for TensorBoard and Perfetto."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_LINES = 12
 
 @dataclass(frozen=True)
 class Operator:
-    """Time spent in one operator.
+    """The time of one operator.
 
     Attributes
     ----------
@@ -28,9 +28,9 @@ class Operator:
     calls : int
         Number of calls.
     host, on_device : float
-        Seconds in itself on the host and on the device, without what it called.
+        Seconds on the host and on the device, without called operators.
     shapes : str
-        Shapes of the inputs of the costliest calls.
+        Input shapes of the most expensive calls.
     """
 
     name: str
@@ -42,14 +42,14 @@ class Operator:
 
 @dataclass(repr=False)
 class ProfileReport(Table):
-    """What ran, and for how long.
+    """The operators that ran, and their times.
 
     Attributes
     ----------
     operators : list of Operator
-        The costliest first.
+        The most expensive first.
     seconds : float
-        How long the code ran.
+        Time of the code.
     trace : str or None
         The trace file.
     """
@@ -63,34 +63,34 @@ class ProfileReport(Table):
         return f"Profile on {device.label()}: {units.duration(self.seconds)}"
 
     def columns(self) -> Sequence[str]:
-        """Return the columns of the table; one in which nothing would stand is left out."""
+        """Return the columns of the table that are not empty."""
         return [name for name, _ in self._filled()]
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return the costliest operators."""
+        """Return the most expensive operators."""
         return list(zip(*(texts for _, texts in self._filled()), strict=True))
 
     def _filled(self) -> list[tuple[str, list[str]]]:
         shown = self.operators[:_MOST_LINES]
         columns = [
-            ("operator", [one.name for one in shown]),
-            ("calls", [str(one.calls) for one in shown]),
-            ("host time", [units.duration(one.host) for one in shown]),
+            ("operator", [each.name for each in shown]),
+            ("calls", [str(each.calls) for each in shown]),
+            ("host time", [units.duration(each.host) for each in shown]),
             (
                 "device time",
-                [units.duration(one.on_device) if one.on_device else "" for one in shown],
+                [units.duration(each.on_device) if each.on_device else "" for each in shown],
             ),
-            ("input shapes", [one.shapes for one in shown]),
+            ("input shapes", [each.shapes for each in shown]),
         ]
         return [(name, texts) for name, texts in columns if any(texts)]
 
     def notes(self) -> Sequence[str]:
-        """Say what is not shown, and how to open the trace."""
+        """Return the number of other operators, and how to open the trace."""
         notes = []
         rest = self.operators[_MOST_LINES:]
         if rest:
-            total = units.duration(sum(one.host + one.on_device for one in rest))
-            notes.append(f"{len(rest)} other operators took {total} together.")
+            total = units.duration(sum(each.host + each.on_device for each in rest))
+            notes.append(f"{len(rest)} other operators took {total} in total.")
         if self.trace is not None:
             folder = os.path.dirname(self.trace)
             notes.append(
@@ -101,19 +101,19 @@ class ProfileReport(Table):
 
 
 class profile:
-    """Profile a ``with`` block; `report` holds the result afterwards.
+    """Profile a ``with`` block; `report` is the result afterwards.
 
     Parameters
     ----------
     directory : str, path or None
-        Folder that the trace is written to (``*.pt.trace.json``); None writes none.
+        Folder for the trace (``*.pt.trace.json``); None for no trace.
     keep : callable
         Called with the finished report.
 
     Raises
     ------
     RefusedError
-        The folder cannot be made, or there is no device.
+        The folder cannot be created, or there is no device.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class profile:
         directory: str | os.PathLike[str] | None = None,
         keep: Callable[[ProfileReport], object] = lambda report: None,
     ) -> None:
-        # Its library prints a line at each start and stop unless told at its first use.
+        # Kineto prints a line at each start and stop, unless this is set before its first use.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         self._torch = device.torch_with_hpu()
         self._directory = Path(directory).expanduser() if directory is not None else None
@@ -139,7 +139,7 @@ class profile:
 
     def __enter__(self) -> profile:
         device.synchronize()
-        # The activities are left to the default, which names the device on Gaudi.
+        # The default activities include the device on Gaudi.
         self._profiler = self._torch.profiler.profile(record_shapes=True)
         self._profiler.__enter__()
         self._start = time.perf_counter()
@@ -160,21 +160,21 @@ class profile:
     def _write(self, profiler: Any) -> str | None:
         if self._directory is None:
             return None
-        # TensorBoard looks for worker.time.pt.trace.json.
+        # TensorBoard expects worker.time.pt.trace.json.
         path = self._directory / f"hpu_{os.getpid()}.{time.time_ns()}.pt.trace.json"
         profiler.export_chrome_trace(str(path))
         return str(path)
 
 
 def _operators(profiler: Any) -> list[Operator]:
-    """Return the profiled operators, the costliest first."""
+    """Return the profiled operators, the most expensive first."""
     costliest: dict[str, tuple[float, str]] = {}
     for event in profiler.key_averages(group_by_input_shape=True):
         cost = event.self_cpu_time_total + event.self_device_time_total
         shapes = ", ".join(str(shape) for shape in event.input_shapes or () if shape)
         if cost >= costliest.get(event.key, (-1.0, ""))[0]:
             costliest[event.key] = (cost, shapes)
-    found = [
+    operators = [
         Operator(
             event.key,
             event.count,
@@ -184,4 +184,4 @@ def _operators(profiler: Any) -> list[Operator]:
         )
         for event in profiler.key_averages()
     ]
-    return sorted(found, key=lambda one: -(one.host + one.on_device))
+    return sorted(operators, key=lambda each: -(each.host + each.on_device))

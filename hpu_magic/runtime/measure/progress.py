@@ -1,4 +1,4 @@
-"""How far a fit is: written by the thread that trains, read by the one that draws."""
+"""The progress of a fit, written by the training thread and read by the drawing thread."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NOTICED_SECONDS = 0.7
 class FitProgress:
     """State of one fit.
 
-    Each attribute is written by the training thread alone and read as it is, so
-    no lock is needed. Times are seconds of ``time.monotonic()``.
+    Only the training thread writes the attributes, so no lock is needed. Times are seconds of
+    ``time.monotonic()``.
     """
 
     phase: str = "starting"
@@ -39,24 +39,24 @@ class FitProgress:
     """Training batches of this fit."""
 
     planned_epochs: int | None = None
-    """Epochs that this fit plans, as `epochs` also counts those before it; None if unknown."""
+    """Epochs planned by this fit, without earlier ones that `epochs` includes; None if unknown."""
 
     planned_steps: int | None = None
     planned_batches: int | None = None
     deadline: float | None = None
-    """When ``max_time`` ends the fit."""
+    """Time at which ``max_time`` ends the fit."""
 
     epoch_over: bool = False
-    """Whether the epoch was run to its end."""
+    """Whether the epoch is complete."""
 
     epochs_done: int = 0
-    """Epochs of this fit that were run to their end."""
+    """Complete epochs of this fit."""
 
     batches_over: int = 0
-    """Batches of epochs that were not."""
+    """Batches of incomplete epochs."""
 
     curves: Curves = field(default_factory=Curves)
-    """The metrics that are logged, the returned loss among them."""
+    """The logged metrics, including the returned loss."""
 
     watch: Watch = field(default_factory=Watch)
     observer: Observer = field(default_factory=Observer)
@@ -65,33 +65,33 @@ class FitProgress:
     training_seconds: float = 0.0
     error: str | None = None
     ended_by: str | None = None
-    """What ended the fit before its plan, such as early stopping, and why."""
+    """The reason why the fit ended before its plan, such as early stopping."""
 
     metrics: dict[str, float] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
-        """Whether the fit has ended, in whatever way."""
+        """Whether the fit has ended, for any reason."""
         return self.ended is not None
 
     @property
     def seconds(self) -> float:
-        """Time since the fit began, up to its end."""
+        """Seconds since the fit began, up to its end."""
         return (time.monotonic() if self.ended is None else self.ended) - self.began
 
     @property
     def not_finite(self) -> list[NotFinite]:
-        """What became NaN or infinite, in order of time."""
+        """Curves that became NaN or infinite, in order of time."""
         return self.watch.noted
 
     @property
     def steps_per_second(self) -> float | None:
-        """Optimizer steps per second of training, validation left out; None before the first."""
+        """Optimizer steps per second, without validation; None before the first."""
         return self._per_second(self.steps)
 
     @property
     def batches_per_second(self) -> float | None:
-        """Batches per second of training, validation left out; None before the first."""
+        """Training batches per second, without validation; None before the first."""
         return self._per_second(self.trained)
 
     def _per_second(self, count: int) -> float | None:
@@ -99,7 +99,7 @@ class FitProgress:
 
     @property
     def share(self) -> float | None:
-        """How much of the plan is done, from 0 to 1; None when the end is not known."""
+        """Completed share of the plan, from 0 to 1; None if the end is unknown."""
         plans: list[tuple[float, float | None]] = [
             (self.trained, self.planned_batches),
             (self.steps, self.planned_steps),
@@ -111,31 +111,31 @@ class FitProgress:
 
     @property
     def endless(self) -> bool:
-        """Whether the fit trains and nobody knows for how long."""
+        """Whether the fit trains and its end is unknown."""
         return self.training_began is not None and not self.over and self.share is None
 
     @property
     def _trained_for(self) -> float:
-        """Seconds since training began, validation among them."""
+        """Seconds since training began, including validation."""
         return (self.ended or time.monotonic()) - (self.training_began or 0.0)
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the planned end at the pace so far, or None when it is not known."""
+        """Seconds until the planned end at the current pace; None if unknown."""
         if self.over or not self.share or self.training_began is None:
             return None
         return self._trained_for * (1 / self.share - 1)
 
     @property
     def long_validation(self) -> bool:
-        """Whether a validation is going on that people notice; short ones are not worth a word."""
+        """Whether a validation is running and takes long enough to show it."""
         began = self.validation_began
         return began is not None and time.monotonic() - began > _NOTICED_SECONDS
 
     def where(self, *, short_validations: bool = True) -> str:
         """Return the place in the fit, for example ``epoch 3 of 10, batch 40 of 57``.
 
-        Without ``short_validations`` a validation counts only once it is noticed.
+        Without ``short_validations``, only long validations are included.
         """
         validating = ""
         if self.validation_batch and (short_validations or self.long_validation):
@@ -150,9 +150,9 @@ class FitProgress:
         return f"{epoch}, {batch}"
 
     def done(self) -> str:
-        """Return what was trained, for example ``2 epochs and 3 batches``; empty if nothing.
+        """Return the completed work, for example ``2 epochs and 3 batches``; may be empty.
 
-        Epochs that were planned and not run are named, as in ``2 of 9 epochs``.
+        If fewer epochs were run than planned, the text is ``2 of 9 epochs``.
         """
         epochs, batches = self.epochs_done, self.batches_over
         planned = max(epochs, self.planned_epochs or 0)
@@ -165,7 +165,7 @@ class FitProgress:
         return " and ".join(parts)
 
     def end(self, phase: str, error: str | None = None, moment: float | None = None) -> None:
-        """Note how the fit ended, and when if that was before now."""
+        """Set the final phase, and the time of the end if it was earlier."""
         self.phase = phase
         self.validation_began = None
         self.error = error

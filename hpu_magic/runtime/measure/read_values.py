@@ -1,4 +1,4 @@
-"""The reading of logged values from the devices that they lie on."""
+"""Reads of logged values from their devices."""
 
 from __future__ import annotations
 
@@ -9,49 +9,50 @@ from typing import Any
 
 
 def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
-    """Return values as numbers, times their factors, in one read of each device.
+    """Return values as numbers, multiplied by their factors, with one read per device.
 
-    The product is of a tensor's own type, so that what was divided rounds back to what it was.
+    A product is computed in the tensor's type, so that it reverses an earlier division exactly.
 
     Parameters
     ----------
     values
         Tensors of one element, and numbers.
     factors
-        One for each value.
+        One per value.
     """
     torch: Any = sys.modules.get("torch")
     read: list[float] = [0.0] * len(values)
     by_device: dict[Any, list[int]] = {}
-    for place, one in enumerate(values):
-        if hasattr(one, "device"):
-            by_device.setdefault(one.device, []).append(place)
+    for place, value in enumerate(values):
+        if hasattr(value, "device"):
+            by_device.setdefault(value.device, []).append(place)
         else:
-            read[place] = float(one)
+            read[place] = float(value)
     for places in by_device.values():
-        if len(places) == 1:  # each further call of PyTorch costs a fit's small steps
+        if len(places) == 1:  # saves calls of PyTorch, which slow down small steps
             read[places[0]] = float(values[places[0]].item())
             continue
-        found = [values[place].detach().reshape(()) for place in places]
-        exact = torch.float64 if any(one.dtype == torch.float64 for one in found) else torch.float32
-        together = torch.stack([one.to(exact) for one in found]).cpu().tolist()
+        tensors = [values[place].detach().reshape(()) for place in places]
+        double = any(tensor.dtype == torch.float64 for tensor in tensors)
+        dtype = torch.float64 if double else torch.float32
+        together = torch.stack([tensor.to(dtype) for tensor in tensors]).cpu().tolist()
         for place, number in zip(places, together, strict=True):
             read[place] = number
     return [
         number
         if factor == 1
-        else float(torch.tensor(number, dtype=getattr(one, "dtype", None)) * factor)
-        for number, factor, one in zip(read, factors, values, strict=True)
+        else float(torch.tensor(number, dtype=getattr(value, "dtype", None)) * factor)
+        for number, factor, value in zip(read, factors, values, strict=True)
     ]
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of a tensor, which later changes in place do not reach; numbers as they are."""
+    """Return a copy of a tensor, which later in-place operations do not change, or a number."""
     return value.detach().clone() if hasattr(value, "detach") else value
 
 
 def number_of(value: Any) -> float | None:
-    """Return a real number, or the one of an array of NumPy, as a float; None for what is none."""
+    """Return a real number, or a NumPy array of one element, as a float; None for other values."""
     if getattr(value, "size", None) == 1:
         value = value.item()
     if not isinstance(value, Real):

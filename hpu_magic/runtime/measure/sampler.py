@@ -1,23 +1,21 @@
-"""Sampling of device memory and of pushed values, for every panel of a process.
+"""Series of device memory and of recorded values, for all panels of a process.
 
-One daemon thread ticks while somebody subscribes. It reads the memory
-statistics of a device that is in use already and never brings one in: without
-``torch.hpu``, or before its first use, it records nothing.
-
-Nothing here imports torch; a loaded torch is found through ``sys.modules``.
+One daemon thread ticks while there are subscriptions. It samples the device memory only if the
+process has a card, and never takes one. This module does not import torch.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import sys
 import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.measure.device_counts import compilations
 
 log = logging.getLogger(__name__)
 
@@ -29,19 +27,19 @@ MEMORY = "memory"
 
 
 class RingBuffer:
-    """A fixed number of rows of floats; the oldest row gives way to the newest.
+    """A fixed number of rows of floats; a new row replaces the oldest.
 
     Parameters
     ----------
     columns
         Names of the columns.
     capacity
-        Rows kept, at least 1.
+        Number of rows, at least 1.
     """
 
     def __init__(self, columns: Iterable[str], capacity: int = CAPACITY) -> None:
         if capacity < 1:
-            raise ValueError(f"a ring buffer keeps at least 1 row, not {capacity}")
+            raise ValueError(f"The capacity of a ring buffer is at least 1, not {capacity}.")
         self.columns = tuple(columns)
         self.capacity = capacity
         self.written = 0
@@ -51,9 +49,9 @@ class RingBuffer:
         return min(self.written, self.capacity)
 
     def append(self, *row: float) -> None:
-        """Add one row, a value for each column in order."""
+        """Add a row with the values of all columns in order."""
         if len(row) != len(self.columns):
-            raise ValueError(f"a row of {self.columns} has {len(self.columns)} values: {row}")
+            raise ValueError(f"A row of {self.columns} has {len(self.columns)} values, not {row}.")
         slot = self.written % self.capacity
         for name, value in zip(self.columns, row, strict=True):
             if self.written < self.capacity:
@@ -65,7 +63,7 @@ class RingBuffer:
     def since(self, cursor: int = 0) -> tuple[dict[str, list[float]], int]:
         """Return the rows written after ``cursor`` and the cursor for the next call.
 
-        Rows that have been overwritten since are left out.
+        Rows that have been replaced are omitted.
         """
         first = max(cursor, self.written - self.capacity)
         count = self.written - first
@@ -77,7 +75,7 @@ class RingBuffer:
         return rows, self.written
 
     def last(self) -> dict[str, float] | None:
-        """Return the newest row, or None when there is none."""
+        """Return the newest row, or None if there is none."""
         if not self.written:
             return None
         slot = (self.written - 1) % self.capacity
@@ -86,7 +84,7 @@ class RingBuffer:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at one moment: a compilation, an epoch, a stop."""
+    """An event: a compilation, an epoch, a stop."""
 
     time: float
     kind: str
@@ -102,7 +100,7 @@ class Subscription:
     rate: float
 
     def close(self) -> None:
-        """Stop calling back; the thread ends with the last subscription."""
+        """End the subscription; the thread ends with the last one."""
         self.sampler._unsubscribe(self)
 
     def __enter__(self) -> Subscription:
@@ -112,49 +110,15 @@ class Subscription:
         self.close()
 
 
-def _hpu_in_use() -> Any | None:
-    """Return the ``torch.hpu`` module when this process has initialised it, else None."""
-    hpu = sys.modules.get("torch.hpu") or getattr(sys.modules.get("torch"), "hpu", None)
-    if hpu is None or not hpu.is_initialized():
-        return None
-    return hpu
-
-
-def device_memory() -> dict[str, int] | None:
-    """Return the documented memory statistics of the device in use.
-
-    Returns
-    -------
-    dict or None
-        ``torch.hpu.memory_stats()`` (bytes and counts), or None while this
-        process has not initialised a device. Never initialises one.
-    """
-    hpu = _hpu_in_use()
-    return None if hpu is None else dict(hpu.memory_stats())
-
-
-def _compilations() -> tuple[int, float] | None:
-    """Return graphs compiled so far and the microseconds they took, or None if not counted."""
-    hpu = _hpu_in_use()
-    metrics = sys.modules.get("habana_frameworks.torch.hpu.metrics")
-    if hpu is None or metrics is None:
-        return None
-    metric = metrics.metric_global("graph_compilation")
-    if metric is None:
-        return None
-    stats = dict(metric.stats())
-    return int(stats.get("TotalNumber", 0)), float(stats.get("TotalTime", 0.0))
-
-
 class Sampler:
-    """Named series of fixed length, filled by one background thread and by others.
+    """Named series of limited length, written by a background thread and by callers.
 
     Times are seconds of ``time.monotonic()``, memory is in bytes.
 
     Parameters
     ----------
     capacity
-        Rows kept for each series.
+        Number of rows in each series.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -171,12 +135,12 @@ class Sampler:
     # Writing
 
     def record(self, series: str, *, moment: float | None = None, **values: float) -> None:
-        """Append one row to a series; its columns are those of its first row.
+        """Append a row to a series, whose first row defines the columns.
 
         Raises
         ------
         ValueError
-            When the values are not those the series was begun with.
+            The names of the values differ from those of the first row.
         """
         moment = time.monotonic() if moment is None else moment
         with self._lock:
@@ -188,18 +152,18 @@ class Sampler:
             if tuple(values) != columns:
                 if set(values) != set(columns):
                     raise ValueError(
-                        f"series {series!r} has the values {columns}, not {tuple(values)}"
+                        f"The series {series!r} has the values {columns}, not {tuple(values)}."
                     )
                 values = {name: values[name] for name in columns}
             buffer.append(moment, *values.values())
 
     def forget(self, series: str) -> None:
-        """Drop a series; one of that name may then begin with other columns."""
+        """Delete a series; a new one with its name can have other columns."""
         with self._lock:
             self._series.pop(series, None)
 
     def mark(self, kind: str, text: str, moment: float | None = None) -> None:
-        """Note that something happened now, or at ``moment``."""
+        """Add an event now, or at ``moment``."""
         entry = Mark(time.monotonic() if moment is None else moment, kind, text)
         with self._lock:
             self._marks.append(entry)
@@ -215,13 +179,13 @@ class Sampler:
             return ({}, cursor) if buffer is None else buffer.since(cursor)
 
     def last(self, series: str) -> dict[str, float] | None:
-        """Return the newest row of a series, or None when it has none."""
+        """Return the newest row of a series, or None if there is none."""
         with self._lock:
             buffer = self._series.get(series)
             return None if buffer is None else buffer.last()
 
     def cursor(self, series: str) -> int:
-        """Return the cursor after the newest row of a series, to read only what follows."""
+        """Return the cursor after the newest row of a series, to read only later rows."""
         with self._lock:
             buffer = self._series.get(series)
             return 0 if buffer is None else buffer.written
@@ -242,7 +206,7 @@ class Sampler:
 
     @property
     def rate(self) -> float:
-        """Ticks a second: the highest that a subscriber asks for."""
+        """Ticks per second: the highest rate of all subscriptions."""
         with self._lock:
             return max((s.rate for s in self._subscriptions), default=IDLE_RATE)
 
@@ -254,19 +218,19 @@ class Sampler:
         Parameters
         ----------
         callback
-            What to call, or None for sampling alone. A callback that raises is
-            logged and taken off; the others go on.
+            None only samples. If a callback raises an error, it is logged, and the subscription
+            ends.
         rate
-            Ticks a second, above 0 and at most 50.
+            Ticks per second, above 0 and at most 50.
 
         Raises
         ------
         ValueError
-            When the rate is outside that range.
+            The rate is outside that range.
         """
         if not 0 < rate <= HIGHEST_RATE or not math.isfinite(rate):
             raise ValueError(
-                f"a sampling rate is above 0 and at most {HIGHEST_RATE:g} a second, not {rate}"
+                f"A sampling rate is above 0 and at most {HIGHEST_RATE:g} per second, not {rate}."
             )
         subscription = Subscription(self, callback, rate)
         with self._lock:
@@ -284,27 +248,17 @@ class Sampler:
         self._wake.set()
 
     def sample(self) -> None:
-        """Record the device's memory once, and a mark when graphs were compiled since."""
-        stats = device_memory()
-        if stats is None:
+        """Record the device's memory, and a mark if graphs were compiled since the last call."""
+        memory = device.memory()
+        if memory is None:
             return
-        self.record(
-            MEMORY,
-            in_use=float(stats["InUse"]),
-            peak=float(stats["MaxInUse"]),
-            limit=float(stats["Limit"]),
-        )
-        compiled = _compilations()
-        if compiled is not None:
-            self._mark_compilations(compiled)
-
-    def _mark_compilations(self, compiled: tuple[int, float]) -> None:
-        before, self._compiled = self._compiled, compiled
-        if before is None or compiled[0] <= before[0]:
-            return
-        graphs, seconds = compiled[0] - before[0], (compiled[1] - before[1]) / 1e6
-        plural = "graph" if graphs == 1 else "graphs"
-        self.mark("compilation", f"{graphs} {plural} compiled in {seconds:.2f} s")
+        self.record(MEMORY, **memory._asdict())
+        graphs, seconds = compilations()
+        before, self._compiled = self._compiled, (graphs, seconds)
+        if before is not None and graphs > before[0]:
+            graphs, seconds = graphs - before[0], seconds - before[1]
+            plural = "graph" if graphs == 1 else "graphs"
+            self.mark("compilation", f"{graphs} {plural} compiled in {seconds:.2f} s")
 
     def _run(self) -> None:
         due = time.monotonic()
@@ -323,14 +277,14 @@ class Sampler:
         try:
             self.sample()
         except RuntimeError:
-            log.warning("device memory could not be read", exc_info=True)
+            log.warning("The device's counters could not be read.", exc_info=True)
         for subscription in subscriptions:
             if subscription.callback is None:
                 continue
             try:
                 subscription.callback(self)
             except Exception:
-                log.exception("a panel failed and no longer updates")
+                log.exception("A panel failed and no longer updates.")
                 subscription.close()
 
 

@@ -1,4 +1,4 @@
-"""What a panel asks of whatever trains, be it a framework's fit or a plain loop."""
+"""The interface between a panel and the source of a fit: a framework or a plain loop."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from hpu_magic.runtime.measure.sampler import Sampler
 
 @dataclass(frozen=True)
 class Report:
-    """Where a source tells how it goes.
+    """The objects that a source updates during a fit.
 
     Attributes
     ----------
     sampler
-        Receives the series of each curve of `progress`, ``speed`` (steps per second, and the
-        step) and ``epochs`` (number, step, and expected length in steps).
+        Receives a series per curve of `progress`, ``speed`` (steps per second, and the step) and
+        ``epochs`` (number, step, and expected length in steps).
     progress
-        Kept up to date.
+        The state of the fit.
     stopped
-        Set once Stop was pressed.
+        Set when Stop is pressed.
     interval
-        Seconds between two reads of what was logged.
+        Seconds between two reads of logged values.
     polls
-        To be called at each read from the training thread.
+        Functions that the training thread calls at each read.
     """
 
     sampler: Sampler
@@ -40,41 +40,41 @@ class Report:
 
 
 class FitSource(Protocol):
-    """One fit, to be observed once."""
+    """One fit, which can be observed once."""
 
     @property
     def kind(self) -> str:
-        """What a headline calls it, such as ``Fit``."""
+        """Name in the headline, such as ``Fit``."""
 
     @property
     def model_name(self) -> str:
-        """What is trained."""
+        """Name of the model."""
 
     @property
     def device(self) -> Any:
-        """Where, a ``torch.device`` or its name."""
+        """The device, as a ``torch.device`` or its name."""
 
     @property
     def rank(self) -> int:
-        """Which of the processes that fit together this one is."""
+        """Rank of this process in the fit."""
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """Number of processes in the fit."""
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What was logged, as it is now."""
+        """Current values of logged metrics."""
 
     @property
     def settings(self) -> FitSettings:
-        """How it is set up, as it is now."""
+        """Current settings of the fit."""
 
     def attached(self, report: Report) -> AbstractContextManager[None]:
-        """Report the fit that runs inside the block, and leave nothing behind after it."""
+        """Report the fit that runs inside the block, and remove all hooks after it."""
 
     def stop(self) -> None:
-        """End the fit as soon as it can; called from any thread once `Report.stopped` is set."""
+        """End the fit as soon as possible; any thread calls it after `Report.stopped` is set."""
 
     def interrupted(self, error: BaseException) -> bool:
-        """Tell whether what left the fit is a person's interrupt."""
+        """Return whether an error of the fit is the user's interrupt."""

@@ -1,6 +1,6 @@
-"""Which tensors on the device were written in place, by PyTorch's own version counters.
+"""In-place writes of device tensors, from PyTorch's version counters.
 
-PyTorch counts every operation that writes a tensor in place, to protect the backward pass.
+PyTorch counts each in-place operation on a tensor, to protect the backward pass.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 from hpu_magic.runtime.device import device
 
 _MOST_TENSORS = 2_000
-# Of all containers together: lists of a million numbers are common in notebooks.
+# In all containers together, because lists of a million numbers are common in notebooks.
 _MOST_ITEMS = 5_000
 _MOST_ITEMS_OF_ONE = 1_000
 
 
 def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
-    """Return the versions of the tensors on the device that `namespace` leads to.
+    """Return the versions of the device tensors in `namespace`.
 
-    Looked at are tensors, the parameters and buffers of modules, and the parameters of
-    optimizers: the values themselves, then what lists, tuples and dicts among them hold.
-    No tensor is kept alive, and none is waited for.
+    These are tensors, parameters and buffers of modules, and parameters of optimizers, first among
+    the values, then in their lists, tuples and dicts. This keeps no tensor alive and does not wait
+    for the device.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
     values = list(namespace.values())
     found: dict[int, int] = {}
     for value in itertools.chain(values, itertools.islice(_items(values), _MOST_ITEMS)):
-        # Not isinstance(): that asks the object, and a lazy one would load what it stands for.
+        # isinstance() would read __class__ of the object, and a lazy object would load its value.
         if not issubclass(type(value), holders):
             continue
         try:
             _note(_held(value, torch), found)
-        # A module, an optimizer or a kind of tensor of the user's own may fail in any way.
+        # The user's classes of modules, optimizers and tensors may raise any error.
         except Exception:  # noqa: BLE001
             continue
         if len(found) >= _MOST_TENSORS:
@@ -56,8 +56,8 @@ def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
 
 
 def written(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
-    """Tell whether a tensor of `before` has another version in `after`."""
-    return any(before.get(one, version) != version for one, version in after.items())
+    """Return whether a tensor of `before` has another version in `after`."""
+    return any(before.get(tensor, version) != version for tensor, version in after.items())
 
 
 def _items(values: list[Any]) -> Iterator[Any]:
@@ -65,7 +65,7 @@ def _items(values: list[Any]) -> Iterator[Any]:
         kind = type(value)
         if kind is list or kind is tuple or kind is dict:
             items = value.values() if kind is dict else value
-            # At once: another thread may change a dict while the caller is at work.
+            # A list, because another thread may change a dict during the iteration.
             yield from list(itertools.islice(items, _MOST_ITEMS_OF_ONE))
 
 
@@ -84,5 +84,5 @@ def _note(tensors: Iterable[Any], found: dict[int, int]) -> None:
         try:
             if tensor.device.type == "hpu":
                 found[id(tensor)] = tensor._version
-        except RuntimeError:  # made in inference mode, without a counter
+        except RuntimeError:  # created in inference mode, without a counter
             continue

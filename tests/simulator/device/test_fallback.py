@@ -70,7 +70,7 @@ def test_the_host_waits_for_what_falls_back(forked_script, lazy):
     causes, waits = forked_script(WAITING, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()[-2:]
     assert eval(causes) == [
         ("cpu fallback", "aten::renorm.out", 2),
-        ("host synchronisation", "aten::renorm.out", 2),
+        ("host synchronization", "aten::renorm.out", 2),
     ]
     assert waits == "2"
 
