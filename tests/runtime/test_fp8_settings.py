@@ -208,7 +208,7 @@ CONVOLUTION = [("stem", "Conv2d"), ("head", "Linear")]
         (
             {"device_for_scales": "GAUDI3"},
             "GAUDI2",
-            "A GAUDI2 does not support scales of GAUDI3 with the method maxabs_hw",
+            "does not support scales of GAUDI3",
         ),
         (
             {"device_for_scales": "GAUDI2", "scale_method": "maxabs_pow2"},

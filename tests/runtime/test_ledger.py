@@ -528,7 +528,7 @@ def test_alone_it_tells_its_state(run, torch):
     off = run("%hpu_ledger")
     assert not off.result.on
     assert "is off." in off.out
-    assert "%hpu_ledger on says" in off.out
+    assert "%hpu_ledger on shows" in off.out
     run("%hpu_ledger on")
     run("import torch; x = torch.ones(3, device='hpu')")
     on = run("%hpu_ledger")
