@@ -158,7 +158,7 @@ def test_list_may_be_a_file_with_one_name_a_line(run, model, tmp_path):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("--level O2 --lower linear", "Level O2 has lists of its own"),
+        ("--level O2 --lower linear", "Level O2 has its own lists"),
         ("--level O3", "invalid choice: 'O3'"),
         ("--dtype fp8", "invalid choice: 'fp8'"),
         ("--lower linear --fp32 linear", "linear cannot be in both lists"),
