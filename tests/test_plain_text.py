@@ -124,4 +124,4 @@ def test_reports_are_plain_in_a_terminal_and_on_a_page():
 
 def test_findings_of_the_doctor_are_plain():
     finding = Finding("host", "red", "{name} is\x1b[2J", "end {name}", private={"name": "b\u202e"})
-    assert finding.told() == (r"b\u202e is\x1b[2J", r"end b\u202e")
+    assert finding.filled() == (r"b\u202e is\x1b[2J", r"end b\u202e")

@@ -1,8 +1,8 @@
-"""What is wrong with this machine, and how to fix it: the checks of ``hpu_magic.doctor()``.
+"""The checks of ``hpu_magic.doctor()``, which find problems of this machine and suggest fixes.
 
-They look at installation, versions, driver, cards, host, environment flags, folders and Jupyter.
-They load neither torch nor anything else that they check, take no card, and need no card and no
-IPython.
+They examine installation, versions, driver, cards, host, environment flags, folders and Jupyter.
+They import neither torch nor any other package that they check, acquire no card, and require
+neither a card nor IPython.
 """
 
 from __future__ import annotations

@@ -13,13 +13,14 @@ from hpu_magic.health.machine import Machine
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser; what it yields has `run`."""
+    """Add the parser of the command, whose options contain `run`."""
     doctor = commands.add_parser(
         "doctor",
-        help="say what is wrong with installation, cards, host and Jupyter, and the fix",
-        description="Look at what is installed, versions, driver, cards, memory, environment "
-        "flags, caches, logs and Jupyter: red fails, amber hurts or may, green is well. No card is "
-        "acquired and torch is not loaded. The exit status is 1 where something is red.",
+        help="find problems with installation, cards, host and Jupyter, and suggest fixes",
+        description="Check installed packages, versions, driver, cards, memory, environment "
+        "flags, caches, logs and Jupyter. Red findings are failures, amber ones are possible "
+        "problems, green ones are correct. The command acquires no card and does not import torch. "
+        "The exit status is 1 if a finding is red.",
         epilog="Examples: hpu-magic doctor; hpu-magic doctor --all; hpu-magic doctor --json",
     )
     add_options(doctor)
@@ -27,12 +28,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
-    parser.add_argument("--all", action="store_true", help="show what is green one by one too")
+    """Add the options of the command."""
+    parser.add_argument("--all", action="store_true", help="also list the green findings")
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print all findings as JSON to show to others: without names, folders and addresses",
+        help="print all findings as JSON that you can share: without names, folders and addresses",
     )
 
 
@@ -45,23 +46,23 @@ def run(options: argparse.Namespace) -> int:
     try:
         diagnosis = examine(Machine.here(), everything=options.all)
         if options.json:
-            said = repr(diagnosis.as_record())
+            output = repr(diagnosis.as_record())
         else:
-            said = diagnosis.text(colours=colours)
+            output = diagnosis.text(colours=colours)
     except KeyboardInterrupt:
         return 130
-    if out is not None and (trouble := _written(said, out)):
-        print(f"hpu-magic doctor: what was found cannot be written: {trouble}.", file=sys.stderr)
+    if out is not None and (problem := _write(output, out)):
+        print(f"hpu-magic doctor: the findings cannot be written: {problem}.", file=sys.stderr)
         return 2
     return 1 if diagnosis.state == "red" else 0
 
 
-def _written(said: str, out: TextIO) -> str:
-    """Write what was found, and say what hinders; who has closed a pipe has seen enough."""
+def _write(output: str, out: TextIO) -> str:
+    """Write the output and return the problem, if any; a closed pipe is not a problem."""
     try:
-        print(said, file=out, flush=True)
+        print(output, file=out, flush=True)
     except OSError as error:
-        # Python's own flush at the end must not complain.
+        # Python flushes again at exit, which must not print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         return "" if isinstance(error, BrokenPipeError) else str(error.strerror)
     return ""

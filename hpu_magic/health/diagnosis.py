@@ -1,4 +1,4 @@
-"""All findings of one examination, as people and programs read them."""
+"""All findings of the doctor, as text, HTML and plain data."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hpu_magic.health.finding import STATES, Finding, State
 from hpu_magic.health.machine import Machine
 
 SCHEMA = 1
-"""Raised when a key of `Diagnosis.as_record` changes its meaning or goes; new keys may come."""
+"""Increases if a key of `Diagnosis.as_record` changes its meaning or is removed."""
 
 LEFT_OUT = (
-    "Left out: names of users, hosts, folders, files and notebooks, who holds a card, addresses, "
+    "Left out: names of users, hosts, folders, files and notebooks, holders of cards, addresses, "
     "tokens and the values of proxy variables."
 )
 
@@ -32,14 +32,14 @@ class Record(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Examined:
-    """A check and what it found.
+    """A check and its findings.
 
     Attributes
     ----------
     group, check : str
         ``"host"`` and ``"shared_memory"``, for example.
     findings : tuple of Finding
-        None where the check has nothing to say of this machine.
+        Empty if the check does not apply to this machine.
     """
 
     group: str
@@ -49,16 +49,16 @@ class Examined:
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """What the doctor found.
+    """The doctor's findings.
 
     Attributes
     ----------
     examined : tuple of Examined
-        In the order of their groups.
+        The checks, in the order of their groups.
     simulated : bool
         Whether the device is simulated.
     everything : bool
-        Whether green findings are shown one by one.
+        Whether green findings are listed.
     """
 
     examined: tuple[Examined, ...]
@@ -81,19 +81,19 @@ class Diagnosis:
                 yield examined.group, finding
 
     def headline(self) -> str:
-        """Return how many findings there are of each state."""
+        """Return the number of findings in each state."""
         kind = "simulated cards" if self.simulated else "Intel Gaudi"
         counts = [f"{len(self.of(state))} {state}" for state in STATES if self.of(state)]
         return f"Doctor, {kind}: {', '.join(counts)}"
 
     def as_record(self) -> Record:
-        """Return all findings as plain data that may be shown to others.
+        """Return all findings as plain data that can be shared.
 
         Keys: ``schema`` (`SCHEMA`), ``hpu_magic`` (its version), ``time`` (seconds since the
         epoch), ``simulated``, ``state`` (the worst), ``left_out`` (a sentence), and ``findings``,
         each with ``group``, ``check``, ``about``, ``state``, ``text``, ``fix``, ``values`` (sizes
-        in bytes) and ``left_out``: the names that stand in braces in ``text`` or ``fix`` where
-        something private was left out.
+        in bytes) and ``left_out``: the names of placeholders that can replace private information
+        in ``text`` and ``fix``, such as ``{folder}``.
         """
         return Record(
             schema=SCHEMA,
@@ -110,7 +110,7 @@ class Diagnosis:
         )
 
     def text(self, *, colours: bool = False) -> str:
-        """Return it for a terminal."""
+        """Return the findings as text for a terminal."""
         return terminal.text(self.headline(), self._shown(), self._folded(), colours)
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class Diagnosis:
         return page.html(self.headline(), self._shown(), self._folded())
 
     def _shown(self) -> Sequence[tuple[str, Finding]]:
-        """Return what is shown with its group: the worst first, green ones only if asked for."""
+        """Return the listed findings with their groups, the worst first."""
         return [
             (group, finding)
             for state in STATES
@@ -130,7 +130,7 @@ class Diagnosis:
         ]
 
     def _folded(self) -> Sequence[tuple[str, Finding]]:
-        """Return the green findings that are only counted."""
+        """Return the green findings that are counted but not listed."""
         return [
             (group, finding)
             for group, finding in self.findings()
@@ -144,29 +144,29 @@ def examine(machine: Machine, *, everything: bool = False) -> Diagnosis:
     Parameters
     ----------
     machine : Machine
-        What to look at.
+        The machine to examine.
     everything : bool
-        Show green findings one by one.
+        List green findings.
     """
     examined = []
     for group, checks in CHECKS.items():
         for check in checks:
             try:
                 findings = tuple(check(machine))
-            # Of another's file, the content may be no text, or a number beyond all bounds.
+            # A file or variable may contain invalid text or a number that is too large.
             except (OSError, ValueError) as error:
-                findings = (_unseen(check.__name__, error),)
+                findings = (_failed(check.__name__, error),)
             examined.append(Examined(group, check.__name__, findings))
     return Diagnosis(tuple(examined), machine.simulated, everything)
 
 
-def _unseen(check: str, error: OSError | ValueError) -> Finding:
+def _failed(check: str, error: OSError | ValueError) -> Finding:
     about = check.replace("_", " ")
-    private = {"what": str(error)}
+    private = {"error": str(error)}
     if isinstance(error, OSError):
-        text = f"This could not be looked at: {error.strerror or type(error).__name__} ({{file}})."
+        text = f"The check failed: {error.strerror or type(error).__name__} ({{file}})."
         private = {"file": str(error.filename)}
-        return Finding(about, "amber", text, "Look whether you may read it.", private=private)
-    text = "This could not be looked at, as a value is none that it may have: {what}."
-    fix = "Look at the variables and files that this is about."
+        return Finding(about, "amber", text, "Check that you can read it.", private=private)
+    text = "The check failed because of an invalid value: {error}."
+    fix = "Correct the variables and files that this check reads."
     return Finding(about, "amber", text, fix, private=private)

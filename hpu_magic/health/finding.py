@@ -1,4 +1,4 @@
-"""What a check found: how it stands, a sentence with the value, and the fix."""
+"""One finding of a check: its state, a sentence with the value, and the fix."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ State = Literal["green", "amber", "red"]
 Value = str | int | float | bool | None
 
 STATES: tuple[State, ...] = ("red", "amber", "green")
-"""From the worst to the best: something fails; something hurts, or may; all is well."""
+"""From the worst to the best: a failure; a possible problem; no problem."""
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check for one item.
 
     Attributes
     ----------
     about : str
-        What was looked at, in a few words: ``"torch"``, ``"HPU 3"``.
+        The checked item, in a few words: ``"torch"``, ``"HPU 3"``.
     state : {"green", "amber", "red"}
         See `STATES`.
     text : str
-        What is the case, in sentences. Private parts stand as ``{folder}``.
+        The problem, as sentences. Placeholders such as ``{folder}`` replace private information.
     fix : str
-        What to do; empty where nothing is wrong. Private parts stand as in `text`.
+        What to do, with the same placeholders; empty if the state is green.
     values : dict
-        The figures behind it, which may be told to anybody.
+        The figures of the check, without private information.
     private : dict of str to str
-        What only this machine's user should read, by the name that stands in its place.
+        The private information, by the name of its placeholder.
     """
 
     about: str
@@ -45,12 +45,12 @@ class Finding:
     values: Mapping[str, Value] = field(default_factory=dict)
     private: Mapping[str, str] = field(default_factory=dict)
 
-    def told(self) -> tuple[str, str]:
-        """Return text and fix for this machine's user, with the private parts in their places."""
-        return self._filled(self.text), self._filled(self.fix)
+    def filled(self) -> tuple[str, str]:
+        """Return `text` and `fix` with the private information, for the user of this machine."""
+        return self._fill(self.text), self._fill(self.fix)
 
     def as_record(self) -> dict[str, Any]:
-        """Return it for others, as plain data: private parts are left out and named."""
+        """Return the finding as plain data without the private information."""
         return {
             "about": self.about,
             "state": self.state,
@@ -60,6 +60,6 @@ class Finding:
             "left_out": sorted(self.private),
         }
 
-    def _filled(self, text: str) -> str:
+    def _fill(self, text: str) -> str:
         filled = _PLACE.sub(lambda place: self.private.get(place[1], place[0]), text)
         return printable(filled, keep="\n")

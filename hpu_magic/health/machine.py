@@ -1,4 +1,4 @@
-"""What the checks look at: files, environment, distributions, and the cards as they were read."""
+"""The input of the checks: files, environment, distributions, and a snapshot of the cards."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from pathlib import Path
 from hpu_magic import backend, monitor
 from hpu_magic.monitor import Snapshot, hlsmi
 
-_PATIENCE = 15.0  # seconds that a driver may take
+_PATIENCE = 15.0  # seconds
 
 Version = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as one process of it sees it. Checks know nothing else.
+    """A machine as seen by one process, the only input of a check.
 
     Attributes
     ----------
     environment : dict of str to str
         The environment variables.
     root : Path
-        Where ``/proc``, ``/sys``, ``/dev`` and ``/etc`` are.
+        The folder that contains ``/proc``, ``/sys``, ``/dev`` and ``/etc``.
     home, prefix : Path
-        The user's own folder, ``~`` where the system knows none, and that of the Python
+        The user's home (``~`` if the system has none for the user), and the folder of the Python
         environment.
     search_path : tuple of str
         Folders in which Python finds distributions.
     python : tuple of int
-        Version of Python.
+        Python version.
     simulated : bool
-        Whether the vendor's package is absent, and the device therefore simulated.
+        Whether the device is simulated because the vendor's package is absent.
     cards : Snapshot
-        The cards and who holds them.
+        The cards and their holders.
     driver : hlsmi.Versions or None
-        What ``hl-smi`` tells of driver and firmware; None where it does not answer.
+        Driver and firmware versions from ``hl-smi``; None if it does not answer.
     """
 
     environment: Mapping[str, str]
@@ -56,7 +56,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """Look at this machine. Acquires no card and imports none of what it asks about."""
+        """Return this machine, without acquiring a card or importing a checked package."""
         return cls(
             environment=dict(os.environ),
             root=Path("/"),
@@ -70,57 +70,57 @@ class Machine:
         )
 
     def path(self, absolute: str) -> Path:
-        """Return where an absolute path is."""
+        """Return an absolute path below `root`."""
         return self.root / absolute.lstrip("/")
 
     def text(self, absolute: str) -> str | None:
-        """Return what a file holds; None where it cannot be read."""
+        """Return the contents of a file; None if it cannot be read."""
         try:
             return self.path(absolute).read_text(errors="replace")
         except OSError:
             return None
 
     def copies(self, distribution: str) -> list[metadata.Distribution]:
-        """Return the installed copies of a distribution; Python takes the first."""
+        """Return the installed copies of a distribution; Python uses the first."""
         found = metadata.Distribution.discover(name=distribution, path=list(self.search_path))
         places: dict[str, metadata.Distribution] = {}
         for copy in found:
-            # What a broken removal leaves has no version.
+            # A broken removal leaves a folder without a version.
             if not (copy.read_text("METADATA") or copy.read_text("PKG-INFO")):
                 continue
-            # A folder may be on the path twice, and by a link.
+            # A folder can be on the path twice, also through a link.
             place = os.path.realpath(str(copy.locate_file("")))
             places.setdefault(f"{copy.version} {place}", copy)
         return list(places.values())
 
     def version(self, distribution: str) -> str | None:
-        """Return the version of an installed distribution; None where there is none."""
+        """Return the version of a distribution; None if it is not installed."""
         return next((copy.version for copy in self.copies(distribution)), None)
 
     def switched_on(self, name: str) -> bool:
-        """Tell whether an environment variable means yes."""
+        """Return whether an environment variable is set to a true value."""
         return self.environment.get(name, "").strip().lower() in {"1", "true", "yes", "on"}
 
     def in_container(self) -> bool:
-        """Tell whether this is a container, as far as its files say so."""
+        """Return whether the files of Docker or Podman mark this machine as a container."""
         return any(self.path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv"))
 
 
 def numbers(version: str) -> Version:
-    """Return the leading numbers of a version: ``(2, 13, 0)`` of ``2.13.0+cpu``."""
+    """Return the leading numbers of a version: ``(2, 13, 0)`` for ``2.13.0+cpu``."""
     found = re.match(r"\D{0,3}(\d+(?:\.\d+)*)", version)
     return tuple(int(part) for part in found[1].split(".")) if found else ()
 
 
 def _cards() -> Snapshot:
-    """Read the cards in a thread, since a driver may hang."""
+    """Read the cards in a thread, because a driver can hang."""
     read: list[Snapshot] = []
     thread = threading.Thread(target=lambda: read.append(monitor.snapshot()), daemon=True)
     thread.start()
     thread.join(_PATIENCE)
     if read:
         return read[0]
-    return Snapshot((), "none", f"The driver has not answered for {_PATIENCE:g} s.")
+    return Snapshot((), "none", f"The driver did not answer within {_PATIENCE:g} s.")
 
 
 def _driver() -> hlsmi.Versions | None:

@@ -18,14 +18,14 @@ def text(
     folded: Sequence[tuple[str, Finding]],
     colours: bool,
 ) -> str:
-    """Return the findings in their groups with their fixes, and one line for those folded away."""
+    """Return the findings by group with their fixes, and one line that counts the others."""
     lines = [headline]
     for (state, group), members in groupby(shown, lambda each: (each[1].state, each[0])):
         mark = f"{_COLOURS[state]}{state}{_END}" if colours else state
         lines.append(f"{mark}, {group}")
         for _, finding in members:
-            said, fix = finding.told()
-            lines.append(f"  {finding.about}: {said}")
+            problem, fix = finding.filled()
+            lines.append(f"  {finding.about}: {problem}")
             if fix:
                 lines.append(f"    -> {fix}")
     if folded:
@@ -34,7 +34,7 @@ def text(
 
 
 def counted(folded: Sequence[tuple[str, Finding]]) -> str:
-    """Say how many green findings are folded away, by group."""
+    """Return the number of green findings that are not listed, by group."""
     groups = Counter(group for group, _ in folded)
     listed = ", ".join(f"{group} {count}" for group, count in groups.items())
     return f"green: {listed} (--all shows them)"

@@ -8,5 +8,5 @@ from made_machine import MadeMachine
 
 @pytest.fixture
 def made(tmp_path: Path) -> MadeMachine:
-    """A machine that has nothing yet but a simulated card."""
+    """An empty machine with one simulated card."""
     return MadeMachine(tmp_path)

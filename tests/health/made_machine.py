@@ -1,4 +1,4 @@
-"""A machine of files, environment, distributions and cards that a test makes as it likes."""
+"""A machine whose files, environment, distributions and cards a test defines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 class MadeMachine:
-    """What it is made of; `machine` is what the checks see."""
+    """The parts of `machine`, the input of the checks."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.home = folder / "root", folder / "home" / "ada"
@@ -27,16 +27,16 @@ class MadeMachine:
         self.python = (3, 11, 7)
 
     def file(self, path: str, text: str = "") -> Path:
-        """Write a file of the machine's, below its root."""
+        """Write a file below the machine's root."""
         place = self.root / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
         return place
 
     def install(self, *distributions: str, into: Path | None = None) -> None:
-        """Install distributions, each given as ``name==version``."""
-        for one in distributions:
-            name, _, version = one.partition("==")
+        """Install distributions, each as ``name==version``."""
+        for distribution in distributions:
+            name, _, version = distribution.partition("==")
             folder = (into or self.site) / f"{name.replace('-', '_')}-{version}.dist-info"
             folder.mkdir(parents=True)
             (folder / "METADATA").write_text(
@@ -44,7 +44,7 @@ class MadeMachine:
             )
 
     def with_gaudi(self, plugin: str | None = "1.22.0.740", cards: int = 1) -> None:
-        """Have cards on the bus, the driver loaded and the vendor's software installed."""
+        """Add cards on the bus, a loaded driver and the vendor's software."""
         self.simulated = False
         self.file("/sys/module/habanalabs/version", "1.22.0-5b2c1a")
         for index in range(cards):
@@ -68,11 +68,11 @@ class MadeMachine:
             driver=self.driver,
         )
 
-    def ask(self, check: Callable[[Machine], Iterator[Finding]]) -> list[tuple[str, str]]:
-        """Return state and text of what a check finds; each that is not green has a fix."""
+    def check(self, check: Callable[[Machine], Iterator[Finding]]) -> list[tuple[str, str]]:
+        """Return state and text of a check's findings; all but green ones must have a fix."""
         findings = list(check(self.machine))
         assert all(bool(finding.fix) == (finding.state != "green") for finding in findings)
-        return [(finding.state, finding.told()[0]) for finding in findings]
+        return [(finding.state, finding.filled()[0]) for finding in findings]
 
 
 def card(

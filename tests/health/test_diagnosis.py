@@ -1,4 +1,4 @@
-"""The doctor as a whole: text, JSON, magic, and a Python that has nothing."""
+"""The doctor: text, JSON, magic, and a Python without packages."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from hpu_magic.monitor import Holder, Snapshot
 
 PROJECT = Path(__file__).parents[2]
 GROUPS = ["installed", "versions", "cards", "host", "flags", "storage", "jupyter"]
-ASKED_ABOUT = (
+CHECKED = (
     *("torch", "habana_frameworks", "lightning", "transformers", "accelerate", "optimum"),
     *("jupyterlab", "ipywidgets", "anywidget", "bokeh", "ipyparallel", "IPython"),
 )
 
 
 @pytest.fixture
-def sound(made):
-    """A machine on which all is well."""
+def healthy(made):
+    """A machine without problems."""
     made.install(
         *("torch==2.13.0+cpu", "lightning==2.6.6", "ipywidgets==8.1.9", "anywidget==0.11.0"),
         *("bokeh==3.9.2", "ipyparallel==9.2.0", "jupyterlab==4.6.6", "jupyterlab_widgets==3.0.17"),
@@ -44,16 +44,16 @@ def sound(made):
 
 
 @pytest.fixture
-def ailing(sound):
-    """The same with a hurtful flag and without PyTorch."""
-    (next(sound.site.glob("torch-*")) / "METADATA").unlink()
-    next(sound.site.glob("torch-*")).rmdir()
-    sound.environment["ENABLE_CONSOLE"] = "1"
-    return sound
+def faulty(healthy):
+    """A machine with a harmful flag and without PyTorch."""
+    (next(healthy.site.glob("torch-*")) / "METADATA").unlink()
+    next(healthy.site.glob("torch-*")).rmdir()
+    healthy.environment["ENABLE_CONSOLE"] = "1"
+    return healthy
 
 
-def test_all_is_well_in_two_lines(sound):
-    diagnosis = examine(sound.machine)
+def test_machine_without_problems_has_two_lines(healthy):
+    diagnosis = examine(healthy.machine)
     assert diagnosis.state == "green"
     assert repr(diagnosis).splitlines() == [
         "Doctor, simulated cards: 29 green",
@@ -62,26 +62,26 @@ def test_all_is_well_in_two_lines(sound):
     ]
 
 
-def test_what_is_wrong_comes_first_with_its_mend(ailing):
-    diagnosis = examine(ailing.machine)
+def test_problems_come_first_with_their_fixes(faulty):
+    diagnosis = examine(faulty.machine)
     assert diagnosis.state == "red"
     assert repr(diagnosis).splitlines() == [
         "Doctor, simulated cards: 1 red, 1 amber, 27 green",
         "red, installed",
-        "  torch: torch is not installed, and there is no device without it.",
+        "  torch: torch is not installed; the device requires it.",
         "    -> Run `pip install torch`.",
         "amber, flags",
-        "  ENABLE_CONSOLE: ENABLE_CONSOLE=1: the logs of the driver's libraries are written into "
-        "the output of cells.",
-        "    -> Leave it out; the logs are in HABANA_LOGS.",
+        "  ENABLE_CONSOLE: ENABLE_CONSOLE=1: the driver's libraries write their logs to the output "
+        "of cells.",
+        "    -> Unset it; the logs are in HABANA_LOGS.",
         "green: installed 12, cards 3, host 3, flags 1, storage 2, jupyter 6 (--all shows them)",
     ]
     coloured = diagnosis.text(colours=True).splitlines()[1]
     assert coloured == "\x1b[31mred\x1b[0m, installed"
 
 
-def test_everything_is_shown_on_request(ailing):
-    diagnosis = examine(ailing.machine, everything=True)
+def test_everything_lists_green_findings(faulty):
+    diagnosis = examine(faulty.machine, everything=True)
     lines = repr(diagnosis).splitlines()
     shown = [line for line in lines if line.startswith("  ") and "->" not in line]
     assert len(shown) == len(list(diagnosis.findings())) == 29
@@ -92,20 +92,20 @@ def test_everything_is_shown_on_request(ailing):
     ]
 
 
-def test_html_folds_what_is_green_and_escapes(ailing):
-    ailing.environment["HABANA_LOGS"] = "/<b>"
-    shown = examine(ailing.machine)._repr_html_()
+def test_html_folds_green_findings_and_escapes(faulty):
+    faulty.environment["HABANA_LOGS"] = "/<b>"
+    shown = examine(faulty.machine)._repr_html_()
     above, _, folded = shown.partition("<details>")
     assert above.count("<tr>") == 2
     assert "&rarr; Run `pip install torch`." in above
     assert folded.count("<tr>") == 27
     assert "/&lt;b&gt;" in folded
     assert "<b>" not in folded
-    assert "<details>" not in examine(ailing.machine, everything=True)._repr_html_()
+    assert "<details>" not in examine(faulty.machine, everything=True)._repr_html_()
 
 
-def test_json_is_whole_and_stable(ailing):
-    record = json.loads(json.dumps(examine(ailing.machine).as_record()))
+def test_json_has_all_keys_and_findings(faulty):
+    record = json.loads(json.dumps(examine(faulty.machine).as_record()))
     findings = record.pop("findings")
     assert {key: type(value) for key, value in record.items()} == {
         "schema": int,
@@ -121,7 +121,7 @@ def test_json_is_whole_and_stable(ailing):
         "check": "torch",
         "about": "torch",
         "state": "red",
-        "text": "torch is not installed, and there is no device without it.",
+        "text": "torch is not installed; the device requires it.",
         "fix": "Run `pip install torch`.",
         "values": {"version": None},
         "left_out": [],
@@ -135,7 +135,7 @@ def test_json_is_whole_and_stable(ailing):
         assert places <= set(finding["left_out"])
 
 
-def test_json_tells_no_names_folders_and_secrets(made, tmp_path):
+def test_json_has_no_names_folders_and_secrets(made, tmp_path):
     made.with_gaudi(cards=2)
     holder = Holder(41, "salary-forecast.ipynb", "ada")
     reason = "Cards of ada."
@@ -147,8 +147,8 @@ def test_json_tells_no_names_folders_and_secrets(made, tmp_path):
     made.file("/proc/71/stat")
     folder = made.home / ".local/share/jupyter/runtime"
     folder.mkdir(parents=True)
-    told = {"pid": 71, "hostname": "ada.host", "port": 8888, "base_url": "/user/ada/"}
-    (folder / "jpserver-71.json").write_text(json.dumps(told | {"token": "s3cr3t"}))
+    server = {"pid": 71, "hostname": "ada.host", "port": 8888, "base_url": "/user/ada/"}
+    (folder / "jpserver-71.json").write_text(json.dumps(server | {"token": "s3cr3t"}))
     (made.home / ".habana_logs").mkdir()
     for name in (
         *("PT_HPU_RECIPE_CACHE_CONFIG", "QUANT_CONFIG", "PT_HPU_METRICS_FILE", "LOWER_LIST"),
@@ -167,34 +167,34 @@ def test_json_tells_no_names_folders_and_secrets(made, tmp_path):
     assert leaks == []
 
 
-def test_a_check_that_may_not_look_says_so(made, monkeypatch):
+def test_check_that_cannot_read_a_file_reports_it(made, monkeypatch):
     made.file("/sys/bus/pci/devices/0000:01:00.0/vendor").unlink()
     (made.root / "sys/bus/pci/devices/0000:01:00.0/vendor").mkdir()
-    texts = [finding.told()[0] for finding in examine(made.machine).of("amber")]
+    texts = [finding.filled()[0] for finding in examine(made.machine).of("amber")]
     place = made.root / "sys/bus/pci/devices/0000:01:00.0/vendor"
-    assert f"This could not be looked at: Is a directory ({place})." in texts
+    assert f"The check failed: Is a directory ({place})." in texts
 
 
-def test_a_value_that_nobody_thought_of_spoils_no_other_finding(sound):
-    sound.environment["HABANA_VISIBLE_MODULES"] = "9" * 5000
-    diagnosis = examine(sound.machine)
+def test_invalid_value_affects_no_other_finding(healthy):
+    healthy.environment["HABANA_VISIBLE_MODULES"] = "9" * 5000
+    diagnosis = examine(healthy.machine)
     [finding] = diagnosis.of("amber")
     assert finding.about == "visible modules"
-    assert finding.told()[0].startswith("This could not be looked at, as a value is none that it")
+    assert finding.filled()[0].startswith("The check failed because of an invalid value: ")
     assert len(diagnosis.of("green")) == 29
 
 
-def test_names_that_are_no_text_are_shown_as_bytes(sound):
-    sound.environment["HABANA_LOGS"] = os.fsdecode(b"/tmp/\xff")
-    shown = repr(examine(sound.machine, everything=True))
-    assert "HABANA_LOGS: There are no logs yet: /tmp/\\udcff is made by" in shown
-    assert shown.encode()
+def test_invalid_unicode_in_names_is_escaped(healthy):
+    healthy.environment["HABANA_LOGS"] = os.fsdecode(b"/tmp/\xff")
+    shown = repr(examine(healthy.machine, everything=True))
+    assert "HABANA_LOGS: There are no logs: the first process that acquires a card" in shown
+    assert "creates /tmp/\\udcff." in shown
 
 
 def command(*arguments, code="", isolated=(), stdout=subprocess.PIPE, **environment):
     program = f"{code}\nimport sys\nfrom hpu_magic import command_line\n"
     program += f"status = command_line.main(['doctor', *{arguments!r}])\n"
-    program += f"loaded = [name for name in {ASKED_ABOUT!r} if name in sys.modules]\n"
+    program += f"loaded = [name for name in {CHECKED!r} if name in sys.modules]\n"
     program += "print('loaded', loaded, file=sys.stderr)\nsys.exit(status)"
     return subprocess.run(
         [sys.executable, *isolated, "-c", program],
@@ -206,36 +206,36 @@ def command(*arguments, code="", isolated=(), stdout=subprocess.PIPE, **environm
     )
 
 
-def test_the_command_loads_nothing_that_it_asks_about():
+def test_command_imports_no_checked_package():
     done = command("--json")
     assert done.stderr == "loaded []\n"
     record = json.loads(done.stdout)
     states = {finding["state"] for finding in record["findings"]}
-    assert record["state"] == next(each for each in ("red", "amber", "green") if each in states)
+    assert record["state"] == next(state for state in ("red", "amber", "green") if state in states)
     assert done.returncode == (record["state"] == "red")
     assert {finding["group"] for finding in record["findings"]} == set(GROUPS)
-    # Mends speak of root and localhost, whoever is called so.
+    # Fixes contain root and localhost.
     for private in {getpass.getuser(), socket.gethostname(), str(PROJECT)} - {"root", "localhost"}:
         assert not re.search(rf"\b{re.escape(private)}\b", done.stdout), private
 
 
-def test_the_command_shows_what_a_terminal_cannot(tmp_path):
-    told = {"PYTHONIOENCODING": "ascii", "HABANA_LOGS": str(tmp_path / "prüfung")}
-    done = command("--all", **told)
+def test_command_escapes_names_that_the_terminal_cannot_encode(tmp_path):
+    variables = {"PYTHONIOENCODING": "ascii", "HABANA_LOGS": str(tmp_path / "prüfung")}
+    done = command("--all", **variables)
     assert done.stderr == "loaded []\n"
     assert f"{tmp_path}/pr\\xfcfung" in done.stdout
 
 
-def test_the_command_says_that_it_cannot_write():
+def test_command_reports_that_it_cannot_write():
     with open("/dev/full", "w") as full:
         done = command(stdout=full)
     assert done.returncode == 2
     assert done.stderr == (
-        "hpu-magic doctor: what was found cannot be written: No space left on device.\nloaded []\n"
+        "hpu-magic doctor: the findings cannot be written: No space left on device.\nloaded []\n"
     )
 
 
-def test_the_command_needs_neither_output_nor_home():
+def test_command_needs_neither_output_nor_home():
     code = """
 import os, pwd, sys
 def nobody(number):
@@ -256,7 +256,7 @@ del os.environ["HOME"]
     )
 
 
-def test_a_python_without_torch_ipython_and_all_others(tmp_path):
+def test_command_works_without_other_packages(tmp_path):
     import psutil
 
     (tmp_path / "psutil").symlink_to(Path(psutil.__file__).parent)
@@ -268,7 +268,7 @@ def test_a_python_without_torch_ipython_and_all_others(tmp_path):
     assert re.fullmatch(r"Doctor, simulated cards: 1 red, \d+ amber, \d+ green", lines[0])
     assert lines[1:4] == [
         "red, installed",
-        "  torch: torch is not installed, and there is no device without it.",
+        "  torch: torch is not installed; the device requires it.",
         "    -> Run `pip install torch`.",
     ]
     done = command("--json", code=alone, isolated=("-S", "-I"))
@@ -291,14 +291,14 @@ def test_the_magic(run, monkeypatch):
     assert run("%hpu_doctor --all").result.everything
     cell = run("found = %hpu_doctor --json\nfound")
     assert json.loads(repr(cell.result)) == cell.result
-    flags = [one for one in cell.result["findings"] if one["about"] == "LOG_LEVEL_ALL"]
-    assert [flag["values"] for flag in flags] == [{"value": "0"}]
+    findings = [each for each in cell.result["findings"] if each["about"] == "LOG_LEVEL_ALL"]
+    assert [finding["values"] for finding in findings] == [{"value": "0"}]
     assert (
         "%hpu_doctor has no option '--jsn': did you mean '--json'?" in run("%hpu_doctor --jsn").err
     )
 
 
-def test_the_page_names_all_groups_and_keys(made):
+def test_documentation_lists_all_groups_and_keys(made):
     page = (PROJECT / "docs" / "doctor.md").read_text()
     record = examine(made.machine).as_record()
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.M))))

@@ -1,4 +1,4 @@
-"""What is installed, and versions against each other."""
+"""Installed packages and their versions."""
 
 from __future__ import annotations
 
@@ -20,85 +20,85 @@ VERSIONS = Path(__file__).parents[2] / "docs" / "versions.md"
 )
 def test_python(made, version, state):
     made.python = version
-    [(found, text)] = made.ask(installed.python)
+    [(found, text)] = made.check(installed.python)
     assert found == state
     assert text.startswith(f"Python is {'.'.join(map(str, version))}")
 
 
 def test_hpu_magic_itself(made):
-    assert made.ask(installed.itself) == [("green", f"hpu_magic is {hpu_magic.__version__}.")]
+    assert made.check(installed.itself) == [("green", f"hpu_magic is {hpu_magic.__version__}.")]
 
 
-def test_torch_is_there_or_missed(made):
-    assert made.ask(installed.torch) == [
-        ("red", "torch is not installed, and there is no device without it.")
+def test_torch_is_installed_or_missing(made):
+    assert made.check(installed.torch) == [
+        ("red", "torch is not installed; the device requires it.")
     ]
     made.install("torch==2.13.0+cpu")
-    assert made.ask(installed.torch) == [("green", "torch is 2.13.0+cpu.")]
+    assert made.check(installed.torch) == [("green", "torch is 2.13.0+cpu.")]
 
 
-def test_packages_that_are_needed_and_others(made):
+def test_required_and_optional_packages(made):
     made.install("lightning==2.6.6", "bokeh==3.9.2", "transformers==5.23.0")
-    assert made.ask(installed.packages) == [
+    assert made.check(installed.packages) == [
         ("green", "lightning is 2.6.6."),
-        ("amber", "ipywidgets is not installed: there are no live panels."),
-        ("amber", "anywidget is not installed: there are no live panels."),
+        ("amber", "ipywidgets is not installed: live panels are missing."),
+        ("amber", "anywidget is not installed: live panels are missing."),
         ("green", "bokeh is 3.9.2."),
         ("amber", "jupyterlab is not installed: the sidebar is missing."),
-        ("amber", "ipyparallel is not installed: there are no cells on several cards."),
+        ("amber", "ipyparallel is not installed: cells on several cards are missing."),
         ("green", "transformers is 5.23.0."),
-        ("green", "accelerate is not installed, nor needed."),
-        ("green", "optimum-habana is not installed, nor needed."),
+        ("green", "accelerate is optional and not installed."),
+        ("green", "optimum-habana is optional and not installed."),
     ]
 
 
-def test_whose_bridge(made):
-    [(state, text)] = made.ask(installed.bridge)
+def test_bridge_of_vendor_or_simulator(made):
+    [(state, text)] = made.check(installed.bridge)
     assert (state, "simulated by hpu_magic" in text) == ("green", True)
     made.simulated = False
-    [(state, text)] = made.ask(installed.bridge)
+    [(state, text)] = made.check(installed.bridge)
     assert state == "amber"
-    assert text.startswith("habana_frameworks is here, but no distribution habana-torch-plugin")
+    assert text.startswith("habana_frameworks is present, but its distribution habana-torch-plugin")
     made.install("habana-torch-plugin==1.22.0.740")
-    said = "habana_frameworks is the vendor's, of habana-torch-plugin 1.22.0.740."
-    assert made.ask(installed.bridge) == [("green", said)]
+    message = "habana_frameworks is the vendor's, from habana-torch-plugin 1.22.0.740."
+    assert made.check(installed.bridge) == [("green", message)]
 
 
 def test_two_torches_in_two_folders(made, tmp_path):
-    assert made.ask(installed.one_torch) == []
+    assert made.check(installed.one_torch) == []
     made.install("torch==2.9.0")
     made.folders += [made.site, tmp_path / "user"]
-    assert made.ask(installed.one_torch) == []
+    assert made.check(installed.one_torch) == []
     made.install("torch==2.13.0", into=tmp_path / "user")
-    said = (
+    message = (
         f"torch is installed 2 times: 2.9.0 in {made.site}, 2.13.0 in {tmp_path / 'user'}; "
-        "Python takes the first, other programs may not."
+        "Python uses the first, other programs may not."
     )
-    assert made.ask(installed.one_torch) == [("amber", said)]
+    assert made.check(installed.one_torch) == [("amber", message)]
 
 
 def test_two_torches_in_one_folder(made):
     made.install("torch==2.9.0", "torch==2.13.0")
-    [(state, text)] = made.ask(installed.one_torch)
+    [(state, text)] = made.check(installed.one_torch)
     assert state == "red"
-    assert text.endswith("; files of both are mixed.")
+    assert text.endswith("; their files are mixed.")
 
 
-def test_what_a_broken_removal_leaves_is_no_torch(made):
+def test_remains_of_a_broken_removal_are_ignored(made):
     made.install("torch==2.13.0")
     (made.site / "torch-2.9.0.dist-info").mkdir()
-    assert made.ask(installed.one_torch) == []
-    assert made.ask(installed.torch) == [("green", "torch is 2.13.0.")]
+    assert made.check(installed.one_torch) == []
+    assert made.check(installed.torch) == [("green", "torch is 2.13.0.")]
 
 
-def test_the_releases_of_torch_are_those_of_the_page():
+def test_releases_of_torch_match_the_documentation():
     table = VERSIONS.read_text().partition("| combination | torch |")[2].partition("\n\n")[0]
-    tried = sorted(map(numbers, re.findall(r"^\| \S+ \| (\d+\.\d+)\.", table, re.MULTILINE)))
-    assert (tried[0], tried[-1]) == (versions._OLDEST_TORCH, versions._NEWEST_TORCH)
+    tested = sorted(map(numbers, re.findall(r"^\| \S+ \| (\d+\.\d+)\.", table, re.MULTILINE)))
+    assert (tested[0], tested[-1]) == (versions._OLDEST_TORCH, versions._NEWEST_TORCH)
 
 
 @pytest.mark.parametrize(
-    ("torch", "state", "said"),
+    ("torch", "state", "message"),
     [
         ("2.5.1", "red", "torch 2.5.1 is too old: hpu_magic is tested with 2.6 to 2.15."),
         ("2.6.0", "green", "torch 2.6.0 is supported: hpu_magic is tested with 2.6 to 2.15."),
@@ -106,104 +106,104 @@ def test_the_releases_of_torch_are_those_of_the_page():
         (
             "3.0.0a0",
             "amber",
-            "torch 3.0.0a0 is newer than any that was tried and may fail: hpu_magic is tested with "
-            "2.6 to 2.15.",
+            "torch 3.0.0a0 is newer than all tested releases and may fail: hpu_magic is tested "
+            "with 2.6 to 2.15.",
         ),
     ],
 )
-def test_torch_against_the_releases_that_are_tested(made, torch, state, said):
-    assert made.ask(versions.torch_for_hpu_magic) == []
+def test_torch_and_the_tested_releases(made, torch, state, message):
+    assert made.check(versions.torch_for_hpu_magic) == []
     made.install(f"torch=={torch}")
-    assert made.ask(versions.torch_for_hpu_magic) == [(state, said)]
+    assert made.check(versions.torch_for_hpu_magic) == [(state, message)]
 
 
 @pytest.mark.parametrize(
     ("plugin", "torch", "state", "part"),
     [
-        ("1.22.0.740", "2.7.1+hpu_1.22.0", "green", "torch 2.7.1+hpu_1.22.0 is the one that"),
+        ("1.22.0.740", "2.7.1+hpu_1.22.0", "green", "torch 2.7.1+hpu_1.22.0 is the release that"),
         ("1.22.0.740", "2.9.0", "red", "refuses to load with torch 2.9.0"),
         ("1.20.0.1", "2.5.1", "amber", "may refuse to load with torch 2.5.1"),
-        ("1.24.0.1007", "2.11.0", "amber", "is not known here"),
+        ("1.24.0.1007", "2.11.0", "amber", "does not know"),
     ],
 )
-def test_torch_against_the_plug_in(made, plugin, torch, state, part):
+def test_torch_and_plug_in(made, plugin, torch, state, part):
     made.install(f"torch=={torch}")
-    assert made.ask(versions.torch_for_plugin) == []
+    assert made.check(versions.torch_for_plugin) == []
     made.with_gaudi(plugin)
-    [(found, text)] = made.ask(versions.torch_for_plugin)
+    [(found, text)] = made.check(versions.torch_for_plugin)
     assert (found, part in text) == (state, True)
 
 
-def test_plug_in_against_driver(made):
-    assert made.ask(versions.plugin_and_driver) == []
+def test_plug_in_and_driver(made):
+    assert made.check(versions.plugin_and_driver) == []
     made.with_gaudi("1.22.0.740")
     made.driver = hlsmi.Versions("1.22.1-ab12", ())
-    said = "habana-torch-plugin 1.22.0.740 and the driver 1.22.1-ab12 are of one release."
-    assert made.ask(versions.plugin_and_driver) == [("green", said)]
+    message = "habana-torch-plugin 1.22.0.740 and the driver 1.22.1-ab12 have the same release."
+    assert made.check(versions.plugin_and_driver) == [("green", message)]
     made.driver = hlsmi.Versions("1.21.0-ab12", ())
-    [(state, text)] = made.ask(versions.plugin_and_driver)
+    [(state, text)] = made.check(versions.plugin_and_driver)
     assert state == "red"
-    assert "the driver 1.21.0-ab12 are of two releases" in text
-    # The module's own word.
+    assert "the driver 1.21.0-ab12 have different releases" in text
+    # The version of the module.
     made.driver = None
-    said = "habana-torch-plugin 1.22.0.740 and the driver 1.22.0-5b2c1a are of one release."
-    assert made.ask(versions.plugin_and_driver) == [("green", said)]
+    message = "habana-torch-plugin 1.22.0.740 and the driver 1.22.0-5b2c1a have the same release."
+    assert made.check(versions.plugin_and_driver) == [("green", message)]
     made.file("/sys/module/habanalabs/version", "")
-    [(state, text)] = made.ask(versions.plugin_and_driver)
-    assert (state, "is not told" in text) == ("amber", True)
+    [(state, text)] = made.check(versions.plugin_and_driver)
+    assert (state, "is unknown" in text) == ("amber", True)
 
 
 @pytest.mark.parametrize(
     ("firmware", "state", "part"),
     [
-        (("1.22.0",), "green", "Firmware 1.22.0 and driver 1.22.0-ab12 are of one release."),
-        (("1.22.0", "1.20.1"), "amber", "The firmware is of release 1.20.1"),
-        ((), "amber", "tells no release of the firmware"),
+        (("1.22.0",), "green", "Firmware 1.22.0 and driver 1.22.0-ab12 have the same release."),
+        (("1.22.0", "1.20.1"), "amber", "The firmware has release 1.20.1"),
+        ((), "amber", "does not report the firmware's release"),
     ],
 )
-def test_firmware_against_driver(made, firmware, state, part):
-    assert made.ask(versions.firmware_and_driver) == []
+def test_firmware_and_driver(made, firmware, state, part):
+    assert made.check(versions.firmware_and_driver) == []
     made.driver = hlsmi.Versions("1.22.0-ab12", firmware)
-    [(found, text)] = made.ask(versions.firmware_and_driver)
+    [(found, text)] = made.check(versions.firmware_and_driver)
     assert (found, part in text) == (state, True)
 
 
 @pytest.mark.parametrize(
     ("lightning", "state", "part"),
-    [("2.4.0", "green", "of one time"), ("2.5.6", "amber", "may fail"), ("2.6.6", "red", "fails")],
+    [("2.4.0", "green", "supports"), ("2.5.6", "amber", "may fail"), ("2.6.6", "red", "fails")],
 )
 def test_lightning_habana(made, lightning, state, part):
     made.install(f"lightning=={lightning}")
-    assert made.ask(versions.lightning_habana) == []
+    assert made.check(versions.lightning_habana) == []
     made.install("lightning-habana==1.6.0")
-    [(found, text)] = made.ask(versions.lightning_habana)
+    [(found, text)] = made.check(versions.lightning_habana)
     assert (found, part in text) == (state, True)
 
 
 @pytest.mark.parametrize(
     ("optimum", "transformers", "state", "part"),
     [
-        ("1.21.0", "4.55.4", "green", "go together"),
+        ("1.21.0", "4.55.4", "green", "match"),
         ("1.21.0", "4.49.0", "amber", "may fail with 4.49.0"),
         ("1.21.0", "5.23.0", "red", "fails with 5.23.0"),
-        ("1.30.0", "5.23.0", "amber", "is not known here"),
+        ("1.30.0", "5.23.0", "amber", "does not know"),
     ],
 )
 def test_optimum_habana(made, optimum, transformers, state, part):
     made.install(f"transformers=={transformers}")
-    assert made.ask(versions.optimum_habana) == []
+    assert made.check(versions.optimum_habana) == []
     made.install(f"optimum-habana=={optimum}")
-    [(found, text)] = made.ask(versions.optimum_habana)
+    [(found, text)] = made.check(versions.optimum_habana)
     assert (found, part in text) == (state, True)
 
 
-def test_a_gpu_in_the_simulators_way(made):
+def test_gpu_that_pytorch_prefers_to_the_simulator(made):
     made.install("torch==2.13.0+cu128")
-    assert made.ask(versions.gpu) == []
+    assert made.check(versions.gpu) == []
     made.file("/dev/nvidia0")
-    [(state, text)] = made.ask(versions.gpu)
+    [(state, text)] = made.check(versions.gpu)
     assert state == "amber"
     assert text.startswith("This machine has a GPU (/dev/nvidia0), and torch 2.13.0+cu128 may be")
     made.environment["CUDA_VISIBLE_DEVICES"] = ""
-    [(state, text)] = made.ask(versions.gpu)
+    [(state, text)] = made.check(versions.gpu)
     assert (state, "is hidden" in text) == ("green", True)

@@ -1,4 +1,4 @@
-"""The checks, in the groups in which they are shown. Each knows the machine and nothing else."""
+"""The checks, by group. Each check is a function of a `Machine`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver and the cards: seen, held, and in use by nobody known."""
+"""Checks of the driver and the cards: visibility, holders, and memory without a known holder."""
 
 from __future__ import annotations
 
@@ -12,66 +12,62 @@ from hpu_magic.health.machine import Machine
 from hpu_magic.monitor import CardReading
 
 _VENDOR = "0x1da3"
-# A free card has up to about a hundredth of its memory in use.
+# The driver uses up to about 1 % of the memory of a free card.
 _IDLE_SHARE = 0.02
 
 
 def driver(machine: Machine) -> Iterator[Finding]:
-    """Look for cards on the bus, and for the driver's module."""
+    """Check for cards on the bus and for the driver's module."""
     on_bus = _on_bus(machine)
-    # A container may hide the module, but not that the driver answers.
+    # A container can hide the module, but the driver still answers.
     answers = machine.cards.source in ("hlml", "hl-smi") and bool(machine.cards.cards)
     loaded = answers or machine.path("/sys/module/habanalabs").is_dir()
     values = {"cards_on_bus": on_bus, "loaded": loaded}
     count = "1 Gaudi card" if on_bus == 1 else f"{on_bus} Gaudi cards"
     if on_bus and not loaded:
-        text = f"The machine has {count} on its bus, and the driver habanalabs is not loaded."
-        fix = "Run `sudo modprobe habanalabs` on the host; `dmesg` tells why it fails."
+        text = f"The machine has {count} on its bus, but the habanalabs driver is not loaded."
+        fix = "Run `sudo modprobe habanalabs` on the host; `dmesg` shows why it fails."
         yield Finding("driver", "red", text, fix, values)
     elif on_bus and machine.simulated:
         text = (
-            f"The machine has {count}, and yet cards are simulated: habana_frameworks is not in "
-            "this Python environment."
+            f"The machine has {count}, but cards are simulated because habana_frameworks is not "
+            "installed in this Python environment."
         )
-        fix = (
-            "Use the environment that the vendor's software is in, or install habana-torch-plugin."
-        )
+        fix = "Use the environment with the vendor's software, or install habana-torch-plugin."
         yield Finding("driver", "amber", text, fix, values)
     elif on_bus or loaded:
-        text = f"The driver habanalabs is loaded, with {count} on the bus."
+        text = f"The habanalabs driver is loaded, with {count} on the bus."
         yield Finding("driver", "green", text, values=values)
     elif machine.simulated:
-        text = "The machine has no Gaudi card on its bus, and no driver is needed to simulate."
+        text = "The machine has no Gaudi card on its bus, and the simulator needs no driver."
         yield Finding("driver", "green", text, values=values)
     else:
-        text = (
-            "The vendor's software is installed, but neither a Gaudi card nor its driver is here."
-        )
-        fix = "Use a machine with cards, or an environment without that software to simulate them."
+        text = "The vendor's software is installed, but the machine has no Gaudi card or driver."
+        fix = "Use a machine with cards, or simulate cards in an environment without that software."
         yield Finding("driver", "red", text, fix, values)
 
 
-def seen(machine: Machine) -> Iterator[Finding]:
-    """Say which cards are seen, and what hinders."""
+def visible(machine: Machine) -> Iterator[Finding]:
+    """Check which cards are visible and readable."""
     shot = machine.cards
     simulated = shot.source == "simulator"
     values = {"count": len(shot.cards), "source": shot.source, "on_bus": _on_bus(machine)}
     if not shot.cards:
         fix = (
-            "Mend that variable or folder and start again."
+            "Correct that variable or folder and start again."
             if simulated
-            else "Give the container its cards (HABANA_VISIBLE_DEVICES=all with the vendor's "
-            "runtime), or look at `hl-smi` on the host."
+            else "Pass the cards to the container (HABANA_VISIBLE_DEVICES=all with the vendor's "
+            "runtime), or run `hl-smi` on the host."
         )
-        why = f"No card is seen{': {reason}' if shot.reason else '.'}"
+        why = f"No card is visible{': {reason}' if shot.reason else '.'}"
         yield Finding("cards", "red", why, fix, values, {"reason": shot.reason or ""})
         return
     kinds = ", ".join(sorted({card.generation or card.name for card in shot.cards}))
     kind = "simulated card" if simulated else "card"
-    text = f"{len(shot.cards)} {kind}{'s' if len(shot.cards) > 1 else ''} seen, {kinds}."
+    text = f"{len(shot.cards)} {kind}{'s' if len(shot.cards) > 1 else ''} visible, {kinds}."
     if not simulated and len(shot.cards) < _on_bus(machine):
-        text += f" The bus has {_on_bus(machine)}: others may be kept from this container, or lost."
-        fix = "Where more were given, `dmesg` and a reset (`hl-smi -r`, as root) tell more."
+        text += f" The bus has {_on_bus(machine)}: others may be lost or not in this container."
+        fix = "If this container should have more, see `dmesg`, or run `hl-smi -r` as root."
         yield Finding("cards", "amber", text, fix, values)
     else:
         yield Finding("cards", "green", text, values=values)
@@ -81,14 +77,14 @@ def seen(machine: Machine) -> Iterator[Finding]:
                 card.label,
                 "red",
                 f"{card.label} cannot be read: {{error}}",
-                "Do without it (HABANA_VISIBLE_MODULES names the others); a reset may help.",
+                "Reset it, or list only the other cards in HABANA_VISIBLE_MODULES.",
                 {"card": card.module_id},
                 {"error": card.error},
             )
 
 
 def held(machine: Machine) -> Iterator[Finding]:
-    """Say who holds the cards, and whether one is free."""
+    """Check whether a card is free, and list the holders of the others."""
     cards = [card for card in machine.cards.cards if not card.error]
     taken = [card for card in cards if card.holders]
     if not cards:
@@ -102,62 +98,62 @@ def held(machine: Machine) -> Iterator[Finding]:
         )
         for card in taken
     }
-    who = "".join(f" {card.label}: {{holders_{card.module_id}}}." for card in taken)
+    holders = "".join(f" {card.label}: {{holders_{card.module_id}}}." for card in taken)
     mine = any(holder.pid == os.getpid() for card in taken for holder in card.holders)
-    text = f"{free} of {len(cards)} free.{who}"
+    text = f"{free} of {len(cards)} free.{holders}"
     if free or mine:
         yield Finding("holders", "green", text, values=values, private=private)
         return
     yield Finding(
         "holders",
         "amber",
-        f"No card is free: the next process gets none.{who}",
-        "Shut down the kernel or program that holds one longest without need; `hpu-magic top` "
-        "shows for how long each has been idle.",
+        f"No card is free for another process.{holders}",
+        "Shut down a kernel or program that no longer needs its card; `hpu-magic top` shows how "
+        "long each has been idle.",
         values,
         private,
     )
 
 
 def orphaned_memory(machine: Machine) -> Iterator[Finding]:
-    """Look for memory of cards that is in use by nobody known."""
+    """Check for device memory in use without a known holder."""
     for card in _orphaned(list(machine.cards.cards)):
         used, total = card.memory_used or 0, card.memory_total or 0
         yield Finding(
             card.label,
             "amber",
-            f"{card.label} has {units.usage(used, total)} in use by nobody who can be seen: a "
-            "process of another user or container may hold it, or one that died has left it.",
-            "Look as root on the host (`sudo hpu-magic top`); where nobody holds it, reset it "
+            f"{card.label} has {units.usage(used, total)} in use without a visible holder: a "
+            "process of another user or container may hold it, or a process that crashed.",
+            "Run `sudo hpu-magic top` on the host; if the card has no holder, reset it "
             "(`sudo hl-smi -r -i BUS_ID`).",
             {"card": card.module_id, "used": used, "total": total},
         )
 
 
 def device_files(machine: Machine) -> Iterator[Finding]:
-    """Look whether this user may open the cards' device files."""
+    """Check whether this user can open the cards' device files."""
     nodes = [
         *machine.path("/dev/accel").glob("accel[0-9]*"),
         *machine.path("/dev").glob("hl[0-9]*"),
     ]
-    shut = sorted(node.name for node in nodes if not os.access(node, os.R_OK | os.W_OK))
-    values = {"device_files": len(nodes), "closed": len(shut)}
+    closed = sorted(node.name for node in nodes if not os.access(node, os.R_OK | os.W_OK))
+    values = {"device_files": len(nodes), "closed": len(closed)}
     if not nodes and _on_bus(machine) and machine.path("/sys/module/habanalabs").is_dir():
         text = "The driver is loaded, but there are no device files in /dev/accel."
         fix = "Start the container with the vendor's runtime or with `--device /dev/accel`."
         yield Finding("device files", "red", text, fix, values)
-    elif shut:
-        state: State = "red" if len(shut) == len(nodes) else "amber"
+    elif closed:
+        state: State = "red" if len(closed) == len(nodes) else "amber"
         yield Finding(
             "device files",
             state,
-            f"This user may not read and write {', '.join(shut)}.",
-            f"Look who may (`ls -l {_folder(nodes[0])}`) and join that group, or have a udev rule "
-            "open them.",
+            f"This user cannot read and write {', '.join(closed)}.",
+            f"Join the group that owns them (`ls -l {_folder(nodes[0])}`), or add a udev rule that "
+            "opens them.",
             values,
         )
     elif nodes:
-        text = f"This user may open all device files of the cards, {len(nodes)}."
+        text = f"This user can open all {len(nodes)} device files of the cards."
         yield Finding("device files", "green", text, values=values)
 
 

@@ -1,4 +1,4 @@
-"""Environment variables that hurt, each with why. What their values do stands in ``flags.tsv``."""
+"""Checks of environment variables. ``flags.tsv`` lists harmful values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hpu_magic.health.machine import Machine, numbers
 
 _ON, _OFF = {"1", "true", "on", "yes", "y", "t"}, {"0", "false", "off", "no", "n", "f"}
 _EAGER_BY_DEFAULT, _LAZY_KNOWN = (1, 21), (1, 23)
-# Whoever reads PT_HPU_LAZY_MODE takes lazy mode to be the default.
-_BELIEVE_IN_LAZY = ("optimum-habana", "accelerate")
+# These libraries read PT_HPU_LAZY_MODE and assume lazy mode if it is not set.
+_ASSUME_LAZY = ("optimum-habana", "accelerate")
 _MOST_CARDS = 8
-# Any other word than those of _ON and _OFF fails the import of the compile backend.
+# With a value outside _ON and _OFF, the import of the compile backend fails.
 _STRICT = (
     *("PT_HPU_COMPILE_USE_RECIPES", "PT_HPU_KEEP_INPUT_MUTATIONS", "PT_HPU_USE_EAGER_FALLBACK"),
     *("PT_HPU_COMPILE_REMOVE_UNNECESSARY_CLONES", "PT_HPU_USE_INPLACE_COLLECTIVE"),
@@ -25,14 +25,14 @@ _STRICT = (
     "PT_HPU_FORCE_STATIC_COMPILE",
 )
 _FILES = {
-    "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "the default list of autocast holds",
-    "PT_HPU_AUTOCAST_FP32_OPS_LIST": "the default list of autocast holds",
-    "QUANT_CONFIG": "scripts that quantize by it fail",
+    "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "autocast uses its default list",
+    "PT_HPU_AUTOCAST_FP32_OPS_LIST": "autocast uses its default list",
+    "QUANT_CONFIG": "scripts that quantize with it fail",
 }
 
 
-def hurtful(machine: Machine) -> Iterator[Finding]:
-    """Look for flags whose values slow down, fill disks or change results."""
+def harmful(machine: Machine) -> Iterator[Finding]:
+    """Check for flags that slow programs down, fill disks or change results."""
     for row in _table():
         value = machine.environment.get(row["name"])
         if value is None or not _means(value.strip().lower(), row["values"]):
@@ -44,121 +44,121 @@ def hurtful(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             row["name"],
             "red" if row["state"] == "red" and not ignored else "amber",
-            f"{text} On a card, that is: the simulator takes no notice." if ignored else text,
+            f"{text} This applies to cards only; the simulator ignores it." if ignored else text,
             row["fix"],
             {"value": _short(value)},
         )
     for name, value in sorted(machine.environment.items()):
         if re.fullmatch(r"LOG_LEVEL_\w+", name) and name != "LOG_LEVEL_ALL" and value == "0":
-            text = f"{name}=0: that part logs all it does, which fills disks and slows it down."
-            yield Finding(name, "amber", text, "Leave it out, or set it to 2.", {"value": value})
+            text = f"{name}=0: that component logs everything, which fills disks and slows it down."
+            yield Finding(name, "amber", text, "Unset it, or set it to 2.", {"value": value})
 
 
 def lazy_mode(machine: Machine) -> Iterator[Finding]:
-    """Look at what the environment asks for as execution mode, and who will misread it."""
+    """Check the execution mode in the environment, and libraries that assume another one."""
     name = "PT_HPU_LAZY_MODE"
     value = machine.environment.get(name)
     release = _release(machine)
     values = {"value": value}
     if value is None:
-        believers = [each for each in _BELIEVE_IN_LAZY if machine.version(each)]
-        if believers and release and release >= _EAGER_BY_DEFAULT:
+        libraries = [name for name in _ASSUME_LAZY if machine.version(name)]
+        if libraries and release and release >= _EAGER_BY_DEFAULT:
             text = (
-                f"{name} is not set: the bridge takes eager mode, and {' and '.join(believers)} "
-                "may take it to be lazy."
+                f"{name} is not set: the bridge uses eager mode, but {' and '.join(libraries)} "
+                "may assume lazy mode."
             )
             fix = f"Set {name}=0 before Python starts (%hpu_mode eager in a notebook)."
             yield Finding(name, "amber", text, fix, values)
         else:
-            text = f"{name} is not set: the default of the release holds."
+            text = f"{name} is not set: the release's default mode is used."
             yield Finding(name, "green", text, values=values)
     elif value not in ("0", "1"):
-        text = f"{name}={_short(value)} is no documented value: all but 0 may be taken as lazy."
+        text = f"{name}={_short(value)} is not a documented value: any value but 0 may mean lazy."
         fix = f"Set {name} to 0 (eager) or 1 (lazy)."
         yield Finding(name, "amber", text, fix, {"value": _short(value)})
     elif value == "1" and not machine.simulated and _is_stock(machine):
         text = (
-            f"{name}=1, and torch {machine.version('torch')} is not Intel's build: lazy mode "
-            "refuses it."
+            f"{name}=1, but torch {machine.version('torch')} is not Intel's build, which lazy mode "
+            "requires."
         )
         fix = f"Set {name}=0, or install the torch that comes with the vendor's release."
         yield Finding(name, "red", text, fix, values)
     elif value == "1" and release and release > _LAZY_KNOWN:
         dotted = ".".join(map(str, release))
-        text = f"{name}=1, and release {dotted} may have lazy mode no more: it was announced to go."
+        text = f"{name}=1, but release {dotted} may have removed lazy mode, as was announced."
         yield Finding(name, "amber", text, f"Set {name}=0 and use torch.compile.", values)
     else:
         mode = "lazy" if value == "1" else "eager"
-        yield Finding(name, "green", f"{name}={value} asks for {mode} mode.", values=values)
+        yield Finding(name, "green", f"{name}={value} selects {mode} mode.", values=values)
 
 
 def integers(machine: Machine) -> Iterator[Finding]:
-    """Look at the flag that keeps 64 bits of integers in lazy mode."""
+    """Check the flag that keeps 64-bit integers in lazy mode."""
     name = "PT_ENABLE_INT64_SUPPORT"
     value = machine.environment.get(name, "")
     if value.lower() in _ON and not machine.simulated:
-        text = f"{name}={value}: in lazy mode, some models are reported to hang with it."
-        fix = "Where a step never ends, leave it out."
+        text = f"{name}={value}: users reported that some models hang with it in lazy mode."
+        fix = "Unset it if a step never ends."
         yield Finding(name, "amber", text, fix, {"value": value})
 
 
 def fallbacks(machine: Machine) -> Iterator[Finding]:
-    """Look at which operators may run on the CPU."""
+    """Check which operators may fall back to the CPU."""
     name = "PT_HPU_PLACE_ON_CPU"
     value = machine.environment.get(name, "")
     if value:
         which = "no operator" if "none" in value else f"only {_short(value)}"
         text = (
-            f"{name}={_short(value)}: {which} may fall back to the CPU; what the card lacks "
-            'besides raises "is not yet supported on HPU".'
+            f"{name}={_short(value)}: {which} may fall back to the CPU; other operators that the "
+            'card lacks raise "is not yet supported on HPU".'
         )
-        yield Finding(name, "amber", text, "Leave it out to let all.", {"value": _short(value)})
+        yield Finding(name, "amber", text, "Unset it to allow all.", {"value": _short(value)})
 
 
 def pool(machine: Machine) -> Iterator[Finding]:
-    """Look at how much of the card's memory the bridge takes."""
+    """Check how much of the card's memory the bridge may use."""
     name = "PT_HPU_POOL_MEM_ACQUIRE_PERC"
     value = machine.environment.get(name, "")
     if value.isdecimal() and int(value) < 100:
-        text = f"{name}={value}: models have {value} % of a card's memory."
-        yield Finding(name, "amber", text, "Leave it out to have all.", {"value": value})
+        text = f"{name}={value}: models can use only {value} % of a card's memory."
+        yield Finding(name, "amber", text, "Unset it to use all.", {"value": value})
 
 
 def metrics_file(machine: Machine) -> Iterator[Finding]:
-    """Look whether the file of metrics can be written."""
+    """Check whether the bridge can create the folder of its metrics file."""
     name = "PT_HPU_METRICS_FILE"
     value = machine.environment.get(name)
     if value and not os.path.dirname(value):
-        text = f"{name} names no folder, which the bridge makes before it writes: that fails."
-        fix = f"Write a folder before it: {name}=./{{file}}."
+        text = f"{name} has no folder; the bridge fails because it creates the folder first."
+        fix = f"Add a folder: {name}=./{{file}}."
         yield Finding(name, "amber", text, fix, private={"file": value})
 
 
 def files(machine: Machine) -> Iterator[Finding]:
-    """Look for files that variables name and that are not there."""
-    for name, what in _FILES.items():
+    """Check that the files in environment variables exist."""
+    for name, effect in _FILES.items():
         value = machine.environment.get(name)
         if not value:
             continue
         if os.access(value, os.R_OK) and os.path.isfile(value):
             yield Finding(name, "green", f"{name} names a file that can be read.")
         else:
-            text = f"{name} names {{file}}, which cannot be read: {what}."
-            fix = "Name it from the root, since kernels start in the folder of their notebook."
+            text = f"{name} names {{file}}, which cannot be read: {effect}."
+            fix = "Use an absolute path, because kernels start in the folder of their notebook."
             yield Finding(name, "amber", text, fix, private={"file": value})
 
 
 def strict(machine: Machine) -> Iterator[Finding]:
-    """Look at switches of ``torch.compile`` that take no other word than yes and no."""
+    """Check the switches of ``torch.compile`` that must be boolean."""
     for name in _STRICT:
         value = machine.environment.get(name)
         if value is not None and value.strip().lower() not in _ON | _OFF:
             text = f"{name}={_short(value)} is neither 1 nor 0: the compile backend fails to load."
-            yield Finding(name, "red", text, "Write 1 or 0.", {"value": _short(value)})
+            yield Finding(name, "red", text, "Set it to 1 or 0.", {"value": _short(value)})
 
 
 def visible_modules(machine: Machine) -> Iterator[Finding]:
-    """Look at the cards that this process may take."""
+    """Check the list of cards that this process may use."""
     name = "HABANA_VISIBLE_MODULES"
     value = machine.environment.get(name)
     if value is None:
@@ -166,31 +166,29 @@ def visible_modules(machine: Machine) -> Iterator[Finding]:
     words = [word.strip() for word in value.split(",")]
     values = {"value": _short(value)}
     if not all(word.isdecimal() for word in words):
-        text = (
-            f"{name}={_short(value)!r} is no list of numbers: the bridge fails with a ValueError."
-        )
-        fix = f"Write {name}=0,1 or leave it out; an empty text is not the same."
+        text = f"{name}={_short(value)!r} is not a list of numbers; the bridge raises a ValueError."
+        fix = f"Set it to numbers, such as {name}=0,1, or unset it; it must not be empty."
         yield Finding(name, "red", text, fix, values)
         return
     known = {card.module_id for card in machine.cards.cards}
     absent = [word for word in words if known and int(word) not in known]
     if absent or len(words) > _MOST_CARDS:
         which = ", ".join(absent) or value
-        text = f"{name}={_short(value)} names {which}, which this machine has not."
+        text = f"{name}={_short(value)} names {which}, which this machine does not have."
         fix = f"Its cards are {', '.join(map(str, sorted(known)))}."
         yield Finding(name, "red", text, fix, values)
     elif len(words) not in (1, 2, 4, _MOST_CARDS):
         text = (
-            f"{name}={_short(value)}: collectives among {len(words)} cards may fail, since only "
-            "groups of 2, 4 or 8 are supported."
+            f"{name}={_short(value)}: collectives of {len(words)} cards may fail; supported are "
+            "groups of 2, 4 or 8."
         )
         yield Finding(name, "amber", text, "Choose 1, 2, 4 or 8 cards.", values)
     else:
-        yield Finding(name, "green", f"{name}={_short(value)} names cards that are here.")
+        yield Finding(name, "green", f"{name}={_short(value)} names cards of this machine.")
 
 
 def chosen_module(machine: Machine) -> Iterator[Finding]:
-    """Look at the one card that this process is to take."""
+    """Check the card that this process should use."""
     name = "HLS_MODULE_ID"
     value = machine.environment.get(name)
     known = {str(card.module_id) for card in machine.cards.cards}
@@ -201,14 +199,14 @@ def chosen_module(machine: Machine) -> Iterator[Finding]:
     values = {"value": _short(value)}
     if value not in known or value not in listed:
         text = (
-            f"{name}={_short(value)} is none of the cards that this process may take "
-            f"({_short(', '.join(listed))}): another one is taken, or none."
+            f"{name}={_short(value)} is not one of the cards that this process may use "
+            f"({_short(', '.join(listed))}): the process uses another card, or none."
         )
-        yield Finding(name, "amber", text, "Leave it out, or name one of them.", values)
+        yield Finding(name, "amber", text, "Unset it, or set it to one of them.", values)
 
 
 def visible_devices(machine: Machine) -> Iterator[Finding]:
-    """Look at the cards that the container was started with."""
+    """Check the cards that the container was started with."""
     name = "HABANA_VISIBLE_DEVICES"
     value = machine.environment.get(name)
     if value is None or value.strip().lower() == "all" or not machine.cards.cards:
@@ -218,18 +216,18 @@ def visible_devices(machine: Machine) -> Iterator[Finding]:
     absent = [word for word in words if word.isdecimal() and word not in indices]
     values = {"value": _short(value)}
     if not words or any(not word.isdecimal() for word in words):
-        text = f"{name}={_short(value)!r} may give the container no card: it takes numbers or all."
+        text = f"{name}={_short(value)!r} may hide all cards: it must be `all` or numbers."
         fix = f"Start the container with {name}=all."
         yield Finding(name, "amber", text, fix, values)
     elif absent:
         text = (
-            f"{name}={_short(value)} names {', '.join(absent)}, and {len(indices)} cards are "
-            "seen here; they may be absent, or numbered anew in this container."
+            f"{name}={_short(value)} names {', '.join(absent)}, but {len(indices)} cards are "
+            "visible; they may be absent, or have other numbers in this container."
         )
-        fix = f"Compare with `hl-smi -L` on the host; {name}=all gives every card."
+        fix = f"Compare with `hl-smi -L` on the host; {name}=all selects every card."
         yield Finding(name, "amber", text, fix, values)
     else:
-        yield Finding(name, "green", f"{name}={_short(value)} names cards that are here.")
+        yield Finding(name, "green", f"{name}={_short(value)} names cards of this machine.")
 
 
 def _table() -> list[dict[str, str]]:
@@ -239,7 +237,7 @@ def _table() -> list[dict[str, str]]:
 
 
 def _means(value: str, kind: str) -> bool:
-    """Tell whether a value is of a kind: ``on``, ``off``, ``set``, ``positive``, or is listed."""
+    """Return whether a value is ``on``, ``off``, ``set`` or ``positive``, or one of the listed."""
     if kind == "positive":
         return value.isdecimal() and int(value) > 0
     if kind == "set":
@@ -248,7 +246,7 @@ def _means(value: str, kind: str) -> bool:
 
 
 def _short(value: str) -> str:
-    """Return a value as others may read it: a short one that is neither a path nor an address."""
+    """Return a value, or only its length if it could be a path, an address or another secret."""
     return value if re.fullmatch(r"[\w.,+ -]{0,40}", value) else f"(a text of {len(value)})"
 
 

@@ -1,4 +1,4 @@
-"""The host: its memory, shared memory, huge pages, and the folders of this user's own."""
+"""Checks of the host: memory, shared memory, huge pages, and the user's folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpu_magic.health.machine import Machine
 _LITTLE_MEMORY = 1 << 30
 _LITTLE_SHARED = 1 << 30
 _FULL_SHARED = 64 << 20
-# What control groups, of version 2 and 1, call the most that they may have, and what they have.
+# Folders of control groups (versions 2 and 1), and their files for the limit and the usage.
 _LIMITS = (
     ("/sys/fs/cgroup{own}", "memory.max", "memory.current"),
     ("/sys/fs/cgroup", "memory.max", "memory.current"),
@@ -23,9 +23,9 @@ _LIMITS = (
 
 
 def memory(machine: Machine) -> Iterator[Finding]:
-    """Look at the memory of the host, or of the container."""
-    told = machine.text("/proc/meminfo") or ""
-    total, available = _kibibytes(told, "MemTotal"), _kibibytes(told, "MemAvailable")
+    """Check the memory of the host or the container."""
+    meminfo = machine.text("/proc/meminfo") or ""
+    total, available = _kibibytes(meminfo, "MemTotal"), _kibibytes(meminfo, "MemAvailable")
     if total is None or available is None:
         return
     where = "The host"
@@ -46,77 +46,70 @@ def memory(machine: Machine) -> Iterator[Finding]:
     card = max((card.memory_total or 0 for card in machine.cards.cards), default=0)
     if available < _LITTLE_MEMORY:
         text = f"{where} has only {units.size(available)} of {units.capacity(total)} memory free."
-        fix = "End what needs it; the kernel of Linux ends processes, such as notebooks, otherwise."
+        fix = "End processes that use it, before the Linux kernel kills some, such as notebooks."
         yield Finding("memory", "red", text, fix, values)
     elif not machine.simulated and total < card:
-        text += f" That is less than a card has ({units.capacity(card)}): models that fill a card "
-        text += "may not load, as they come through the host."
-        fix = "Load them in shards, or on a host with more memory."
+        text += f" A card has more ({units.capacity(card)}): models that fill a card may not load, "
+        text += "because they are loaded through host memory."
+        fix = "Load such models in shards, or on a host with more memory."
         yield Finding("memory", "amber", text, fix, values)
     else:
         yield Finding("memory", "green", text, values=values)
 
 
 def shared_memory(machine: Machine) -> Iterator[Finding]:
-    """Look at ``/dev/shm``, through which workers of a loader hand over their batches."""
+    """Check ``/dev/shm``, through which the workers of a loader pass their batches."""
     try:
         status = os.statvfs(machine.path("/dev/shm"))
     except OSError:
-        text = "There is no /dev/shm: loaders with workers cannot hand over their batches."
-        fix = "Mount it: `sudo mount -t tmpfs tmpfs /dev/shm`."
+        text = "There is no /dev/shm: loaders with workers cannot pass their batches."
+        fix = "Run `sudo mount -t tmpfs tmpfs /dev/shm`."
         yield Finding("/dev/shm", "red", text, fix)
         return
-    yield judged_shared_memory(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+    yield _shared_memory(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
 
-def judged_shared_memory(total: int, free: int) -> Finding:
-    """Judge the size of shared memory, and what is left of it.
-
-    Parameters
-    ----------
-    total, free : int
-        Bytes.
-    """
+def _shared_memory(total: int, free: int) -> Finding:
     values = {"total": total, "free": free}
     if free < _FULL_SHARED:
         text = (
-            f"/dev/shm has {units.size(free)} of {units.capacity(total)} left: loaders with "
-            'workers die of a "bus error" where their batches do not fit.'
+            f"/dev/shm has {units.size(free)} of {units.capacity(total)} free: workers of loaders "
+            'crash with a "bus error" if their batches do not fit.'
         )
     elif total < _LITTLE_SHARED:
         text = (
-            f"/dev/shm has {units.capacity(total)}: loaders with workers may die of a "
-            '"bus error" where their batches do not fit.'
+            f"/dev/shm has {units.capacity(total)}: workers of loaders may crash with a "
+            '"bus error" if their batches do not fit.'
         )
     else:
         text = f"/dev/shm has {units.size(free)} of {units.capacity(total)} free."
         return Finding("/dev/shm", "green", text, values=values)
-    fix = "Start the container with `--ipc=host` or `--shm-size=16g`, or remove what lies there."
+    fix = "Start the container with `--ipc=host` or `--shm-size=16g`, or remove files from it."
     return Finding("/dev/shm", "red" if free < _FULL_SHARED else "amber", text, fix, values)
 
 
 def huge_pages(machine: Machine) -> Iterator[Finding]:
-    """Look at the huge pages that the host sets aside, from which the bridge may take buffers."""
-    told = machine.text("/proc/meminfo") or ""
-    count = re.search(r"^HugePages_Total:\s*(\d+)", told, re.MULTILINE)
-    size = _kibibytes(told, "Hugepagesize")
+    """Check the host's reserved huge pages, which the bridge may use for buffers."""
+    meminfo = machine.text("/proc/meminfo") or ""
+    count = re.search(r"^HugePages_Total:\s*(\d+)", meminfo, re.MULTILINE)
+    size = _kibibytes(meminfo, "Hugepagesize")
     if count is None or size is None:
         return
     reserved = int(count[1]) * size
-    asked = machine.environment.get("PT_HPU_HUGE_PAGES_LIMIT_MB", "")
+    limit = machine.environment.get("PT_HPU_HUGE_PAGES_LIMIT_MB", "")
     values: dict[str, Value] = {"pages": int(count[1]), "page_size": size, "reserved": reserved}
     together = f", {units.capacity(reserved)}" if reserved else ""
-    text = f"{count[1]} huge pages of {units.capacity(size)} are set aside{together}."
+    text = f"{count[1]} huge pages of {units.capacity(size)} are reserved{together}."
     if machine.simulated:
-        text += " The simulator takes none."
+        text += " The simulator uses none."
         yield Finding("huge pages", "green", text, values=values)
-    elif asked.isdecimal() and int(asked) << 20 > reserved:
-        text += f" PT_HPU_HUGE_PAGES_LIMIT_MB={asked} allows the bridge more, which it may miss."
-        yield Finding("huge pages", "amber", text, _reserve(int(asked) << 20, size), values)
+    elif limit.isdecimal() and int(limit) << 20 > reserved:
+        text += f" PT_HPU_HUGE_PAGES_LIMIT_MB={limit} allows the bridge more than that."
+        yield Finding("huge pages", "amber", text, _reserve(int(limit) << 20, size), values)
     elif not reserved:
-        text += " The bridge may take host buffers from them, and then fail or be slow without any."
+        text += " The bridge may need them for host buffers, and fail or be slow without them."
         fix = (
-            "Set aside what your release's installation guide asks for: "
+            "Reserve the number in your release's installation guide: "
             "`sudo sysctl -w vm.nr_hugepages=N`."
         )
         yield Finding("huge pages", "amber", text, fix, values)
@@ -125,56 +118,56 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
 
 
 def home(machine: Machine) -> Iterator[Finding]:
-    """Look whether this user has a home that can be written."""
+    """Check that the user's home is writable."""
     folder = machine.home
-    fix = "Set HOME to a folder of your own before Python starts."
+    fix = "Set HOME to a writable folder before Python starts."
     private = {"folder": str(folder)}
     if not folder.is_absolute():
         text = (
-            "The system knows no home of this user, and HOME names none: caches, logs and what "
-            "Jupyter keeps have no place."
+            "The system has no home for this user, and HOME is not set: caches, logs and Jupyter's "
+            "files cannot be stored."
         )
         yield Finding("home", "amber", text, fix, {"writable": False})
     elif folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
-        text = "The home {folder} can be written."
+        text = "The home {folder} is writable."
         yield Finding("home", "green", text, values={"writable": True}, private=private)
     else:
         text = (
-            "The home {folder} cannot be written by this user: caches, logs and what Jupyter keeps "
-            "may have no place."
+            "The home {folder} is not writable for this user: caches, logs and Jupyter's files may "
+            "not be stored."
         )
         yield Finding("home", "amber", text, fix, {"writable": False}, private)
 
 
 def own_folder(machine: Machine) -> Iterator[Finding]:
-    """Look for the folder in which processes of this user tell each other of cards and fits."""
+    """Check the folder in which this user's processes share information on cards and fits."""
     first, *others = private_folder.places()
-    there = private_folder.found()
-    # It is not made here: who looks changes nothing.
+    existing = private_folder.found()
+    # The doctor changes nothing, so it does not create the folder.
     free = (place for place in (first, *others) if _can_be_made(place))
-    folder = there or next(free, None)
+    folder = existing or next(free, None)
     if folder is None:
         text = (
-            "There is no folder that only you may enter: kernels, the sidebar and `hpu-magic "
-            "top` cannot tell each other of notebooks and fits."
+            "There is no folder that only you can open: kernels, the sidebar and `hpu-magic top` "
+            "cannot share notebooks and fits."
         )
-        fix = "Have /dev/shm or /tmp writable, or remove what has taken {folder}."
+        fix = "Make /dev/shm or /tmp writable, or remove the file or folder {folder}."
         yield Finding("private folder", "red", text, fix, private={"folder": str(first)})
         return
     taken = first.exists() and not private_folder.is_private(first)
     private = {"folder": str(folder)}
     if not taken:
-        text = "The folder {folder} is yours alone."
-        if there is None:
-            text = "The folder {folder} will be yours alone; the first session makes it."
+        text = "Only you can open the folder {folder}."
+        if existing is None:
+            text = "The first session will create {folder}, which only you can open."
         yield Finding("private folder", "green", text, values={"taken": False}, private=private)
         return
     yield Finding(
         "private folder",
         "amber",
-        "{first} is not yours alone, so {folder} is used: processes that were started before that "
-        "may look for the other.",
-        "Remove {first}, or have its owner do so, and restart the kernels.",
+        "Other users can open {first}, so {folder} is used instead: processes that started before "
+        "may still use the former.",
+        "Remove {first}, or let its owner remove it, and restart the kernels.",
         {"taken": True},
         private | {"first": str(first)},
     )

@@ -1,4 +1,4 @@
-"""What is installed: the packages that hpu_magic works with."""
+"""Checks of the installed packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpu_magic import backend
 from hpu_magic.health.finding import Finding, State
 from hpu_magic.health.machine import Machine
 
-# Distributions that parts of hpu_magic need -> what there is none of without them, and the extra.
+# Required distributions -> the features that need them, and the extra that installs them.
 _NEEDED = {
     "lightning": ("fits with Lightning", "lightning"),
     "ipywidgets": ("live panels", "notebook"),
@@ -23,7 +23,7 @@ _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 10), (3, 13)
 
 
 def python(machine: Machine) -> Iterator[Finding]:
-    """Look at the version of Python."""
+    """Check the version of Python."""
     version = ".".join(map(str, machine.python))
     values = {"version": version}
     if _OLDEST_PYTHON <= machine.python[:2] <= _NEWEST_PYTHON:
@@ -32,21 +32,21 @@ def python(machine: Machine) -> Iterator[Finding]:
     yield Finding(
         "python",
         "amber",
-        f"Python is {version}; hpu_magic is made for 3.10 to 3.13 and may fail on others.",
-        "Make an environment with one of these.",
+        f"Python is {version}; hpu_magic supports 3.10 to 3.13 and may fail with others.",
+        "Create an environment with one of these.",
         values,
     )
 
 
 def itself(machine: Machine) -> Iterator[Finding]:
-    """Tell the version of hpu_magic."""
+    """Report the version of hpu_magic."""
     version = hpu_magic.__version__
     text = f"hpu_magic is {version}."
     yield Finding("hpu_magic", "green", text, values={"version": version})
 
 
 def torch(machine: Machine) -> Iterator[Finding]:
-    """Look for PyTorch."""
+    """Check for PyTorch."""
     version = machine.version("torch")
     if version:
         yield Finding("torch", "green", f"torch is {version}.", values={"version": version})
@@ -54,14 +54,14 @@ def torch(machine: Machine) -> Iterator[Finding]:
     fix = (
         "Run `pip install torch`."
         if machine.simulated
-        else "Install the one that comes with the vendor's release: any other is refused."
+        else "Install the one of the vendor's release, which refuses all others."
     )
-    text = "torch is not installed, and there is no device without it."
+    text = "torch is not installed; the device requires it."
     yield Finding("torch", "red", text, fix, {"version": None})
 
 
 def bridge(machine: Machine) -> Iterator[Finding]:
-    """Tell whose ``habana_frameworks`` is in use."""
+    """Report whether ``habana_frameworks`` is the vendor's or the simulator's."""
     if machine.simulated:
         text = f"habana_frameworks is {backend.version()}."
         yield Finding("habana_frameworks", "green", text, values={"simulated": True})
@@ -69,55 +69,54 @@ def bridge(machine: Machine) -> Iterator[Finding]:
     version = machine.version("habana-torch-plugin")
     values = {"simulated": False, "version": version}
     if version:
-        text = f"habana_frameworks is the vendor's, of habana-torch-plugin {version}."
+        text = f"habana_frameworks is the vendor's, from habana-torch-plugin {version}."
         yield Finding("habana_frameworks", "green", text, values=values)
         return
     yield Finding(
         "habana_frameworks",
         "amber",
-        "habana_frameworks is here, but no distribution habana-torch-plugin: version checks, as "
-        "optimum-habana makes them, may fail.",
-        "Install the vendor's wheel with pip rather than by copying its folder.",
+        "habana_frameworks is present, but its distribution habana-torch-plugin is not: version "
+        "checks, such as optimum-habana's, may fail.",
+        "Install the vendor's wheel with pip instead of copying its folder.",
         values,
     )
 
 
 def packages(machine: Machine) -> Iterator[Finding]:
-    """Look for what hpu_magic needs besides PyTorch, and for what it works with."""
-    for name, (what, extra) in _NEEDED.items():
+    """Check for required packages other than PyTorch, and for optional ones."""
+    for name, (feature, extra) in _NEEDED.items():
         version = machine.version(name)
         values = {"version": version}
         if version:
             yield Finding(name, "green", f"{name} is {version}.", values=values)
         else:
-            text = f"{name} is not installed: there are no {what}."
+            verb = "are" if feature.endswith("s") else "is"
+            text = f"{name} is not installed: {feature} {verb} missing."
             fix = f'Run `pip install "hpu_magic[{extra}]"`.'
-            if not what.endswith("s"):
-                text = f"{name} is not installed: {what} is missing."
             yield Finding(name, "amber", text, fix, values)
     for name in _OPTIONAL:
         version = machine.version(name)
-        text = f"{name} is {version}." if version else f"{name} is not installed, nor needed."
+        text = f"{name} is {version}." if version else f"{name} is optional and not installed."
         yield Finding(name, "green", text, values={"version": version})
 
 
 def one_torch(machine: Machine) -> Iterator[Finding]:
-    """Look for a second PyTorch, as a user's folder or a broken upgrade leaves it."""
+    """Check for a second PyTorch, for example in the user's folder or after a broken upgrade."""
     copies = machine.copies("torch")
     if len(copies) < 2:
         return
     versions = [copy.version for copy in copies]
     folders = {f"folder_{at}": str(copy.locate_file("")) for at, copy in enumerate(copies, 1)}
     listed = ", ".join(f"{each} in {{folder_{at}}}" for at, each in enumerate(versions, 1))
-    # In one folder they have written over each other; of several, the first is whole.
+    # Copies in one folder have overwritten each other; of several folders, the first is complete.
     mixed = len(set(folders.values())) < len(folders)
     state: State = "red" if mixed else "amber"
-    why = "files of both are mixed" if mixed else "Python takes the first, other programs may not"
+    why = "their files are mixed" if mixed else "Python uses the first, other programs may not"
     yield Finding(
         "two torches",
         state,
         f"torch is installed {len(copies)} times: {listed}; {why}.",
-        "Run `pip uninstall torch` until none is left, then install one.",
+        "Run `pip uninstall torch` until no copy is left, then install one.",
         {"versions": ", ".join(versions)},
         folders,
     )

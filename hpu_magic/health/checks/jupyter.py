@@ -1,4 +1,4 @@
-"""Jupyter: what is between page, server and kernel, and whether the sidebar is there."""
+"""Checks of Jupyter: proxies, servers, front-end extensions and widgets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _OWN = ("localhost", "127.0.0.1")
 _HUB = "JUPYTERHUB_SERVICE_PREFIX"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Front end -> why it is wanted.
+# Front-end extensions -> the features that need them.
 _EXTENSIONS = {
     "hpu_magic": "the sidebar, the status bar and the mode switch",
     "@jupyter-widgets/jupyterlab-manager": "live panels",
     "anywidget": "live panels",
 }
 _SYSTEM = ("/usr/local", "/usr")
-# Python's half of a front end -> the other half, and which of its releases go with which.
+# Python part of a widget library -> its JavaScript part, and the matching major versions.
 _HALVES = (
     ("ipywidgets", "jupyterlab_widgets", {7: 1, 8: 3}),
     ("bokeh", "jupyter_bokeh", {2: 3, 3: 4}),
@@ -32,46 +32,46 @@ _HALVES = (
 
 
 def proxy_variables(machine: Machine) -> Iterator[Finding]:
-    """Look for proxy variables that send a program's own machine through the proxy."""
-    given = {name.lower(): value for name, value in machine.environment.items() if value}
-    through = [name for name in _PROXIES if name in given]
+    """Check whether proxy variables also apply to connections to this machine."""
+    variables = {name.lower(): value for name, value in machine.environment.items() if value}
+    through = [name for name in _PROXIES if name in variables]
     if not through:
         text = "No proxy variables are set."
         yield Finding("proxy variables", "green", text, values={"set": ""})
         return
     names = ", ".join(name.upper() for name in through)
-    spared = [one.strip().lower() for one in given.get("no_proxy", "").split(",")]
-    missing = [own for own in _OWN if own not in spared and "*" not in spared]
-    if any(one.startswith("127.") for one in spared):  # a network, as 127.0.0.0/8
+    excluded = [host.strip().lower() for host in variables.get("no_proxy", "").split(",")]
+    missing = [own for own in _OWN if own not in excluded and "*" not in excluded]
+    if any(host.startswith("127.") for host in excluded):  # a network such as 127.0.0.0/8
         missing = [own for own in missing if own != "127.0.0.1"]
     values = {"set": names, "not_spared": ", ".join(missing)}
     if not missing:
-        text = f"With {names} set, NO_PROXY spares this machine's own servers."
+        text = f"{names} is set, and NO_PROXY excludes servers on this machine."
         yield Finding("proxy variables", "green", text, values=values)
         return
     yield Finding(
         "proxy variables",
         "amber",
-        f"{names} may send what is meant for {' and '.join(missing)} to the proxy: what asks a "
-        "server, TensorBoard or rank on this machine then waits or fails.",
-        "Set NO_PROXY=localhost,127.0.0.1 (and what it has) before Jupyter starts.",
+        f"{names} may send connections to {' and '.join(missing)} through the proxy: connections "
+        "to a server, TensorBoard or rank on this machine may hang or fail.",
+        "Add localhost,127.0.0.1 to NO_PROXY before Jupyter starts.",
         values,
     )
 
 
 def servers(machine: Machine) -> Iterator[Finding]:
-    """Look at the Jupyter servers of this user: who may enter, and what stands before them."""
+    """Check the access to this user's Jupyter servers, and proxies in front of them."""
     running = list(_servers(machine))
     if not running:
-        text = "No Jupyter server of this user is running here."
+        text = "This user runs no Jupyter server on this machine."
         yield Finding("Jupyter server", "green", text, values={"servers": 0})
     for server in running:
-        yield _entry(machine, server)
-        yield _way(machine, server)
+        yield _access(machine, server)
+        yield _route(machine, server)
 
 
 def front_end(machine: Machine) -> Iterator[Finding]:
-    """Look for the front end's extensions: installed, turned on, and of this version."""
+    """Check that the front-end extensions are installed, enabled, and of this version."""
     if machine.version("jupyterlab") is None:
         return
     for old in requirements.too_old_a_front_end(machine.version):
@@ -79,33 +79,33 @@ def front_end(machine: Machine) -> Iterator[Finding]:
         values: dict[str, Value] = {"version": machine.version("jupyterlab")}
         yield Finding("front end", "amber", text, f"Run {fix}", values)
     disabled = _disabled(machine)
-    for name, what in _EXTENSIONS.items():
+    for name, features in _EXTENSIONS.items():
         about = f"front end of {name.rpartition('/')[0] or name}"
         found = _extension(machine, name)
         version = None if found is None else str(found.get("version"))
         values = {"version": version, "disabled": disabled.get(name, False)}
         if found is None:
-            text = f"JupyterLab has no extension {name} in this environment: {what} may be missing."
-            fix = "Install hpu_magic where `jupyter lab` is started from, and reload the page."
+            text = f"JupyterLab's extension {name} is not installed: {features} may be missing."
+            fix = "Install hpu_magic in the environment of `jupyter lab`, and reload the page."
             yield Finding(about, "amber", text, fix, values)
         elif disabled.get(name):
-            text = f"JupyterLab's extension {name} is turned off: {what} do not show."
+            text = f"JupyterLab's extension {name} is disabled: {features} are missing."
             fix = f"Run `jupyter labextension enable {name}` and reload the page."
             yield Finding(about, "red", text, fix, values)
         elif name == "hpu_magic" and version != hpu_magic.__version__:
             text = (
-                f"The extension in JupyterLab is {version}, and hpu_magic {hpu_magic.__version__}:"
-                " they may not understand each other."
+                f"JupyterLab's extension is {version}, but hpu_magic is {hpu_magic.__version__}:"
+                " they may be incompatible."
             )
-            fix = "Install hpu_magic anew where `jupyter lab` is started from, and reload the page."
+            fix = "Reinstall hpu_magic in the environment of `jupyter lab`, and reload the page."
             yield Finding(about, "amber", text, fix, values)
         else:
-            text = f"JupyterLab has the extension {name} {version}, turned on."
+            text = f"JupyterLab's extension {name} {version} is installed and enabled."
             yield Finding(about, "green", text, values=values)
 
 
 def server_extension(machine: Machine) -> Iterator[Finding]:
-    """Look whether the server is told to load what answers the sidebar."""
+    """Check that the Jupyter server is configured to load the extension for the sidebar."""
     if machine.version("jupyter_server") is None:
         return
     names = ("jupyter_server_config.json", "jupyter_server_config.d/hpu_magic.json")
@@ -114,17 +114,17 @@ def server_extension(machine: Machine) -> Iterator[Finding]:
         for folder in _config_folders(machine)
         for name in names
     ]
-    told = [state for state in states if state is not None]
-    values = {"enabled": bool(told) and bool(told[0])}
-    if not told:
+    configured = [state for state in states if state is not None]
+    values = {"enabled": bool(configured) and bool(configured[0])}
+    if not configured:
         text = (
-            "This environment does not have Jupyter's server load hpu_magic: the sidebar may stay "
-            "empty."
+            "This environment does not configure Jupyter's server to load hpu_magic: the sidebar "
+            "may stay empty."
         )
         fix = "Run `jupyter server extension enable hpu_magic` and restart the server."
         yield Finding("server extension", "amber", text, fix, values)
-    elif not told[0]:
-        text = "Jupyter's server is told not to load hpu_magic: the sidebar stays empty."
+    elif not configured[0]:
+        text = "Jupyter's server is configured not to load hpu_magic: the sidebar stays empty."
         fix = "Run `jupyter server extension enable hpu_magic` and restart the server."
         yield Finding("server extension", "red", text, fix, values)
     else:
@@ -132,7 +132,7 @@ def server_extension(machine: Machine) -> Iterator[Finding]:
 
 
 def widget_halves(machine: Machine) -> Iterator[Finding]:
-    """Hold Python's half of widgets against the one that pages load."""
+    """Compare the versions of the Python and JavaScript parts of widgets."""
     for python, page, pairs in _HALVES:
         ours, theirs = machine.version(python), machine.version(page)
         if not ours or not theirs:
@@ -141,77 +141,77 @@ def widget_halves(machine: Machine) -> Iterator[Finding]:
         values = {python: ours, page: theirs}
         wanted = pairs.get(numbers(ours)[0])
         if wanted is None:
-            text = f"Which {page} goes with {python} {ours} is not known here; {theirs} may not."
+            text = f"{page} {theirs} may not match {python} {ours}, which hpu_magic does not know."
             fix = f"Run `pip install -U {python} {page}`."
             yield Finding(about, "amber", text, fix, values)
         elif numbers(theirs)[0] != wanted:
             text = (
-                f"{python} {ours} needs {page} {wanted}, and {theirs} is installed: widgets stay "
-                "empty, or show as text."
+                f"{python} {ours} needs {page} {wanted}, but {theirs} is installed: widgets are "
+                "empty or appear as text."
             )
             fix = f'Run `pip install "{page}=={wanted}.*"` and reload the page.'
             yield Finding(about, "red", text, fix, values)
         else:
-            yield Finding(about, "green", f"{python} {ours} and {page} {theirs} go together.")
+            yield Finding(about, "green", f"{python} {ours} and {page} {theirs} match.")
 
 
-def _entry(machine: Machine, server: dict[str, Any]) -> Finding:
-    """Judge who may enter a server; its address and token are told to nobody else."""
+def _access(machine: Machine, server: dict[str, Any]) -> Finding:
+    """Return the finding on who can access a server, with its address as private information."""
     about = "Jupyter server"
     private = {"server": _address(server)}
     local = server.get("hostname") in _LOOPBACK or bool(server.get("sock"))
     values = {"token": bool(server.get("token")), "password": bool(server.get("password"))}
     values |= {"loopback": local}
     if values["token"] or values["password"]:
-        text = "The server at {server} asks for a token or a password."
+        text = "The server at {server} requires a token or a password."
         return Finding(about, "green", text, values=values, private=private)
     if _HUB in machine.environment:
-        text = "The server at {server} leaves it to the hub who may enter."
+        text = "JupyterHub controls access to the server at {server}."
         return Finding(about, "green", text, values=values, private=private)
     text = (
-        "The server at {server} tells of no token or password: who reaches it "
-        f"{'from this machine' if local else 'over the network'} may run code as you, unless "
-        "something before it asks."
+        "The server at {server} has no token or password: anyone who can reach it "
+        f"{'from this machine' if local else 'over the network'} can run code as you, unless "
+        "a proxy in front of it checks users."
     )
-    fix = "Start it with a token: leave out IdentityProvider.token='' and ServerApp.token=''."
+    fix = "Start it with a token: do not set IdentityProvider.token='' or ServerApp.token=''."
     return Finding(about, "amber" if local else "red", text, fix, values, private)
 
 
-def _way(machine: Machine, server: dict[str, Any]) -> Finding:
-    """Judge what stands between the page and a server, as far as its address tells."""
+def _route(machine: Machine, server: dict[str, Any]) -> Finding:
+    """Return the finding on hub and proxy between the page and a server, from its base URL."""
     base = str(server.get("base_url") or "/")
     hub = machine.environment.get(_HUB)
-    about = "way to the server"
+    about = "path to the server"
     values = {"below_root": base != "/", "hub": hub is not None}
     private = {"base_url": base, "prefix": hub or ""}
     ours = machine.environment.get("JPY_PARENT_PID") == str(server.get("pid"))
     if ours and hub and hub.strip("/") != base.strip("/"):
         text = (
-            "The hub serves this notebook below {prefix} and its server answers below {base_url}: "
-            "pages may not find it."
+            "JupyterHub routes {prefix} to this server, but the server answers below {base_url}: "
+            "pages may not reach it."
         )
-        fix = "Leave ServerApp.base_url to the hub."
+        fix = "Do not set ServerApp.base_url under JupyterHub."
         return Finding(about, "amber", text, fix, values, private)
     if base != "/" and hub is None:
         text = (
-            "The server answers below {base_url}, as behind a proxy, which may hold up WebSockets "
-            "or cut the path: kernels then do not connect, and the sidebar says so."
+            "The server answers below {base_url}, probably through a proxy. A proxy that blocks "
+            "WebSockets or shortens paths prevents kernels and the sidebar from connecting."
         )
-        fix = "Let the proxy pass the headers Upgrade and Connection, and the whole path."
+        fix = "Configure the proxy to pass the headers Upgrade and Connection and the full path."
         return Finding(about, "amber", text, fix, values, private)
-    text = "The server is reached below {base_url}."
+    text = "The server answers below {base_url}."
     return Finding(about, "green", text, values=values, private=private)
 
 
 def _servers(machine: Machine) -> Iterator[dict[str, Any]]:
-    """Yield what running servers wrote down of themselves."""
-    given = machine.environment.get("JUPYTER_RUNTIME_DIR")
-    folder = Path(given) if given else _user_data(machine) / "runtime"
+    """Yield the information files of running servers."""
+    configured = machine.environment.get("JUPYTER_RUNTIME_DIR")
+    folder = Path(configured) if configured else _user_data(machine) / "runtime"
     for path in sorted(folder.glob("jpserver-*.json")):
-        told = _json(path)
-        # A server that was killed leaves its file.
-        if machine.path(f"/proc/{told.get('pid')}").is_dir():
-            yield told
+        server = _json(path)
+        # A killed server leaves its file.
+        if machine.path(f"/proc/{server.get('pid')}").is_dir():
+            yield server
 
 
 def _address(server: dict[str, Any]) -> str:
@@ -219,68 +219,67 @@ def _address(server: dict[str, Any]) -> str:
 
 
 def _extension(machine: Machine, name: str) -> dict[str, Any] | None:
-    """Return what an installed extension says of itself; as in JupyterLab the first counts."""
+    """Return the ``package.json`` of an installed extension; like JupyterLab, use the first."""
     for folder in _data_folders(machine):
-        told = _json(folder / "labextensions" / name / "package.json")
-        if told:
-            return told
+        if package := _json(folder / "labextensions" / name / "package.json"):
+            return package
     return None
 
 
 def _disabled(machine: Machine) -> dict[str, bool]:
-    """Return which extensions are turned off, by name: a user's word before the environment's."""
+    """Return which extensions are disabled, by name; the user's setting has precedence."""
     places = [folder / "labconfig" for folder in _config_folders(machine)]
     places.append(machine.prefix / "share" / "jupyter" / "lab" / "settings")
     states: dict[str, bool] = {}
     for place in places:
         config = _json(place / "page_config.json")
-        told = config.get("disabledExtensions")
-        # Older releases wrote a list.
-        listed = dict.fromkeys(map(str, told), True) if isinstance(told, list) else {}
+        disabled = config.get("disabledExtensions")
+        # Older releases write a list.
+        listed = dict.fromkeys(map(str, disabled), True) if isinstance(disabled, list) else {}
         for name, state in (_within(config, "disabledExtensions") or listed).items():
             states.setdefault(name.partition(":")[0], bool(state))
     return states
 
 
 def _user_data(machine: Machine) -> Path:
-    given = machine.environment.get("JUPYTER_DATA_DIR")
-    return Path(given) if given else machine.home / ".local" / "share" / "jupyter"
+    configured = machine.environment.get("JUPYTER_DATA_DIR")
+    return Path(configured) if configured else machine.home / ".local" / "share" / "jupyter"
 
 
 def _data_folders(machine: Machine) -> list[Path]:
     more = machine.environment.get("JUPYTER_PATH", "").split(os.pathsep)
     ours = _in_order(machine, _user_data(machine), machine.prefix / "share" / "jupyter")
     system = [machine.path(f"{folder}/share/jupyter") for folder in _SYSTEM]
-    return [Path(each) for each in more if each] + ours + system
+    return [Path(folder) for folder in more if folder] + ours + system
 
 
 def _config_folders(machine: Machine) -> list[Path]:
     more = machine.environment.get("JUPYTER_CONFIG_PATH", "").split(os.pathsep)
-    given = machine.environment.get("JUPYTER_CONFIG_DIR")
-    own = Path(given) if given else machine.home / ".jupyter"
+    configured = machine.environment.get("JUPYTER_CONFIG_DIR")
+    own = Path(configured) if configured else machine.home / ".jupyter"
     ours = _in_order(machine, own, machine.prefix / "etc" / "jupyter")
     system = [machine.path(folder) for folder in ("/usr/local/etc/jupyter", "/etc/jupyter")]
-    return [Path(each) for each in more if each] + ours + system
+    return [Path(folder) for folder in more if folder] + ours + system
 
 
 def _in_order(machine: Machine, user: Path, environment: Path) -> list[Path]:
-    """Return the user's folder and the environment's in the order in which Jupyter takes them."""
+    """Return the user's folder and the environment's, in Jupyter's order of precedence."""
     virtual = (machine.prefix / "pyvenv.cfg").exists()
-    given = machine.environment.get("JUPYTER_PREFER_ENV_PATH")
-    first = virtual if given is None else machine.switched_on("JUPYTER_PREFER_ENV_PATH")
+    preference = machine.environment.get("JUPYTER_PREFER_ENV_PATH")
+    first = virtual if preference is None else machine.switched_on("JUPYTER_PREFER_ENV_PATH")
     return [environment, user] if first else [user, environment]
 
 
-def _within(told: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the object under a key; an empty one where something else stands there."""
-    found = told.get(key)
-    return found if isinstance(found, dict) else {}
+def _within(config: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the object at a key, or an empty one if it is absent or not an object."""
+    value = config.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return what a file of JSON holds; nothing where there is none, or none that can be read."""
+    """Return the object in a JSON file, or an empty one if the file is absent or invalid."""
     try:
-        told = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -1,4 +1,4 @@
-"""Folders that fill: the cache of compiled graphs, and the logs of the driver's libraries."""
+"""Checks of folders that grow: the cache of compiled graphs, and logs of the driver's libraries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _YES, _NO = ("1", "true"), ("", "0", "false")
 
 @dataclass(frozen=True)
 class _Content:
-    """What lies in a folder: bytes, files, and bytes of files that were written within a day."""
+    """The contents of a folder: bytes, files, and bytes of files written within a day."""
 
     size: int
     files: int
@@ -49,58 +49,58 @@ class _CacheSettings:
 
 
 def recipe_cache(machine: Machine) -> Iterator[Finding]:
-    """Look at the folder in which compiled graphs are kept from one process to the next."""
+    """Check the folder in which processes store compiled graphs for later processes."""
     settings = _cache_settings(machine)
     about = "recipe cache"
     if settings is None:
-        text = "Compiled graphs are kept in memory only: each process compiles its own."
+        text = "Compiled graphs are stored in memory only: each process compiles its own."
         yield Finding(about, "green", text, values={"set": False})
         return
     if wrong := _wrong(settings):
-        fix = f'Write {_CACHE}="FOLDER,false,1024" (folder, delete at start, most MB).'
+        fix = f'Set {_CACHE}="FOLDER,false,1024" (folder, delete at start, maximum in MB).'
         yield Finding(about, "red", f"{settings.variable} {wrong}", fix, {"set": True})
         return
     folder = Path(settings.folder)
     private = {"folder": settings.folder}
-    state, trouble, fix = _writable(folder)
-    if trouble:
-        text = f"The folder {{folder}} of {settings.variable} {trouble}"
+    state, problem, fix = _writable(folder)
+    if problem:
+        text = f"The folder {{folder}} of {settings.variable} {problem}"
         yield Finding(about, state, text, fix, {"set": True}, private)
     else:
-        yield _filling(folder, settings, private)
+        yield _usage(folder, settings, private)
     if settings.delete.lower() in _YES:
         text = (
-            f"{settings.variable} has {{folder}} emptied at the start of each process: nothing is "
-            "kept, and ranks or notebooks that start later take it from others."
+            f"{settings.variable} empties {{folder}} at the start of each process: no graph is "
+            "reused, and a rank or notebook that starts later deletes the graphs of others."
         )
-        fix = "Write false in its second field."
+        fix = "Set its second field to false."
         yield Finding(about, "amber", text, fix, {"delete_at_start": True}, private)
     kind = _file_system(machine, folder)
     if _SHARED.fullmatch(kind) and settings.shared.lower() not in _YES:
         text = (
-            f"The folder {{folder}} is on a shared file system ({kind}): processes of several "
-            "machines may damage the cache there."
+            f"The folder {{folder}} is on a shared file system ({kind}): processes on several "
+            "machines may damage the cache."
         )
-        fix = "Use a local disk, or write true in the fourth field."
+        fix = "Use a local disk, or set the fourth field to true."
         yield Finding(about, "amber", text, fix, {"file_system": kind}, private)
 
 
 def logs(machine: Machine) -> Iterator[Finding]:
-    """Look at the folder of the logs: its size, what was written within a day, and the disk."""
-    given = machine.environment.get("HABANA_LOGS")
+    """Check the log folder: its size, its growth within a day, and the free space of the disk."""
+    configured = machine.environment.get("HABANA_LOGS")
     default = machine.path("/var/log/habana_logs")
     if not machine.in_container() or not default.is_dir():
         default = machine.home / ".habana_logs"
-    folder = Path(given) if given else default
+    folder = Path(configured) if configured else default
     private = {"folder": str(folder)}
     about = "HABANA_LOGS"
     if not folder.is_dir():
-        state, trouble, fix = _writable(folder)
-        if trouble and state == "red":
-            text = f"The folder {{folder}} of the logs {trouble}"
+        state, problem, fix = _writable(folder)
+        if problem and state == "red":
+            text = f"The log folder {{folder}} {problem}"
             yield Finding(about, "amber", text, fix, {"size": 0}, private)
         else:
-            text = "There are no logs yet: {folder} is made by the first process that takes a card."
+            text = "There are no logs: the first process that acquires a card creates {folder}."
             yield Finding(about, "green", text, values={"size": 0}, private=private)
         return
     content = _content(folder)
@@ -112,18 +112,17 @@ def logs(machine: Machine) -> Iterator[Finding]:
         "free": free,
     }
     text = (
-        f"{{folder}} has {content.described()}, {units.size(content.recent)} of it in files "
+        f"{{folder}} has {content.described()}, including {units.size(content.recent)} in files "
         f"written within a day; the disk has {units.size(free)} free."
     )
     fix = (
-        "Remove old logs (`rm -r {folder}/*` while nothing runs), raise LOG_LEVEL_ALL, or have "
-        "HABANA_LOGS name another disk."
+        "Remove old logs (`rm -r {folder}/*` while no program runs), increase LOG_LEVEL_ALL, or "
+        "set HABANA_LOGS to a folder on another disk."
     )
     if not os.access(folder, os.W_OK | os.X_OK):
-        text = "{folder}, where the logs are to be written, cannot be written by this user."
-        yield Finding(
-            about, "amber", text, "Have HABANA_LOGS name your own folder.", values, private
-        )
+        text = "The log folder {folder} is not writable for this user."
+        fix = "Set HABANA_LOGS to your own folder."
+        yield Finding(about, "amber", text, fix, values, private)
     elif free < _LITTLE_DISK:
         yield Finding(about, "red", text, fix, values, private)
     elif content.size > _LARGE_LOGS or content.recent > min(_FAST_LOGS, free):
@@ -133,9 +132,9 @@ def logs(machine: Machine) -> Iterator[Finding]:
 
 
 def _cache_settings(machine: Machine) -> _CacheSettings | None:
-    """Return what the variables say; None where no folder is named."""
-    if given := machine.environment.get(_CACHE):
-        fields = [field.strip() for field in given.split(",")]
+    """Return the settings in environment variables; None if they name no folder."""
+    if config := machine.environment.get(_CACHE):
+        fields = [field.strip() for field in config.split(",")]
         folder, delete, most, shared, *_ = [*fields, "", "", "", ""]
         return _CacheSettings(folder, delete, most, shared, _CACHE) if folder else None
     folder, delete, most = (machine.environment.get(name, "") for name in _OLD_CACHE)
@@ -143,53 +142,49 @@ def _cache_settings(machine: Machine) -> _CacheSettings | None:
 
 
 def _wrong(settings: _CacheSettings) -> str:
-    """Say which field has no meaning; empty where all have."""
+    """Return the problem of an invalid field; empty if all are valid."""
     if settings.most and not settings.most.isdecimal():
-        return "has no number of megabytes in its third field."
+        return "has an invalid third field, which must be a number of megabytes."
     for field in (settings.delete, settings.shared):
         if field.lower() not in _YES + _NO:
-            return "has another word than true or false in its second or fourth field."
+            return "has an invalid second or fourth field, which must be true or false."
     return ""
 
 
 def _writable(folder: Path) -> tuple[State, str, str]:
-    """Say why a folder cannot be written, and the fix; empty where it can."""
+    """Return the problem of a folder that is not writable and its fix; empty if it is writable."""
     if folder.is_dir():
         if os.access(folder, os.W_OK | os.X_OK):
             return "green", "", ""
-        return "red", "cannot be written by this user.", "Name a folder of your own."
+        return "red", "is not writable for this user.", "Use your own folder."
     if folder.exists():
-        return "red", "is a file.", "Name a folder."
+        return "red", "is a file.", "Use a folder."
     parent = next((above for above in folder.parents if above.exists()), folder)
     if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
-        return (
-            "amber",
-            "does not exist yet; the bridge may not make it.",
-            "Run `mkdir -p {folder}`.",
-        )
-    return "red", "does not exist and cannot be made by this user.", "Name a folder of your own."
+        problem = "does not exist, and the bridge may not create it."
+        return "amber", problem, "Run `mkdir -p {folder}`."
+    return "red", "does not exist, and this user cannot create it.", "Use your own folder."
 
 
-def _filling(folder: Path, settings: _CacheSettings, private: dict[str, str]) -> Finding:
+def _usage(folder: Path, settings: _CacheSettings, private: dict[str, str]) -> Finding:
     content, free = _content(folder), _free(folder)
     most = int(settings.most or 1024) << 20
     values = {"set": True, "size": content.size, "most": most, "free": free}
-    text = (
-        f"{{folder}} has {content.described()} of compiled graphs, at most {units.capacity(most)}."
-    )
+    limit = units.capacity(most)
+    text = f"{{folder}} has {content.described()} of compiled graphs; the limit is {limit}."
     if content.size > 0.9 * most:
-        text += " It is nearly full: the oldest are dropped and compiled anew."
-        fix = "Write more megabytes in the third field."
+        text += " It is nearly full: the oldest graphs are removed and compiled again."
+        fix = "Increase the megabytes in the third field."
         return Finding("recipe cache", "amber", text, fix, values, private)
     if free < min(most - content.size, _LITTLE_DISK):
         text += f" The disk has only {units.size(free)} free."
-        fix = "Make room, or name a folder on another disk."
+        fix = "Free disk space, or use a folder on another disk."
         return Finding("recipe cache", "amber", text, fix, values, private)
     return Finding("recipe cache", "green", text, values=values, private=private)
 
 
 def _content(folder: Path) -> _Content:
-    """Measure a folder; of a very large one, as much as is looked through soon."""
+    """Measure a folder, up to a limit of files."""
     size = files = recent = 0
     now = time.time()
     for place, _, names in os.walk(folder):
@@ -198,7 +193,7 @@ def _content(folder: Path) -> _Content:
                 return _Content(size, files, recent, complete=False)
             try:
                 status = os.lstat(os.path.join(place, name))
-            except OSError:  # rotated away meanwhile
+            except OSError:  # the file has been rotated
                 continue
             files += 1
             size += status.st_size
@@ -212,7 +207,7 @@ def _free(folder: Path) -> int:
 
 
 def _file_system(machine: Machine, folder: Path) -> str:
-    """Return the kind of file system that a folder is on; empty where it is not told."""
+    """Return the type of a folder's file system; empty if it is unknown."""
     place, kind = "", ""
     absolute = os.path.realpath(folder)
     for line in (machine.text("/proc/mounts") or "").splitlines():

@@ -1,4 +1,4 @@
-"""Versions against each other: what is known to fail together, and what nobody has tried."""
+"""Checks of versions that are known to be incompatible or were not tested together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hpu_magic.health.finding import Finding
 from hpu_magic.health.machine import Machine, Version, numbers
 
-# Release of the vendor's software -> release of torch that its bridge asks for.
+# Release of the vendor's software -> release of torch that its bridge requires.
 _TORCH_OF_RELEASE: dict[Version, Version] = {
     (1, 16): (2, 2),
     (1, 17): (2, 3),
@@ -19,14 +19,14 @@ _TORCH_OF_RELEASE: dict[Version, Version] = {
     (1, 23): (2, 9),
 }
 _UNSURE = (1, 20)
-# What docs/versions.md has rows of.
+# The rows of docs/versions.md.
 _OLDEST_TORCH, _NEWEST_TORCH = (2, 6), (2, 15)
 _LIGHTNING_WITHOUT_HPU, _LIGHTNING_FAILS = (2, 5, 6), (2, 6)
 _OPTIMUM, _TRANSFORMERS = (1, 21), (4, 55)
 
 
 def torch_for_hpu_magic(machine: Machine) -> Iterator[Finding]:
-    """Hold torch against the releases that hpu_magic is tested with."""
+    """Compare torch with the releases that hpu_magic is tested with."""
     version = machine.version("torch")
     if not version:
         return
@@ -37,88 +37,88 @@ def torch_for_hpu_magic(machine: Machine) -> Iterator[Finding]:
         text = f"torch {version} is too old: {tested}."
         yield Finding("torch", "red", text, "Install a newer torch.", values)
     elif release > _NEWEST_TORCH:
-        text = f"torch {version} is newer than any that was tried and may fail: {tested}."
-        fix = f"Where something fails, try torch {values['newest']}."
+        text = f"torch {version} is newer than all tested releases and may fail: {tested}."
+        fix = f"If a command fails, try torch {values['newest']}."
         yield Finding("torch", "amber", text, fix, values)
     else:
         yield Finding("torch", "green", f"torch {version} is supported: {tested}.", values=values)
 
 
 def torch_for_plugin(machine: Machine) -> Iterator[Finding]:
-    """Hold torch against the release that the vendor's bridge asserts when it is imported."""
+    """Compare torch with the release that the vendor's bridge requires at import."""
     plugin, version = _vendors(machine), machine.version("torch")
     if not plugin or not version:
         return
     release = numbers(plugin)[:2]
     wanted = _TORCH_OF_RELEASE.get(release)
-    asked = _dotted(wanted) if wanted else None
-    values = {"plugin": plugin, "torch": version, "wanted": asked}
+    values = {"plugin": plugin, "torch": version, "wanted": _dotted(wanted) if wanted else None}
     about = "torch and plug-in"
     if wanted is None:
         text = (
-            f"Which torch habana-torch-plugin {plugin} asks for is not known here; with another "
-            f"than its own it may refuse to load. Installed is {version}."
+            f"hpu_magic does not know which torch habana-torch-plugin {plugin} requires; it may "
+            f"refuse to load with the installed {version}."
         )
-        fix = "Compare with the support matrix of that release."
+        fix = "Check the support matrix of that release."
         yield Finding(about, "amber", text, fix, values)
     elif numbers(version)[:2] == wanted:
-        text = f"torch {version} is the one that habana-torch-plugin {plugin} asks for."
+        text = f"torch {version} is the release that habana-torch-plugin {plugin} requires."
         yield Finding(about, "green", text, values=values)
     else:
         refuses = "may refuse" if release == _UNSURE else "refuses"
         yield Finding(
             about,
             "amber" if release == _UNSURE else "red",
-            f"habana-torch-plugin {plugin} {refuses} to load with torch {version}: its release "
-            f"comes with torch {_dotted(wanted)}.",
-            f"Install the torch {_dotted(wanted)} of that release, or the plug-in of another.",
+            f"habana-torch-plugin {plugin} {refuses} to load with torch {version}; it requires "
+            f"torch {_dotted(wanted)}.",
+            f"Install the torch {_dotted(wanted)} of that release, or another plug-in.",
             values,
         )
 
 
 def plugin_and_driver(machine: Machine) -> Iterator[Finding]:
-    """Hold the bridge's release against the driver's."""
+    """Compare the releases of the bridge and the driver."""
     plugin = _vendors(machine)
     if not plugin:
         return
     driver = machine.driver.driver if machine.driver else None
-    # The module's own word, where the tool has none.
+    # If hl-smi does not report a version, use that of the module.
     driver = driver or (machine.text("/sys/module/habanalabs/version") or "").strip() or None
     values = {"plugin": plugin, "driver": driver}
     about = "plug-in and driver"
     if driver is None:
-        text = f"The driver's version is not told, so habana-torch-plugin {plugin} may not fit it."
-        fix = "Compare with `hl-smi` on the host: both should be of one release."
+        text = f"The driver's version is unknown and may not match habana-torch-plugin {plugin}."
+        fix = "Run `hl-smi` on the host: both should have the same release."
         yield Finding(about, "amber", text, fix, values)
     elif numbers(driver)[:2] == numbers(plugin)[:2]:
-        text = f"habana-torch-plugin {plugin} and the driver {driver} are of one release."
+        text = f"habana-torch-plugin {plugin} and the driver {driver} have the same release."
         yield Finding(about, "green", text, values=values)
     else:
         release = _dotted(numbers(driver)[:2])
         yield Finding(
             about,
             "red",
-            f"habana-torch-plugin {plugin} and the driver {driver} are of two releases: taking a "
-            'card or a first product then fails, as with "synStatus=26 [Generic failure]".',
-            f"Take the container or the packages of release {release}, or install the driver of "
-            f"{_dotted(numbers(plugin)[:2])} on the host.",
+            f"habana-torch-plugin {plugin} and the driver {driver} have different releases: "
+            "acquiring a card or the first operation fails, for example with "
+            '"synStatus=26 [Generic failure]".',
+            f"Use the container or the packages of release {release}, or install the driver of "
+            f"release {_dotted(numbers(plugin)[:2])} on the host.",
             values,
         )
 
 
 def firmware_and_driver(machine: Machine) -> Iterator[Finding]:
-    """Hold the cards' firmware against the driver."""
+    """Compare the releases of the cards' firmware and the driver."""
     if machine.driver is None or not machine.driver.driver:
         return
     driver, firmware = machine.driver.driver, machine.driver.firmware
     values = {"driver": driver, "firmware": ", ".join(firmware)}
     about = "firmware and driver"
-    others = [each for each in firmware if numbers(each)[:2] != numbers(driver)[:2]]
+    others = [release for release in firmware if numbers(release)[:2] != numbers(driver)[:2]]
     if not firmware:
         yield Finding(
             about,
             "amber",
-            f"hl-smi tells no release of the firmware, which may not fit the driver {driver}.",
+            f"hl-smi does not report the firmware's release, which may not match driver {driver}.",
             "Compare `hl-smi --fw-versions` with the driver's release.",
             values,
         )
@@ -126,54 +126,54 @@ def firmware_and_driver(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             about,
             "amber",
-            f"The firmware is of release {', '.join(others)} and the driver is {driver}: they may "
-            "not work together.",
-            "Bring the firmware to the driver's release, as its installation guide says.",
+            f"The firmware has release {', '.join(others)}, but the driver is {driver}: they may "
+            "be incompatible.",
+            "Update the firmware to the driver's release, as described in its installation guide.",
             values,
         )
     else:
-        text = f"Firmware {', '.join(firmware)} and driver {driver} are of one release."
+        text = f"Firmware {', '.join(firmware)} and driver {driver} have the same release."
         yield Finding(about, "green", text, values=values)
 
 
 def lightning_habana(machine: Machine) -> Iterator[Finding]:
-    """Hold lightning-habana against a Lightning that has dropped HPU."""
+    """Check lightning-habana with a Lightning that has removed HPU."""
     plugin, lightning = machine.version("lightning-habana"), machine.version("lightning")
     if not plugin or not lightning:
         return
     values = {"lightning-habana": plugin, "lightning": lightning}
     release = numbers(lightning)
-    fix = "Run `pip uninstall lightning-habana`: hpu_magic.lightning has its classes."
+    fix = "Run `pip uninstall lightning-habana`; hpu_magic.lightning has its classes."
     if release[:2] >= _LIGHTNING_FAILS:
         text = f"lightning-habana {plugin} fails at import with Lightning {lightning}."
         yield Finding("lightning-habana", "red", text, fix, values)
     elif release >= _LIGHTNING_WITHOUT_HPU:
         text = (
-            f"Lightning {lightning} has dropped HPU, which lightning-habana {plugin} builds on: it "
-            "may fail."
+            f"Lightning {lightning} has removed HPU, which lightning-habana {plugin} uses and may "
+            "fail without."
         )
         yield Finding("lightning-habana", "amber", text, fix, values)
     else:
-        text = f"lightning-habana {plugin} and Lightning {lightning} are of one time."
+        text = f"lightning-habana {plugin} supports Lightning {lightning}."
         yield Finding("lightning-habana", "green", text, values=values)
 
 
 def optimum_habana(machine: Machine) -> Iterator[Finding]:
-    """Hold optimum-habana against the transformers that it is written for."""
+    """Compare transformers with the release that optimum-habana requires."""
     optimum, transformers = machine.version("optimum-habana"), machine.version("transformers")
     if not optimum or not transformers:
         return
     values = {"optimum-habana": optimum, "transformers": transformers}
-    wanted = f"optimum-habana {optimum} is written for transformers {_dotted(_TRANSFORMERS)}"
+    wanted = f"optimum-habana {optimum} requires transformers {_dotted(_TRANSFORMERS)}"
     if numbers(optimum)[:2] != _OPTIMUM:
         text = (
-            f"Which transformers optimum-habana {optimum} asks for is not known here: "
-            f"{transformers} may not do."
+            f"hpu_magic does not know which transformers optimum-habana {optimum} requires; "
+            f"{transformers} may fail."
         )
-        fix = "Run `pip check`, which knows what it declares."
+        fix = "Run `pip check`."
         yield Finding("optimum-habana", "amber", text, fix, values)
     elif numbers(transformers)[:2] == _TRANSFORMERS:
-        text = f"optimum-habana {optimum} and transformers {transformers} go together."
+        text = f"optimum-habana {optimum} and transformers {transformers} match."
         yield Finding("optimum-habana", "green", text, values=values)
     else:
         newer = numbers(transformers)[0] > _TRANSFORMERS[0]
@@ -181,28 +181,28 @@ def optimum_habana(machine: Machine) -> Iterator[Finding]:
             "optimum-habana",
             "red" if newer else "amber",
             f"{wanted} and {'fails' if newer else 'may fail'} with {transformers}.",
-            'Run `pip install "transformers>=4.55,<4.56"`, or do without optimum-habana.',
+            'Run `pip install "transformers>=4.55,<4.56"`, or uninstall optimum-habana.',
             values,
         )
 
 
 def gpu(machine: Machine) -> Iterator[Finding]:
-    """Look for a GPU that PyTorch would take in the simulator's place."""
+    """Check for a GPU that PyTorch prefers to the simulator."""
     version = machine.version("torch") or ""
     build = version.partition("+")[2]
     nodes = sorted(machine.path("/dev").glob("nvidia[0-9]*"))
     if not machine.simulated or not nodes or build == "cpu" or not version:
         return
     if machine.environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        text = "This machine's GPU is hidden from PyTorch, so that the device can be simulated."
+        text = "This machine's GPU is hidden from PyTorch, so the device can be simulated."
         yield Finding("GPU", "green", text, values={"hidden": True})
         return
     yield Finding(
         "GPU",
         "amber",
-        f"This machine has a GPU (/dev/{nodes[0].name}), and torch {version} may be a build that "
-        "uses it: a process has one kind of accelerator, and no card is then simulated.",
-        "Start Python with CUDA_VISIBLE_DEVICES= (nothing behind the equals sign).",
+        f"This machine has a GPU (/dev/{nodes[0].name}), and torch {version} may be a build for "
+        "it: a process has only one type of accelerator, so no card is simulated.",
+        "Start Python with CUDA_VISIBLE_DEVICES= (an empty value).",
         {"hidden": False},
     )
 
