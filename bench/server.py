@@ -41,7 +41,7 @@ cards.acquire()
 published, began = sessions.PublishedFit(), time.time()
 def tell():
     for step in itertools.count(100, 100):
-        published.tell(
+        published.update(
             sessions.Fit(
                 model="Classifier", began=began, phase="training", epoch=1, epochs=10, batch=step,
                 batches=10**6, step=step, share=0.1, remaining=600.0, rate=100.0, loss=1 / step,

@@ -1,4 +1,4 @@
-"""The one place that decides which ``habana_frameworks`` is in use: the vendor's or ours."""
+"""The choice between the vendor's ``habana_frameworks`` and the simulator's."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from hpu_magic.simulator.finder import vendor_package
 
 
 def is_simulated() -> bool:
-    """Tell whether the ``hpu`` device is simulated: true where the vendor's package is absent."""
+    """Return whether the ``hpu`` device is simulated, because the vendor's package is absent."""
     return vendor_package() is None
 
 
 def version() -> str:
-    """Return whose ``habana_frameworks`` is in use, and its version."""
+    """Return the source and the version of ``habana_frameworks``."""
     if is_simulated():
         return f"simulated by hpu_magic {__version__}"
     return f"habana-torch-plugin {installed_version('habana-torch-plugin')}"
 
 
 def installed_version(distribution: str) -> str:
-    """Return the version of an installed distribution, in words where it has none."""
-    from importlib import metadata  # slow to import, and the extension loads in an instant
+    """Return the version of an installed distribution, or ``of unknown version``."""
+    from importlib import metadata  # slow to import; the extension must load fast
 
     try:
         return metadata.version(distribution)
@@ -32,16 +32,16 @@ def installed_version(distribution: str) -> str:
 
 
 def activate() -> str:
-    """Make ``habana_frameworks`` importable and return one line that says whose it is.
+    """Make ``habana_frameworks`` importable and return one line about its source.
 
-    Imports no torch and acquires no card.
+    This does not import torch and acquires no card.
 
     Raises
     ------
     TooLate
-        The simulator is needed, and PyTorch has settled without a device already.
+        The simulator is needed, but PyTorch has already initialized its backends.
     RuntimeError, ValueError
-        The simulator cannot be turned on; the message says why.
+        The simulator cannot be activated; the message gives the reason.
     """
     if not is_simulated():
         return "Intel Gaudi: the hpu device is the vendor's (habana_frameworks)."

@@ -1,8 +1,8 @@
-"""Python processes that hpu_magic starts for itself, which run none of the user's code.
+"""Python processes of hpu_magic that do not run the user's code.
 
-They import from this environment alone. ``python -m`` and ``python -c`` would look into the working
-directory first, where a downloaded ``torch.py`` may be, and an administrator may be root.
-``python -P`` needs Python 3.11, and ``python -I`` would ignore ``PYTHONPATH``, where torch may be.
+They import only from this environment. ``python -m`` and ``python -c`` would first search the
+working directory, which could contain a downloaded ``torch.py``, even for a user with root rights.
+``python -P`` requires Python 3.11. ``python -I`` ignores ``PYTHONPATH``, which may contain torch.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-# The package comes after the standard library and before another installation of it. Until the path
-# is set, only modules may be imported that Python has imported at its start.
+# The package comes after the standard library and before other installations of it. Until the path
+# is set, the program may import only modules that Python has imported at startup.
 _PROGRAM = """\
 import sys
 sys.path[:] = [each for each in sys.path if each[:1] == "/"]
@@ -27,21 +27,21 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """Return the command that runs a module of this environment, whatever the working directory.
+    """Return the command that runs a module of this environment in any working directory.
 
-    The process needs `environment` as well.
+    The process also requires the variables of `environment`.
     """
     return [sys.executable, "-c", _PROGRAM, str(_ROOT), module, *map(str, arguments)]
 
 
 def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return variables whose ``PYTHONPATH`` has no folder that all users may write to.
+    """Return variables whose ``PYTHONPATH`` has no relative folders and none that all can write.
 
-    It has no relative folder either; an empty one means the working directory.
+    An empty folder means the working directory.
     """
     kept = dict(variables)
     folders = kept.pop("PYTHONPATH", "").split(os.pathsep)
-    if safe := [each for each in folders if os.path.isabs(each) and not _open_to_all(each)]:
+    if safe := [folder for folder in folders if os.path.isabs(folder) and not _open_to_all(folder)]:
         kept["PYTHONPATH"] = os.pathsep.join(safe)
     return kept
 
@@ -50,4 +50,4 @@ def _open_to_all(folder: str) -> bool:
     try:
         return bool(os.stat(folder).st_mode & stat.S_IWOTH)
     except OSError:
-        return True  # somebody may make it
+        return True  # another user may create it

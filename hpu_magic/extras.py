@@ -1,4 +1,4 @@
-"""What more than PyTorch a part of hpu_magic takes, and the extra that installs it."""
+"""The modules that a part of hpu_magic requires besides PyTorch, and the extra with them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from importlib.util import find_spec
 
 
 def absence(what: str, extra: str, modules: Sequence[str]) -> str | None:
-    """Say which modules `what` lacks and how to install them, or return None where all are there.
+    """Return a sentence on missing modules and how to install them; None if all are installed.
 
     Parameters
     ----------
     what : str
-        What asks for them, as the beginning of a sentence: ``"%load_ext hpu_magic"``.
+        The part that requires them, for the start of the sentence: ``"%load_ext hpu_magic"``.
     extra : str
-        The extra of hpu_magic that has them.
+        The extra of hpu_magic that contains them.
     modules : sequence of str
-        Their names; none is imported.
+        Names of the modules, which are not imported.
     """
     absent = [module for module in modules if find_spec(module) is None]
     if not absent:
@@ -28,5 +28,5 @@ def absence(what: str, extra: str, modules: Sequence[str]) -> str | None:
 
 
 def installing(extra: str) -> str:
-    """Return what to type, in a notebook and in a terminal, to install an extra."""
+    """Return the instructions that install an extra, in a terminal and in a notebook."""
     return f'run pip install "hpu_magic[{extra}]" (in a notebook %pip install)'

@@ -1,7 +1,7 @@
-"""Text from outside, such as names of processes and messages of drivers, as plain characters.
+"""Escaping of text from outside, such as names of processes and messages of drivers.
 
-A terminal obeys control characters, and pages reverse the text after some others. Names that are
-not valid UTF-8 arrive as lone surrogates, which cannot be written at all.
+Terminals execute control characters, and pages reverse the text after some others. Names that are
+not valid UTF-8 contain lone surrogates, which cannot be written.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import unicodedata
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return a text whose characters that cannot be printed are escaped, such as ``\x1b``.
+    r"""Return a text with escapes, such as ``\x1b``, for characters that cannot be printed.
 
     Parameters
     ----------
     text : str
     keep : str
-        Characters that stay, such as the line breaks of a text with several lines. Spaces of any
-        width stay, too: reports indent their rows by no-break spaces.
+        Characters that are not escaped, such as line breaks. Spaces of any width are not escaped
+        either, because reports indent their rows by no-break spaces.
     """
     if text.isprintable():
         return text
     return "".join(
-        each
-        if each.isprintable() or each in keep or unicodedata.category(each) == "Zs"
-        else each.encode("unicode_escape").decode()
-        for each in text
+        character
+        if character.isprintable() or character in keep or unicodedata.category(character) == "Zs"
+        else character.encode("unicode_escape").decode()
+        for character in text
     )

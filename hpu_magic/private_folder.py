@@ -1,10 +1,10 @@
-"""Files and folders that are one user's own, out of the reach of other users.
+"""Files and folders that other users cannot open.
 
-All processes of a user on a machine must find the same folder, whatever their environment: a
-server that the system started, its kernels, a terminal. It is therefore chosen from what lies in
-the file system alone. Somebody else may have taken a name in a folder that is open to all; the
-next place does then. A folder that is there already comes before one that could be made, so that
-nobody moves it by giving a name back.
+All processes of a user on a machine, such as a server, its kernels and a terminal, must find the
+same folder with any environment variables. The choice therefore depends only on the file system.
+Another user may have created the name in a folder that is open to all, so there are several
+candidates. An existing folder has precedence over one that could be created, so that another user
+cannot move it by removing such a name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RUNTIME = Path("/run/user")
 
 
 def is_private(folder: Path, user: int | None = None) -> bool:
-    """Tell whether a folder is real, of `user` (by default this one), and closed to all others."""
+    """Return whether only `user` (by default this one) can open a folder that is not a link."""
     try:
         status = os.lstat(folder)
     except OSError:
@@ -36,42 +36,43 @@ def is_private(folder: Path, user: int | None = None) -> bool:
 
 
 def places(user: int | None = None) -> Iterator[Path]:
-    """Yield where a user's folder may be, in the order of trial; nobody can take the last two."""
+    """Yield the candidates for a user's folder, in order; others cannot create the last two."""
     user = os.geteuid() if user is None else user
     for parent in _OPEN_TO_ALL:
         yield parent / f"hpu_magic-{user}"
     yield _RUNTIME / str(user) / "hpu_magic"
     try:
         home = Path(pwd.getpwuid(user).pw_dir)
-    except KeyError:  # a container may run under a number without a name
+    except KeyError:  # the user of a container may have no name
         return
     yield home / f".hpu_magic-{socket.gethostname()}"
 
 
 def found(user: int | None = None) -> Path | None:
-    """Return the folder of `user` (by default this one) on this machine, if there is one."""
+    """Return the existing folder of `user` (by default this one) on this machine, if any."""
     return next((place for place in places(user) if is_private(place, user)), None)
 
 
 def made() -> Path | None:
-    """Return this user's folder on this machine, made where it is missing; None where none can."""
-    if there := found():
-        return there
+    """Return this user's folder; create it if it is missing. None if no candidate works."""
+    if existing := found():
+        return existing
     for place in places():
-        with contextlib.suppress(OSError):  # taken, or in a folder that cannot be written
+        with contextlib.suppress(OSError):  # it exists, or its parent is not writable
             place.mkdir(mode=0o700)
         if is_private(place):
             return place
     return None
 
 
-def writable_by_others(path: Path, *, sticky_will_do: bool = False) -> str | None:
-    """Say how somebody else could change what lies at `path`, or None.
+def writable_by_others(path: Path, *, allow_sticky: bool = False) -> str | None:
+    """Return why another user could change the file or folder `path`, or None.
 
     Parameters
     ----------
-    sticky_will_do : bool
-        Whether a folder may be open to all if, as in ``/tmp``, none may remove another's files.
+    allow_sticky : bool
+        Accept a folder with the sticky bit, such as ``/tmp``, in which users cannot remove files of
+        others.
     """
     try:
         status = os.lstat(path)
@@ -79,7 +80,7 @@ def writable_by_others(path: Path, *, sticky_will_do: bool = False) -> str | Non
         return f"{path} cannot be examined ({error.strerror})"
     if status.st_uid not in (os.geteuid(), 0):
         return f"{path} belongs to user {status.st_uid}, neither to you nor to root"
-    if sticky_will_do and status.st_mode & stat.S_ISVTX:
+    if allow_sticky and status.st_mode & stat.S_ISVTX:
         return None
     if status.st_mode & stat.S_IWOTH:
         return f"{path} can be written by all users"
@@ -88,15 +89,15 @@ def writable_by_others(path: Path, *, sticky_will_do: bool = False) -> str | Non
     return None
 
 
-def distrust_folders(folder: Path) -> str | None:
-    """Say which of a resolved folder and those above it others could exchange, or None.
+def unsafe_folder(folder: Path) -> str | None:
+    """Return why another user could replace a resolved folder or one of its parents, or None.
 
-    The home and Python's own folder end the way up: who can exchange these, can do it with any
-    program of the user.
+    The search ends at the home and at Python's folder: a user who can replace these can replace any
+    program of this user.
     """
     ends = {Path(os.path.realpath(end)) for end in (os.path.expanduser("~"), sys.prefix)}
     for level, place in enumerate((folder, *folder.parents)):
-        if why := writable_by_others(place, sticky_will_do=level > 1):
+        if why := writable_by_others(place, allow_sticky=level > 1):
             return why
         if place in ends:
             return None
@@ -104,7 +105,7 @@ def distrust_folders(folder: Path) -> str | None:
 
 
 def _is_own_group(status: os.stat_result) -> bool:
-    """Whether the group is that of its one user, as many systems give to each."""
+    """Return whether the owner is the only member of the group."""
     import grp
     import pwd
 

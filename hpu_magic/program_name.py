@@ -1,6 +1,6 @@
-"""What a process is called for others: its notebook, or its program and script; no arguments.
+"""The public name of a process: its notebook, or its program and script, without arguments.
 
-Arguments often hold tokens and passwords, so they do not leave the process with its name.
+Arguments often contain tokens and passwords, so other users must not see them.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from hpu_magic import sessions
 from hpu_magic.plain_text import printable
 
 LONGEST = 80
-"""Characters of a name or a command line."""
+"""Maximum number of characters of a name or a command line."""
 
-ENDED = "ended meanwhile"
+ENDED = "ended process"
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?(\.exe)?")
 _SHELLS = {"sh", "bash", "dash", "ksh", "zsh"}
-_KERNELS = {"ipykernel", "ipykernel_launcher", "ipykernel_launcher.py"}
 _SESSION = b"JPY_SESSION_NAME="
-# Options whose value is a word of its own, unless it follows the letter at once.
+_KERNELS = {"ipykernel", "ipykernel_launcher", "ipykernel_launcher.py"}
+# Options with a value, which is the next word unless it follows the letter directly.
 _PYTHON_VALUES, _SHELL_VALUES = "WX", "oO"
 _LONG_WITH_VALUE = {"--check-hash-based-pycs", "--rcfile", "--init-file"}
 
 
 def program_name(pid: int) -> str:
-    """Name a running process: ``analysis.ipynb`` for a notebook's kernel, else ``python train.py``.
+    """Return the name of a process: ``analysis.ipynb`` for a kernel, else ``python train.py``.
 
     Raises
     ------
     PermissionError
-        This user may not see what the process is.
+        This user cannot read the command line of the process.
     """
     words = command_words(pid)
     if not words:
@@ -42,42 +42,49 @@ def program_name(pid: int) -> str:
 
 
 def full_command(pid: int) -> str:
-    """Return a notebook's name, or a command line with all arguments, for its owner alone.
+    """Return a notebook's name or a command line with all arguments, only for its owner.
 
     Raises
     ------
     PermissionError
-        This user may not see what the process is.
+        This user cannot read the command line of the process.
     """
     words = command_words(pid)
     if not words:
         return ENDED
-    typed = " ".join([os.path.basename(words[0]), *words[1:]])
-    return _shortened(_notebook(pid, words) or typed)
+    command = " ".join([os.path.basename(words[0]), *words[1:]])
+    return _shortened(_notebook(pid, words) or command)
 
 
 def command_words(pid: int) -> list[str]:
-    """Return the words of a process's command line; none when it has ended.
+    """Return the words of a process's command line; none if it has ended.
 
     Raises
     ------
     PermissionError
-        This user may not see what the process is.
+        This user cannot read the command line of the process.
     """
-    if not Path("/proc/self/cmdline").exists():
-        import subprocess  # loading the extension does not wait for it
-
-        question = ["ps", "-o", "command=", "-p", str(pid)]
-        answer = subprocess.run(question, capture_output=True, text=True, check=False)
-        return answer.stdout.split()
     try:
         line = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes())
     except (FileNotFoundError, ProcessLookupError):
-        return []
+        return [] if os.path.exists("/proc/self") else _words_without_proc(pid)
     words = line.rstrip("\0").split("\0")
-    # A process that gives itself a title writes one text, with its arguments as it likes.
+    # A process that changes its title writes a single text with all arguments.
     first = words[0].split() if not os.path.exists(words[0]) else words[:1]
     return [*first, *words[1:]]
+
+
+def _words_without_proc(pid: int) -> list[str]:
+    import psutil  # not imported on Linux, where hl-smi works without it
+
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.AccessDenied as error:
+        raise PermissionError(
+            f"This user cannot read the command line of process {pid}."
+        ) from error
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _named(words: Sequence[str]) -> str:
@@ -92,14 +99,14 @@ def _named(words: Sequence[str]) -> str:
 
 
 def _target(words: Sequence[str], ending: str, with_value: str) -> str:
-    """Return what an interpreter runs, from the words after its name.
+    """Return the script or module of an interpreter, from the words after its name.
 
     Parameters
     ----------
     words : sequence of str
         Options, then a script and its arguments.
     ending : str
-        Letters of the options that stand for a script: ``c`` (code) and ``m`` (module).
+        Letters of the options that replace a script: ``c`` (code) and ``m`` (module).
     with_value : str
         Letters of the options that take a value.
     """
@@ -124,30 +131,30 @@ def _target(words: Sequence[str], ending: str, with_value: str) -> str:
 
 
 def _is_kernel(words: Sequence[str]) -> bool:
-    """Tell whether Python runs an IPython kernel, as a module or as its file."""
+    """Return whether Python runs an IPython kernel, as a module or as a file."""
     if not _PYTHON.fullmatch(os.path.basename(words[0])):
         return False
     return _target(words[1:], "cm", _PYTHON_VALUES).removeprefix("-m ") in _KERNELS
 
 
 def _notebook(pid: int, words: Sequence[str]) -> str | None:
-    """Return the name of a kernel's notebook: as the kernel tells it, else as its server did."""
+    """Return the notebook of a kernel, from its session or from its server."""
     session = sessions.session(pid)
     if session is not None and session.name:
         return session.name
     if session is not None and session.notebook:
         return os.path.basename(session.notebook)
-    # What a kernel starts inherits its environment and is no kernel.
+    # Children of a kernel inherit its environment, but are not kernels.
     return _session_name(pid) if _is_kernel(words) else None
 
 
 def _session_name(pid: int) -> str | None:
-    """Return the notebook's name, which the server puts into its kernel's environment."""
+    """Return the notebook's name, which the server passes in the environment of its kernel."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # another user's, ended meanwhile, or a system without such files
+    except OSError:
         return None
-    found = next((one for one in environment.split(b"\0") if one.startswith(_SESSION)), None)
+    found = next((each for each in environment.split(b"\0") if each.startswith(_SESSION)), None)
     return os.path.basename(os.fsdecode(found[len(_SESSION) :])) if found else None
 
 

@@ -1,6 +1,6 @@
-"""Which installed libraries do not go together, by what they say of each other themselves.
+"""Conflicts between installed libraries, according to the requirements of their distributions.
 
-Their distributions name the versions that they work with; none of them is imported to ask.
+The libraries are not imported.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ LIBRARIES = {
     "sentence_transformers": "sentence-transformers",
     "tokenizers": "tokenizers",
 }
-"""Packages whose versions depend on each other's, and the distributions that bring them."""
+"""Packages whose versions depend on each other, and their distributions."""
 
 _REQUIRED = {*LIBRARIES.values(), "torch", "huggingface-hub", "safetensors"}
-_EXTRAS = ("", "torch")  # what they need in any case, and to train
-# Distribution -> how it is called, and its first release that the extension is made for.
+_EXTRAS = ("", "torch")  # requirements in general, and for training
+# Distribution -> its name, and its oldest release that the extension supports.
 _FRONT_ENDS = {"jupyterlab": ("JupyterLab", "4.2"), "notebook": ("Notebook", "7.2")}
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """A library, and installed ones that it does not work with.
+    """A library with installed requirements that it does not support.
 
     Attributes
     ----------
     library : str
-        Its distribution and version.
+        Distribution and version of the library.
     needed : dict of str to str
-        The version that is installed, by what the library works with, as pip takes it:
+        The installed version, by the requirement in pip's format:
         ``transformers>=4.55.0,<4.56.0``.
     """
 
@@ -44,22 +44,23 @@ class Conflict:
     needed: dict[str, str]
 
     def __str__(self) -> str:
-        found = [f"{limits} ({version} is installed)" for limits, version in self.needed.items()]
-        *others, last = found
+        unmet = [f"{limits} ({version} is installed)" for limits, version in self.needed.items()]
+        *others, last = unmet
         named = f"{', '.join(others)} and {last}" if others else last
-        asked = " ".join(f'"{limits}"' for limits in self.needed)
+        arguments = " ".join(f'"{limits}"' for limits in self.needed)
         return (
-            f"{self.library} works with {named}: run %pip install {asked}, then restart the kernel."
+            f"{self.library} requires {named}: run %pip install {arguments}, then restart the "
+            "kernel."
         )
 
 
 def conflicts(libraries: Collection[str] = tuple(LIBRARIES.values())) -> list[Conflict]:
-    """Return the conflicts that distributions have with what is installed, in their order.
+    """Return the conflicts of distributions with installed ones, in the order of `libraries`.
 
     Parameters
     ----------
     libraries : collection of str
-        Names of distributions; those that are not installed have none.
+        Names of distributions. Those that are not installed have no conflict.
     """
     found = []
     for library in libraries:
@@ -69,13 +70,13 @@ def conflicts(libraries: Collection[str] = tuple(LIBRARIES.values())) -> list[Co
     return found
 
 
-def too_old_a_front_end(version_of: Callable[[str], str | None]) -> list[str]:
-    """Say which front ends are too old for the extension, what may be missing, and the fix.
+def old_front_ends(version_of: Callable[[str], str | None]) -> list[str]:
+    """Return a sentence with the fix for each front end that is too old for the extension.
 
     Parameters
     ----------
     version_of : callable
-        Returns the version of a distribution, None where it is not installed.
+        Returns the version of a distribution, or None if it is not installed.
     """
     from packaging.version import InvalidVersion, Version
 
@@ -89,15 +90,15 @@ def too_old_a_front_end(version_of: Callable[[str], str | None]) -> list[str]:
         if old:
             found.append(
                 f"{name} {version} is older than {oldest}: the sidebar, the status bar, the mode "
-                "switch and charts of panels may be missing or broken in it; commands work. Run "
-                f'pip install -U "{distribution}>={oldest}" and start it anew.'
+                "switch and the charts of panels may be missing or broken; commands work. Run "
+                f'pip install -U "{distribution}>={oldest}" and restart it.'
             )
     return found
 
 
 def _unmet(library: str) -> Iterator[tuple[str, str]]:
-    """Yield what a library works with, and the other version that is installed."""
-    from importlib import metadata  # slow to import, as the next
+    """Yield the unmet requirements of a library, with the installed versions."""
+    from importlib import metadata  # these imports are slow
 
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -109,21 +110,21 @@ def _unmet(library: str) -> Iterator[tuple[str, str]]:
         try:
             needed = Requirement(line)
         except InvalidRequirement:
-            continue  # in a form of the past
+            continue  # an obsolete format
         marker = needed.marker
         if needed.name.lower().replace("_", "-") not in _REQUIRED or (
-            marker is not None and not any(marker.evaluate({"extra": one}) for one in _EXTRAS)
+            marker is not None and not any(marker.evaluate({"extra": extra}) for extra in _EXTRAS)
         ):
             continue
         installed = installed_version(needed.name)
-        # What is not there at all is told by an import.
+        # An import reports a package that is not installed.
         if installed is not None and not needed.specifier.contains(installed, prereleases=True):
-            limits = sorted(map(str, needed.specifier), key=lambda one: one.startswith("<"))
+            limits = sorted(map(str, needed.specifier), key=lambda limit: limit.startswith("<"))
             yield needed.name + ",".join(limits), installed
 
 
 def installed_version(distribution: str) -> str | None:
-    """Return the version of a distribution, None where it is not installed."""
+    """Return the version of a distribution; None if it is not installed."""
     from importlib import metadata
 
     try:

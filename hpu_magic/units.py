@@ -1,4 +1,4 @@
-"""Numbers as people read them: every figure the package shows carries its unit from here."""
+"""Formatting of numbers with units, for all output of the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def size(count: int | float) -> str:
-    """Write a number of bytes, for example ``14.2 MiB``; negative counts keep their sign."""
+    """Format a number of bytes, for example ``14.2 MiB``; negative numbers keep their sign."""
     sign, magnitude = ("-" if count < 0 else ""), abs(count)
     scale, unit = size_unit(magnitude)
     number = f"{round(magnitude)}" if scale == 1 else _three_digits(magnitude / scale)
@@ -17,7 +17,7 @@ def size(count: int | float) -> str:
 
 
 def size_unit(most: int | float) -> tuple[int, str]:
-    """Return size and name of the unit for bytes up to `most`, such as those of an axis."""
+    """Return size and name of the unit for numbers of bytes up to `most`, as for an axis."""
     for scale, unit in _BINARY:
         # 1023.9996 KiB must not print as "1024 KiB".
         if most >= scale * 0.9995:
@@ -26,20 +26,20 @@ def size_unit(most: int | float) -> tuple[int, str]:
 
 
 def capacity(count: int | float) -> str:
-    """Write the size of a memory, without zeros that say nothing: ``96 GiB``, ``64 MiB``."""
+    """Format the size of a memory, without trailing zeros: ``96 GiB``, ``64 MiB``."""
     return re.sub(r"(\.\d*?)0+ ", r"\1 ", size(count)).replace(". ", " ")
 
 
 def usage(used: int | float, total: int | float) -> str:
-    """Write memory in use next to the whole, for example ``12.3 / 96 GiB``."""
+    """Format memory in use and its total, for example ``12.3 / 96 GiB``."""
     part, whole = size(used), capacity(total)
     number, unit = part.split()
-    # One unit is enough where both share it.
+    # The unit is written once if both are the same.
     return f"{number} / {whole}" if whole.endswith(f" {unit}") else f"{part} / {whole}"
 
 
 def share(part: int | float, whole: int | float) -> str:
-    """Write a part of a memory in per cent of the whole, for example ``45 %`` or ``0.01 %``."""
+    """Format a share of a memory as a percentage, for example ``45 %`` or ``0.01 %``."""
     percent = 100 * part / whole
     if 0 < percent < 0.005:
         return "under 0.01 %"
@@ -48,7 +48,7 @@ def share(part: int | float, whole: int | float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time given in seconds, for example ``3.10 ms`` or ``2 min 5 s``."""
+    """Format a time in seconds, for example ``3.10 ms`` or ``2 min 5 s``."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if seconds >= 59.95:
@@ -62,7 +62,7 @@ def duration(seconds: float) -> str:
 
 
 def rough(seconds: float) -> str:
-    """Write a time that is estimated, no finer than that: ``40 s``, ``2 min 5 s``, ``42 min``."""
+    """Format an estimated time with reduced precision: ``40 s``, ``2 min 5 s``, ``42 min``."""
     if seconds < 59.5:
         return f"{max(1, round(seconds))} s"
     text = duration(max(60, seconds))
@@ -70,14 +70,14 @@ def rough(seconds: float) -> str:
 
 
 def value(number: float) -> str:
-    """Write a value in four digits, for example ``0.1494``, ``22,570`` or ``8.905e+08``."""
+    """Format a value with four digits, for example ``0.1494``, ``22,570`` or ``8.905e+08``."""
     if not 9999.5 <= abs(number) < 1e7:
         return f"{number:.4g}"
     return f"{float(f'{number:.4g}'):,.0f}"
 
 
 def rate(per_second: float, what: str = "steps") -> str:
-    """Write a frequency given per second, for example ``412 steps/s`` or ``169,000 samples/s``."""
+    """Format a rate, for example ``412 steps/s`` or ``169,000 samples/s``."""
     if per_second >= 999.5:
         return f"{float(f'{per_second:.3g}'):,.0f} {what}/s"
     return f"{_three_digits(per_second)} {what}/s"

@@ -91,13 +91,13 @@ class Cell:
 
 @pytest.fixture
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where sessions tell of themselves: of this test's own in the place of the user's."""
+    """A folder for the files of sessions that replaces the user's folder."""
     from hpu_magic import private_folder
-    from hpu_magic.sessions.telling import _here
+    from hpu_magic.sessions.publishing import _here
 
-    # The shell of other tests may have told something.
+    # The shell of other tests may have published its session.
     monkeypatch.setattr(_here, "session", None)
-    monkeypatch.setattr(_here, "_tells", False)
+    monkeypatch.setattr(_here, "_has_file", False)
     shared = tmp_path / "shm"
     shared.mkdir()
     monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (shared,))

@@ -1,4 +1,4 @@
-"""Processes that hpu_magic starts import nothing from the working directory."""
+"""Processes that hpu_magic starts import no module from the working directory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMMAND = "import sys; from hpu_magic.command_line import main; sys.exit(main())
 
 @pytest.fixture
 def record(tmp_path, monkeypatch) -> Path:
-    """The working directory has modules that record who imports them."""
+    """A working directory with modules that record their importers."""
     folder, record = tmp_path / "downloads", tmp_path / "record"
     folder.mkdir()
     record.touch()
@@ -59,13 +59,13 @@ def simulated(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HPU_MAGIC_SIMULATOR", "1")
 
 
-def test_the_planted_modules_would_be_imported(record):
+def test_plain_python_imports_the_planted_modules(record):
     subprocess.run([sys.executable, "-m", "hpu_magic", "--version"], check=True)
     subprocess.run([sys.executable, "-c", "import json"], check=True)
     assert {line.split()[0] for line in record.read_text().splitlines()} >= {"hpu_magic", "json"}
 
 
-def test_a_build_for_all_users_runs_no_code_of_the_working_directory(record, tmp_path):
+def test_build_for_all_users_runs_no_code_of_the_working_directory(record, tmp_path):
     compiler = tmp_path / "c++"
     compiler.write_text(FAKE_COMPILER)
     compiler.chmod(0o755)
@@ -80,7 +80,7 @@ def test_a_build_for_all_users_runs_no_code_of_the_working_directory(record, tmp
     assert "no such thing" in build.stderr  # the compiler ran
 
 
-def test_the_reader_of_the_cards_runs_no_code_of_the_working_directory(record, simulated):
+def test_reader_of_the_cards_runs_no_code_of_the_working_directory(record, simulated):
     async def read():
         reader = ReaderProcess(timeout=30.0)
         sample = await reader.read()
@@ -91,7 +91,7 @@ def test_the_reader_of_the_cards_runs_no_code_of_the_working_directory(record, s
     assert record.read_text() == ""
 
 
-def test_a_folder_that_all_users_may_write_to_is_not_searched(record, simulated, monkeypatch):
+def test_folder_that_all_users_can_write_is_not_searched(record, simulated, monkeypatch):
     Path.cwd().chmod(0o777)
     own = record.parent / "own"
     own.mkdir()
@@ -100,11 +100,11 @@ def test_a_folder_that_all_users_may_write_to_is_not_searched(record, simulated,
     started = {"env": child_python.environment(), "capture_output": True, "text": True}
     done = subprocess.run(child_python.command("plum"), check=True, **started)
     assert (done.stdout, record.read_text()) == ("plum\n", "")
-    reader = subprocess.run(child_python.command("hpu_magic.monitor.reader"), input="", **started)
+    reader = subprocess.run(child_python.command("hpu_magic.server.reader"), input="", **started)
     assert (reader.stdout, record.read_text()) == ("ready\n", "")
 
 
-def test_a_process_beside_pytest_has_the_path_that_it_is_told(record, tmp_path):
+def test_companion_process_has_the_specified_path(record, tmp_path):
     (tmp_path / "answers.py").write_text(
         "import json, sys\ndef answer(pipe): pipe.send((json.dumps([1]), sys.path))\n"
     )
@@ -124,7 +124,7 @@ def test_hl_smi_of_the_simulator_runs_no_code_of_the_working_directory(record, s
     assert record.read_text() == ""
 
 
-def test_workers_run_the_users_code_and_their_controller_does_not(record):
+def test_workers_run_the_users_code_but_their_controller_does_not(record):
     cluster = Cluster(1, None)
     try:
         path = cluster.client[0].apply_sync(os.getcwd)
@@ -135,10 +135,10 @@ def test_workers_run_the_users_code_and_their_controller_does_not(record):
     assert "ipyparallel.engine" in record.read_text()
 
 
-def test_the_guard_of_workers_runs_no_code_of_the_working_directory(record):
+def test_guard_of_workers_runs_no_code_of_the_working_directory(record):
     with subprocess.Popen([sys.executable, "-I", "-c", "input()"], stdin=subprocess.PIPE) as one:
         code = "from hpu_magic.parallel.guard import Guard; import sys; Guard([int(sys.argv[1])])"
-        # Its parent has ended when it looks, so it ends the process.
+        # Its parent has ended, so it ends the process.
         subprocess.run([sys.executable, "-I", "-c", code, str(one.pid)], check=True)
         wait_for(lambda: one.poll() is not None)
     assert record.read_text() == ""

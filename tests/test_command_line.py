@@ -1,4 +1,4 @@
-"""The command hpu-magic as a whole; what `top` shows is tested with the monitor."""
+"""The command hpu-magic; the tests of `top` are in tests/monitor."""
 
 import re
 import shlex
@@ -12,12 +12,12 @@ from hpu_magic import command_line
 from hpu_magic.simulator import engine
 
 
-def test_build_prints_where_the_engine_lies(capsys):
+def test_build_prints_the_path_of_the_engine(capsys):
     assert command_line.main(["build"]) == 0
     assert capsys.readouterr().out == f"{engine.compiled()}\n"
 
 
-def test_build_into_a_folder_fills_a_cache_that_another_process_loads(tmp_path, script, capsys):
+def test_build_into_a_folder_is_loaded_by_another_process(tmp_path, script, capsys):
     assert command_line.main(["build", "--into", str(tmp_path / "all")]) == 0
     stored = capsys.readouterr().out.strip()
     assert stored.startswith(str(tmp_path / "all"))
@@ -30,7 +30,7 @@ def test_build_into_a_folder_fills_a_cache_that_another_process_loads(tmp_path, 
     assert out == f"{stored} hpu_magic_engine\n"
 
 
-def test_build_into_a_folder_of_all_says_that_nobody_will_load_it(tmp_path, capsys):
+def test_build_into_a_public_folder_warns(tmp_path, capsys):
     (tmp_path / "all").mkdir()
     (tmp_path / "all").chmod(0o777)
     assert command_line.main(["build", "--into", str(tmp_path / "all")]) == 0
@@ -38,7 +38,7 @@ def test_build_into_a_folder_of_all_says_that_nobody_will_load_it(tmp_path, caps
     assert f"will not be loaded, since {tmp_path / 'all'} can be written by all users" in said
 
 
-def test_build_into_what_is_no_folder_says_so(tmp_path, capsys):
+def test_build_into_a_file_fails(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert command_line.main(["build", "--into", str(tmp_path / "file")]) == 1
     said = capsys.readouterr().err
@@ -46,7 +46,7 @@ def test_build_into_what_is_no_folder_says_so(tmp_path, capsys):
     assert str(tmp_path / "file") in said
 
 
-def test_help_has_all_commands_in_groups_with_an_example_that_parses(capsys):
+def test_help_has_all_commands_with_valid_examples(capsys):
     with pytest.raises(SystemExit) as left:
         command_line.main(["--help"])
     assert left.value.code == 0
@@ -69,21 +69,21 @@ def test_help_has_all_commands_in_groups_with_an_example_that_parses(capsys):
     ("given", "mend"),
     [("tpo", "did you mean 'top'?"), ("x", "give one of top, hl-smi, estimate, doctor, build.")],
 )
-def test_an_unknown_command_is_answered_with_those_there_are(capsys, given, mend):
+def test_unknown_command_gets_a_suggestion(capsys, given, mend):
     with pytest.raises(SystemExit) as left:
         command_line.main([given, "--json"])
     assert left.value.code == 2
     assert capsys.readouterr().err == f"hpu-magic: there is no command {given!r}: {mend}\n"
 
 
-def test_no_command_is_answered_with_the_help(capsys):
+def test_missing_command_prints_the_help(capsys):
     with pytest.raises(SystemExit) as left:
         command_line.main([])
     assert left.value.code == 2
     assert capsys.readouterr().err == command_line.parser().format_help()
 
 
-def test_python_m_is_the_same_command(script):
+def test_python_m_runs_the_same_command(script):
     out = script(
         """
         import runpy, sys

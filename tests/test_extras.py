@@ -1,4 +1,4 @@
-"""What each way of installing brings, and what is said where a part is missing."""
+"""The contents of extras, and messages about missing modules."""
 
 import importlib.metadata
 import sys
@@ -27,7 +27,7 @@ def names(lines):
     return {line.partition(">")[0].partition("[")[0].partition("=")[0] for line in lines}
 
 
-def test_a_ci_job_gets_torch_and_nothing_of_jupyter():
+def test_plain_installation_has_torch_but_not_jupyter():
     base = names(DESCRIBED["project"]["dependencies"])
     assert base == {"ninja", "numpy", "packaging", "psutil", "torch"}
 
@@ -44,25 +44,25 @@ def test_a_ci_job_gets_torch_and_nothing_of_jupyter():
         ("notebooks", {"jupyterlab", "lightning", "peft", "scikit-learn"}),
     ],
 )
-def test_an_extra_brings_what_it_is_named_after_and_all_brings_every_one(extra, brings):
+def test_extras_contain_their_packages_and_all_contains_every_extra(extra, brings):
     assert brings <= names(requirements.of_extras(DESCRIBED, extra))
     assert brings <= names(requirements.of_extras(DESCRIBED, "all"))
 
 
-def test_the_first_notebook_waits_for_no_library_of_the_later_ones():
+def test_quickstart_has_no_libraries_of_later_notebooks():
     first = names(requirements.of_extras(DESCRIBED, "quickstart"))
     later = {"accelerate", "neural-compressor-pt", "peft", "scikit-learn", "transformers"}
     assert not first & later
     assert later <= names(requirements.of_extras(DESCRIBED, "notebooks"))
 
 
-def test_all_leaves_the_vendors_torch_alone():
+def test_all_does_not_replace_the_vendors_torch():
     assert not names(requirements.of_extras(DESCRIBED, "all")) & {"torch", "hpu_magic_engine"}
     [engine] = requirements.of_extras(DESCRIBED, "engine")
     assert engine == f"hpu_magic_engine=={DESCRIBED['project']['version']}"
 
 
-def test_the_device_and_plain_functions_need_none_of_the_extras(script):
+def test_device_and_functions_need_no_extra(script):
     out = script(
         f"""
         import sys
@@ -91,7 +91,7 @@ def test_the_device_and_plain_functions_need_none_of_the_extras(script):
         (["ipywidgets", "bokeh"], "needs ipywidgets and bokeh, which are not installed"),
     ],
 )
-def test_load_ext_names_the_extra_in_one_sentence(run, shell, monkeypatch, absent, needs):
+def test_load_ext_names_the_missing_extra(run, shell, monkeypatch, absent, needs):
     for module in absent:
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(shell.extension_manager, "loaded", set())
@@ -102,7 +102,7 @@ def test_load_ext_names_the_extra_in_one_sentence(run, shell, monkeypatch, absen
     )
 
 
-def test_lightning_classes_name_the_extra(monkeypatch):
+def test_lightning_classes_name_the_missing_extra(monkeypatch):
     from hpu_magic.lightning import namespaces
 
     monkeypatch.setattr(namespaces, "loaded_namespaces", lambda names: [])
@@ -112,11 +112,11 @@ def test_lightning_classes_name_the_extra(monkeypatch):
         namespaces.default_namespace()
 
 
-def test_nothing_is_said_where_all_is_there():
+def test_no_message_if_all_modules_are_installed():
     assert extras.absence("This", "notebook", ["json", "email.message"]) is None
 
 
-def test_versions_that_name_each_other_are_one():
+def test_versions_of_dependent_packages_are_equal():
     import hpu_magic
 
     assert DESCRIBED["project"]["version"] == hpu_magic.__version__

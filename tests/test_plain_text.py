@@ -1,4 +1,4 @@
-"""Text from outside reaches terminals and pages as plain characters."""
+"""Escaping of text from outside in terminals and pages."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ COMMAND = "import sys; from hpu_magic.command_line import main; sys.exit(main())
         ("a\nb\tc", r"a\nb\tc"),
     ],
 )
-def test_characters_that_cannot_be_printed_are_escaped(text, shown):
+def test_unprintable_characters_are_escaped(text, shown):
     assert printable(text) == shown
     assert printable(text).encode()
 
 
-def test_line_breaks_stay_on_request():
+def test_kept_characters_are_not_escaped():
     assert printable("a\n\x1bb", keep="\n") == "a\n\\x1bb"
 
 
 @pytest.fixture
 def holder(tmp_path, monkeypatch):
-    """A process with such a name holds the only card."""
+    """A process with unprintable characters in its name that holds the only card."""
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path / "cards"))
     monkeypatch.setenv("HPU_MAGIC_CARDS", "1")
     with open(os.path.join(os.fsencode(tmp_path), NAME), "w") as code:
@@ -73,23 +73,23 @@ def holder(tmp_path, monkeypatch):
     "arguments",
     [("hl-smi",), ("hl-smi", "-q"), ("top", "--once"), ("top", "--once", "--card", "0")],
 )
-def test_commands_show_the_name_of_a_process_as_plain_characters(holder, arguments):
+def test_commands_escape_names_of_processes(holder, arguments):
     done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     text = done.stdout.decode()
     assert text.replace("\n", "").replace("\t", "").isprintable()
-    # The table of one card wraps the name.
+    # The page of a card wraps the name.
     assert (SHOWN in "".join(text.split())) == (arguments != ("hl-smi", "-q"))
 
 
-def test_the_message_of_a_card_in_use_is_plain(holder):
+def test_error_of_a_busy_card_is_escaped(holder):
     done = subprocess.run([sys.executable, "-c", ACQUIRE], capture_output=True, check=True)
     text = done.stdout.decode()
     assert SHOWN in text
     assert text.rstrip("\n").isprintable()
 
 
-def test_what_pages_and_metrics_get_is_plain(holder):
+def test_pages_and_metrics_are_escaped(holder):
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, "top", "--json"], capture_output=True, check=True
     )
@@ -97,7 +97,7 @@ def test_what_pages_and_metrics_get_is_plain(holder):
     assert SHOWN in card["holders"][0]["command"]
 
 
-def test_reports_are_plain_in_a_terminal_and_on_a_page():
+def test_reports_are_escaped_in_terminals_and_pages():
     class One(Report):
         def title(self):
             return "title \x1b[31m"
@@ -122,6 +122,6 @@ def test_reports_are_plain_in_a_terminal_and_on_a_page():
             assert "note\\x9b\nsecond line" in text
 
 
-def test_findings_of_the_doctor_are_plain():
+def test_findings_of_the_doctor_are_escaped():
     finding = Finding("host", "red", "{name} is\x1b[2J", "end {name}", private={"name": "b\u202e"})
     assert finding.filled() == (r"b\u202e is\x1b[2J", r"end b\u202e")

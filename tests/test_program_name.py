@@ -1,4 +1,4 @@
-"""What a process is called for others."""
+"""Public names of processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.program_name import LONGEST, command_words, full_command
 SECRET = "S3CRET"
 PYTHON = sys.executable.rpartition("/")[2]
 WAIT = "print(flush=True); input()"
-# What another interpreter is called with, and the name that others see.
+# Arguments of an interpreter, and the public name.
 CALLS = [
     (["train.py", f"--token={SECRET}"], "python train.py"),
     (["-u", "deep/train.py", SECRET], "python train.py"),
@@ -50,17 +50,17 @@ def seen(monkeypatch):
 
 @pytest.mark.parametrize(("arguments", "name"), CALLS)
 @pytest.mark.parametrize("python", ["python", "/opt/bin/python3.11", "pypy3", "python3.13t"])
-def test_python_is_named_with_its_script_or_module_and_no_arguments(seen, python, arguments, name):
+def test_python_has_its_script_or_module_without_arguments(seen, python, arguments, name):
     program = python.rpartition("/")[2]
     assert seen([python, *arguments]) == name.replace("python", program, 1)
 
 
 @pytest.mark.parametrize(("words", "name"), OTHERS)
-def test_other_programs_are_named_without_arguments(seen, words, name):
+def test_other_programs_have_no_arguments(seen, words, name):
     assert seen(words) == name
 
 
-def test_long_and_many_lined_names_are_one_short_line(seen):
+def test_long_names_with_line_breaks_become_one_short_line(seen):
     assert seen(["python", "a\nb\t c.py"]) == "python a b c.py"
     long = seen(["python", "x" * 500])
     assert (len(long), long[-1]) == (LONGEST, "…")
@@ -86,18 +86,18 @@ def ended(process):
     process.communicate()
 
 
-def test_a_running_script_keeps_its_token_to_itself(script):
+def test_name_of_a_script_has_no_token(script):
     process = start(sys.executable, script.name, f"--token={SECRET}", cwd=script.parent)
     try:
         assert program_name.program_name(process.pid) == f"{PYTHON} train.py"
         assert full_command(process.pid) == f"{PYTHON} train.py --token={SECRET}"
     finally:
         ended(process)
-    assert program_name.program_name(process.pid) == "ended meanwhile"
-    assert full_command(process.pid) == "ended meanwhile"
+    assert program_name.program_name(process.pid) == "ended process"
+    assert full_command(process.pid) == "ended process"
 
 
-def test_a_title_that_a_process_gives_itself_counts_as_its_command_line(script):
+def test_title_of_a_process_is_its_command_line(script):
     title = f"python {script} --token={SECRET}"
     process = start(title, "-c", "echo; read line", executable="/bin/sh")
     try:
@@ -107,12 +107,12 @@ def test_a_title_that_a_process_gives_itself_counts_as_its_command_line(script):
         ended(process)
 
 
-def test_a_kernel_is_named_by_its_notebook(tmp_path, monkeypatch):
+def test_kernel_has_the_name_of_its_notebook(tmp_path, monkeypatch):
     (tmp_path / "ipykernel_launcher.py").write_text(WAIT)
     monkeypatch.setenv("JPY_SESSION_NAME", "/home/ada/deep/analysis 2.ipynb")
     call = (sys.executable, "-m", "ipykernel_launcher", "-f", f"kernel-{SECRET}.json")
     process = start(*call, cwd=tmp_path)
-    # What a kernel starts has its environment too, and is no kernel.
+    # A child has the environment of the kernel, but is not a kernel.
     child = start(sys.executable, "-c", WAIT)
     try:
         assert program_name.program_name(process.pid) == "analysis 2.ipynb"

@@ -1,4 +1,4 @@
-"""What a fit tells other processes through its session's file, and how it is asked to end."""
+"""The published state of fits, and stop requests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 from started_process import started
 
 from hpu_magic import monitor, sessions
-from hpu_magic.monitor.record import as_record
-from hpu_magic.sessions import Fit, PublishedFit, Session
+from hpu_magic.sessions import Fit, PublishedFit, SessionState
 
 NOTEBOOK = "/notebooks/first.ipynb"
 FIT = Fit(
@@ -40,51 +39,49 @@ def seen():
 @pytest.fixture
 def published(own_folder):
     """Publish fits, and withdraw them after the test."""
-    made = []
+    fits = []
 
     def publish(fit=FIT, stop=None):
-        made.append(PublishedFit(stop))
+        fits.append(PublishedFit(stop))
         if fit is not None:
-            made[-1].tell(fit)
-        return made[-1]
+            fits[-1].update(fit)
+        return fits[-1]
 
     yield publish
-    for one in made:
-        one.withdraw()
+    for fit in fits:
+        fit.withdraw()
 
 
 @pytest.fixture
 def announcement(own_folder):
-    """The session of a notebook whose kernel answers, as long as a cell runs."""
-    told = sessions.Announcement(NOTEBOOK, running=True, stoppable=True)
-    yield told
-    told.withdraw()
+    """The session of a notebook with a running cell, whose kernel handles requests."""
+    session = sessions.Announcement(NOTEBOOK, running=True, stoppable=True)
+    yield session
+    session.withdraw()
 
 
-def test_a_fit_is_told_with_its_notebook_and_taken_away(announcement, published, own_folder):
+def test_fit_is_published_with_its_notebook_and_withdrawn(announcement, published, own_folder):
     fit = published()
-    assert seen() == Session(NOTEBOOK, 0.0, None, FIT)
-    fit.tell(replace(FIT, step=155, loss=None))
+    assert seen() == SessionState(NOTEBOOK, 0.0, None, FIT)
+    fit.update(replace(FIT, step=155, loss=None))
     assert seen().fit == replace(FIT, step=155, loss=None)
     fit.withdraw()
-    fit.tell(FIT)  # a thread that comes late
-    assert seen() == Session(NOTEBOOK, 0.0)
+    fit.update(FIT)  # a late thread
+    assert seen() == SessionState(NOTEBOOK, 0.0)
     assert [path.suffix for path in own_folder.iterdir()] == [""]
 
 
-def test_a_script_without_a_session_tells_its_fit_alone(published, own_folder):
+def test_script_without_a_session_publishes_its_fit(published, own_folder):
     fit = published(None)
     assert seen() is None
-    fit.tell(FIT)
-    assert seen() == Session(None, 0.0, None, FIT)
+    fit.update(FIT)
+    assert seen() == SessionState(None, 0.0, None, FIT)
     fit.withdraw()
     assert seen() is None
     assert list(own_folder.iterdir()) == []
 
 
-def test_a_session_with_a_fit_in_a_thread_is_busy_and_idle_since_its_last_cell(
-    announcement, published
-):
+def test_session_with_a_fit_in_a_thread_is_busy(announcement, published):
     announcement.end()
     announcement.idle_since -= 100
     fit = published()
@@ -97,23 +94,23 @@ def test_a_session_with_a_fit_in_a_thread_is_busy_and_idle_since_its_last_cell(
     ("loss", "written"),
     [(math.nan, "NaN"), (math.inf, "inf"), (-math.inf, "-inf"), (3e38, 3e38), (0.5, 0.5)],
 )
-def test_a_loss_that_is_not_finite_is_told_in_plain_json(published, own_folder, loss, written):
+def test_loss_that_is_not_finite_is_text_in_json(published, own_folder, loss, written):
     broken = replace(FIT, loss=loss, broken="loss NaN since step 31")
     published(broken)
     [path] = own_folder.iterdir()
 
     def refuse(constant):
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not valid JSON")
 
-    told = json.loads(path.read_text(), parse_constant=refuse)["fit"]
-    assert told == {**vars(broken), "loss": written}
+    fit = json.loads(path.read_text(), parse_constant=refuse)["fit"]
+    assert fit == {**vars(broken), "loss": written}
     assert repr(seen().fit) == repr(broken)  # NaN is not equal to itself
 
     holder = monitor.Holder(7, "first.ipynb", "ada", 0.0, broken)
     card = monitor.CardReading(0, 0, "GAUDI2", "GAUDI2", True, 0, 1, holders=(holder,))
-    record = as_record(monitor.Snapshot((card,), "simulator"))
+    record = monitor.Snapshot((card,), "simulator").as_record()
     assert json.loads(json.dumps(record, allow_nan=False))["cards"][0]["holders"] == [
-        {"pid": 7, "command": "first.ipynb", "user": "ada", "idle": 0.0, "fit": told}
+        {"pid": 7, "command": "first.ipynb", "user": "ada", "idle": 0.0, "fit": fit}
     ]
 
 
@@ -135,72 +132,74 @@ def test_a_loss_that_is_not_finite_is_told_in_plain_json(published, own_folder, 
         {"stoppable": 1},
     ],
 )
-def test_a_damaged_fit_is_passed_over_and_its_session_is_not(announcement, own_folder, wrong):
+def test_damaged_fit_is_ignored_but_its_session_is_not(announcement, own_folder, wrong):
     [path] = own_folder.iterdir()
-    told = json.loads(path.read_text())
-    whole = {**FIT.as_record(), "of another release": 1}
-    path.write_text(json.dumps({**told, "fit": whole}))
-    assert seen() == Session(NOTEBOOK, 0.0, None, FIT)
-    for fit in ({**whole, **wrong}, [whole], "fit", {}):
-        path.write_text(json.dumps({**told, "fit": fit}))
-        assert seen() == Session(NOTEBOOK, 0.0)
-    path.write_text(json.dumps({**told, "fit": {**whole, "loss": math.nan}}))
+    state = json.loads(path.read_text())
+    valid = {**FIT.as_record(), "of another release": 1}
+    path.write_text(json.dumps({**state, "fit": valid}))
+    assert seen() == SessionState(NOTEBOOK, 0.0, None, FIT)
+    for fit in ({**valid, **wrong}, [valid], "fit", {}):
+        path.write_text(json.dumps({**state, "fit": fit}))
+        assert seen() == SessionState(NOTEBOOK, 0.0)
+    path.write_text(json.dumps({**state, "fit": {**valid, "loss": math.nan}}))
     assert seen() is None
 
 
-def test_a_fork_neither_changes_nor_removes_what_its_parent_tells(announcement, published):
+def test_fork_does_not_change_the_file_of_its_parent(announcement, published):
     fit = published()
     if not (child := os.fork()):
-        fit.tell(replace(FIT, model="Child"))
+        fit.update(replace(FIT, model="Child"))
         announcement.begin()
         fit.withdraw()
         announcement.withdraw()
         nothing = seen() is None and sessions.own_fit() is None
         own = PublishedFit()
-        own.tell(replace(FIT, model="Own"))
-        told = sessions.session(os.getpid()) == Session(None, 0.0, None, replace(FIT, model="Own"))
+        own.update(replace(FIT, model="Own"))
+        published = sessions.session(os.getpid()) == SessionState(
+            None, 0.0, None, replace(FIT, model="Own")
+        )
         own.withdraw()
-        os._exit(0 if nothing and told and seen() is None else 1)
+        os._exit(0 if nothing and published and seen() is None else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert seen() == Session(NOTEBOOK, 0.0, None, FIT)
+    assert seen() == SessionState(NOTEBOOK, 0.0, None, FIT)
 
 
-def test_a_fork_while_another_thread_tells_is_free_to_tell(published):
+def test_fork_during_an_update_of_another_thread_can_publish(published):
     fit, ended = published(), threading.Event()
 
-    def go_on():
+    def update():
         while not ended.is_set():
-            fit.tell(FIT)
+            fit.update(FIT)
 
-    teller = threading.Thread(target=go_on)
-    teller.start()
+    thread = threading.Thread(target=update)
+    thread.start()
     try:
         for _ in range(20):
             if not (child := os.fork()):
-                PublishedFit().tell(FIT)
-                sessions.telling._here.end()  # as at its exit
+                PublishedFit().update(FIT)
+                sessions.publishing._here.end()  # like at its exit
                 os._exit(0)
             deadline = time.monotonic() + 100
             while not (done := os.waitpid(child, os.WNOHANG))[0]:
-                assert time.monotonic() < deadline, "the child waits for a lock that nobody holds"
+                assert time.monotonic() < deadline, "the child waits for a lock without an owner"
                 time.sleep(0.01)
             assert done[1] == 0
     finally:
         ended.set()
-        teller.join()
+        thread.join()
 
 
-def test_several_threads_tell_whole_files_and_the_newest_fit_counts(published):
+def test_several_threads_write_complete_files_and_the_newest_fit_counts(published):
     fits = [published(replace(FIT, model=name, step=0)) for name in ("First", "Second")]
     models, ended = set(), threading.Event()
 
-    def go_on(fit):
+    def update(fit):
         step = 0
         while not ended.is_set():
             step += 1
-            fit.tell(replace(fit.told, step=step))
+            fit.update(replace(fit.state, step=step))
 
-    threads = [threading.Thread(target=go_on, args=(fit,)) for fit in fits]
+    threads = [threading.Thread(target=update, args=(fit,)) for fit in fits]
     for thread in threads:
         thread.start()
     for _ in range(300):
@@ -210,20 +209,20 @@ def test_several_threads_tell_whole_files_and_the_newest_fit_counts(published):
         thread.join()
     assert models == {"Second"}
     fits[1].withdraw()
-    assert seen().fit == fits[0].told
+    assert seen().fit == fits[0].state
 
 
-def test_what_killed_processes_and_late_threads_tell_is_gone(own_folder, published):
+def test_files_of_killed_processes_and_late_threads_are_removed(own_folder, published):
     code = f"""
         import os, sys, threading
         from pathlib import Path
         from hpu_magic import private_folder, sessions
         private_folder._OPEN_TO_ALL = (Path({str(own_folder.parents[1])!r}),)
-        fit, told = sessions.PublishedFit(), sessions.Fit("Net", began=1.0)
-        def go_on():
+        fit, state = sessions.PublishedFit(), sessions.Fit("Net", began=1.0)
+        def update():
             while True:
-                fit.tell(told)
-        threading.Thread(target=go_on, daemon=True).start()
+                fit.update(state)
+        threading.Thread(target=update, daemon=True).start()
         while sessions.session(os.getpid()) is None:
             pass
         print(flush=True)
@@ -232,7 +231,9 @@ def test_what_killed_processes_and_late_threads_tell_is_gone(own_folder, publish
     ends = (lambda process: process.communicate("\n"), lambda process: process.kill())
     for end, left in zip(ends, (set(), {""}), strict=True):
         with started(code) as process:
-            assert sessions.session(process.pid) == Session(None, 0.0, None, Fit("Net", began=1.0))
+            assert sessions.session(process.pid) == SessionState(
+                None, 0.0, None, Fit("Net", began=1.0)
+            )
             end(process)
             process.communicate()
         assert sessions.session(process.pid) is None
@@ -241,9 +242,9 @@ def test_what_killed_processes_and_late_threads_tell_is_gone(own_folder, publish
     assert [int(path.name.partition("-")[0]) for path in own_folder.iterdir()] == [os.getpid()]
 
 
-def test_who_is_asked_to_stop_says_so_at_once(announcement, published):
+def test_stop_request_changes_the_phase_immediately(announcement, published):
     assert sessions.stop_fit() is None
-    published(FIT)  # that cannot be asked
+    published(FIT)  # a fit that cannot be stopped
     assert (sessions.stop_fit(), seen().fit.stoppable) == (None, False)
     presses = []
     published(replace(FIT, model="Asked"), lambda: presses.append("pressed"))
@@ -253,18 +254,18 @@ def test_who_is_asked_to_stop_says_so_at_once(announcement, published):
     assert seen().fit == replace(FIT, model="Asked", stoppable=True, phase="stopping")
 
 
-def test_a_fit_counts_as_stoppable_only_where_somebody_answers(published, monkeypatch):
+def test_fit_is_stoppable_only_if_its_session_handles_requests(published, monkeypatch):
     published(FIT, lambda: None)
     assert seen().fit.stoppable is False
-    told = sessions.Announcement(NOTEBOOK, running=True)
+    session = sessions.Announcement(NOTEBOOK, running=True)
     assert seen().fit.stoppable is False
-    told.withdraw()
-    told = sessions.Announcement(NOTEBOOK, running=True, stoppable=True)
+    session.withdraw()
+    session = sessions.Announcement(NOTEBOOK, running=True, stoppable=True)
     assert seen().fit.stoppable is True
-    # A worker's commands are there, but pages talk to the kernel of its notebook.
-    monkeypatch.setattr(sessions.telling._here, "name", "rank 1 of first.ipynb")
+    # A worker handles requests, but pages send them to the kernel of its notebook.
+    monkeypatch.setattr(sessions.publishing._here, "name", "rank 1 of first.ipynb")
     assert sessions.own_fit().stoppable is False
-    told.withdraw()
+    session.withdraw()
 
 
 UNKNOWN = Fit("Net", began=0.0, phase="training", epoch=3)
@@ -301,7 +302,7 @@ UNKNOWN = Fit("Net", began=0.0, phase="training", epoch=3)
         ),
     ],
 )
-def test_a_fit_in_words(fit, brief, described):
+def test_fit_as_text(fit, brief, described):
     assert (fit.brief(), fit.described()) == (brief, described)
     holder = monitor.Holder(7, "first.ipynb", "ada", 0.0, fit)
-    assert holder.described() == f"first.ipynb, in a fit: {brief}"
+    assert holder.described() == f"first.ipynb, fit: {brief}"

@@ -1,4 +1,4 @@
-"""Which installed libraries do not go together, and where that is said."""
+"""Conflicts between installed libraries, and their messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hpu_magic.requirements import Conflict, conflicts
 
 SENTENCE = (
-    "optimum-habana 1.21.0 works with transformers>=4.55.0,<4.56.0 (5.23.0 is installed) and "
+    "optimum-habana 1.21.0 requires transformers>=4.55.0,<4.56.0 (5.23.0 is installed) and "
     'accelerate>=1.7.0,<=1.10.1 (1.15.0 is installed): run %pip install "transformers>=4.55.0,'
     '<4.56.0" "accelerate>=1.7.0,<=1.10.1", then restart the kernel.'
 )
@@ -44,7 +44,7 @@ def install(place: Path, name: str, requires: Sequence[str] = ()) -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder of distributions, of which one finds another transformers than it needs."""
+    """A folder of distributions, one of which requires another transformers."""
     for name, requires in DISTRIBUTIONS.items():
         install(tmp_path, name, requires)
     package = tmp_path / "optimum" / "habana"
@@ -54,7 +54,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_a_library_needs_is_compared_with_what_is_there(
+def test_requirements_are_compared_with_installed_versions(
     installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.path", [str(installed)])
@@ -64,14 +64,14 @@ def test_what_a_library_needs_is_compared_with_what_is_there(
     assert str(found[0]) == SENTENCE
     assert conflicts(["transformers", "accelerate", "nobody"]) == []
     (installed / "torch-2.13.0+cpu.dist-info" / "METADATA").write_text("Version: 2.5.1\n")
-    assert [str(one) for one in conflicts(["transformers"])] == [
-        "transformers 5.23.0 works with torch>=2.6 (2.5.1 is installed): run %pip install "
+    assert [str(conflict) for conflict in conflicts(["transformers"])] == [
+        "transformers 5.23.0 requires torch>=2.6 (2.5.1 is installed): run %pip install "
         '"torch>=2.6", then restart the kernel.'
     ]
 
 
-def test_the_error_of_an_import_and_the_status_say_so(forked_script: Any, installed: Path) -> None:
-    install(installed, "diffusers-0.35.1")  # whatever this environment has
+def test_failed_import_and_status_report_conflicts(forked_script: Any, installed: Path) -> None:
+    install(installed, "diffusers-0.35.1")  # independent of this environment
     out = forked_script(
         f"""
         import sys

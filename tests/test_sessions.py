@@ -1,4 +1,4 @@
-"""What interactive sessions tell other processes: their notebooks, and how long they idle."""
+"""The published state of interactive sessions: notebooks and idle times."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 from started_process import started
 
-from hpu_magic import monitor, private_folder, program_name, sessions
-from hpu_magic.monitor import processes
+from hpu_magic import holders, private_folder, program_name, sessions
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 STRANGER = 54321
@@ -23,26 +22,26 @@ STRANGER = 54321
 def wait_for(condition):
     deadline = time.monotonic() + 100
     while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
+        assert time.monotonic() < deadline, "the condition was not true in time"
         time.sleep(0.02)
 
 
 @pytest.fixture
 def announce(own_folder):
-    made = []
+    announcements = []
 
     def begin(notebook="/notebooks/first.ipynb", *, running=False):
-        made.append(sessions.Announcement(notebook, running=running))
-        return made[-1]
+        announcements.append(sessions.Announcement(notebook, running=running))
+        return announcements[-1]
 
     yield begin
-    for one in made:
-        one.withdraw()
+    for announcement in announcements:
+        announcement.withdraw()
 
 
 @pytest.fixture(scope="module")
 def kernel():
-    """A kernel that no Jupyter server started, as VS Code has them."""
+    """A kernel without a Jupyter server, like those of VS Code."""
     manager, client = start_new_kernel(kernel_name="python3")
     client.execute_interactive("__vsc_ipynb_file__ = '/home/ada/deep/first.ipynb'", timeout=60)
     client.execute_interactive("%load_ext hpu_magic", timeout=60)
@@ -51,25 +50,25 @@ def kernel():
     manager.shutdown_kernel(now=True)
 
 
-def test_a_kernel_without_a_server_tells_its_notebook_and_when_it_last_ran_a_cell(kernel):
+def test_kernel_without_a_server_publishes_notebook_and_idle_time(kernel):
     client, pid = kernel
     assert sessions.session(pid).notebook == "/home/ada/deep/first.ipynb"
     assert program_name.program_name(pid) == program_name.full_command(pid) == "first.ipynb"
 
     client.execute("import time; time.sleep(2)")
     wait_for(lambda: sessions.session(pid).idle == 0)
-    assert processes.describe(pid).described() == "first.ipynb, busy"
+    assert holders.holder(pid).described() == "first.ipynb, busy"
     wait_for(lambda: sessions.session(pid).idle > 0.3)
-    holder = processes.describe(pid)
+    holder = holders.holder(pid)
     assert holder.described() == "first.ipynb, idle"
     assert 0.3 < holder.idle < 30
 
-    # What a front end asks in silence is no work of the user's.
+    # Silent executions of a front end are not activity.
     client.execute_interactive("1 + 1", silent=True, timeout=60)
     assert sessions.session(pid).idle >= holder.idle
 
 
-def test_the_cell_that_loads_the_extension_counts_as_running(forked_script):
+def test_cell_that_loads_the_extension_counts_as_running(forked_script):
     out = forked_script("""
         import os
         from IPython.core.interactiveshell import InteractiveShell
@@ -85,32 +84,32 @@ def test_the_cell_that_loads_the_extension_counts_as_running(forked_script):
         shell.run_line_magic("unload_ext", "hpu_magic")
         print(session(os.getpid()))
     """)
-    said = [line for line in out.splitlines() if "SIMULATED" not in line]
-    session = "Session(notebook=None, idle=0.0, name=None, fit=None)"
-    assert said == [session, "True", "True", "None"]
+    lines = [line for line in out.splitlines() if "SIMULATED" not in line]
+    state = "SessionState(notebook=None, idle=0.0, name=None, fit=None)"
+    assert lines == [state, "True", "True", "None"]
 
 
 def test_cells_of_several_threads_are_one_busy_session(announce):
-    told = announce(running=True)
-    told.begin()
-    told.end()
-    assert sessions.session(os.getpid()) == sessions.Session("/notebooks/first.ipynb", 0.0)
-    told.end()
+    session = announce(running=True)
+    session.begin()
+    session.end()
+    assert sessions.session(os.getpid()) == sessions.SessionState("/notebooks/first.ipynb", 0.0)
+    session.end()
     assert sessions.session(os.getpid()).idle > 0
-    told.end()
-    told.begin()
+    session.end()
+    session.begin()
     assert sessions.session(os.getpid()).idle == 0
 
 
-def test_a_process_that_ends_tells_nothing_and_leaves_nothing_even_if_killed(own_folder, announce):
+def test_ended_process_publishes_nothing_and_its_file_is_removed(own_folder, announce):
     code = f"""
         import os, sys
         from pathlib import Path
         from hpu_magic import private_folder, sessions
         private_folder._OPEN_TO_ALL = (Path({str(own_folder.parents[1])!r}),)
-        told = sessions.Announcement("/notebooks/other.ipynb", running=False)
+        session = sessions.Announcement("/notebooks/other.ipynb", running=False)
         if not os.fork():
-            told.begin()
+            session.begin()
             sys.exit()
         os.wait()
         print(flush=True)
@@ -129,7 +128,7 @@ def test_a_process_that_ends_tells_nothing_and_leaves_nothing_even_if_killed(own
     assert [int(path.name.partition("-")[0]) for path in own_folder.iterdir()] == [os.getpid()]
 
 
-def test_another_process_with_the_same_number_is_not_taken_for_the_session(announce, own_folder):
+def test_later_process_with_the_same_pid_does_not_match(announce, own_folder):
     announce()
     [path] = own_folder.iterdir()
     path.rename(path.with_name(f"{os.getpid()}-1"))
@@ -151,7 +150,7 @@ def test_another_process_with_the_same_number_is_not_taken_for_the_session(annou
         "[" * 16000,
     ],
 )
-def test_damaged_files_are_passed_over(announce, own_folder, content):
+def test_damaged_files_are_ignored(announce, own_folder, content):
     announce()
     [path] = own_folder.iterdir()
     path.write_text(content)
@@ -161,14 +160,14 @@ def test_damaged_files_are_passed_over(announce, own_folder, content):
     assert sessions.session(os.getpid()) is None
 
 
-def test_a_folder_that_others_may_enter_is_not_believed(announce, own_folder):
+def test_folder_that_others_can_open_is_ignored(announce, own_folder):
     announce()
     own_folder.parent.chmod(0o755)
     assert sessions.session(os.getpid()) is None
 
 
 @as_root
-def test_other_users_learn_nothing_and_root_does(monkeypatch):
+def test_only_root_can_read_sessions_of_other_users(monkeypatch):
     with tempfile.TemporaryDirectory() as shared:  # pytest's own folders are closed to others
         os.chmod(shared, 0o1777)
         monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (Path(shared),))
@@ -177,14 +176,14 @@ def test_other_users_learn_nothing_and_root_does(monkeypatch):
             (folder / "sessions").mkdir(parents=True)
             file = folder / "sessions" / sessions.files.name(owner.pid)
             fit = sessions.Fit("Theirs", began=1.0, share=0.5)
-            told = {"notebook": "/notebooks/theirs.ipynb", "idle_since": None}
-            file.write_text(json.dumps({**told, "fit": fit.as_record()}))
+            state = {"notebook": "/notebooks/theirs.ipynb", "idle_since": None}
+            file.write_text(json.dumps({**state, "fit": fit.as_record()}))
             for path in (folder, folder / "sessions", file):
                 os.chown(path, STRANGER, STRANGER)
-            assert sessions.session(owner.pid) is None  # as long as others may enter it
+            assert sessions.session(owner.pid) is None  # others can open the folder
             folder.chmod(0o700)
-            seen = sessions.Session("/notebooks/theirs.ipynb", 0.0, None, fit)
-            assert sessions.session(owner.pid) == seen
+            expected = sessions.SessionState("/notebooks/theirs.ipynb", 0.0, None, fit)
+            assert sessions.session(owner.pid) == expected
             if not (other := os.fork()):
                 os.setuid(STRANGER + 1)
                 os._exit(sessions.session(owner.pid) is not None)
@@ -206,15 +205,15 @@ def test_other_users_learn_nothing_and_root_does(monkeypatch):
         (3 * 86400, "idle for 3 days"),
     ],
 )
-def test_idleness_in_words(idle, text):
+def test_idle_time_as_text(idle, text):
     assert sessions.activity(idle) == text
     name = ", ".join(filter(None, ("first.ipynb", text)))
-    assert monitor.Holder(7, "first.ipynb", "ada", idle).described() == name
+    assert holders.Holder(7, "first.ipynb", "ada", idle).described() == name
 
 
-def test_a_process_may_have_a_name_instead_of_a_notebook(announce, monkeypatch):
-    monkeypatch.setattr(sessions.telling._here, "name", None)
-    sessions.call_this_process("rank 2 of first.ipynb")
+def test_process_can_have_a_name_instead_of_a_notebook(announce, monkeypatch):
+    monkeypatch.setattr(sessions.publishing._here, "name", None)
+    sessions.name_this_process("rank 2 of first.ipynb")
     announce("/notebooks/second.ipynb")
     assert sessions.session(os.getpid()).name == "rank 2 of first.ipynb"
     assert program_name.program_name(os.getpid()) == "rank 2 of first.ipynb"

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Formatting of numbers with units."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB, GIB = 1 << 20, 1 << 30
         (0, "0 B"),
     ],
 )
-def test_the_size_of_a_memory_has_no_zeros_that_say_nothing(count, text):
+def test_capacity_has_no_trailing_zeros(count, text):
     assert units.capacity(count) == text
 
 
@@ -39,7 +39,7 @@ def test_the_size_of_a_memory_has_no_zeros_that_say_nothing(count, text):
         (7500, "2 h 5 min"),
     ],
 )
-def test_an_estimated_time_is_no_finer_than_an_estimate(seconds, text):
+def test_rough_time_has_reduced_precision(seconds, text):
     assert units.rough(seconds) == text
 
 
@@ -52,7 +52,7 @@ def test_an_estimated_time_is_no_finer_than_an_estimate(seconds, text):
         (4 * MIB, 64 * MIB, "4.00 / 64 MiB"),
     ],
 )
-def test_use_shares_its_unit_with_the_whole_where_it_can(used, total, text):
+def test_usage_has_one_unit_if_both_are_the_same(used, total, text):
     assert units.usage(used, total) == text
 
 
@@ -66,7 +66,7 @@ def test_use_shares_its_unit_with_the_whole_where_it_can(used, total, text):
         (168537, "169,000 samples/s"),
     ],
 )
-def test_a_rate_has_three_digits(per_second, text):
+def test_rate_has_three_digits(per_second, text):
     assert units.rate(per_second, "samples") == text
 
 
@@ -82,12 +82,12 @@ def test_a_rate_has_three_digits(per_second, text):
         (float("-inf"), "-inf"),
     ],
 )
-def test_a_value_has_four_digits(number, text):
+def test_value_has_four_digits(number, text):
     assert units.value(number) == text
 
 
 @pytest.mark.parametrize(
     ("most", "unit"), [(200, (1, "B")), (214748, (1 << 10, "KiB")), (96 * GIB, (GIB, "GiB"))]
 )
-def test_the_unit_of_an_axis_suits_its_highest_value(most, unit):
+def test_unit_of_an_axis_depends_on_its_maximum(most, unit):
     assert units.size_unit(most) == unit

@@ -1,6 +1,6 @@
-"""Which cards the machine has, how full they are and who holds them.
+"""The cards of the machine, their memory and their holders.
 
-Reading acquires no card and loads no torch, so that a server may do it.
+Reading acquires no card and does not import torch.
 """
 
 from __future__ import annotations
@@ -8,9 +8,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hpu_magic.backend import is_simulated
-from hpu_magic.monitor.reading import UNKNOWN, CardReading, Holder, Snapshot
+from hpu_magic.holders import Holder
+from hpu_magic.monitor.reading import UNKNOWN, CardReading, Snapshot
+
+if TYPE_CHECKING:
+    from hpu_magic.simulator.cards import CardState
 
 __all__ = ["CardReading", "Holder", "Snapshot", "snapshot"]
 
@@ -18,26 +23,43 @@ __all__ = ["CardReading", "Holder", "Snapshot", "snapshot"]
 def snapshot() -> Snapshot:
     """Read all cards of the machine.
 
-    Real cards where HLML knows any, or ``hl-smi`` does where HLML's binding or
-    library is missing; else the simulated ones, unless the vendor's package is
-    installed and the simulator therefore not in use. The snapshot's `reason`
-    then says why it is empty.
+    These are the real cards, read through HLML, or through ``hl-smi`` if HLML's binding or library
+    is missing. Without real cards, they are the simulated cards. If the vendor's package is
+    installed, the simulator is not in use, and `reason` explains an empty snapshot.
     """
     real = _real()
     if real.cards or not is_simulated():
         return real
-    from hpu_magic.monitor import allotted, simulated
+    from hpu_magic.monitor import allotted
+    from hpu_magic.simulator import cards
 
     try:
-        return Snapshot(allotted.named(_numbered(simulated.read())), "simulator")
-    except (RuntimeError, ValueError, OSError) as refused:
-        return Snapshot((), "simulator", str(refused))
+        states = cards.snapshot()
+    except (RuntimeError, ValueError, OSError) as error:
+        return Snapshot((), "simulator", str(error))
+    return Snapshot(allotted.named(_numbered([_simulated(state) for state in states])), "simulator")
+
+
+def _simulated(state: CardState) -> CardReading:
+    from hpu_magic.monitor.processes import with_user
+
+    return CardReading(
+        index=state.module_id,
+        module_id=state.module_id,
+        name=state.generation,
+        generation=state.generation,
+        simulated=True,
+        memory_used=None if state.error else state.in_use,
+        memory_total=state.capacity,
+        holders=() if state.holder is None else (with_user(state.holder),),
+        error=state.error,
+    )
 
 
 def _numbered(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
-    """Return the cards in the order of their module ids, all of which differ.
+    """Return the cards in the order of their module ids, which are unique.
 
-    A card that does not tell its own, such as a lost one, gets the lowest that no other has.
+    A card whose module id is unknown, such as a lost card, gets the lowest free one.
     """
     taken = {card.module_id for card in cards}
     free = (number for number in itertools.count() if number not in taken)
@@ -48,40 +70,40 @@ def _numbered(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
 
 
 def _real() -> Snapshot:
-    # Here, because every `%load_ext` imports this package and few look at the cards.
+    # Imported here because `%load_ext` imports this package, but rarely reads the cards.
     from hpu_magic.monitor import allotted, hlml, hlsmi
 
     try:
-        found, seen = hlml.read()
+        found, processes = hlml.read()
     except hlml.HlmlUnavailable as unavailable:
         missing = str(unavailable)
-        # With a code, it is the driver that does not answer, and would not answer others.
+        # With a code, the driver itself failed, so hl-smi would fail too.
         if unavailable.code is not None or not hlsmi.installed():
             return Snapshot((), "none", missing)
         try:
-            found, seen = hlsmi.read()
+            found, processes = hlsmi.read()
         except hlsmi.HlSmiUnavailable as failed:
             return Snapshot((), "none", f"{missing} {failed}")
         cards = allotted.named(_numbered(found))
-        return Snapshot(cards, "hl-smi", _unseen(cards, seen.hidden))
+        return Snapshot(cards, "hl-smi", _hidden_holders(cards, processes.hidden))
     if not found:
         return Snapshot(
             (),
             "none",
-            "The Gaudi driver answers but knows no card; "
+            "The Gaudi driver reports no card; "
             "a container sees only the cards that it was started with.",
         )
     cards = allotted.named(_numbered(found))
-    return Snapshot(cards, "hlml", _unseen(cards, seen.hidden))
+    return Snapshot(cards, "hlml", _hidden_holders(cards, processes.hidden))
 
 
-def _unseen(cards: tuple[CardReading, ...], hidden: bool) -> str | None:
-    """Say which cards are in use by processes that cannot be seen, and why they cannot."""
+def _hidden_holders(cards: tuple[CardReading, ...], hidden: bool) -> str | None:
+    """Return a sentence on cards in use whose holders are not visible, if there are any."""
     used = [card.label for card in cards if not card.holders and card.in_use]
     if not used:
         return None
     *others, last = used
     which = f"{', '.join(others)} and {last} are" if others else f"{last} is"
     if hidden:
-        return f"{which} in use by processes of other users, which only root may see."
-    return f"{which} in use by processes that cannot be seen from here, as in another container."
+        return f"{which} in use by processes of other users, which only root can see."
+    return f"{which} in use by processes that are not visible, for example in another container."

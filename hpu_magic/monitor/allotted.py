@@ -1,8 +1,8 @@
-"""Whose cards are, where somebody who starts servers for users has allotted them.
+"""The users to whom an administrator or a hub has allotted cards.
 
-``HPU_MAGIC_CARD_USERS`` names a file that who allots cards keeps, such as JupyterHub:
-``{"0": "ada", "1": "grace"}``, module ids and users' names. Without root's rights nobody sees whose
-process holds a card of another user's.
+``HPU_MAGIC_CARD_USERS`` names a file with module ids and user names, which a hub such as JupyterHub
+maintains: ``{"0": "ada", "1": "grace"}``. Without this file, only root can see the user of a
+process that holds another user's card.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hpu_magic.monitor.reading import CardReading, Holder
+from hpu_magic.holders import Holder
+from hpu_magic.monitor.reading import CardReading
 
 VARIABLE = "HPU_MAGIC_CARD_USERS"
 _OF_ANOTHER = "a process of another user"
 
 
 def named(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
-    """Return the cards with their holders by the names of those to whom the cards are allotted.
+    """Return the cards with the users to whom they are allotted as users of their holders.
 
-    A card that is in use by a process that cannot be seen gets a holder, whose `pid` is 0.
+    A card in use without a visible holder gets a holder whose `pid` is 0.
     """
     users = _users()
     return tuple(_named(card, users.get(card.module_id)) for card in cards)
@@ -31,7 +32,7 @@ def _named(card: CardReading, user: str | None) -> CardReading:
     if user is None:
         return card
     if card.holders:
-        return replace(card, holders=tuple(replace(one, user=user) for one in card.holders))
+        return replace(card, holders=tuple(replace(each, user=user) for each in card.holders))
     return replace(card, holders=(Holder(0, _OF_ANOTHER, user),)) if card.in_use else card
 
 
@@ -41,7 +42,7 @@ def _users() -> Mapping[int | None, str]:
         return {}
     try:
         with open(path, encoding="utf-8") as file:
-            written = json.load(file)
-        return {int(module): str(user) for module, user in written.items()}
-    except (OSError, ValueError, AttributeError):  # being written, or none: cards stay as seen
+            content = json.load(file)
+        return {int(module): str(user) for module, user in content.items()}
+    except (OSError, ValueError, AttributeError):  # absent, or incomplete while it is written
         return {}

@@ -1,4 +1,4 @@
-"""Real cards, through the vendor's HLML library and its binding `pyhlml`."""
+"""Reading of real cards through the vendor's HLML library and its binding `pyhlml`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.monitor.reading import UNKNOWN, CardReading, generation
 
 # Return codes of HLML.
 _UNINITIALIZED = 1
-_INVALID_ARGUMENT = 2  # also what pyhlml makes of a function that the library lacks
+_INVALID_ARGUMENT = 2  # also returned by pyhlml for functions that the library lacks
 _NOT_SUPPORTED = 3
 _ALREADY_INITIALIZED = 5
 _NOT_FOUND = 6
@@ -23,21 +23,21 @@ _LOST = 15
 _NO_DATA = 21
 _ABSENT = (_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _NO_DATA)
 
-# What other codes mean to a user.
+# Explanations of other codes.
 _MEANINGS = {
     _DRIVER_NOT_LOADED: "The Gaudi driver is not loaded",
     _TIMED_OUT: "The Gaudi driver did not answer in time",
-    _LOST: "The card is lost: the driver does not reach it any more",
+    _LOST: "The card is lost: the driver cannot reach it",
 }
 
 _ON_AIP = 0
 """The temperature sensor on the chip."""
 _SOC = 0
-"""The clock of the chip as a whole."""
+"""The clock of the chip."""
 
 
 class HlmlUnavailable(Exception):
-    """HLML does not answer; the text says why in one sentence, `code` is HLML's own."""
+    """HLML does not answer. The message is one sentence with the reason; `code` is HLML's code."""
 
     def __init__(self, text: str, code: int | None = None) -> None:
         super().__init__(text)
@@ -49,23 +49,23 @@ _binding: Any = None
 
 
 def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
-    """Read all cards that HLML knows, and who holds them. Acquires none.
+    """Return the cards that HLML reports, and their holders, without acquiring a card.
 
     Raises
     ------
     HlmlUnavailable
-        The binding, the library or the driver is missing, or answers with an error.
+        The binding, the library or the driver is missing, or returns an error.
     """
     with _serial:
         binding = _connect()
-        count = _ask(binding, "hlmlDeviceGetCount")
-        seen = device_holders() if count else DeviceHolders({})
-        return tuple(_read_card(binding, index, seen) for index in range(count)), seen
+        count = _call(binding, "hlmlDeviceGetCount")
+        processes = device_holders() if count else DeviceHolders({})
+        return tuple(_read_card(binding, i, processes) for i in range(count)), processes
 
 
-def _read_card(binding: Any, index: int, seen: DeviceHolders) -> CardReading:
+def _read_card(binding: Any, index: int, processes: DeviceHolders) -> CardReading:
     try:
-        device = _ask(binding, "hlmlDeviceGetHandleByIndex", index)
+        device = _call(binding, "hlmlDeviceGetHandleByIndex", index)
         name = (_value(binding, "hlmlDeviceGetName", device) or b"").decode(errors="replace")
         module_id = _value(binding, "hlmlDeviceGetModuleID", device)
         minor = _value(binding, "hlmlDeviceGetMinorNumber", device)
@@ -75,7 +75,7 @@ def _read_card(binding: Any, index: int, seen: DeviceHolders) -> CardReading:
         temperature = _value(binding, "hlmlDeviceGetTemperature", device, _ON_AIP)
         megahertz = _value(binding, "hlmlDeviceGetClockInfo", device, _SOC)
     except HlmlUnavailable as lost:
-        # One card that fell off the bus must not hide the others.
+        # A card that is no longer on the bus must not hide the others.
         return CardReading(index, UNKNOWN, "", None, False, None, None, error=str(lost))
     return CardReading(
         index=index,
@@ -89,18 +89,18 @@ def _read_card(binding: Any, index: int, seen: DeviceHolders) -> CardReading:
         temperature=None if temperature is None else float(temperature),
         power=None if milliwatts is None else milliwatts / 1000,
         clock=None if megahertz is None else float(megahertz),
-        holders=seen.by_minor.get(minor, ()) if minor is not None else (),
+        holders=processes.by_minor.get(minor, ()) if minor is not None else (),
     )
 
 
 def _connect() -> Any:
-    """Return the binding with HLML initialised, once per process."""
+    """Return the binding; the first call initializes HLML."""
     global _binding
     if _binding is not None:
         return _binding
     try:
         with warnings.catch_warnings():
-            # pyhlml imports a module of its own that it has deprecated.
+            # pyhlml imports one of its own deprecated modules.
             warnings.simplefilter("ignore", DeprecationWarning)
             import pyhlml
             from pyhlml.hlml_lib import LibHLML
@@ -111,38 +111,38 @@ def _connect() -> Any:
         ) from None
     library = inspect.signature(LibHLML).parameters["path"].default
     try:
-        # pyhlml prints a line of its own when this fails, so it must not get to try.
+        # pyhlml prints a line if this fails, so it must not try first.
         ctypes.CDLL(library)
     except OSError:
         raise HlmlUnavailable(
             f"The driver's library {library} cannot be loaded; it comes with the Gaudi driver."
         ) from None
     try:
-        _ask(pyhlml, "hlmlInit")
-    except HlmlUnavailable as refused:
-        if refused.code != _ALREADY_INITIALIZED:
+        _call(pyhlml, "hlmlInit")
+    except HlmlUnavailable as error:
+        if error.code != _ALREADY_INITIALIZED:
             raise
     _binding = pyhlml
     return pyhlml
 
 
 def _value(binding: Any, function: str, *arguments: object) -> Any:
-    """Ask for something that a card may not have; None then."""
+    """Return a value, or None if the card does not have it."""
     try:
-        return _ask(binding, function, *arguments)
-    except HlmlUnavailable as refused:
-        if refused.code in _ABSENT:
+        return _call(binding, function, *arguments)
+    except HlmlUnavailable as error:
+        if error.code in _ABSENT:
             return None
         raise
 
 
-def _ask(binding: Any, function: str, *arguments: object) -> Any:
-    """Call one HLML function; every error of the binding ends here.
+def _call(binding: Any, function: str, *arguments: object) -> Any:
+    """Call an HLML function; the only place that handles errors of the binding.
 
     Raises
     ------
     HlmlUnavailable
-        HLML answers with an error.
+        HLML returns an error.
     """
     global _binding
     try:
@@ -153,4 +153,4 @@ def _ask(binding: Any, function: str, *arguments: object) -> Any:
         _binding = None
     if code in _MEANINGS:
         raise HlmlUnavailable(f"{_MEANINGS[code]} ({function}: code {code}).", code)
-    raise HlmlUnavailable(f"HLML answered {function} with code {code}.", code)
+    raise HlmlUnavailable(f"HLML returned code {code} from {function}.", code)

@@ -1,7 +1,7 @@
-"""Real cards, through the vendor's program ``hl-smi``, where HLML's binding cannot be used.
+"""Reading of real cards through the vendor's program ``hl-smi``, if HLML's binding is unavailable.
 
-Its comma-separated answer is read by the names in the first row, since the set of
-fields differs between releases; a release that refuses the question is read by its table.
+Columns of its comma-separated output are found by their names, because the fields differ between
+releases. If a release does not support this output, its table is parsed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hpu_magic.plain_text import printable
 from hpu_magic.simulator.cards import hl_smi
 
 _PROGRAM = "hl-smi"
-_TIMEOUT = 4.0  # seconds for all that one reading asks
+_TIMEOUT = 4.0  # seconds for all calls of one reading
 _FIELDS = (
     "index",
     "module_id",
@@ -36,7 +36,7 @@ _FIELDS = (
 )
 
 _MEMORY = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "": 1 << 20}
-# Field -> what a value is multiplied with, by the unit that it or its column carries.
+# Field -> factor of its values, by the unit in the cell or the column heading.
 _SCALES: dict[str, Mapping[str, float]] = {
     "memory.used": _MEMORY,
     "memory.total": _MEMORY,
@@ -51,7 +51,7 @@ _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]*)")
 
 _BUS = r"(?P<bus>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
 _FIRST_LINE = re.compile(rf"\|\s*(?P<index>[0-9]+)\s+(?P<name>HL-\S+)\s.*?\|\s*{_BUS}\s")
-# Of the second line, each part by itself: any may read N/A.
+# The parts of the second line, each of which can be N/A.
 _PARTS = {
     "memory.used": re.compile(r"([0-9]+\s*[KMG]iB)\s*/\s*[0-9]+\s*[KMG]iB"),
     "memory.total": re.compile(r"[0-9]+\s*[KMG]iB\s*/\s*([0-9]+\s*[KMG]iB)"),
@@ -60,18 +60,18 @@ _PARTS = {
     "power.draw": re.compile(r"\s([0-9]+\s*W)\s*/"),
 }
 _DRIVER = re.compile(r"(?<!Nic )Driver Version:\s*([0-9][\w.+-]*)")
-# A build of the firmware is named after its release: hl-gaudi2-1.21.0-fw-59.1.0.
+# The name of a firmware build contains its release: hl-gaudi2-1.21.0-fw-59.1.0.
 _FIRMWARE = re.compile(r"\bhl-(?:\w+-)?([0-9]+\.[0-9]+\.[0-9]+)-fw")
 _PROCESS = re.compile(r"\|\s*(?P<index>[0-9]+)\s+(?P<pid>[0-9]+)\s+\S.*\|")
 
 
 class HlSmiUnavailable(Exception):
-    """``hl-smi`` does not answer; the text says why in one sentence."""
+    """``hl-smi`` does not answer. The message is one sentence with the reason."""
 
 
 @dataclass(frozen=True)
-class _Row:
-    """One card as the program shows it, and its bus address and processes if those are shown."""
+class _Listed:
+    """A card in the program's output, with its bus address and processes if they are listed."""
 
     card: CardReading
     bus: str
@@ -80,55 +80,55 @@ class _Row:
 
 @dataclass(frozen=True)
 class Versions:
-    """What the program tells of the software under the cards.
+    """Versions of the driver and the firmware.
 
     Attributes
     ----------
     driver : str or None
         Version of the driver, such as ``"1.21.0-a3b9c1d"``.
     firmware : tuple of str
-        Releases that the cards' firmware was built for, each once; none where none can be read.
+        Releases of the cards' firmware, without duplicates; empty if they are unknown.
     """
 
     driver: str | None
     firmware: tuple[str, ...]
 
 
-_knows_fields = True
+_supports_fields = True
 
 
 def installed() -> bool:
-    """Tell whether the program is there; the simulator's own speaks of no real card."""
+    """Return whether the vendor's program is installed; the simulator's is ignored."""
     return program() is not None
 
 
 def program() -> str | None:
-    """Return where the vendor's program is, or None."""
+    """Return the path of the vendor's program, or None."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    vendors = [one for one in folders if not hl_smi.is_simulated(os.path.join(one, _PROGRAM))]
+    vendors = [each for each in folders if not hl_smi.is_simulated(os.path.join(each, _PROGRAM))]
     return shutil.which(_PROGRAM, path=os.pathsep.join(vendors))
 
 
 def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
-    """Read all cards that the driver knows, and who holds them. Acquires none.
+    """Return the cards that the driver reports, and their holders, without acquiring a card.
 
     Raises
     ------
     HlSmiUnavailable
-        The program is missing, fails, takes too long or shows nothing that can be read.
+        The program is missing, fails, takes too long, or its output cannot be parsed.
     """
     rows = _rows(time.monotonic() + _TIMEOUT)
-    seen = device_holders()
+    processes = device_holders()
     minors = minors_by_bus()
     cards = []
     for row in rows:
-        holders = seen.by_minor.get(minors.get(row.bus.lower(), -1), ())
+        holders = processes.by_minor.get(minors.get(row.bus.lower(), -1), ())
         cards.append(replace(row.card, holders=holders or tuple(map(describe, row.pids))))
-    return tuple(cards), seen
+    return tuple(cards), processes
 
 
 def versions() -> Versions:
-    """Ask for the versions of driver and firmware. Acquires no card.
+    """Return the versions of driver and firmware, without acquiring a card.
 
     Raises
     ------
@@ -139,22 +139,22 @@ def versions() -> Versions:
     driver = _DRIVER.search(_run(deadline))
     try:
         firmware = _FIRMWARE.findall(_run(deadline, "--fw-versions"))
-    except HlSmiUnavailable:  # not known to every release
+    except HlSmiUnavailable:  # some releases lack this option
         firmware = []
     return Versions(driver[1] if driver else None, tuple(dict.fromkeys(firmware)))
 
 
-def _rows(deadline: float) -> list[_Row]:
-    global _knows_fields
-    if _knows_fields:
-        question = (f"--query-aip={','.join(_FIELDS)}", "--format=csv")
+def _rows(deadline: float) -> list[_Listed]:
+    global _supports_fields
+    if _supports_fields:
+        query = (f"--query-aip={','.join(_FIELDS)}", "--format=csv")
         try:
-            return parse_fields(_run(deadline, *question))
+            return parse_fields(_run(deadline, *query))
         except HlSmiUnavailable:
             if time.monotonic() >= deadline:
                 raise
     rows = parse_table(_run(deadline))
-    _knows_fields = False
+    _supports_fields = False
     return rows
 
 
@@ -177,19 +177,19 @@ def _run(deadline: float, *arguments: str) -> str:
     except OSError as error:
         raise HlSmiUnavailable(f"{_PROGRAM} cannot be run: {error.strerror}.") from error
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        text = f": {printable(said[0])}" if said else ""
+        output = (done.stderr or done.stdout).strip().splitlines()
+        text = f": {printable(output[0])}" if output else ""
         raise HlSmiUnavailable(f"{_PROGRAM} ended with code {done.returncode}{text}.")
     return done.stdout
 
 
-def parse_fields(text: str) -> list[_Row]:
-    """Read the comma-separated answer.
+def parse_fields(text: str) -> list[_Listed]:
+    """Parse the comma-separated output.
 
     Raises
     ------
     HlSmiUnavailable
-        It has no row that names the columns index and memory.used.
+        It has no heading with the columns index and memory.used.
     """
     lines = csv.reader(text.splitlines(), skipinitialspace=True)
     for line in lines:
@@ -198,7 +198,7 @@ def parse_fields(text: str) -> list[_Row]:
         if "index" in fields and "memory.used" in fields:
             break
     else:
-        raise HlSmiUnavailable(f"The answer of {_PROGRAM} does not name its columns.")
+        raise HlSmiUnavailable(f"The output of {_PROGRAM} has no column headings.")
     units = {
         field: heading["unit"] or ""
         for field, heading in zip(fields, headings, strict=True)
@@ -212,15 +212,15 @@ def parse_fields(text: str) -> list[_Row]:
     return rows
 
 
-def parse_table(text: str) -> list[_Row]:
-    """Read the table for people: two lines a card, then one for each process.
+def parse_table(text: str) -> list[_Listed]:
+    """Parse the table: two lines per card, then one line per process.
 
     Raises
     ------
     HlSmiUnavailable
-        It shows no card.
+        It has no card.
     """
-    rows: dict[int, _Row] = {}
+    rows: dict[int, _Listed] = {}
     pids: dict[int, list[int]] = {}
     lines = iter(text.splitlines())
     for line in lines:
@@ -233,11 +233,11 @@ def parse_table(text: str) -> list[_Row]:
         elif process := _PROCESS.match(line):
             pids.setdefault(int(process["index"]), []).append(int(process["pid"]))
     if not rows:
-        raise HlSmiUnavailable(f"{_PROGRAM} shows no card that this version can read.")
+        raise HlSmiUnavailable(f"The output of {_PROGRAM} has no card in a known format.")
     return [replace(row, pids=tuple(pids.get(index, ()))) for index, row in rows.items()]
 
 
-def _row(values: Mapping[str, str], units: Mapping[str, str]) -> _Row:
+def _row(values: Mapping[str, str], units: Mapping[str, str]) -> _Listed:
     index = int(values["index"])
     numbers = {
         field: _number(values.get(field, ""), units.get(field, ""), scales)
@@ -259,11 +259,11 @@ def _row(values: Mapping[str, str], units: Mapping[str, str]) -> _Row:
         power=numbers["power.draw"],
         clock=numbers["clocks.current.soc"],
     )
-    return _Row(card, values.get("bus_id", ""))
+    return _Listed(card, values.get("bus_id", ""))
 
 
 def _number(text: str, unit: str, scales: Mapping[str, float]) -> float | None:
-    """Return a value in the unit of `CardReading`; None for N/A and what is not understood."""
+    """Return a value in the unit of `CardReading`; None for N/A and unknown formats."""
     found = _VALUE.fullmatch(text)
     if not found:
         return None

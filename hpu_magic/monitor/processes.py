@@ -1,4 +1,4 @@
-"""Processes that hold cards. They may end while they are being looked at."""
+"""The processes that have device nodes of cards open. They can end while they are examined."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpu_magic import sessions
-from hpu_magic.monitor.reading import Holder, Snapshot
-from hpu_magic.program_name import full_command, program_name
+from hpu_magic.holders import Holder, holder
+from hpu_magic.monitor.reading import Snapshot
+from hpu_magic.program_name import full_command
 
-# The control nodes (accel_controlD0, hl_controlD0) beside these are opened by
-# monitors and hold nothing.
+# Monitors open the control nodes (accel_controlD0, hl_controlD0), which do not hold the card.
 _DEVICE_NODE = re.compile(r"/dev/(?:accel/accel|hl)([0-9]+)")
-
-
-# Where the kernel tells which device node belongs to which card on the bus.
+# Folders of /sys/class that map device nodes to cards on the bus.
 _NODES = (("accel", re.compile(r"accel([0-9]+)")), ("habanalabs", re.compile(r"hl([0-9]+)")))
 
 
@@ -31,7 +28,7 @@ class DeviceHolders:
     by_minor : dict
         Holders by the card's minor number.
     hidden : bool
-        Whether there are processes that only root may look into.
+        Whether there are processes that only root can examine.
     """
 
     by_minor: dict[int, tuple[Holder, ...]]
@@ -39,12 +36,12 @@ class DeviceHolders:
 
 
 def device_holders(proc: Path = Path("/proc")) -> DeviceHolders:
-    """Find the processes that have a card's device node open.
+    """Return the processes that have a card's device node open.
 
     Parameters
     ----------
     proc : Path
-        Where the kernel shows its processes.
+        The folder with the kernel's information on processes.
     """
     found: dict[int, list[Holder]] = defaultdict(list)
     hidden = False
@@ -59,14 +56,14 @@ def device_holders(proc: Path = Path("/proc")) -> DeviceHolders:
             continue
         minors = set(_open_cards(descriptors / name for name in names))
         if minors:
-            holder = describe(int(entry))
+            process = describe(int(entry))
             for minor in minors:
-                found[minor].append(holder)
+                found[minor].append(process)
     return DeviceHolders({minor: tuple(holders) for minor, holders in found.items()}, hidden)
 
 
 def minors_by_bus(classes: Path = Path("/sys/class")) -> dict[str, int]:
-    """Return the minor numbers of all cards by their address on the PCI bus, in lower case."""
+    """Return the minor number of each card by its PCI address, in lower case."""
     minors = {}
     for folder, node in _NODES:
         for entry in _listing(classes / folder):
@@ -76,29 +73,31 @@ def minors_by_bus(classes: Path = Path("/sys/class")) -> dict[str, int]:
 
 
 def describe(pid: int) -> Holder:
-    """Name a process by its notebook or its program and script, and its user."""
+    """Return the process `pid` as a holder, with its user."""
+    return with_user(holder(pid))
+
+
+def with_user(holder: Holder) -> Holder:
+    """Return a holder with the login name of its owner, if it is visible."""
+    import psutil
+
     try:
-        name = program_name(pid)
-    except PermissionError:
-        return Holder(pid, "a process of another user", user(pid))
-    session = sessions.session(pid)
-    if session is None:
-        return Holder(pid, name, user(pid))
-    return Holder(pid, name, user(pid), session.idle, session.fit)
+        return replace(holder, user=psutil.Process(holder.pid).username()) if holder.pid else holder
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return holder
 
 
 def with_arguments(snapshot: Snapshot, *, of_others: bool = False) -> Snapshot:
-    """Return a snapshot whose holders show their whole command lines, in at most 80 characters.
+    """Return a snapshot whose holders have their full command lines, in at most 80 characters.
 
     Kernels keep the names of their notebooks.
 
     Parameters
     ----------
     snapshot : Snapshot
-        What was seen.
+        A snapshot with names of programs.
     of_others : bool
-        Also those of other users' processes, as far as they can be seen; by default only
-        those of the viewer's own.
+        Include readable processes of other users; by default, only those of this user.
     """
 
     def shown(holder: Holder) -> Holder:
@@ -109,12 +108,12 @@ def with_arguments(snapshot: Snapshot, *, of_others: bool = False) -> Snapshot:
         except PermissionError:
             return holder
 
-    cards = (replace(one, holders=tuple(map(shown, one.holders))) for one in snapshot.cards)
+    cards = (replace(card, holders=tuple(map(shown, card.holders))) for card in snapshot.cards)
     return replace(snapshot, cards=tuple(cards))
 
 
 def _own(pid: int) -> bool:
-    """Tell whether a process runs as the user who looks."""
+    """Return whether a process runs as this user."""
     import psutil
 
     try:
@@ -123,55 +122,14 @@ def _own(pid: int) -> bool:
         return False
 
 
-def user(pid: int) -> str | None:
-    """Return the login name of a process's owner; None when it ended or hides it."""
+def ancestors(pid: int) -> list[int]:
+    """Return the pids of a process's parent, its parent's parent and so on."""
     import psutil
 
     try:
-        return psutil.Process(pid).username()
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return None
-
-
-class Ancestry:
-    """Parents of processes at one moment; each is asked for once, however many descend from it."""
-
-    def __init__(self) -> None:
-        self._parents: dict[int, int] = {}
-
-    def of(self, pid: int) -> list[int]:
-        """Return the pids of a process's parent, its parent's parent and so on."""
-        chain: list[int] = []
-        # A pid that is given anew meanwhile could close a circle.
-        while (pid := self._parent(pid)) and pid not in chain:
-            chain.append(pid)
-        return chain
-
-    def _parent(self, pid: int) -> int:
-        if pid not in self._parents:
-            self._parents[pid] = _parent(pid) if pid else 0
-        return self._parents[pid]
-
-
-def _parent(pid: int) -> int:
-    """Return the parent's pid; 0 when there is none in sight."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as status:
-            # After the name, which may hold anything and stands in parentheses.
-            return int(status.read().rpartition(b")")[2].split()[1])
-    except (ProcessLookupError, PermissionError):
-        return 0
-    except FileNotFoundError:
-        return 0 if os.path.exists("/proc/self/stat") else _parent_without_proc(pid)
-
-
-def _parent_without_proc(pid: int) -> int:
-    import psutil
-
-    try:
-        return psutil.Process(pid).ppid()
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return 0
+        return [parent.pid for parent in psutil.Process(pid).parents()]
+    except psutil.Error:
+        return []
 
 
 def _listing(directory: Path) -> list[str]:

@@ -73,7 +73,7 @@ class _Teller:
         now, phase = time.monotonic(), self._phase_now()
         if now >= self._due or phase != self._phase:
             self._due, self._phase = now + _SECONDS_BETWEEN, phase
-            self.publication.tell(self._fit(phase))
+            self.publication.update(self._fit(phase))
 
     def _phase_now(self) -> sessions.Phase:
         if self._stopping() or self._progress.stopping:

@@ -83,7 +83,7 @@ def become_rank(place: Place) -> list[str]:
     _look_in(place.path)
     shell: Any = get_ipython()
     let_cells_await(shell)
-    sessions.call_this_process(f"rank {os.environ['RANK']} of {os.path.basename(place.leader)}")
+    sessions.name_this_process(f"rank {os.environ['RANK']} of {os.path.basename(place.leader)}")
     shell.run_line_magic("load_ext", "hpu_magic")
     _telling = Telling(shell, int(os.environ["RANK"]))
     _telling.begin()

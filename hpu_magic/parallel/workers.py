@@ -17,7 +17,7 @@ from hpu_magic.parallel import transfer, worker
 from hpu_magic.parallel.cluster import Cluster
 from hpu_magic.parallel.reserve import VISIBLE, Reservation
 from hpu_magic.runtime.device import device
-from hpu_magic.runtime.execution import flags, status
+from hpu_magic.runtime.execution import flags
 from hpu_magic.runtime.measure.ranks import RankState
 
 _ANSWER_SECONDS = 2.0
@@ -287,7 +287,7 @@ def _visible(machine: Snapshot) -> list[CardReading]:
 
 def _busy(cards: Sequence[CardReading], free: int) -> str:
     busy = [card for card in cards if card.holders or card.error]
-    who = "; ".join(f"{card.label} is held by {status.holders_of(card)}" for card in busy)
+    who = "; ".join(f"{card.label} is held by {card.held_by()}" for card in busy)
     own = device.own_card() is not None
     fewer = f", or write -n {free}" if free else ""
     ask = "hand this notebook's own back with %hpu_release --restart" if own else "wait for one"

@@ -1,4 +1,4 @@
-"""The Jupyter Server extension: the machine's cards, who holds them, and a way to free them.
+"""The Jupyter Server extension, which shows the machine's cards and their holders and frees cards.
 
-Reads the cards in a process of its own and never imports torch.
+It reads the cards in a child process and never imports torch.
 """

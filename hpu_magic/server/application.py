@@ -1,4 +1,4 @@
-"""The extension as Jupyter Server loads it."""
+"""The application that Jupyter Server loads."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from hpu_magic.server.kernels import Kernels
 from hpu_magic.server.long_history import DEFAULT_INTERVAL, LONGEST, SHORTEST, LongHistory
 from hpu_magic.server.metrics import CardCollector
 from hpu_magic.server.reader_process import ReaderProcess
-from hpu_magic.server.sampler import Sampler
+from hpu_magic.server.sampler import CardSampler
 
-_FIRST_SAMPLE = 5.0  # seconds after the start, when the server has no work of its own any more
-_SCRAPE_LINGER = 90.0  # seconds; Prometheus asks once a minute at the most leisurely
+_FIRST_SAMPLE = 5.0  # seconds after the start of the server, when it is ready
+_SCRAPE_LINGER = 90.0  # seconds; Prometheus usually scrapes at least once per minute
 
 
 class HpuMagicServer(ExtensionApp):
     """The machine's cards for JupyterLab and Prometheus."""
 
     name = "hpu_magic"
-    description = "Shows Gaudi cards, who holds them, and frees those held by forgotten kernels."
+    description = "Shows Gaudi cards and their holders, and frees cards that idle kernels hold."
 
     read_timeout = Float(
         5.0,
         min=0.1,
         config=True,
-        help="Seconds that the driver may take to answer before its reader is started anew.",
+        help="Seconds after which the reader of the cards is restarted if the driver hangs.",
     )
 
     show_arguments = Bool(
         False,
         config=True,
-        help="Show the arguments of the processes that hold cards to everybody who may look at "
-        "the cards here. Arguments may hold tokens and passwords.",
+        help="Show the arguments of processes that hold cards to all users who can see the cards. "
+        "Arguments may contain tokens and passwords.",
     )
 
     history_interval = Float(
         DEFAULT_INTERVAL,
         config=True,
-        help="Seconds between the samples of the last 24 hours, which the overview of all cards "
-        f"shows and which are taken whether somebody looks or not: {SHORTEST:g} to {LONGEST:g}, "
-        "or 0 to take samples only while somebody looks.",
+        help="Seconds between the samples of the last 24 hours in the overview. These samples are "
+        f"also taken while no client is connected. The range is {SHORTEST:g} to {LONGEST:g}; 0 "
+        "takes samples only while a client is connected.",
     )
 
     @validate("history_interval")
@@ -54,14 +54,14 @@ class HpuMagicServer(ExtensionApp):
         seconds: float = proposal["value"]
         if seconds != 0 and not SHORTEST <= seconds <= LONGEST:
             raise TraitError(
-                f"HpuMagicServer.history_interval is {seconds:g}; give {SHORTEST:g} to {LONGEST:g} "
-                "seconds, or 0 to take samples only while somebody looks."
+                f"HpuMagicServer.history_interval is {seconds:g}; set it to {SHORTEST:g} to "
+                f"{LONGEST:g} seconds, or to 0 for samples only while a client is connected."
             )
         return seconds
 
     def initialize_settings(self) -> None:
-        """Keep questions to kernels out of their activity; say what an old front end lacks."""
-        for old in requirements.too_old_a_front_end(requirements.installed_version):
+        """Exclude the extension's messages from kernel activity; warn about old front ends."""
+        for old in requirements.old_front_ends(requirements.installed_version):
             self.log.warning(old)
         leave_untracked(self.serverapp)
 
@@ -72,7 +72,7 @@ class HpuMagicServer(ExtensionApp):
         kernels = Kernels(server.kernel_manager, server.session_manager)
         reader = ReaderProcess(self.read_timeout, arguments=self.show_arguments)
         past = LongHistory(self.history_interval or DEFAULT_INTERVAL)
-        self.sampler = Sampler(reader, kernels.join, self.log, past, self.history_interval)
+        self.sampler = CardSampler(reader, kernels.join, self.log, past, self.history_interval)
         self.handlers.extend(routes(self.sampler, kernels))
         self._collector = CardCollector(self.sampler.latest, self._keep_sampling)
         REGISTRY.register(self._collector)

@@ -1,4 +1,4 @@
-"""Questions to kernels over the control channel, which they answer while a cell runs."""
+"""Requests to kernels over the control channel, which they answer while a cell runs."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.session import Session
 
 PATIENCE = 5.0
-"""Seconds that a kernel has for its answer."""
+"""Maximum seconds for the answer of a kernel."""
 
 
 class NoAnswer(Exception):
     """The kernel did not answer in time."""
 
 
-async def ask(kernel: Any, what: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Send ``hpu_magic_WHAT_request`` to a kernel and return the content of its reply.
+async def request(kernel: Any, topic: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Send ``hpu_magic_TOPIC_request`` to a kernel and return the content of its reply.
 
     Parameters
     ----------
     kernel : jupyter_client.KernelManager
         The manager of the kernel.
-    what : str
-        A name under which `hpu_magic.magics.control` answers.
+    topic : str
+        A topic that `hpu_magic.magics.control` handles.
     content : mapping
-        What is asked.
+        The content of the request.
 
     Raises
     ------
     NoAnswer
-        The kernel is stuck, or does not know the question.
+        The kernel hangs or does not support the request.
     """
-    # With an identity of its own: of two sockets with one, the kernel hears the later only.
+    # A new session has a new identity. Of two sockets with the same one, only the later works.
     session = Session(key=kernel.session.key, signature_scheme=kernel.session.signature_scheme)
     place = {**kernel.get_connection_info(session=True), "session": session}
-    # Keys for encryption, where there are any, are text in the connection file alone.
+    # In the connection file, encryption keys are text, but the client requires bytes.
     place |= {name: value.encode() for name, value in place.items() if _is_curve_key(name, value)}
     client = AsyncKernelClient(**place, context=zmq.asyncio.Context.instance())
     channel = client.control_channel
     channel.start()
     try:
-        channel.send(session.msg(f"hpu_magic_{what}_request", dict(content)))
+        channel.send(session.msg(f"hpu_magic_{topic}_request", dict(content)))
         reply: dict[str, Any] = await channel.get_msg(timeout=PATIENCE)
     except queue.Empty:
         raise NoAnswer(f"it did not answer within {PATIENCE:g} s") from None

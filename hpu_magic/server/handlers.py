@@ -33,82 +33,77 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from hpu_magic.server.control import NoAnswer
 from hpu_magic.server.kernels import Kernels
-from hpu_magic.server.sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, Record, Sampler
+from hpu_magic.server.sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, CardSampler, Record
 
 RESOURCE = "hpu_magic"
-"""What an authorizer is asked about when somebody wants to look at the cards."""
+"""The resource that an authorizer checks for access to the cards."""
 
 _REFUSED = 1008  # WebSocket close code: policy violation
-_LINGER = 30.0  # seconds of sampling after a request, for those who ask again and again
+_LINGER = 30.0  # seconds of sampling after a request, for clients that poll
 
 
-class SnapshotHandler(APIHandler):
-    """All cards of the machine and who holds them, now."""
-
+class _CardsHandler(APIHandler):
     auth_resource = RESOURCE
     _track_activity = False
 
-    def initialize(self, sampler: Sampler) -> None:
-        """Take what the route carries."""
+    def initialize(self, sampler: CardSampler) -> None:
+        """Set the arguments of the route."""
         self._sampler = sampler
+
+
+class SnapshotHandler(_CardsHandler):
+    """A new sample of all cards and their holders."""
 
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with a new snapshot, the same for all who ask at once."""
+        """Return a new snapshot; simultaneous requests share one."""
         record = await self._sampler.fresh()
         self._sampler.linger(_LINGER)
         self.finish(json.dumps(record))
 
 
-class HistoryHandler(APIHandler):
-    """The last day of all cards, and who held them."""
-
-    auth_resource = RESOURCE
-    _track_activity = False
-
-    def initialize(self, sampler: Sampler) -> None:
-        """Take what the route carries."""
-        self._sampler = sampler
+class HistoryHandler(_CardsHandler):
+    """The samples and holders of all cards in the last 24 hours."""
 
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with what came after ``since``, in seconds since the epoch."""
+        """Return the samples after ``since``, in seconds since the epoch."""
         text = self.get_argument("since", "0")
         try:
             since = float(text)
         except ValueError:
             since = nan
         if not isfinite(since):
-            raise web.HTTPError(400, f"since is {text!r}; give seconds since the epoch.")
+            raise web.HTTPError(400, f"since is {text!r}; pass seconds since the epoch.")
         answer = self._sampler.past.message(since, time.time())
         self.finish(json.dumps(answer, allow_nan=False, separators=(",", ":")))
 
 
 class _HeldHandler(APIHandler):
-    """What is done to a kernel that holds a card."""
+    """An action on a kernel that holds a card."""
 
-    # It needs the permission to do that, not only to look at cards.
+    # It requires the permission for kernels, not only for the cards.
     auth_resource = "kernels"
 
-    def initialize(self, sampler: Sampler, kernels: Kernels) -> None:
-        """Take what the route carries."""
+    def initialize(self, sampler: CardSampler, kernels: Kernels) -> None:
+        """Set the arguments of the route."""
         self._sampler = sampler
         self._kernels = kernels
 
-    async def _holders(self, number: str, kernel_id: str, nothing: str) -> list[Record]:
-        """Return the kernel's processes that hold the card now; refuse where there are none.
+    async def _holders(self, number: str, kernel_id: str, outcome: str) -> list[Record]:
+        """Return the kernel's processes that hold the card; raise an error if there are none.
 
         Parameters
         ----------
         number, kernel_id : str
             The card's module id, and the kernel's id.
-        nothing : str
-            What a refusal says of what was to be done: ``nothing was shut down``.
+        outcome : str
+            The end of the error message: ``nothing was shut down``.
         """
         if kernel_id not in self._kernels:
-            raise web.HTTPError(404, f"That kernel is none of this server's; {nothing}.")
+            raise web.HTTPError(404, f"That kernel does not belong to this server; {outcome}.")
         record = await self._sampler.fresh()
         card = next((card for card in record["cards"] if str(card["module_id"]) == number), None)
         if card is None:
@@ -118,9 +113,7 @@ class _HeldHandler(APIHandler):
         ]
         if not holders:
             unknown = f" ({card['error']})" if card["error"] else ""
-            raise web.HTTPError(
-                409, f"That kernel does not hold HPU {number} now{unknown}; {nothing}."
-            )
+            raise web.HTTPError(409, f"That kernel does not hold HPU {number}{unknown}; {outcome}.")
         return holders
 
 
@@ -130,7 +123,7 @@ class HolderHandler(_HeldHandler):
     @web.authenticated
     @authorized
     async def delete(self, number: str, kernel_id: str) -> None:
-        """Shut down the kernel, if it is this server's and holds the card now."""
+        """Shut down the kernel if it belongs to this server and holds the card."""
         await self._holders(number, kernel_id, "nothing was shut down")
         await self._kernels.shut_down(kernel_id)
         await self._sampler.fresh()
@@ -144,44 +137,44 @@ class FitHandler(_HeldHandler):
     @web.authenticated
     @authorized
     async def delete(self, number: str, kernel_id: str) -> None:
-        """Press Stop: the fit ends after its batch, and the cell goes on behind it."""
+        """Stop the fit after its current batch; the cell then continues."""
         holders = await self._holders(number, kernel_id, "nothing was stopped")
         fitting = [holder["pid"] for holder in holders if holder["fit"]]
         if not fitting:
             raise web.HTTPError(409, "That kernel runs no fit now; nothing was stopped.")
         try:
             refusal = await self._kernels.stop_fit(kernel_id, fitting[0])
-        except NoAnswer as missing:
+        except NoAnswer as error:
             raise web.HTTPError(
                 504,
-                f"The kernel was asked to stop its fit, but {missing}. It may still come to it; "
-                "else interrupt the kernel.",
+                f"The kernel received the request to stop its fit, but {error}. If the fit does "
+                "not stop, interrupt the kernel.",
             ) from None
         if refusal is not None:
             raise web.HTTPError(409, refusal)
-        # It ends in its own time.
+        # The fit ends later.
         self.set_status(202)
         self.finish()
 
 
 class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """Every sample as it is taken, after those that are remembered."""
+    """A WebSocket that sends the history, followed by each new sample."""
 
     auth_resource = RESOURCE
 
-    def initialize(self, sampler: Sampler) -> None:
-        """Take what the route carries."""
+    def initialize(self, sampler: CardSampler) -> None:
+        """Set the arguments of the route."""
         self._sampler = sampler
         self._sending: asyncio.Future[None] | None = None
 
     @ws_authenticated
     @authorized(action="read")
     async def get(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Become a WebSocket."""
+        """Open the WebSocket."""
         await super().get(*args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> None:
-        """Send what is remembered and begin to listen."""
+        """Send the history and subscribe to samples."""
         super().open(*args, **kwargs)
         text = self.get_argument("interval", None)
         interval = DEFAULT_INTERVAL if text is None else _seconds(text)
@@ -193,7 +186,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self._sampler.subscribe(self._send, interval)
 
     def on_message(self, message: str | bytes) -> None:
-        """Take the client's interval."""
+        """Set the client's interval."""
         try:
             request = json.loads(message)
         except (ValueError, RecursionError):
@@ -201,7 +194,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         interval = None
         if isinstance(request, dict) and request.get("type") == "interval":
             seconds = request.get("seconds")
-            # JSON's true is an int in Python.
+            # In Python, JSON's true is an int.
             if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
                 interval = _seconds(seconds)
         if interval is None:
@@ -210,7 +203,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
             self._sampler.subscribe(self._send, interval)
 
     def on_close(self) -> None:
-        """Listen no more."""
+        """Unsubscribe from samples."""
         self._sampler.unsubscribe(self._send)
         super().on_close()
 
@@ -219,7 +212,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self.close(_REFUSED, f"Send an interval of {SHORTEST:g} to {LONGEST:g} seconds.")
 
     def _send(self, message: bytes) -> None:
-        # A client that is behind misses samples; they must not wait for it in memory.
+        # A slow client misses samples, so that they do not accumulate in memory.
         if self._sending is None or self._sending.done():
             self._write(message)
 
@@ -229,12 +222,12 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         except WebSocketClosedError:
             self._sampler.unsubscribe(self._send)
         else:
-            # A connection that breaks amid a message is told by `on_close`.
+            # `on_close` handles a connection that breaks during a message.
             self._sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
 
 
 def _seconds(value: str | float) -> float | None:
-    """Return the interval if it is one that a client may ask for, else None."""
+    """Return the interval if it is in the allowed range, otherwise None."""
     try:
         seconds = float(value)
     except (ValueError, OverflowError):
@@ -242,21 +235,21 @@ def _seconds(value: str | float) -> float | None:
     return seconds if SHORTEST <= seconds <= LONGEST else None
 
 
-def routes(sampler: Sampler, kernels: Kernels) -> list[tuple[str, type, dict[str, Any]]]:
-    """Return every route of the extension, as `ExtensionApp.handlers` takes them."""
-    looks = {"sampler": sampler}
+def routes(sampler: CardSampler, kernels: Kernels) -> list[tuple[str, type, dict[str, Any]]]:
+    """Return all routes of the extension, for `ExtensionApp.handlers`."""
+    common = {"sampler": sampler}
     return [
-        ("/hpu_magic/snapshot", SnapshotHandler, looks),
-        ("/hpu_magic/history", HistoryHandler, looks),
-        ("/hpu_magic/stream", StreamHandler, looks),
+        ("/hpu_magic/snapshot", SnapshotHandler, common),
+        ("/hpu_magic/history", HistoryHandler, common),
+        ("/hpu_magic/stream", StreamHandler, common),
         (
             r"/hpu_magic/cards/([0-9]{1,4})/holders/([\w-]+)",
             HolderHandler,
-            {**looks, "kernels": kernels},
+            {**common, "kernels": kernels},
         ),
         (
             r"/hpu_magic/cards/([0-9]{1,4})/holders/([\w-]+)/fit",
             FitHandler,
-            {**looks, "kernels": kernels},
+            {**common, "kernels": kernels},
         ),
     ]

@@ -1,4 +1,4 @@
-"""The last samples of every card, in memory that never grows."""
+"""The last samples of each card, in a fixed amount of memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from math import isnan, nan
 from typing import Any
 
 CAPACITY = 600
-"""Samples that are kept."""
+"""Number of stored samples."""
 
 METRICS = ("memory_used", "utilization", "temperature", "power")
 
 
 class History:
-    """Ring buffers over time, one for each metric of each card; what is absent is NaN."""
+    """Ring buffers, one for each metric of each card; NaN marks missing values."""
 
     def __init__(self, capacity: int = CAPACITY, metrics: Sequence[str] = METRICS) -> None:
         self._capacity = capacity
@@ -27,23 +27,23 @@ class History:
         return min(self._count, self._capacity)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Keep a sample; the oldest makes room for it."""
+        """Add a sample; it replaces the oldest one if the buffers are full."""
         place = self._count % self._capacity
-        seen = {card["module_id"]: card for card in record["cards"]}
-        for number in seen.keys() - self._cards.keys():
+        cards = {card["module_id"]: card for card in record["cards"]}
+        for number in cards.keys() - self._cards.keys():
             self._cards[number] = {metric: self._column() for metric in self._metrics}
         self._time[place] = record["time"]
         for number, columns in self._cards.items():
-            card = seen.get(number, {})
+            card = cards.get(number, {})
             for metric, column in columns.items():
                 value = card.get(metric)
                 column[place] = nan if value is None else value
         self._count += 1
 
     def columns(self, since: float = 0.0) -> dict[str, Any]:
-        """Return the samples after `since` as columns, oldest first, None for what is absent."""
+        """Return the samples after `since` as columns, oldest first; None marks missing values."""
         time = self._in_order(self._time)
-        first = sum(one <= since for one in time)
+        first = sum(each <= since for each in time)
         return {
             "time": time[first:],
             "cards": {

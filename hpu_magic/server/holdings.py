@@ -1,4 +1,4 @@
-"""Who held which card from when to when, in memory that is bounded."""
+"""The holders of each card over time, in a limited amount of memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 SPANS = 400
-"""Holdings that have ended and are kept of each card."""
+"""Number of ended spans that are stored for each card."""
 
-_LONGEST_NAME = 200  # characters; a command may be as long as a path
+_LONGEST_NAME = 200  # characters; a command can contain a long path
 
 Key = tuple[int, str | int]
 
 
 @dataclass
 class Span:
-    """One holder of one card, from the first to the last sample that saw it there."""
+    """The time in which a process holds a card, from the first to the last sample with it."""
 
     id: int
     card: int
@@ -29,7 +29,7 @@ class Span:
     seen: float
 
     def as_record(self, *, held: bool) -> dict[str, Any]:
-        """Return the span for JSON; `held` tells that it has not ended."""
+        """Return the span for JSON; `held` means that it has not ended."""
         return {
             "id": self.id,
             "card": self.card,
@@ -44,11 +44,11 @@ class Span:
 
 
 class Holdings:
-    """The spans in which holders held cards, made out of samples.
+    """The spans of holders, calculated from samples.
 
-    A kernel counts once a card, whatever processes it has started. Where nobody looked for longer
-    than `patience` seconds, or the card could not be read for so long, nobody knows who held it:
-    the span ends at the last sample and another begins.
+    A kernel and its children are one holder of a card. If there was no sample for more than
+    `patience` seconds, or the card could not be read for that long, its holder is unknown: the span
+    ends at the last sample, and a new one begins.
     """
 
     def __init__(self, patience: float) -> None:
@@ -58,21 +58,21 @@ class Holdings:
         self._count = 0
 
     def observe(self, record: Mapping[str, Any]) -> None:
-        """Take in who holds the cards of a sample."""
+        """Add the holders in a sample."""
         time: float = record["time"]
         read: set[int] = set()
         for card in record["cards"]:
-            # What is not known of a card that cannot be read does not end anything yet.
+            # A card that cannot be read does not end a span immediately.
             if card["error"] is None or card["holders"]:
                 read.add(card["module_id"])
             for holder in card["holders"]:
-                self._see(card["module_id"], holder, time)
+                self._extend(card["module_id"], holder, time)
         for key, span in list(self._open.items()):
             if span.seen < time and (key[0] in read or time - span.seen > self._patience):
                 self._end(key)
 
     def since(self, time: float, now: float) -> list[dict[str, Any]]:
-        """Return the spans that had not ended at `time`, by card and beginning."""
+        """Return the spans that had not ended at `time`, sorted by card and start."""
         spans = [
             span.as_record(held=now - span.seen <= self._patience) for span in self._open.values()
         ]
@@ -81,12 +81,12 @@ class Holdings:
         return sorted(recent, key=lambda span: (span["card"], span["from"], span["id"]))
 
     def forget_before(self, time: float) -> None:
-        """Drop what had ended by `time`."""
+        """Remove the spans that had ended before `time`."""
         for ended in self._ended.values():
             while ended and ended[0].seen < time:
                 ended.popleft()
 
-    def _see(self, number: int, holder: Mapping[str, Any], time: float) -> None:
+    def _extend(self, number: int, holder: Mapping[str, Any], time: float) -> None:
         kernel = holder["kernel"]
         key = (number, kernel["id"] if kernel else holder["pid"])
         span = self._open.get(key)
@@ -99,7 +99,7 @@ class Holdings:
                 self._count, number, holder["pid"], "", None, None, time, time
             )
         notebook = kernel and kernel["notebook"]
-        # Anew each time: a notebook may be renamed, or a kernel tell its notebook late.
+        # Updated each time: a notebook can be renamed, or a kernel can report its notebook late.
         span.command = holder["command"][:_LONGEST_NAME]
         span.kernel = kernel and kernel["name"]
         span.notebook = notebook["path"][-_LONGEST_NAME:] if notebook else None

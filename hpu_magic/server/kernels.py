@@ -1,4 +1,4 @@
-"""Which holders of cards are kernels of this server, and of which notebooks."""
+"""The kernels of this server that hold cards, and their notebooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.server import control
 
 
 class Kernels:
-    """Kernels of this server and their sessions, asked of the server's own managers."""
+    """Kernels of this server and their sessions, from the server's managers."""
 
     def __init__(self, kernel_manager: Any, session_manager: Any) -> None:
         self._kernels = kernel_manager
@@ -24,17 +24,17 @@ class Kernels:
     async def join(self, record: dict[str, Any]) -> None:
         """Replace the ``ancestors`` of each holder in a record by its ``kernel``.
 
-        That is the kernel of this server whose process the holder is or descends
-        from, or None. Where a kernel does not tell itself for how long it has been
-        idle, its last activity does. A fit outside of this server's kernels cannot be
-        stopped from here.
+        A kernel has the keys ``id``, ``name``, ``state`` and ``notebook``, which is None or has
+        the keys ``path``, ``name`` and ``type``. A holder that is neither a kernel of this server
+        nor its descendant has the kernel None. If a kernel does not publish its idle time, the
+        server's last activity is used. Fits outside this server's kernels cannot be stopped.
         """
         pids = self._pids()
         found: list[tuple[dict[str, Any], str]] = []
         for card in record["cards"]:
             for holder in card["holders"]:
-                line = [holder["pid"], *holder.pop("ancestors")]
-                kernel_id = next((pids[pid] for pid in line if pid in pids), None)
+                family = [holder["pid"], *holder.pop("ancestors")]
+                kernel_id = next((pids[pid] for pid in family if pid in pids), None)
                 holder["kernel"] = None
                 if kernel_id is not None:
                     found.append((holder, kernel_id))
@@ -47,31 +47,31 @@ class Kernels:
             for session in await ensure_async(self._sessions.list_sessions())
         }
         for holder, kernel_id in found:
-            if kernel_id in self:  # it may have gone while the sessions were asked for
+            if kernel_id in self:  # it may have ended during the request for sessions
                 holder["kernel"] = self._describe(kernel_id, sessions.get(kernel_id))
                 if holder["idle"] is None:
                     holder["idle"] = self._idle(kernel_id)
 
     async def shut_down(self, kernel_id: str) -> None:
-        """End a kernel as Jupyter does: it is asked first, and killed if it does not listen."""
+        """Shut down a kernel; like Jupyter, kill it if it does not respond."""
         await ensure_async(self._kernels.shutdown_kernel(kernel_id))
 
     async def stop_fit(self, kernel_id: str, pid: int) -> str | None:
-        """Ask a kernel, whose process is `pid`, to end its fit; return why it does not.
+        """Stop the fit of a kernel with the process `pid`; return the reason if it does not stop.
 
         Raises
         ------
         control.NoAnswer
-            It is stuck.
+            The kernel hangs.
         """
         kernel = self._kernels.get_kernel(kernel_id)
-        reply = await control.ask(kernel, "stop", {"pid": pid})
+        reply = await control.request(kernel, "stop", {"pid": pid})
         return None if reply.get("status") == "ok" else str(reply.get("message", ""))
 
     def _pids(self) -> dict[int, str]:
         pids = {}
         for kernel_id in self._kernels.list_kernel_ids():
-            # A kernel that is starting, or runs on another machine, has none.
+            # A kernel that is starting or runs on another machine has no pid.
             provisioner = getattr(self._kernels.get_kernel(kernel_id), "provisioner", None)
             pid = getattr(provisioner, "pid", None)
             if pid:
@@ -79,7 +79,7 @@ class Kernels:
         return pids
 
     def _idle(self, kernel_id: str) -> float | None:
-        """Seconds since the kernel last did something; 0 while it runs, None where nobody knows."""
+        """Return the seconds since the kernel's last activity; 0 while it runs, None if unknown."""
         kernel = self._kernels.get_kernel(kernel_id)
         if getattr(kernel, "execution_state", None) != "idle":
             return 0.0 if getattr(kernel, "execution_state", None) == "busy" else None

@@ -1,4 +1,4 @@
-"""The last day of every card: a coarse history, and who held which card when."""
+"""The last 24 hours of each card: a coarse history, and the spans of holders."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from hpu_magic.server.history import History
 from hpu_magic.server.holdings import Holdings
 
 LENGTH = 24 * 3600.0
-"""Seconds that are kept."""
+"""Length of the history in seconds."""
 
 DEFAULT_INTERVAL = 20.0
 SHORTEST, LONGEST = 2.0, 3600.0
-"""Seconds between the samples that are kept."""
+"""Allowed seconds between stored samples."""
 
 _METRICS = ("memory_used", "utilization")
 _GAP = 3
-"""Intervals without a sample after which nobody knows what was in between."""
+"""Number of intervals without a sample after which the time between samples is unknown."""
 
 
 class LongHistory:
-    """At most one sample an interval, and the spans in which holders held cards.
+    """At most one sample per interval, and the spans of holders.
 
-    The memory is set aside once for each card: ``16 * LENGTH / interval`` bytes, 70 KiB at the
-    default interval, and at most some hundred bytes for each of the last `holdings.SPANS` holders.
+    The memory of a card is allocated once: ``16 * LENGTH / interval`` bytes, which is 70 KiB at the
+    default interval. Each of the last `holdings.SPANS` holders adds a few hundred bytes.
 
     Parameters
     ----------
     interval : float
-        Seconds between the samples that are kept.
+        Seconds between stored samples.
     """
 
     def __init__(self, interval: float = DEFAULT_INTERVAL) -> None:
@@ -40,31 +40,30 @@ class LongHistory:
         self._begin()
 
     def observe(self, record: Mapping[str, Any]) -> None:
-        """Keep a sample if the interval is over, and in any case who holds the cards."""
+        """Store a sample if the interval has passed, and always add its holders."""
         time: float = record["time"]
         if time < self._latest - _GAP * self.interval:
-            # The clock was set back; times must rise along the axis.
+            # The clock was set back, but times must increase along the axis.
             self._begin()
         self._begun = min(self._begun, time)
         self._holdings.observe(record)
-        # A tenth of slack: timers are not exact.
+        # Timers are not exact, so 10 % tolerance.
         if time >= self._latest + 0.9 * self.interval:
             self._samples.append(record)
             self._holdings.forget_before(time - LENGTH)
             self._latest = time
 
     def message(self, since: float, now: float) -> dict[str, Any]:
-        """Return what came after `since`: samples as columns, and spans that reached into it.
+        """Return the samples after `since` as columns, and the spans that had not ended then.
 
-        ``begun`` is the time of the first sample; who asks with a `since` of another run of the
-        server sees by it that all begins anew.
+        ``begun`` is the time of the first sample, by which clients detect a restarted server.
         """
         return {
             "interval": self.interval,
             "length": LENGTH,
             "begun": None if self._begun == inf else self._begun,
             **self._samples.columns(since),
-            # A span is seen last at any of the finer samples, so a little before the coarse one.
+            # The end of a span is the time of a finer sample, shortly before the coarse one.
             "holders": self._holdings.since(since - _GAP * self.interval, now),
         }
 

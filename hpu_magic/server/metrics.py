@@ -1,4 +1,4 @@
-"""The cards on Jupyter's own Prometheus endpoint."""
+"""The cards on Jupyter Server's Prometheus endpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.plain_text import printable
 from hpu_magic.server.sampler import LINGER_INTERVAL, Record
 
 MAX_AGE = 3 * LINGER_INTERVAL
-"""Seconds after which a sample is no longer shown."""
+"""Maximum age of an exported sample in seconds."""
 
 _LABELS = ("card", "module_id", "name")
 
@@ -20,7 +20,7 @@ _LABELS = ("card", "module_id", "name")
 _GAUGES = {
     "hpu_memory_used_bytes": ("memory_used", 1, "Device memory in use."),
     "hpu_memory_total_bytes": ("memory_total", 1, "Device memory of the card."),
-    "hpu_utilization_ratio": ("utilization", 0.01, "Share of the time that the card computes."),
+    "hpu_utilization_ratio": ("utilization", 0.01, "Share of the time in which the card computes."),
     "hpu_temperature_celsius": ("temperature", 1, "Temperature on the chip."),
     "hpu_power_watts": ("power", 1, "Power draw."),
     "hpu_clock_hertz": ("clock", 1e6, "Clock of the chip."),
@@ -28,15 +28,15 @@ _GAUGES = {
 
 
 class CardCollector(Collector):
-    """Shows the last sample; what is absent from it has no series.
+    """Exports the last sample; missing values have no series.
 
     Parameters
     ----------
     latest : callable
-        Returns the last sample if there is one at most so many seconds old.
+        Returns the last sample if it is at most this number of seconds old.
     keep_sampling : callable
-        Called at each scrape, maybe from another thread: scraping alone must not
-        wait for the cards, so the sample for the next scrape is asked for.
+        Called at each scrape, possibly from another thread. It requests the sample for the next
+        scrape, because a scrape must not wait for the cards.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class CardCollector(Collector):
         self._keep_sampling = keep_sampling
 
     def describe(self) -> list[Any]:
-        """Promise no series, so that being registered is no scrape."""
+        """Return no series, so that the registration does not start a scrape."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield a gauge for each metric that any card has."""
+        """Yield the gauges."""
         self._keep_sampling()
         record = self._latest(MAX_AGE)
         cards = record["cards"] if record else []
@@ -58,7 +58,7 @@ class CardCollector(Collector):
             values = [(card, card[key]) for card in cards if card[key] is not None]
             yield _gauge(metric, text, [(card, value * factor) for card, value in values])
         held = [(card, float(bool(card["holders"]))) for card in cards if card["error"] is None]
-        yield _gauge("hpu_held", "1 while a process is seen to hold the card.", held)
+        yield _gauge("hpu_held", "1 while a visible process holds the card.", held)
 
 
 def _gauge(metric: str, text: str, values: list[tuple[Record, float]]) -> GaugeMetricFamily:

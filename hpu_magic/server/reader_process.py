@@ -1,4 +1,4 @@
-"""The child process that reads the cards, seen from the server."""
+"""The server's side of the child process that reads the cards."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from contextlib import suppress
 from typing import Any
 
 from hpu_magic import child_python
-from hpu_magic.monitor.reader import ARGUMENTS, READY
+from hpu_magic.server.reader import ARGUMENTS, READY
 
-_START_TIMEOUT = 30.0  # seconds; on a busy machine starting Python takes its time
-_GRACE = 1.0  # seconds that a process gets to end
+_START_TIMEOUT = 30.0  # seconds; Python starts slowly on a busy machine
+_GRACE = 1.0  # seconds for a process to end
 _LONGEST_PAUSE = 60.0  # seconds
 _LONGEST_LINE = 1 << 20  # bytes
 
 
 class ReadError(Exception):
-    """The cards could not be read; the text says why in one sentence."""
+    """The cards could not be read. The message is one sentence with the reason."""
 
 
 class ReaderProcess:
-    """Reads the cards in a child process, and replaces one that hangs or crashes.
+    """Reads the cards in a child process, and replaces a child that hangs or crashes.
 
-    The first replacement is immediate, so that a failure costs one reading. When
-    it fails too, the pauses between further ones double, up to a minute.
+    The first replacement starts immediately, so that one failure loses only one reading. After
+    further failures, the pauses double, up to a minute.
 
     Parameters
     ----------
     timeout : float
-        Seconds that a reading may take.
+        Maximum seconds for a reading.
     arguments : bool
-        Whether holders are shown with the arguments of their command lines.
+        Whether the names of holders contain the arguments of their command lines.
     """
 
     def __init__(self, timeout: float, *, arguments: bool = False) -> None:
@@ -46,22 +46,22 @@ class ReaderProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's pid; None while there is none."""
+        """The pid of the child; None if there is no child."""
         return self._process.pid if self._process else None
 
     async def read(self) -> dict[str, Any]:
-        """Return a snapshot as `hpu_magic.monitor.reader.read` makes it.
+        """Return the result of `hpu_magic.server.reader.read`.
 
         Raises
         ------
         ReadError
-            The child hung or crashed, now or so lately that no other is started yet.
+            The child hung or crashed, or the pause after such a failure has not passed.
         """
         pause = self._not_before - asyncio.get_running_loop().time()
         if pause > 0:
             raise ReadError(f"{self._last_failure} The next attempt is in {pause:.0f} s.")
         try:
-            record = await self._ask()
+            record = await self._request()
         except ReadError as failure:
             self._failures += 1
             self._last_failure = str(failure)
@@ -73,7 +73,7 @@ class ReaderProcess:
         return record
 
     async def stop(self) -> None:
-        """End the child; the next reading starts another."""
+        """End the child; the next reading starts a new one."""
         process = self._take()
         if process is None:
             return
@@ -82,11 +82,11 @@ class ReaderProcess:
         if not await _ended(process):
             await _kill(process)
 
-    async def _ask(self) -> dict[str, Any]:
+    async def _request(self) -> dict[str, Any]:
         try:
             process = self._process = self._process or await _start(self._options)
         except OSError as error:
-            raise ReadError(f"The reader of the cards cannot be started: {error}.") from error
+            raise ReadError(f"The reader of the cards could not be started: {error}.") from error
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -97,17 +97,17 @@ class ReaderProcess:
         except asyncio.TimeoutError:
             await _kill(self._take())
             raise ReadError(
-                f"The driver did not answer within {self._timeout:g} s; its reader is started anew."
+                f"The driver did not answer within {self._timeout:g} s; its reader is restarted."
             ) from None
         except asyncio.CancelledError:
-            # Its answer would be taken for that to the next question.
+            # Its answer would be read as the answer to the next request.
             await _kill(self._take())
             raise
         except (ValueError, ConnectionError):
-            # Not JSON, an endless line, or an end amid the answer: a broken reader, as below.
+            # The answer is invalid, too long or incomplete.
             pass
         how = await _how_it_ended(self._take())
-        raise ReadError(f"The reader of the cards {how}; it is started anew.")
+        raise ReadError(f"The reader of the cards {how}; it is restarted.")
 
     def _take(self) -> asyncio.subprocess.Process | None:
         process, self._process = self._process, None
@@ -116,12 +116,12 @@ class ReaderProcess:
 
 async def _start(options: list[str]) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
-        *child_python.command("hpu_magic.monitor.reader", *options),
+        *child_python.command("hpu_magic.server.reader", *options),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,
         env=child_python.environment(),
-        # Interrupts from the server's terminal are not for it, and it is killed with its children.
+        # Protects it from interrupts in the server's terminal; it is killed with its children.
         start_new_session=True,
     )
     assert process.stdout is not None
@@ -134,7 +134,7 @@ async def _start(options: list[str]) -> asyncio.subprocess.Process:
         if line != READY:
             await _kill(process)
     if line != READY:
-        raise OSError("it ended at once, and the server's log may say why")
+        raise OSError("it ended immediately; the server's log may contain the reason")
     return process
 
 
@@ -143,7 +143,7 @@ async def _how_it_ended(process: asyncio.subprocess.Process | None) -> str:
         return "was stopped"
     if not await _ended(process):
         await _kill(process)
-        return "gave no usable answer"
+        return "returned an invalid answer"
     code = process.returncode or 0
     if code < 0:
         return f"crashed in the driver's library ({signal.Signals(-code).name})"
@@ -164,5 +164,5 @@ async def _kill(process: asyncio.subprocess.Process | None) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    # A process that waits for hardware cannot be killed; it must not hold up the server.
+    # A process that waits for hardware cannot be killed, and must not block the server.
     await _ended(process)

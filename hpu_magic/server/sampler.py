@@ -1,4 +1,4 @@
-"""One sampler for everybody who looks at the cards through this server."""
+"""The sampler of the cards, shared by all clients of this server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hpu_magic.server.long_history import LongHistory
 from hpu_magic.server.reader_process import ReadError
 
 SHORTEST, LONGEST = 0.5, 60.0
-"""Seconds between samples that a client may ask for."""
+"""Allowed seconds between samples for a client."""
 
 DEFAULT_INTERVAL = 2.0
 LINGER_INTERVAL = 5.0
-"""Seconds between samples while no client is connected but somebody asked of late."""
+"""Seconds between samples while no client is connected, shortly after a request."""
 
-# While nobody looks: how many times longer than a reading the pause is, and its most in intervals.
+# Without clients: the pause as a multiple of the time of a reading, and its maximum in intervals.
 _RESTRAINT = 100
 _RAREST = 2.5
 
@@ -32,30 +32,30 @@ Listener = Callable[[bytes], None]
 
 
 class Reader(Protocol):
-    """What reads the cards."""
+    """A reader of the cards."""
 
     async def read(self) -> Record:
-        """Return a snapshot whose holders name their ancestors."""
+        """Return a snapshot whose holders have ``ancestors``."""
 
     async def stop(self) -> None:
-        """Let go of what reading needs."""
+        """Release the resources for reading."""
 
 
-class Sampler:
-    """Takes samples while somebody looks, keeps the last ones and hands out each new one.
+class CardSampler:
+    """Takes samples while clients are connected, stores them and sends new ones to listeners.
 
     Parameters
     ----------
     reader : Reader
-        Reads the cards; it may fail with `ReadError`.
+        Reads the cards, and may raise `ReadError`.
     join : callable
-        Adds to a record what the server knows of the holders.
+        Adds the server's information on holders to a record.
     log : Logger
-        Where failures go.
+        Log for failures.
     past : LongHistory, optional
-        Takes in every sample.
+        The history that receives each sample.
     unattended : float
-        Seconds between samples while nobody looks; 0 for none.
+        Seconds between samples without clients; 0 to take none.
     """
 
     def __init__(
@@ -93,39 +93,39 @@ class Sampler:
         return self._latest if time.monotonic() - self._begun <= max_age else None
 
     def greeting(self, interval: float) -> list[bytes]:
-        """Return the messages for a new client: what is kept, and the last sample if it is new."""
+        """Return the messages for a new client: the history, and the last sample if it is new."""
         if self._history_message is None:
             self._history_message = _encode(self._history.message())
         record = self.latest(interval)
         return [self._history_message] + ([_snapshot_message(record)] if record else [])
 
     def subscribe(self, listener: Listener, interval: float = DEFAULT_INTERVAL) -> None:
-        """Call `listener` with the message of each new sample; again to change the interval.
+        """Call `listener` with the message of each new sample. Another call changes the interval.
 
-        All listeners share the shortest interval that any of them asks for.
+        All listeners share the shortest interval of any listener.
         """
         self._listeners[listener] = interval
         self._wake()
 
     def unsubscribe(self, listener: Listener) -> None:
-        """Send nothing more to `listener`."""
+        """Stop calling `listener`."""
         self._listeners.pop(listener, None)
         self._changed.set()
 
     def begin(self) -> None:
-        """Sample from now on even while nobody looks, if that is wanted."""
+        """Start to take samples without clients, if `unattended` is set."""
         if self._unattended:
             self._wake()
 
     def linger(self, seconds: float) -> None:
-        """Go on, or begin, sampling for some time with no client connected."""
+        """Take samples for the next seconds, also without clients."""
         self._linger_until = max(self._linger_until, time.monotonic() + seconds)
         self._wake()
 
     async def fresh(self, max_age: float = 0.0, *, attended: bool = True) -> Record:
-        """Return a sample begun at most `max_age` seconds before this call; take one if need be.
+        """Return a sample that is at most `max_age` seconds old; take a new one if necessary.
 
-        What is taken while nobody looks is no part of the fine history.
+        Samples without clients are not added to the fine history.
         """
         oldest = time.monotonic() - max_age
         async with self._reading:
@@ -135,7 +135,7 @@ class Sampler:
         return self._latest
 
     async def stop(self) -> None:
-        """Take no more samples."""
+        """Stop taking samples and end the reader."""
         self._listeners.clear()
         self._linger_until = self._unattended = 0.0
         if self._task is not None:
@@ -154,19 +154,19 @@ class Sampler:
         return bool(self._listeners) or time.monotonic() < self._linger_until
 
     def _interval(self) -> float | None:
-        """Seconds between samples now; None where none are wanted."""
+        """Return the current seconds between samples; None if none are required."""
         if self._listeners:
             return min(self._listeners.values())
         if self._attended:
             return LINGER_INTERVAL
         if not self._unattended:
             return None
-        # A slow driver is asked more rarely, but not so rarely that the history has gaps.
+        # A slow driver is read less often, but often enough for a history without gaps.
         pause = max(self._unattended, _RESTRAINT * self._took)
         return min(pause, _RAREST * self._unattended)
 
     async def _run(self) -> None:
-        # Again after the reader has stopped, since somebody may have come meanwhile.
+        # A client can connect while the reader stops.
         while self._interval() is not None:
             await self._sample_while_wanted()
             async with self._reading:
@@ -179,12 +179,12 @@ class Sampler:
             try:
                 await self.fresh(interval / 2, attended=self._attended)
             except Exception:  # noqa: BLE001
-                # Whatever is wrong, the next sample may succeed, and clients wait for it.
+                # The next sample may succeed, and clients wait for it.
                 self._log.exception("hpu_magic could not take a sample of the cards.")
             await self._pause(started)
 
     async def _pause(self, started: float) -> None:
-        """Wait for the next sample's time, which changes with who looks."""
+        """Wait until the next sample, whose time depends on the current listeners."""
         while (interval := self._interval()) is not None:
             remaining = started + interval - time.monotonic()
             if remaining <= 0:
@@ -198,12 +198,12 @@ class Sampler:
         try:
             record = await self._reader.read()
             self._missing = False
-        except ReadError as missed:
-            # Once for all that are missed in a row: they may be many.
+        except ReadError as error:
+            # One warning for consecutive failures, because there can be many.
             if not self._missing:
-                self._log.warning("hpu_magic missed a sample of the cards: %s", missed)
+                self._log.warning("hpu_magic missed a sample of the cards: %s", error)
             self._missing = True
-            record = self._missed(str(missed))
+            record = self._missed(str(error))
         await self._join(record)
         self._keep(record, attended)
         self._begun, self._took = begun, time.monotonic() - begun
@@ -220,7 +220,7 @@ class Sampler:
                 listener(message)
 
     def _missed(self, reason: str) -> Record:
-        """Return a sample that knows the cards of the last one, but nothing else of them."""
+        """Return a sample with the cards of the last one, but without values."""
         before = self._latest or {"source": "none", "cards": []}
         unknown: Record = {"error": reason, "holders": [], **dict.fromkeys(_MEASUREMENTS)}
         return {

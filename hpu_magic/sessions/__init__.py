@@ -1,30 +1,30 @@
-"""What an interactive session tells other processes of its user: notebook, idleness, fit.
+"""State of interactive sessions for other processes of their user: notebook, idle time and fit.
 
-Each process that tells something has a file in a folder that only its user may enter. The file's
-name is the process and the moment in which that started, so that another process with the same
-number finds nothing.
+Each process that publishes its state has a file in a folder that only its user can open. The file
+is named after the pid and the start time of the process, so a later process with the same pid
+does not match it.
 """
 
 from __future__ import annotations
 
 from hpu_magic.sessions.fit import Fit, Phase
-from hpu_magic.sessions.reading import Session, activity, session
-from hpu_magic.sessions.telling import (
+from hpu_magic.sessions.publishing import (
     Announcement,
     PublishedFit,
-    call_this_process,
+    name_this_process,
     own_fit,
     stop_fit,
 )
+from hpu_magic.sessions.reading import SessionState, activity, session
 
 __all__ = [
     "Announcement",
     "Fit",
     "Phase",
     "PublishedFit",
-    "Session",
+    "SessionState",
     "activity",
-    "call_this_process",
+    "name_this_process",
     "own_fit",
     "session",
     "stop_fit",

@@ -1,4 +1,4 @@
-"""The files of sessions: what they are called, and how they are read, written and removed."""
+"""Reading, writing and removing the files of sessions."""
 
 from __future__ import annotations
 
@@ -17,43 +17,42 @@ _LARGEST = 16384  # bytes
 
 
 def read(pid: int) -> Any:
-    """Return what the file of process `pid` holds.
+    """Return the contents of the file of process `pid`.
 
     Raises
     ------
     OSError
-        There is none, or it is closed to this user.
+        The file does not exist, or this user cannot read it.
     ValueError
-        It is damaged, or no file.
+        It is damaged, or not a regular file.
     """
-    called = name(pid)
+    file_name = name(pid)
     folder = private_folder.found(_owner(pid))
-    if called is None or folder is None:
-        raise FileNotFoundError(f"process {pid} tells nothing")
+    if file_name is None or folder is None:
+        raise FileNotFoundError(f"Process {pid} has no session file.")
     try:
-        return json.loads(_content(folder / _FOLDER / called), parse_constant=_refuse)
+        return json.loads(_content(folder / _FOLDER / file_name), parse_constant=_refuse)
     except RecursionError as error:
-        raise ValueError(f"the file of process {pid} is nested too deeply") from error
+        raise ValueError(f"The session file of process {pid} is nested too deeply.") from error
 
 
-def write(told: Mapping[str, Any]) -> None:
-    """Tell what others are to know of this process; by a rename, so that nobody reads half of it.
+def write(state: Mapping[str, Any]) -> None:
+    """Write the file of this process; a rename prevents others from reading an incomplete file.
 
-    A disk that is full or a folder that cannot be had keeps others from being told, and nothing
-    else.
+    Errors, such as a full disk, are ignored: the session continues without the file.
     """
     path = _own_path(private_folder.made())
     if path is None:
         return
-    coming = path.with_suffix(".new")
+    temporary = path.with_suffix(".new")
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(
-            coming, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
         with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(told, file, allow_nan=False)
-        os.replace(coming, path)
+            json.dump(state, file, allow_nan=False)
+        os.replace(temporary, path)
 
 
 def remove() -> None:
@@ -64,7 +63,7 @@ def remove() -> None:
 
 
 def remove_ended() -> None:
-    """Remove what processes left behind that were killed."""
+    """Remove the files of processes that were killed."""
     folder = private_folder.found()
     if folder is None:
         return
@@ -72,39 +71,41 @@ def remove_ended() -> None:
         for entry in os.listdir(folder / _FOLDER):
             pid, _, _ = entry.partition("-")
             if not pid.isdigit() or name(int(pid)) != entry.removesuffix(".new"):
-                with contextlib.suppress(FileNotFoundError):  # another session does the same
+                with contextlib.suppress(FileNotFoundError):  # another session removed it
                     os.unlink(folder / _FOLDER / entry)
 
 
 def name(pid: int) -> str | None:
-    """Return the name of a process's file; None when the process has ended."""
+    """Return the name of a process's file; None if the process has ended."""
     started = _started(pid)
     return None if started is None else f"{pid}-{started}"
 
 
 def _own_path(folder: Path | None) -> Path | None:
-    called = name(os.getpid())
-    return None if called is None or folder is None else folder / _FOLDER / called
+    file_name = name(os.getpid())
+    return None if file_name is None or folder is None else folder / _FOLDER / file_name
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON.")
 
 
 def _started(pid: int) -> str | None:
     try:
-        # In ticks since the machine started; the fields before it follow the name in parentheses.
+        # In clock ticks since boot. The program name, in parentheses, can contain spaces.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     except (FileNotFoundError, ProcessLookupError):
         return None if os.path.exists("/proc/self/stat") else _started_without_proc(pid)
 
 
 def _started_without_proc(pid: int) -> str | None:
-    import subprocess  # loading the extension does not wait for it
+    import psutil
 
-    question = ["ps", "-o", "lstart=", "-p", str(pid)]
-    answer = subprocess.run(question, capture_output=True, text=True, check=False).stdout
-    return "-".join(answer.replace(":", "-").split()) or None
+    # Not used on Linux, where it depends on the system clock, which can be adjusted.
+    try:
+        return str(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
 
 
 def _owner(pid: int) -> int:
@@ -112,11 +113,11 @@ def _owner(pid: int) -> int:
 
 
 def _content(path: Path) -> bytes:
-    """Read a file that its owner may have exchanged for anything else."""
+    """Read a file that its owner may have replaced by another kind of file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"{path} is no file")
+            raise ValueError(f"{path} is not a regular file.")
         return os.read(descriptor, _LARGEST)
     finally:
         os.close(descriptor)

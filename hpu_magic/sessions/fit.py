@@ -1,4 +1,4 @@
-"""How far a fit is, as it is told to other processes and pages."""
+"""The state of a fit that is published to other processes and pages."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ _LARGEST = 1 << 53
 
 @dataclass(frozen=True)
 class Fit:
-    """State of a fit that runs; None stands for what is not known.
+    """State of a running fit; None marks unknown values.
 
     Attributes
     ----------
     model : str
         Name of the model's class.
     began : float
-        When, in seconds since the epoch of ``time.time()``.
+        Start time, in seconds since the epoch of ``time.time()``.
     phase : {"starting", "training", "validating", "stopping"}
-        What it does.
+        Its current phase.
     epoch, epochs : int or None
-        The epoch, counted from 1, of how many; None before the first batch.
+        The current epoch, counted from 1, and their number; None before the first batch.
     batch, batches : int, int or None
-        The batch of that epoch, of how many.
+        The current batch of that epoch, and their number.
     step : int
         Optimizer steps so far.
     share : float or None
-        How much is done, from 0 to 1.
+        The completed share, from 0 to 1.
     remaining : float or None
-        Seconds until the planned end, about.
+        Estimated seconds until the planned end.
     rate : float or None
         Optimizer steps per second.
     loss_name : str
-        What the loss is called.
+        Name of the loss.
     loss : float or None
         Its newest value, which may be NaN or infinite.
     broken : str
-        What became NaN or infinite, and when; empty where nothing did.
+        Which value became NaN or infinite, and when; empty if none did.
     stoppable : bool
-        Whether the process ends it when it is asked to.
+        Whether another process can request its end.
     """
 
     model: str
@@ -70,7 +70,7 @@ class Fit:
     stoppable: bool = False
 
     def as_record(self) -> dict[str, Any]:
-        """Return it as plain data for JSON, where a loss that is not finite is a text."""
+        """Return the state as plain data for JSON; a loss that is not finite is a string."""
         record = dict(vars(self))
         if self.loss is not None and not math.isfinite(self.loss):
             record["loss"] = _written(self.loss)
@@ -78,12 +78,12 @@ class Fit:
 
     @staticmethod
     def from_record(record: object) -> Fit | None:
-        """Return the fit of a record that any process may have written; None if it is none."""
+        """Return the fit of a record from another process; None if the record is invalid."""
         if not isinstance(record, dict) or not {"model", "began"} <= set(record):
             return None
-        # Another release may tell more, or less.
+        # Another release may write other keys.
         record = {name: record.get(name, default) for name, default in _DEFAULTS.items()}
-        whole = (
+        valid = (
             record["phase"] in _PHASES
             and isinstance(record["stoppable"], bool)
             and is_number(record["began"])
@@ -93,12 +93,12 @@ class Fit:
             and all(record[name] is None or is_number(record[name]) for name in _NUMBERS_OR_NONE)
         )
         loss = record["loss"]
-        if not whole or not (loss is None or is_number(loss) or loss in _NOT_FINITE):
+        if not valid or not (loss is None or is_number(loss) or loss in _NOT_FINITE):
             return None
         return Fit(**{**record, "loss": None if loss is None else float(loss)})
 
     def described(self) -> str:
-        """Tell all: ``DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left``."""
+        """Return all values: ``DigitReader: epoch 3 of 10, 42.0 steps/s, about 40 s left``."""
         parts = [self.phase if self.phase != "training" else "", self._where(), self.broken]
         if self.rate is not None:
             parts.append(units.rate(self.rate))
@@ -109,7 +109,7 @@ class Fit:
         return f"{self.model}: {', '.join(filter(None, parts))}"
 
     def brief(self) -> str:
-        """Tell the most important: ``42 %, 40 s left``, ``epoch 3``, ``starting``."""
+        """Return the most important values: ``42 %, 40 s left``, ``epoch 3``, ``starting``."""
         if self.phase in ("starting", "stopping"):
             return self.phase
         if self.share is None:
@@ -121,7 +121,7 @@ class Fit:
         if self.epoch is None:
             return ""
         epoch = f"epoch {self.epoch}" + (f" of {self.epochs}" if self.epochs else "")
-        # Where nobody knows how much is left, that it goes on.
+        # If the remaining time is unknown, the batch shows progress.
         return epoch if self.share is not None or not self.batch else f"{epoch}, batch {self.batch}"
 
 
@@ -135,10 +135,10 @@ def _written(value: float) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Tell whether what JSON gave is a finite number that a float holds."""
+    """Return whether a value from JSON is a finite number that a float can represent."""
     if isinstance(value, float):
         return math.isfinite(value)
-    # An int of Python's may have any length.
+    # A Python int can have any size.
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 

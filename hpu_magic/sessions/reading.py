@@ -1,4 +1,4 @@
-"""What another process tells of itself."""
+"""The published state of another process."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 @dataclass(frozen=True)
-class Session:
-    """What a running session tells of itself.
+class SessionState:
+    """The published state of a running session.
 
     Attributes
     ----------
     notebook : str or None
-        Path of its notebook; None in a terminal, and where the front end does not tell.
+        Path of its notebook; None in a terminal, or if the front end does not report it.
     idle : float
-        Seconds since it last ran a cell; 0 while one runs, or a fit.
+        Seconds since the last cell ended; 0 while a cell or a fit runs.
     name : str or None
-        What the process calls itself, where it has no notebook of its own.
+        Name of a process without its own notebook, such as a worker.
     fit : Fit or None
-        The fit that runs in it.
+        The running fit, if any.
     """
 
     notebook: str | None
@@ -34,31 +34,31 @@ class Session:
     fit: Fit | None = None
 
 
-def session(pid: int) -> Session | None:
-    """Return what the session of process `pid` tells; None where it tells nothing.
+def session(pid: int) -> SessionState | None:
+    """Return the state of the session of process `pid`; None if it publishes none.
 
-    Another user's session can be read by root alone.
+    Only root can read the sessions of other users.
     """
     try:
-        told = files.read(pid)
-        notebook, since, called = told["notebook"], told["idle_since"], told.get("name")
-        fit = Fit.from_record(told.get("fit"))
+        state = files.read(pid)
+        notebook, since, name = state["notebook"], state["idle_since"], state.get("name")
+        fit = Fit.from_record(state.get("fit"))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None  # it ended, is closed to us, or damaged
+        return None  # it has ended, is not readable, or damaged
     if not (isinstance(notebook, (str, type(None))) and (since is None or is_number(since))):
         return None
-    # Only a cell that runs is zero.
+    # Zero means that a cell runs.
     idle = 0.0 if since is None else max(0.1, round(time.time() - since, 1))
-    return Session(notebook, idle, called if isinstance(called, str) else None, fit)
+    return SessionState(notebook, idle, name if isinstance(name, str) else None, fit)
 
 
 def activity(idle: float | None, fit: Fit | None = None) -> str:
-    """Write what a session does, or for how long it has been idle; empty where nobody knows.
+    """Return the activity of a session, or an empty string if it is unknown.
 
-    For example ``idle for 2 h``, ``busy``, ``in a fit: 42 %, 40 s left``.
+    For example ``idle for 2 h``, ``busy``, ``fit: 42 %, 40 s left``.
     """
     if fit is not None:
-        return printable(f"in a fit: {fit.brief()}")
+        return printable(f"fit: {fit.brief()}")
     if idle is None:
         return ""
     if idle == 0:

@@ -24,7 +24,7 @@ def serve(connection: Connection) -> None:
     backend, allowed = connection.recv()
     with open(recv_handle(connection), "w") as file:
         faulthandler.register(signal.SIGUSR1, file, all_threads=False)
-        sessions.call_this_process(f"rank {os.environ['RANK']} of hpu_cards")
+        sessions.name_this_process(f"rank {os.environ['RANK']} of hpu_cards")
         connection.send(_answer(lambda: _begin(backend), Allowed()))
         while payload := connection.recv_bytes():
             connection.send(_answer(lambda payload=payload: _call(payload), allowed))

@@ -26,7 +26,7 @@ CALL = re.compile(
 FIT = f"""{HOLD}
 import time
 from hpu_magic import sessions
-sessions.PublishedFit(lambda: None).tell(
+sessions.PublishedFit(lambda: None).update(
     sessions.Fit(
         model="DigitReader", began=time.time(), phase="validating", epoch=1, epochs=10, batch=3,
         batches=100, step=300, share=0.1, remaining=600.0, rate=100.0, loss=0.25,

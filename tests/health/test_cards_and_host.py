@@ -76,13 +76,13 @@ def test_holders_of_cards(made):
     made.with_gaudi(cards=2)
     holder = Holder(41, "train.ipynb", "ada", idle=7200.0)
     made.cards = Snapshot((card(0, holders=(holder,), used=90 * GIB), card(1)), "hlml")
-    message = "1 of 2 free. HPU 0: train.ipynb, idle for 2 h (process 41)."
+    message = "1 of 2 free. HPU 0: process 41 (train.ipynb, idle for 2 h)."
     assert made.check(cards.held) == [("green", message)]
     hidden = Holder(0, "a process of another container", None)
     made.cards = Snapshot((card(0, holders=(holder,)), card(1, holders=(hidden,))), "hlml")
     message = (
-        "No card is free for another process. HPU 0: train.ipynb, idle for 2 h "
-        "(process 41). HPU 1: a process of another container."
+        "No card is free for another process. HPU 0: process 41 (train.ipynb, idle for 2 h). "
+        "HPU 1: a process of another container."
     )
     assert made.check(cards.held) == [("amber", message)]
     own = Holder(os.getpid(), "here.ipynb", "ada")

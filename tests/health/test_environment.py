@@ -391,8 +391,8 @@ def test_front_end_extensions(made):
 def test_old_front_end(made):
     made.install("jupyterlab==3.6.8", "notebook==7.1.3")
     missing = (
-        "the sidebar, the status bar, the mode switch and charts of panels may be missing or "
-        "broken in it; commands work."
+        "the sidebar, the status bar, the mode switch and the charts of panels may be missing or "
+        "broken; commands work."
     )
     assert made.check(jupyter.front_end)[:2] == [
         ("amber", f"JupyterLab 3.6.8 is older than 4.2: {missing}"),

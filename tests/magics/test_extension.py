@@ -28,13 +28,14 @@ AT_LOAD = {
         "backend",
         "errors",
         "extras",
+        "holders",
         "notebook",
         "plain_text",
         "private_folder",
         "program_name",
         "units",
     ),
-    *("sessions", "sessions.files", "sessions.fit", "sessions.reading", "sessions.telling"),
+    *("sessions", "sessions.files", "sessions.fit", "sessions.reading", "sessions.publishing"),
     *("lightning", "lightning.habana", "lightning.hook", "lightning.names"),
     *("monitor", "monitor.reading"),
     *("runtime", "runtime.device", "runtime.measure", "runtime.present", "runtime.start"),
@@ -157,7 +158,7 @@ def test_status_with_a_card_tells_owner_memory_and_mode(run, shell, torch):
 
 def test_status_names_the_process_that_holds_another_card(run, holder):
     cell = run("%hpu")
-    assert f"held by {os.path.basename(sys.executable)} -c (pid {holder.pid})" in cell.out
+    assert f"held by process {holder.pid} ({os.path.basename(sys.executable)} -c" in cell.out
     assert "S3CRET" not in cell.out + repr(cell.result) + cell.result._repr_html_()
 
 
@@ -210,7 +211,7 @@ def test_refusal_that_names_nobody_gets_a_second_sentence_with_the_holders(torch
         hpu_magic.to(torch.nn.Linear(1, 1))
     sentence = (
         f"{refusal} Cards are held (HPU 1 by process 8 (first.ipynb, idle for 2 h), "
-        "HPU 0 by process 7 (train.py)): shut down that notebook's kernel or end that process, "
+        "HPU 0 by process 7 (train.py)): shut down a kernel or end a process that holds a card, "
         "then try again."
     )
     assert str(refused.value) == sentence

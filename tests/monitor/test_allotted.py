@@ -1,4 +1,4 @@
-"""Cards by the names of the users to whom somebody has allotted them."""
+"""Cards with the names of users to whom they are allotted."""
 
 import json
 from dataclasses import replace
@@ -29,22 +29,20 @@ def written(tmp_path, monkeypatch):
         (replace(CARD, module_id=3, memory_used=9 * GIB), ()),  # allotted to nobody
     ],
 )
-def test_holders_have_the_names_of_who_was_given_the_card(written, card, holders):
+def test_holders_have_the_user_of_an_allotted_card(written, card, holders):
     written.write_text(json.dumps({"0": "ada", "1": "grace"}))
     assert allotted.named([card]) == (replace(card, holders=holders),)
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", '{"first": "ada"}', '{"0"'])
-def test_without_such_a_file_cards_are_as_they_were_seen(written, text):
+def test_cards_are_unchanged_without_a_valid_file(written, text):
     if text is not None:
         written.write_text(text)
     card = replace(CARD, memory_used=9 * GIB)
     assert allotted.named([card]) == (card,)
 
 
-def test_a_card_whose_user_is_named_is_not_said_to_be_held_by_nobody_knows_whom(
-    written, monkeypatch
-):
+def test_allotted_card_is_not_reported_without_a_holder(written, monkeypatch):
     from hpu_magic.monitor import hlml
     from hpu_magic.monitor.processes import DeviceHolders
 
@@ -52,5 +50,5 @@ def test_a_card_whose_user_is_named_is_not_said_to_be_held_by_nobody_knows_whom(
     monkeypatch.setattr(hlml, "read", lambda: (cards, DeviceHolders({}, hidden=True)))
     written.write_text('{"0": "ada"}')
     seen = monitor.snapshot()
-    assert [[one.user for one in card.holders] for card in seen.cards] == [["ada"], []]
-    assert seen.reason == ("HPU 1 is in use by processes of other users, which only root may see.")
+    assert [[holder.user for holder in card.holders] for card in seen.cards] == [["ada"], []]
+    assert seen.reason == ("HPU 1 is in use by processes of other users, which only root can see.")

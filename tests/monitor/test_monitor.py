@@ -1,4 +1,4 @@
-"""What the monitor tells about the machine's cards."""
+"""Snapshots of the machine's cards."""
 
 import dataclasses
 import os
@@ -70,13 +70,13 @@ def test_simulated_cards_show_memory_and_holder_of_another_process(start):
     assert (free.memory_used, free.holders) == (0, ())
 
 
-def test_simulated_cards_invent_no_measurements():
+def test_simulated_cards_have_no_measurements():
     for card in monitor.snapshot().cards:
         assert card.simulated
         assert (card.utilization, card.temperature, card.power) == (None, None, None)
 
 
-def test_holder_is_gone_when_its_process_is(start):
+def test_holder_disappears_with_its_process(start):
     owner = start("""
         from hpu_magic.simulator import cards
         cards.acquire()
@@ -107,30 +107,30 @@ def page(magic=b"HPUCARD\0", version=1, capacity=1 << 30, kind=4, in_use=0, leng
         page(in_use=(1 << 30) + 1),
     ],
 )
-def test_truncated_or_foreign_page_is_told_not_trusted_and_hides_no_other_card(directory, content):
+def test_invalid_page_is_reported_and_hides_no_other_card(directory, content):
     directory.mkdir()
     (directory / "card0").write_bytes(content)
-    damaged, sound = monitor.snapshot().cards
+    damaged, intact = monitor.snapshot().cards
     assert damaged.memory_used is None
     assert str(directory / "card0") in damaged.error
-    assert (sound.memory_used, sound.error) == (0, None)
+    assert (intact.memory_used, intact.error) == (0, None)
 
 
-def test_sound_page_of_nobody_is_a_free_card(directory):
+def test_page_without_an_owner_is_a_free_card(directory):
     directory.mkdir()
     (directory / "card0").write_bytes(page(in_use=5))
     card = monitor.snapshot().cards[0]
     assert (card.memory_used, card.holders, card.error) == (0, (), None)
 
 
-def test_wrong_setting_is_the_reason_for_showing_nothing(monkeypatch):
+def test_invalid_setting_is_the_reason_of_an_empty_snapshot(monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS", "many")
     seen = monitor.snapshot()
     assert seen.cards == ()
     assert "HPU_MAGIC_CARDS='many'" in seen.reason
 
 
-def test_missing_library_is_quiet_and_is_the_reason_where_the_vendor_package_is(
+def test_missing_library_is_the_reason_if_the_vendor_package_is_installed(
     tmp_path, monkeypatch, capfd
 ):
     pytest.importorskip("pyhlml.hlml_lib")
@@ -143,7 +143,7 @@ def test_missing_library_is_quiet_and_is_the_reason_where_the_vendor_package_is(
     assert capfd.readouterr() == ("", "")
 
 
-def test_missing_binding_says_how_to_install_it(tmp_path):
+def test_missing_binding_is_reported_with_its_installation(tmp_path):
     (tmp_path / "habana_frameworks" / "torch").mkdir(parents=True)
     (tmp_path / "habana_frameworks" / "torch" / "__init__.py").touch()
     code = f"""
@@ -159,7 +159,7 @@ def test_missing_binding_says_how_to_install_it(tmp_path):
     assert "pip install habana-pyhlml" in shown.stdout
 
 
-def test_snapshot_loads_no_torch_and_acquires_no_card(directory):
+def test_snapshot_imports_no_torch_and_acquires_no_card(directory):
     code = """
         import sys
         from hpu_magic import monitor
@@ -173,10 +173,10 @@ def test_snapshot_loads_no_torch_and_acquires_no_card(directory):
     assert not directory.exists()
 
 
-def test_reading_the_cards_loads_nothing_heavy():
+def test_reading_the_cards_imports_no_large_package():
     code = """
         import sys
-        from hpu_magic.monitor import reader
+        from hpu_magic.server import reader
         reader.read()
         print([name for name in ("torch", "numpy", "IPython", "bokeh") if name in sys.modules])
     """
@@ -186,7 +186,7 @@ def test_reading_the_cards_loads_nothing_heavy():
     assert shown.stdout.strip() == "[]"
 
 
-def test_holders_of_real_cards_are_found_by_their_open_device_nodes(tmp_path):
+def test_holders_of_real_cards_have_device_nodes_open(tmp_path):
     own, control, gone = (tmp_path / str(pid) / "fd" for pid in (os.getpid(), 1, 999_999_999))
     for descriptors in (own, control, gone):
         descriptors.mkdir(parents=True)
@@ -199,11 +199,11 @@ def test_holders_of_real_cards_are_found_by_their_open_device_nodes(tmp_path):
     found = processes.device_holders(tmp_path).by_minor
     assert [holder.pid for holder in found[3]] == [os.getpid()]
     assert "python" in found[3][0].command
-    assert found[1][0].command == "ended meanwhile"
+    assert found[1][0].command == "ended process"
     assert set(found) == {1, 3}
 
 
-def test_minor_numbers_are_found_by_address_on_the_bus(tmp_path):
+def test_minor_numbers_by_bus_address(tmp_path):
     device = tmp_path / "devices" / "0000:9A:00.0"
     device.mkdir(parents=True)
     for node in ("accel/accel2", "accel/accel_controlD2", "habanalabs/hl5"):
@@ -214,7 +214,7 @@ def test_minor_numbers_are_found_by_address_on_the_bus(tmp_path):
     assert processes.minors_by_bus(tmp_path) == {"0000:9a:00.0": 2, "0000:0b:00.0": 5}
 
 
-def test_ancestors_are_named_nearest_first(start):
+def test_ancestors_are_sorted_from_the_nearest(start):
     child = start(
         """
         import os, sys
@@ -227,24 +227,24 @@ def test_ancestors_are_named_nearest_first(start):
         line := [],
     )
     grandchild = int(line[0])
-    assert processes.Ancestry().of(grandchild)[:3] == [child.pid, os.getpid(), os.getppid()]
+    assert processes.ancestors(grandchild)[:3] == [child.pid, os.getpid(), os.getppid()]
     child.stdin.write("\n")
     child.stdin.flush()
     child.wait()
-    assert processes.Ancestry().of(grandchild) == []
+    assert processes.ancestors(grandchild) == []
 
 
 CARD = monitor.CardReading(2, 2, "HL-225", "GAUDI2", False, 60 << 30, 96 << 30)
 
 
 @pytest.mark.parametrize(
-    ("changes", "hidden", "told"),
+    ("changes", "hidden", "reason"),
     [
-        ({}, True, "HPU 2 is in use by processes of other users, which only root may see."),
+        ({}, True, "HPU 2 is in use by processes of other users, which only root can see."),
         (
             {},
             False,
-            "HPU 2 is in use by processes that cannot be seen from here, as in another container.",
+            "HPU 2 is in use by processes that are not visible, for example in another container.",
         ),
         ({"memory_used": 768 << 20}, False, None),
         ({"memory_used": 768 << 20}, True, None),
@@ -252,12 +252,12 @@ CARD = monitor.CardReading(2, 2, "HL-225", "GAUDI2", False, 60 << 30, 96 << 30)
         ({"holders": (monitor.Holder(7, "python", None),)}, True, None),
     ],
 )
-def test_use_by_processes_out_of_sight_is_told(changes, hidden, told):
-    assert monitor._unseen((dataclasses.replace(CARD, **changes),), hidden) == told
+def test_memory_of_invisible_processes_is_reported(changes, hidden, reason):
+    assert monitor._hidden_holders((dataclasses.replace(CARD, **changes),), hidden) == reason
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_processes_that_refuse_to_be_looked_into_are_noticed():
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_unreadable_processes_are_detected():
     code = """
         import os
         from hpu_magic.monitor.processes import device_holders
@@ -271,14 +271,14 @@ def test_processes_that_refuse_to_be_looked_into_are_noticed():
     assert not processes.device_holders().hidden
 
 
-def test_parent_of_a_process_with_any_name_is_found(tmp_path):
+def test_ancestors_of_a_process_with_any_name(tmp_path):
     odd = tmp_path / "a) 1 (b"
     shutil.copy(shutil.which("sleep"), odd)
     with subprocess.Popen([odd, "60"]) as process:
         try:
-            ancestors = processes.Ancestry().of(process.pid)
+            ancestors = processes.ancestors(process.pid)
         finally:
             process.kill()
     assert ancestors[0] == os.getpid()
     assert ancestors[1] == os.getppid()
-    assert processes.Ancestry().of(process.pid) == []
+    assert processes.ancestors(process.pid) == []

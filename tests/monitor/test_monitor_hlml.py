@@ -17,7 +17,7 @@ print(json.dumps(dataclasses.asdict(monitor.snapshot())))
 
 @pytest.fixture
 def read(hlml_cards, tmp_path):
-    """Take a snapshot in a process of its own."""
+    """Take a snapshot in another process."""
 
     def read_process(**environ):
         cards = {"HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")}
@@ -34,10 +34,10 @@ def read(hlml_cards, tmp_path):
     return read_process
 
 
-def test_real_card_shows_what_the_library_knows(read):
+def test_real_card_has_the_values_of_the_library(read):
     seen = read(HLML_TEST_CARDS="1")
     assert seen["source"] == "hlml"
-    assert "HPU 4 is in use by processes that cannot be seen" in seen["reason"]
+    assert "HPU 4 is in use by processes that are not visible" in seen["reason"]
     [card] = seen["cards"]
     assert (card["name"], card["generation"], card["simulated"]) == ("HL-225", "GAUDI2", False)
     assert (card["index"], card["module_id"]) == (0, 4)
@@ -45,7 +45,7 @@ def test_real_card_shows_what_the_library_knows(read):
     assert (card["utilization"], card["power"], card["clock"]) == (37.0, 87.5, 1650.0)
 
 
-def test_what_a_card_or_an_older_library_lacks_is_absent(read):
+def test_values_that_a_card_or_library_lacks_are_absent(read):
     first, second = read(HLML_TEST_CARDS="2")["cards"]
     assert first["temperature"] is None
     assert (second["name"], second["generation"]) == ("HL-325L", "GAUDI3")
@@ -54,8 +54,8 @@ def test_what_a_card_or_an_older_library_lacks_is_absent(read):
 
 def test_lost_card_is_reported_and_hides_no_other(read):
     cards = read()["cards"]
-    lost = "The card is lost: the driver does not reach it any more (hlmlDeviceGetName: code 15)."
-    # It does not tell its module id, and gets one that no other card has.
+    lost = "The card is lost: the driver cannot reach it (hlmlDeviceGetName: code 15)."
+    # Its module id is unknown, so it gets a free one.
     assert [(card["index"], card["module_id"], card["error"]) for card in cards] == [
         (2, 0, lost),
         (0, 4, None),

@@ -46,7 +46,7 @@ def figures(card):
     return [getattr(card, key) for key in ("utilization", "temperature", "power", "clock")]
 
 
-def test_fields_are_read_with_the_units_of_value_or_column():
+def test_fields_have_the_units_of_value_or_column():
     first, second = (row.card for row in hlsmi.parse_fields(FIELDS))
     assert (first.index, first.module_id, first.name, first.generation) == (
         0,
@@ -62,7 +62,7 @@ def test_fields_are_read_with_the_units_of_value_or_column():
     assert not first.simulated
 
 
-def test_fields_are_found_by_name_in_any_order_and_the_missing_are_absent():
+def test_fields_are_found_by_name_in_any_order():
     [row] = hlsmi.parse_fields(
         "a line before\npower.draw [mW], memory.used [GiB], index\n1500, 2, 5\n"
     )
@@ -76,12 +76,12 @@ def test_unknown_units_are_absent_and_not_guessed():
 
 
 @pytest.mark.parametrize("text", ["", "nothing known\n", "name, index\nHL-225, 0\n"])
-def test_answer_without_named_columns_is_refused(text):
-    with pytest.raises(hlsmi.HlSmiUnavailable, match="name its columns"):
+def test_output_without_headings_is_rejected(text):
+    with pytest.raises(hlsmi.HlSmiUnavailable, match="no column headings"):
         hlsmi.parse_fields(text)
 
 
-def test_table_is_read_with_its_processes():
+def test_table_with_processes():
     free, held = hlsmi.parse_table(TABLE.replace("{pid}", "4711"))
     assert (free.card.index, free.card.name, free.bus) == (0, "HL-225", "0000:09:00.0")
     assert (free.card.memory_used, free.card.memory_total) == (768 << 20, 96 << 30)
@@ -90,14 +90,14 @@ def test_table_is_read_with_its_processes():
     assert (free.pids, held.pids) == ((), (4711,))
 
 
-def test_text_without_cards_is_refused():
+def test_output_without_cards_is_rejected():
     with pytest.raises(hlsmi.HlSmiUnavailable, match="no card"):
         hlsmi.parse_table("+---+\n| HL-SMI Version: 1 |\n+---+\n")
 
 
 @pytest.fixture
 def snapshot(tmp_path):
-    """Take two snapshots beside an hl-smi that behaves as told; return the second."""
+    """Take two snapshots with an hl-smi that runs a script; return the second one."""
 
     def take(script):
         program = tmp_path / "hl-smi"
@@ -132,13 +132,13 @@ def answering(text):
     return f"cat <<'END'\n{text}END\n"
 
 
-def test_program_stands_in_for_a_missing_binding(snapshot):
+def test_program_replaces_a_missing_binding(snapshot):
     seen = snapshot(answering(FIELDS))
     assert (seen["source"], seen["reason"]) == ("hl-smi", None)
     assert [card["module_id"] for card in seen["cards"]] == [4, 6]
 
 
-def test_release_that_refuses_the_question_is_read_by_its_table(snapshot):
+def test_table_is_parsed_if_the_query_is_not_supported(snapshot):
     table = answering(TABLE.replace("{pid}", str(os.getpid())))
     seen = snapshot(f'if [ $# != 0 ]; then echo "unknown option $1" >&2; exit 2; fi\n{table}')
     assert seen["source"] == "hl-smi"
@@ -153,10 +153,10 @@ def test_release_that_refuses_the_question_is_read_by_its_table(snapshot):
     [
         ("exec sleep 60\n", "hl-smi did not answer within 1 s."),
         ("echo no such device >&2; exit 3\n", "hl-smi ended with code 3: no such device."),
-        ("echo hello\n", "hl-smi shows no card that this version can read."),
+        ("echo hello\n", "The output of hl-smi has no card in a known format."),
     ],
 )
-def test_program_that_does_not_help_is_part_of_the_reason(snapshot, script, reason):
+def test_failure_of_the_program_is_part_of_the_reason(snapshot, script, reason):
     seen = snapshot(script)
     assert (seen["source"], seen["cards"]) == ("none", [])
     assert "pip install habana-pyhlml" in seen["reason"]

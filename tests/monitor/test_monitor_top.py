@@ -22,7 +22,7 @@ from hpu_magic.monitor.top.cells import width
 from hpu_magic.monitor.top.table import Order, headline, table
 from hpu_magic.monitor.top.view import View
 
-# As the installed script does.
+# Like the installed script.
 RUN = """\
 import sys
 from importlib.metadata import entry_points
@@ -54,7 +54,7 @@ def test_json_is_one_snapshot():
     assert [card["memory_total"] for card in seen["cards"]] == [4 << 30] * 2
 
 
-def test_output_that_is_no_terminal_gets_one_table():
+def test_output_that_is_not_a_terminal_is_one_table():
     done = run("top")
     title, heading, first, _ = done.stdout.splitlines()
     assert title == "2 simulated GAUDI2 cards, none in use"
@@ -82,15 +82,15 @@ def holder(tmp_path):
     process.communicate()
 
 
-def test_own_processes_are_shown_with_their_arguments(holder):
+def test_own_processes_have_their_arguments(holder):
     command = f"{os.path.basename(sys.executable)} train.py --token={SECRET}"
     assert command in run("top").stdout
     [found] = json.loads(run("top", "--json").stdout)["cards"][0]["holders"]
     assert (found["pid"], found["command"]) == (holder.pid, command)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_others_processes_are_shown_without_their_arguments(holder):
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_processes_of_other_users_have_no_arguments(holder):
     code = """
         import os
         from hpu_magic import monitor
@@ -101,10 +101,10 @@ def test_others_processes_are_shown_without_their_arguments(holder):
         print(*table(with_arguments(seen)), table(with_arguments(seen, of_others=True)), sep="END")
     """
     done = run(code=textwrap.dedent(code))
-    mine, everybodys = done.stdout.split("END")[1], done.stdout.split("END")[-1]
-    assert "train.py'" in mine
-    assert SECRET not in mine
-    assert SECRET in everybodys
+    own, all_users = done.stdout.split("END")[1], done.stdout.split("END")[-1]
+    assert "train.py'" in own
+    assert SECRET not in own
+    assert SECRET in all_users
 
 
 def test_works_without_torch():
@@ -113,7 +113,7 @@ def test_works_without_torch():
     assert len(done.stdout.splitlines()) == 4
 
 
-def test_reader_that_has_seen_enough_is_no_error():
+def test_closed_pipe_is_not_an_error():
     command = '"$0" -c "$1" top --json | head -c 1; exit ${PIPESTATUS[0]}'
     done = subprocess.run(
         ["bash", "-c", command, sys.executable, RUN], capture_output=True, text=True
@@ -121,14 +121,14 @@ def test_reader_that_has_seen_enough_is_no_error():
     assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
 
 
-def test_wrong_interval_is_refused_with_its_mend():
+def test_invalid_interval_is_rejected_with_a_fix():
     done = run("top", "--interval", "soon")
     assert done.returncode == 2
-    assert "'soon' is no interval; write a number of seconds from 0.2" in done.stderr
+    assert "'soon' is not an interval; write a number of seconds from 0.2" in done.stderr
 
 
 @pytest.mark.parametrize(("end", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_terminal_is_given_back_when_the_program_ends(end, status):
+def test_terminal_is_restored_when_the_program_ends(end, status):
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-c", RUN, "top", "--interval", "0.2"])
@@ -150,7 +150,7 @@ def test_terminal_is_given_back_when_the_program_ends(end, status):
 
 
 class Terminal:
-    """The command in a terminal of its own, of a given width."""
+    """The command in a new terminal with a given width."""
 
     def __init__(self, columns, *arguments, rows=16):
         self.pid, self.descriptor = pty.fork()
@@ -167,23 +167,23 @@ class Terminal:
         os.write(self.descriptor, keys.encode())
 
     def wait_for(self, condition):
-        """Return the lines of the first whole screen that fulfils a condition."""
+        """Return the lines of the first complete screen for which a condition is true."""
         deadline = time.monotonic() + 100
         while time.monotonic() < deadline:
             whole = [part for part in self._shown.split("\x1b[H") if part.endswith("\x1b[J")]
             for part in whole:
                 lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", part).split("\r\n")
                 if condition("\n".join(lines)):
-                    # Only what comes from now on is looked at next.
+                    # The next call examines only later screens.
                     self.selected = re.findall(r"\x1b\[7m *HPU ([0-9]+)", part)
                     self._shown = ""
                     return lines
             if select.select([self.descriptor], [], [], 1)[0]:
                 self._shown += os.read(self.descriptor, 65536).decode()
-        raise AssertionError(f"it was not shown: {self._shown[-3000:]!r}")
+        raise AssertionError(f"The screen did not appear: {self._shown[-3000:]!r}")
 
     def end(self):
-        """Return the status with which the program ended, and what it wrote last."""
+        """Return the exit status of the program and its last output."""
         try:
             while more := os.read(self.descriptor, 4096):
                 self._shown += more.decode()
@@ -235,7 +235,7 @@ def kernel(tmp_path):
         (120, ("idle", "memory", "model", "user"), ()),
     ],
 )
-def test_every_width_shows_pid_and_name(terminal, holder, kernel, columns, kept, dropped):
+def test_pid_and_name_are_shown_at_each_width(terminal, holder, kernel, columns, kept, dropped):
     lines = terminal(columns).wait_for(lambda text: "2 in use" in text)
     assert len(lines) == 16
     assert max(map(width, lines)) <= columns
@@ -254,7 +254,7 @@ def test_every_width_shows_pid_and_name(terminal, holder, kernel, columns, kept,
         assert shown == name
 
 
-def test_a_terminal_that_changes_its_width_is_followed_at_once(terminal, kernel):
+def test_resized_terminal_is_redrawn_immediately(terminal, kernel):
     one = terminal(120, "--interval", "600")
     wide = one.wait_for(lambda text: "1 in use" in text)
     one.resize(40)
@@ -264,13 +264,13 @@ def test_a_terminal_that_changes_its_width_is_followed_at_once(terminal, kernel)
 
 @pytest.fixture
 def fitting():
-    """A session that holds a card and runs a fit; afterwards a line of input ends the fit."""
+    """A session that holds a card and runs a fit, which a line of input ends."""
     code = """
         from hpu_magic import sessions
         from hpu_magic.simulator import cards
         told = sessions.Announcement("/first.ipynb", running=True)
         fit = sessions.PublishedFit()
-        fit.tell(
+        fit.update(
             sessions.Fit(
                 "DigitReader", began=1.0, phase="training", epoch=3, epochs=10, share=0.274,
                 remaining=40.2, rate=42.0, loss=0.231
@@ -283,7 +283,7 @@ def fitting():
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
-def test_a_fit_is_told_at_every_width_and_on_its_cards_page(terminal, fitting, columns):
+def test_fit_is_shown_at_each_width_and_on_the_page_of_its_card(terminal, fitting, columns):
     one = terminal(columns, "--interval", "0.2")
     lines = one.wait_for(lambda text: "1 in use" in text)
     heading, row = lines[2], lines[3]
@@ -294,8 +294,8 @@ def test_a_fit_is_told_at_every_width_and_on_its_cards_page(terminal, fitting, c
 
     one.press("0")
     page = one.wait_for(lambda text: "DigitReader" in text)
-    told = " ".join(" ".join(page).split())
-    assert "DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left" in told
+    text = " ".join(" ".join(page).split())
+    assert "DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left" in text
     room = columns - 2
     assert f"  [{'#' * round(0.274 * (room - 2)):.<{room - 2}}]" in page
     assert max(map(width, page)) <= columns
@@ -308,7 +308,7 @@ def test_a_fit_is_told_at_every_width_and_on_its_cards_page(terminal, fitting, c
     assert "fit" not in lines[2].split()
 
 
-def test_json_tells_of_fits(fitting):
+def test_json_has_fits(fitting):
     [holder] = json.loads(run("top", "--json").stdout)["cards"][0]["holders"]
     fit = holder["fit"]
     assert (fit["model"], fit["epoch"], fit["share"], fit["stoppable"]) == (
@@ -317,7 +317,7 @@ def test_json_tells_of_fits(fitting):
 
 
 @pytest.mark.parametrize("keys", ["q", "Q", "\x1b", "\x03"])
-def test_the_keys_that_end_give_the_terminal_back(terminal, keys):
+def test_keys_that_quit_restore_the_terminal(terminal, keys):
     one = terminal(80)
     before = termios.tcgetattr(one.descriptor)
     one.wait_for(lambda text: "GAUDI2" in text)
@@ -329,7 +329,7 @@ def test_the_keys_that_end_give_the_terminal_back(terminal, keys):
 
 
 @pytest.mark.parametrize("up", ["\x1b[A", "\x1bOA"])
-def test_arrows_choose_a_card_and_enter_shows_it_alone(terminal, kernel, up):
+def test_arrows_select_a_card_and_enter_shows_it(terminal, kernel, up):
     one = terminal(60)
     one.wait_for(lambda text: "1 in use" in text)
     assert one.selected == []
@@ -344,25 +344,25 @@ def test_arrows_choose_a_card_and_enter_shows_it_alone(terminal, kernel, up):
     assert "first 東京 with a rather long name.ipynb" in text
     assert max(map(width, lines)) <= 60
     one.press("1")
-    one.wait_for(lambda text: "HPU 1" in text and "held by nobody" in text)
+    one.wait_for(lambda text: "HPU 1" in text and "no visible holder" in text)
     one.press("\x1b")
     one.wait_for(lambda text: "held by\n" in text)
     assert one.selected == ["1"]
 
 
-def test_h_explains_the_keys_and_any_key_goes_back(terminal):
+def test_h_shows_the_keys_and_any_key_closes_the_help(terminal):
     one = terminal(60)
     one.wait_for(lambda text: "GAUDI2" in text)
     for key in ("h", "?", "\x1bOP"):
         one.press(key)
-        text = "\n".join(one.wait_for(lambda text: "sort the other way" in text))
+        text = "\n".join(one.wait_for(lambda text: "reverse the order" in text))
         for word in ("q ", "Enter", "↑ ↓", "← →", "h ?"):
             assert word in text
         one.press("x")
         one.wait_for(lambda text: "held by" in text)
 
 
-def test_sorting_goes_by_idleness_and_back(terminal, holder, kernel):
+def test_keys_change_the_sort_order(terminal, holder, kernel):
     one = terminal(60, "--sort", "idle")
     lines = one.wait_for(lambda text: "2 in use" in text)
     assert [line.split()[1] for line in lines[3:5]] == ["1", "0"]
@@ -374,7 +374,7 @@ def test_sorting_goes_by_idleness_and_back(terminal, holder, kernel):
     assert [line.split()[1] for line in lines[3:5]] == ["0", "1"]
 
 
-def test_a_driver_that_hangs_keeps_no_key_from_working(terminal):
+def test_keys_work_while_the_driver_hangs(terminal):
     hung = "import time\nfrom hpu_magic import monitor\nmonitor.snapshot = lambda: time.sleep(600)"
     pid, descriptor = pty.fork()
     if pid == 0:
@@ -387,7 +387,7 @@ def test_a_driver_that_hangs_keeps_no_key_from_working(terminal):
     os.close(descriptor)
 
 
-def test_one_card_is_shown_where_there_is_no_terminal(kernel):
+def test_one_card_without_a_terminal(kernel):
     done = run("top", "--card", "0")
     assert done.stdout.splitlines()[0] == "HPU 0  GAUDI2"
     assert f"pid {kernel.pid}" in done.stdout
@@ -405,7 +405,7 @@ def texts(snapshot, *arguments):
     return [line.text for line in table(snapshot, *arguments)]
 
 
-def test_what_no_card_has_gets_no_column_and_what_some_have_a_dash():
+def test_unknown_values_have_no_column_or_a_dash():
     warm = CardReading(1, 5, "HL-225", "GAUDI2", False, None, None, temperature=41.0)
     heading, first, second = texts(Snapshot((CARD, warm), "hlml"))
     assert heading.split() == ["card", "model", "memory", "full", "temp", "pid", "held", "by"]
@@ -416,7 +416,7 @@ def test_what_no_card_has_gets_no_column_and_what_some_have_a_dash():
     assert second.split() == ["HPU", "5", "HL-225", "-", "-", "-", "41", "°C", "-", "-"]
 
 
-def test_every_holder_has_a_line_and_no_command_reaches_the_terminal_unseen():
+def test_each_holder_has_a_line_with_escaped_characters():
     holders = (Holder(7, "python\x1b[2J train.py", "ann"), Holder(0, "a process elsewhere", None))
     card = CardReading(0, 4, "HL-225", "GAUDI2", False, None, None, holders=holders, error="Lost.")
     lines = texts(Snapshot((card,), "hlml", "Card 9 is hidden."))
@@ -428,7 +428,7 @@ def test_every_holder_has_a_line_and_no_command_reaches_the_terminal_unseen():
     ]
 
 
-def test_columns_give_way_in_their_order_and_never_pid_and_name():
+def test_narrow_tables_drop_columns_in_order():
     card = CardReading(
         *(0, 4, "HL-225", "GAUDI2", False, 48 << 30, 96 << 30),
         utilization=41.0,
@@ -447,7 +447,7 @@ def test_columns_give_way_in_their_order_and_never_pid_and_name():
         order = ["full", "idle", "busy", "memory", "model", "user", "temp", "power", "clock"]
         names = [name for name in order if name in heading.split()]
         assert names == order[: len(names)]
-        # Nothing gives way where there is room for it.
+        # No column is dropped if there is room for it.
         assert ("clock" in heading) == (room >= width(texts(seen)[1]))
 
 
@@ -462,26 +462,26 @@ def test_columns_give_way_in_their_order_and_never_pid_and_name():
         ("busy", [0, 1, 2, 3]),
     ],
 )
-def test_cards_are_sorted_and_what_is_unknown_comes_last(by, expected):
+def test_sorted_cards_end_with_unknown_values(by, expected):
     def card(index, used, *holders):
         return CardReading(index, index, "", None, False, used, 96 << 30, holders=holders)
 
     cards = (
         card(0, 1, Holder(7, "b.ipynb", None, 0.0)),
         card(1, 9, Holder(8, "a.ipynb", None, 60.0)),
-        # As active as the most active of its holders.
+        # The most active holder counts.
         card(2, 5, Holder(9, "x.ipynb", None, 9000.0), Holder(5, "c.py", None)),
         card(3, None),
     )
     assert [card.index for card in Order(by).sort(cards)] == expected
     known = [index for index in expected if index != 3]
-    turned = [card.index for card in Order(by, reverse=True).sort(cards)]
-    assert turned == ([*known[::-1], 3] if by not in ("card", "busy") else turned)
+    reversed_order = [card.index for card in Order(by, reverse=True).sort(cards)]
+    assert reversed_order == ([*known[::-1], 3] if by not in ("card", "busy") else reversed_order)
     if by == "card":
-        assert turned == [3, 2, 1, 0]
+        assert reversed_order == [3, 2, 1, 0]
 
 
-def test_more_cards_than_rows_scroll_with_the_choice():
+def test_table_scrolls_with_the_selection():
     cards = tuple(
         CardReading(index, index, "HL-225", "GAUDI2", False, 0, 96 << 30) for index in range(8)
     )
@@ -504,7 +504,7 @@ def test_more_cards_than_rows_scroll_with_the_choice():
     assert shown() == [0, 1, 2, 3]
 
 
-def test_the_headline_says_simulated_once():
+def test_headline_contains_simulated_once():
     simulated = CardReading(
         0, 0, "GAUDI2", "GAUDI2", True, 0, 64 << 20, holders=(Holder(1, "", None),)
     )
@@ -517,5 +517,5 @@ def test_the_headline_says_simulated_once():
     assert "0 B / 64 MiB" in lines[1]
 
 
-def test_nothing_to_show_says_why():
+def test_empty_table_has_the_reason():
     assert texts(Snapshot((), "none", "No driver.")) == ["No Gaudi cards to show: No driver."]

@@ -1,4 +1,4 @@
-"""A Jupyter server of its own process, below a base URL, with three simulated cards."""
+"""A Jupyter server in a child process, below a base URL, with three simulated cards."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def wait_for(condition: Callable[[], Any]) -> Any:
         if value := condition():
             return value
         time.sleep(0.05)
-    raise AssertionError("It did not come about in time.")
+    raise AssertionError("The condition was not true in time.")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server said."""
+    """A response of the server."""
 
     status: int
     headers: Any
@@ -64,16 +64,16 @@ class Stream:
         return json.loads(self.socket.recv())
 
     def snapshot(self, condition: Callable[[Any], Any] = lambda _: True) -> Any:
-        """Return the next snapshot that fulfils `condition`."""
+        """Return the next snapshot for which `condition` is true."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             message = self.message()
             if message["type"] == "snapshot" and condition(message):
                 return message
-        raise AssertionError("No such snapshot came in time.")
+        raise AssertionError("No such snapshot arrived in time.")
 
     def closed(self) -> int:
-        """Wait until the server closes, and return its code."""
+        """Wait until the server closes the stream, and return its code."""
         while True:
             opcode, data = self.socket.recv_data()
             if opcode == websocket.ABNF.OPCODE_CLOSE:
@@ -95,7 +95,7 @@ class Server:
         settings = {
             **os.environ,
             "JUPYTER_RUNTIME_DIR": str(self.runtime),
-            # The file that an installation puts in place turns the extension on.
+            # The installed configuration file enables the extension.
             "JUPYTER_CONFIG_PATH": str(PROJECT / "jupyter-config"),
             "HPU_MAGIC_CARDS_DIR": str(folder / "cards"),
             "HPU_MAGIC_CARDS": "3",
@@ -132,7 +132,7 @@ class Server:
             return False
 
     def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
-        """Send a request; with the server's token unless there are other headers."""
+        """Send a request, with the server's token unless there are other headers."""
         request = urllib.request.Request(
             f"{self.url}{path}",
             data=None if body is None else json.dumps(body).encode(),
@@ -158,8 +158,8 @@ class Server:
 
         def reads(process: psutil.Process) -> bool:
             try:
-                return "hpu_magic.monitor.reader" in process.cmdline()
-            except psutil.NoSuchProcess:  # it has ended, or is just ending
+                return "hpu_magic.server.reader" in process.cmdline()
+            except psutil.NoSuchProcess:  # it has ended
                 return False
 
         return [child for child in psutil.Process(self.process.pid).children() if reads(child)]
@@ -171,7 +171,7 @@ class Server:
 
 
 class Notebook:
-    """A notebook's session with its kernel."""
+    """The session of a notebook and its kernel."""
 
     def __init__(self, server: Server, path: str) -> None:
         name = path.rpartition("/")[2]
@@ -188,12 +188,12 @@ class Notebook:
         try:
             self.client.wait_for_ready(timeout=PATIENCE)
         except RuntimeError:
-            # On a busy machine a kernel that starts misses heartbeats, and counts as dead.
+            # On a busy machine, a starting kernel misses heartbeats and seems dead.
             return False
         return True
 
     def run(self, source: str) -> str:
-        """Run a cell and return what it printed."""
+        """Run a cell and return its output."""
         printed: list[str] = []
 
         def collect(message: Any) -> None:
@@ -228,8 +228,8 @@ def notebook(server: Server) -> Iterator[Callable[[str], Notebook]]:
         return opened[-1]
 
     yield open_notebook
-    for one in opened:
-        one.close()
+    for opened_notebook in opened:
+        opened_notebook.close()
 
 
 @pytest.fixture

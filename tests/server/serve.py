@@ -1,4 +1,4 @@
-"""A Jupyter server as a user starts it, which first prints the routes of hpu_magic it has."""
+"""Starts a Jupyter server, and first prints its routes of hpu_magic."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Questions about a kernel's device are no activity: it stays busy or idle, and can be culled."""
+"""Requests for the status of a kernel's device do not count as activity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ask_status(client: Any) -> dict[str, Any]:
     return reply
 
 
-def test_questions_to_a_kernel_are_no_activity(tmp_path):
+def test_status_requests_are_not_activity(tmp_path):
     server = Server(tmp_path)
     try:
         session = {"path": "work.ipynb", "name": "work.ipynb", "type": "notebook"}
@@ -28,7 +28,7 @@ def test_questions_to_a_kernel_are_no_activity(tmp_path):
         client.execute("import time; time.sleep(4)")
         wait_for(lambda: server.ask(kernel)["execution_state"] == "busy")
         assert ask_status(client)["content"]["status"] == "ok"
-        time.sleep(0.5)  # time for the server to hear of it
+        time.sleep(0.5)  # time for the server to receive the status
         assert server.ask(kernel)["execution_state"] == "busy"
 
         wait_for(lambda: server.ask(kernel)["execution_state"] == "idle")

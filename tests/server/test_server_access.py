@@ -1,4 +1,4 @@
-"""Nobody looks or acts who may not, on any route."""
+"""Access control of all routes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOREIGN = "http://elsewhere.example"
 
 
 def concrete(pattern: str, kernel: str) -> str:
-    """Return a path that a route's pattern matches, below the base URL."""
+    """Return a path below the base URL that matches the pattern of a route."""
     path = pattern.removesuffix("$").removeprefix("^").removeprefix(BASE_URL)
     groups = iter(["0", kernel])
     path = re.sub(r"\([^)]*\)", lambda _: next(groups), path)
@@ -26,7 +26,7 @@ def concrete(pattern: str, kernel: str) -> str:
 
 @pytest.fixture(scope="module")
 def requests(server):
-    """Every method of every route that the server has of hpu_magic, with a kernel that exists."""
+    """All methods of all routes of hpu_magic, with an existing kernel."""
     work = Notebook(server, "walk.ipynb")
     found = [
         (method.upper(), concrete(pattern, work.kernel))
@@ -39,7 +39,7 @@ def requests(server):
 
 @pytest.fixture(scope="module")
 def cookies(server):
-    """Headers of a browser that has logged in."""
+    """Headers of a browser after login."""
     jar = http.cookiejar.CookieJar()
     browser = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(jar)
@@ -62,7 +62,7 @@ def upgrade(server, path, **options):
     return 101
 
 
-def test_walk_meets_all_routes(requests):
+def test_requests_cover_all_routes(requests):
     assert sorted((method, path.split("/")[1]) for method, path in requests) == [
         ("DELETE", "cards"),
         ("DELETE", "cards"),
@@ -72,7 +72,7 @@ def test_walk_meets_all_routes(requests):
     ]
 
 
-def test_strangers_are_refused(server, requests):
+def test_requests_without_valid_token_are_rejected(server, requests):
     for method, path in requests:
         for headers in ({"Accept": "*/*"}, {"Authorization": "token wrong"}):
             assert server.ask(path, method, **headers).status == 403, path
@@ -81,7 +81,7 @@ def test_strangers_are_refused(server, requests):
     assert upgrade(server, "hpu_magic/stream", header=wrong, suppress_origin=True) == 403
 
 
-def test_other_sites_are_refused_though_the_browser_is_logged_in(server, requests, cookies):
+def test_requests_from_other_sites_are_rejected_after_login(server, requests, cookies):
     host = urllib.parse.urlparse(server.url).netloc
     for method, path in requests:
         if path.endswith("stream"):
@@ -92,13 +92,13 @@ def test_other_sites_are_refused_though_the_browser_is_logged_in(server, request
         own = {"Cookie": cookies["Cookie"], "X-XSRFToken": cookies["xsrf"]}
         foreign = server.ask(path, method, Origin=FOREIGN, Host=host, **own)
         assert foreign.status in (403, 404), path
-        assert "none of this server's" not in foreign.text
-        # The same from the server's own pages is let through; the kernel holds no card.
+        assert "does not belong to this server" not in foreign.text
+        # The same request from the server's own pages is accepted; the kernel holds no card.
         allowed = server.ask(path, method, Origin=f"http://{host}", Host=host, **own)
         assert allowed.status == {"GET": 200, "DELETE": 409}[method], path
 
 
-def test_changing_anything_takes_the_token_against_forgery(server, requests, cookies):
+def test_changes_require_the_xsrf_token(server, requests, cookies):
     changing = [(method, path) for method, path in requests if method != "GET"]
     assert changing
     for method, path in changing:
@@ -108,11 +108,11 @@ def test_changing_anything_takes_the_token_against_forgery(server, requests, coo
             assert "_xsrf" in answer.json["message"] or "XSRF" in answer.json["message"]
 
 
-def test_metrics_are_behind_the_login_too(server):
+def test_metrics_require_a_login(server):
     assert server.ask("metrics", Accept="*/*").status == 403
 
 
-def test_authorizer_decides_on_looking_and_on_shutting_down(tmp_path):
+def test_authorizer_controls_reading_and_shutdown(tmp_path):
     (tmp_path / "reading.py").write_text(
         "from jupyter_server.auth import Authorizer\n"
         "class NoCards(Authorizer):\n"
@@ -142,7 +142,7 @@ def test_authorizer_decides_on_looking_and_on_shutting_down(tmp_path):
         server.stop()
 
 
-def test_the_servers_log_says_what_an_old_jupyterlab_may_lack(tmp_path):
+def test_log_warns_about_an_old_jupyterlab(tmp_path):
     old = tmp_path / "old" / "jupyterlab-4.1.8.dist-info"
     old.mkdir(parents=True)
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyterlab\nVersion: 4.1.8\n")
@@ -152,6 +152,6 @@ def test_the_servers_log_says_what_an_old_jupyterlab_may_lack(tmp_path):
     [warning] = re.findall(r"HpuMagicServer\] (.*older.*)", (tmp_path / "log").read_text())
     assert warning == (
         "JupyterLab 4.1.8 is older than 4.2: the sidebar, the status bar, the mode switch and "
-        "charts of panels may be missing or broken in it; commands work. Run pip install -U "
-        '"jupyterlab>=4.2" and start it anew.'
+        "the charts of panels may be missing or broken; commands work. Run pip install -U "
+        '"jupyterlab>=4.2" and restart it.'
     )

@@ -1,4 +1,4 @@
-"""Fits of kernels with cards: shown to all who may look, stopped by who may shut kernels down."""
+"""Fits of kernels with cards: access for all users with cards, stop for users with kernels."""
 
 from __future__ import annotations
 
@@ -46,31 +46,31 @@ def work(server):
 
 @pytest.fixture
 def fitting(server, work):
-    """The path below which the fit of a notebook is, that runs now; it is ended after the test."""
+    """Start the fit of a notebook and return its path; the fit ends after the test."""
 
     def begin(**names):
         for name, value in names.items():
             work.run(f"{name} = {value}")
         work.message = work.client.execute(FIT)
-        wait_for(lambda: told(server, "training"))
+        wait_for(lambda: fit_holder(server, "training"))
         return f"hpu_magic/cards/0/holders/{work.kernel}/fit"
 
     yield begin
     server.ask(f"hpu_magic/cards/0/holders/{work.kernel}/fit", "DELETE")
-    wait_for(lambda: not told(server))
+    wait_for(lambda: not fit_holder(server))
     work.run("factor = 1.0")
 
 
-def told(server, phase=None):
-    """Return the holder that runs a fit, in a phase if one is given."""
+def fit_holder(server, phase=None):
+    """Return the holder that runs a fit, in a phase if specified."""
     holders = [holder for card in server.cards() for holder in card["holders"]]
-    found = [one for one in holders if one["fit"] and phase in (None, one["fit"]["phase"])]
+    found = [each for each in holders if each["fit"] and phase in (None, each["fit"]["phase"])]
     return found[0] if found else None
 
 
-def test_a_fit_is_in_the_snapshot_and_is_stopped_while_its_cell_runs(server, work, fitting):
+def test_fit_is_in_the_snapshot_and_stops_while_its_cell_runs(server, work, fitting):
     path = fitting()
-    holder = wait_for(lambda: (found := told(server)) and found["fit"]["loss"] and found)
+    holder = wait_for(lambda: (found := fit_holder(server)) and found["fit"]["loss"] and found)
     fit = holder["fit"]
     assert holder["kernel"]["notebook"]["path"] == "first.ipynb"
     assert (fit["model"], fit["epochs"], fit["batches"]) == ("DigitReader", 100_000, 4)
@@ -82,7 +82,7 @@ def test_a_fit_is_in_the_snapshot_and_is_stopped_while_its_cell_runs(server, wor
     assert (answer.status, answer.text) == (202, "")
     assert wait_for(lambda: work.client.get_shell_msg(timeout=60))["content"]["status"] == "ok"
     assert work.run("print(result.outcome)") == "stopped\n"
-    assert told(server) is None
+    assert fit_holder(server) is None
     answer = server.ask(path, "DELETE")
     assert (answer.status, answer.json["message"]) == (
         409,
@@ -90,16 +90,16 @@ def test_a_fit_is_in_the_snapshot_and_is_stopped_while_its_cell_runs(server, wor
     )
 
 
-def answer(client, what, **content):
-    """Ask a kernel over its control channel, as a page does."""
-    request = client.session.msg(f"hpu_magic_{what}_request", content)
+def answer(client, topic, **content):
+    """Send a request over the control channel of a kernel, like a page."""
+    request = client.session.msg(f"hpu_magic_{topic}_request", content)
     client.control_channel.send(request)
     reply = client.control_channel.get_msg(timeout=60)
     assert reply["parent_header"]["msg_id"] == request["header"]["msg_id"]
     return reply["content"]
 
 
-def test_a_fit_on_the_cpu_is_told_by_its_kernel(notebook):
+def test_kernel_reports_a_fit_on_the_cpu(notebook):
     work = notebook("cpu.ipynb")
     work.run(LOAD)
     pid = int(work.run("import os; print(os.getpid())"))
@@ -117,9 +117,9 @@ def test_a_fit_on_the_cpu_is_told_by_its_kernel(notebook):
     assert work.run("print(result.outcome)") == "stopped\n"
 
 
-def test_the_stream_carries_a_loss_that_is_not_a_number_as_plain_json(server, fitting):
+def test_stream_encodes_nan_as_json_text(server, fitting):
     def refuse(constant):
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not valid JSON")
 
     fitting(factor="float('nan')")
     stream = server.stream("?interval=0.5")
@@ -140,35 +140,35 @@ def test_the_stream_carries_a_loss_that_is_not_a_number_as_plain_json(server, fi
     assert fit["broken"].startswith("loss NaN since step 1")
 
 
-def test_asking_a_kernel_to_stop_is_no_activity_of_its_own(server, work, fitting):
+def test_stop_request_is_not_activity(server, work, fitting):
     path = fitting()
     kernel = f"api/kernels/{work.kernel}"
-    work.client.execute("time.sleep(4)")  # once the fit has ended
+    work.client.execute("time.sleep(4)")  # runs after the fit
     assert server.ask(path, "DELETE").status == 202
-    wait_for(lambda: told(server) is None)
-    time.sleep(0.5)  # time for the server to hear of it
+    wait_for(lambda: fit_holder(server) is None)
+    time.sleep(0.5)  # time for the server to receive the status
     assert server.ask(kernel).json["execution_state"] == "busy"
 
 
-def test_who_cannot_be_stopped_is_told_so(server, work, fitting, notebook):
+def test_stop_of_other_fits_is_rejected(server, work, fitting, notebook):
     other = notebook("other.ipynb")
     path = fitting()
     wrong = {
         path.replace("cards/0", "cards/1"): (
-            *(409, "That kernel does not hold HPU 1 now; nothing was stopped."),
+            *(409, "That kernel does not hold HPU 1; nothing was stopped."),
         ),
         path.replace("cards/0", "cards/7"): (404, "The machine has no HPU 7."),
         path.replace(work.kernel, other.kernel): (
-            *(409, "That kernel does not hold HPU 0 now; nothing was stopped."),
+            *(409, "That kernel does not hold HPU 0; nothing was stopped."),
         ),
         path.replace(work.kernel, "0-0-0-0-0"): (
-            *(404, "That kernel is none of this server's; nothing was stopped."),
+            *(404, "That kernel does not belong to this server; nothing was stopped."),
         ),
     }
     for place, expected in wrong.items():
         answer = server.ask(place, "DELETE")
         assert (answer.status, answer.json["message"]) == expected
-    assert told(server, "training")
+    assert fit_holder(server, "training")
     assert server.ask(path).status == 405
 
 
@@ -176,15 +176,15 @@ CHILD = f"""
 import sys
 from hpu_magic import sessions
 {ACQUIRE}
-sessions.PublishedFit(lambda: None).tell(sessions.Fit("Child", began=1.0))
+sessions.PublishedFit(lambda: None).update(sessions.Fit("Child", began=1.0))
 print(flush=True)
 sys.stdin.readline()
 """
 
 
-def test_a_fit_of_another_process_is_shown_and_not_stopped(server, notebook, outsider):
+def test_fit_of_another_process_is_shown_but_cannot_be_stopped(server, notebook, outsider):
     outsider(code=CHILD)
-    holder = wait_for(lambda: told(server))
+    holder = wait_for(lambda: fit_holder(server))
     assert (holder["kernel"], holder["fit"]["model"], holder["fit"]["stoppable"]) == (
         *(None, "Child", False),
     )
@@ -212,16 +212,16 @@ def test_a_fit_of_another_process_is_shown_and_not_stopped(server, notebook, out
     parent.run("child.kill(); child.wait()")
 
 
-def test_a_kernel_that_does_not_answer_is_told_of(server, notebook):
+def test_kernel_that_does_not_answer_is_reported(server, notebook):
     stuck = notebook("stuck.ipynb")
     stuck.run(ACQUIRE)
-    # It tells of a fit, and knows no question about it.
+    # It publishes a fit, but does not handle requests.
     stuck.run("""
         from hpu_magic import sessions
         fit = sessions.PublishedFit(lambda: None)
-        fit.tell(sessions.Fit("Stuck", began=1.0))
+        fit.update(sessions.Fit("Stuck", began=1.0))
     """)
-    holder = wait_for(lambda: told(server))
+    holder = wait_for(lambda: fit_holder(server))
     assert holder["fit"]["stoppable"] is False
     [index] = [card["index"] for card in server.cards() if holder in card["holders"]]
     began = time.monotonic()
@@ -229,17 +229,17 @@ def test_a_kernel_that_does_not_answer_is_told_of(server, notebook):
     assert time.monotonic() - began > 4
     assert (answer.status, answer.json["message"]) == (
         504,
-        "The kernel was asked to stop its fit, but it did not answer within 5 s. It may still "
-        "come to it; else interrupt the kernel.",
+        "The kernel received the request to stop its fit, but it did not answer within 5 s. If "
+        "the fit does not stop, interrupt the kernel.",
     )
 
 
 @pytest.mark.skipif(
     "transport_encryption" not in AsyncKernelManager.class_trait_names(),
-    reason="this jupyter_client encrypts no messages to kernels",
+    reason="this jupyter_client cannot encrypt messages to kernels",
 )
-def test_a_kernel_with_encrypted_channels_is_asked_too():
-    async def ask():
+def test_kernel_with_encrypted_channels_answers():
+    async def stop():
         manager = AsyncKernelManager(transport_encryption="required")
         manager.kernel_spec.metadata["supported_encryption"] = "curve"
         await manager.start_kernel()
@@ -248,12 +248,12 @@ def test_a_kernel_with_encrypted_channels_is_asked_too():
             client.start_channels()
             await client.wait_for_ready(timeout=60)
             await client.execute("%load_ext hpu_magic", reply=True, timeout=60)
-            return await control.ask(manager, "stop", {"pid": manager.provisioner.pid})
+            return await control.request(manager, "stop", {"pid": manager.provisioner.pid})
         finally:
             client.stop_channels()
             await manager.shutdown_kernel(now=True)
 
-    assert asyncio.run(ask()) == {
+    assert asyncio.run(stop()) == {
         "status": "error",
         "message": "That kernel runs no fit now; nothing was stopped.",
     }

@@ -1,4 +1,4 @@
-"""The last day of the cards: kept while nobody looks, bounded, and with who held them."""
+"""The history of 24 hours: without clients, with limited memory, and with holders."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from traitlets import TraitError
 from hpu_magic.server.application import HpuMagicServer
 from hpu_magic.server.holdings import SPANS
 from hpu_magic.server.long_history import LENGTH, LongHistory
-from hpu_magic.server.sampler import Sampler
+from hpu_magic.server.sampler import CardSampler
 
 LOG = logging.getLogger("test")
 INTERVAL = 20.0
 
 
 def holder(pid, kernel=None, path=None, command="python train.py"):
-    """Return a holder as a sample names it; `path` is the notebook of its kernel."""
+    """Return a holder as in a sample; `path` is the notebook of its kernel."""
     notebook = path and {"path": path, "name": path.rpartition("/")[2], "type": "notebook"}
     known = kernel and {"id": kernel, "name": "python3", "state": "idle", "notebook": notebook}
     return {"pid": pid, "command": command, "user": "ann", "idle": None, "kernel": known}
 
 
 def sample(at, *cards, error=None):
-    """Return a sample of the cards' holders."""
+    """Return a sample with holders for each card."""
     return {
         "time": at,
         "source": "simulator",
@@ -50,15 +50,15 @@ def sample(at, *cards, error=None):
 
 
 def spans(history, since=0.0, now=1e9):
-    """Return who held which card from when to when, and whether still."""
+    """Return card, holder, start and end of each span, and whether it continues."""
     found = history.message(since, now)["holders"]
     return [
-        (one["card"], one["notebook"] or one["command"], one["from"], one["to"], one["held"])
-        for one in found
+        (span["card"], span["notebook"] or span["command"], span["from"], span["to"], span["held"])
+        for span in found
     ]
 
 
-def test_one_sample_an_interval_is_kept_with_what_the_overview_shows():
+def test_one_sample_per_interval_is_stored():
     history = LongHistory(INTERVAL)
     for at in range(1000, 1062, 2):
         history.observe(sample(float(at), []))
@@ -80,7 +80,7 @@ def test_holders_become_spans():
     history = LongHistory(INTERVAL)
     train = holder(1, "k1", "work/train.ipynb")
     history.observe(sample(0.0, [train], []))
-    # A process of the same kernel is no other holder.
+    # Another process of the same kernel is the same holder.
     history.observe(sample(20.0, [train, holder(2, "k1", "work/train.ipynb")], [holder(9)]))
     history.observe(sample(40.0, [holder(3, "k2", "eval.ipynb")], [holder(9)]))
     history.observe(sample(50.0, [], [holder(9)]))
@@ -89,7 +89,7 @@ def test_holders_become_spans():
         (0, "eval.ipynb", 40.0, 40.0, False),
         (1, "python train.py", 20.0, 50.0, True),
     ]
-    # What has ended long before is not told again.
+    # Spans that ended long before are omitted.
     assert [name for _, name, *_ in spans(history, since=105.0)] == ["python train.py"]
 
 
@@ -101,7 +101,7 @@ def test_renamed_notebook_is_one_holder():
 
 
 @pytest.mark.parametrize("missed", [True, False], ids=["unreadable", "asleep"])
-def test_time_of_which_nothing_is_known_splits_a_span(missed):
+def test_unknown_time_splits_a_span(missed):
     history = LongHistory(INTERVAL)
     history.observe(sample(0.0, [holder(1)]))
     history.observe(sample(20.0, [holder(1)]))
@@ -116,7 +116,7 @@ def test_time_of_which_nothing_is_known_splits_a_span(missed):
     ]
 
 
-def test_one_missed_sample_splits_nothing():
+def test_one_missed_sample_does_not_split_a_span():
     history = LongHistory(INTERVAL)
     history.observe(sample(0.0, [holder(1)]))
     history.observe(sample(20.0, [], error="The driver hangs."))
@@ -124,7 +124,7 @@ def test_one_missed_sample_splits_nothing():
     assert spans(history, now=40.0) == [(0, "python train.py", 0.0, 40.0, True)]
 
 
-def test_clock_that_is_set_back_begins_anew():
+def test_clock_that_is_set_back_resets_the_history():
     history = LongHistory(INTERVAL)
     history.observe(sample(5000.0, [holder(1)]))
     history.observe(sample(1000.0, [holder(1)]))
@@ -133,7 +133,7 @@ def test_clock_that_is_set_back_begins_anew():
     assert spans(history, now=1000.0) == [(0, "python train.py", 1000.0, 1000.0, True)]
 
 
-def test_a_day_is_kept_and_no_more():
+def test_history_is_limited_to_a_day():
     history = LongHistory(600.0)
     for at in range(0, int(2 * LENGTH), 600):
         history.observe(sample(float(at), [holder(at)]))
@@ -143,7 +143,7 @@ def test_a_day_is_kept_and_no_more():
     assert message["holders"][0]["from"] >= LENGTH - 1200
 
 
-def test_memory_is_bounded_however_often_holders_change():
+def test_memory_is_limited_when_holders_change_often():
     history = LongHistory(INTERVAL)
     long_name = "x" * 10_000
 
@@ -163,11 +163,11 @@ def test_memory_is_bounded_however_often_holders_change():
         tracemalloc.stop()
     assert after - before < 64 * 1024
     assert len(history.message(0.0, 1e9)["holders"]) == 8 * (SPANS + 1)
-    assert all(len(one["command"]) <= 200 for one in history.message(0.0, 1e9)["holders"])
+    assert all(len(span["command"]) <= 200 for span in history.message(0.0, 1e9)["holders"])
 
 
 class Reader:
-    """Cards that are quick, or slow, to read."""
+    """A reader with a given delay."""
 
     def __init__(self, seconds=0.0):
         self.seconds = seconds
@@ -183,56 +183,56 @@ class Reader:
 
 
 async def join_nothing(record):
-    """Stand for a server without kernels."""
+    """Join for a server without kernels."""
 
 
 def unattended(interval, seconds, reader):
-    """Sample while nobody looks; returns the lengths of the long and of the fine history."""
+    """Take samples without clients; return the lengths of the long and the fine history."""
 
     async def run():
-        sampler = Sampler(reader, join_nothing, LOG, LongHistory(interval or 1.0), interval)
+        sampler = CardSampler(reader, join_nothing, LOG, LongHistory(interval or 1.0), interval)
         sampler.begin()
         await asyncio.sleep(seconds)
-        kept = sampler.past.message(0.0, time.time())["time"]
+        stored = sampler.past.message(0.0, time.time())["time"]
         fine = len(sampler._history)
         await sampler.stop()
         sampler.begin()
         assert not sampler.running
-        return len(kept), fine
+        return len(stored), fine
 
     return asyncio.run(run())
 
 
-def test_history_grows_while_nobody_looks_beside_the_fine_one():
+def test_long_history_grows_without_clients():
     reader = Reader()
-    kept, fine = unattended(0.1, 1.0, reader)
-    assert 7 <= kept <= 11
+    stored, fine = unattended(0.1, 1.0, reader)
+    assert 7 <= stored <= 11
     assert fine == 0
 
 
-def test_history_can_be_switched_off():
+def test_history_can_be_disabled():
     reader = Reader()
     assert unattended(0.0, 0.3, reader) == (0, 0)
     assert reader.readings == 0
 
 
-def test_slow_driver_is_asked_more_rarely_but_not_so_that_there_are_gaps():
+def test_slow_driver_is_read_less_often_without_gaps():
     reader = Reader(seconds=0.05)
     unattended(0.1, 1.5, reader)
-    # Every 0.25 s instead of 0.1 s, though a hundred times a reading would be 5 s.
+    # Every 0.25 s instead of 0.1 s; 100 times the time of a reading would be 5 s.
     assert 4 <= reader.readings <= 7
 
 
 @pytest.fixture(scope="module")
 def watchful(tmp_path_factory):
-    """A server that samples every two seconds by itself."""
+    """A server that takes samples every two seconds without clients."""
     folder = tmp_path_factory.mktemp("watchful")
     server = Server(folder, "--HpuMagicServer.history_interval=2")
     yield server
     server.stop()
 
 
-def test_server_knows_who_held_a_card_before_anybody_looked(watchful):
+def test_holders_are_recorded_without_clients(watchful):
     script = "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
     owner = subprocess.Popen(
         [sys.executable, "-c", script],
@@ -244,7 +244,7 @@ def test_server_knows_who_held_a_card_before_anybody_looked(watchful):
 
     def held(state):
         found = watchful.ask("hpu_magic/history").json["holders"]
-        return [one for one in found if one["held"] == state]
+        return [span for span in found if span["held"] == state]
 
     [span] = wait_for(lambda: held(True))
     assert (span["card"], span["pid"], span["kernel"]) == (0, owner.pid, None)
@@ -260,17 +260,17 @@ def test_server_knows_who_held_a_card_before_anybody_looked(watchful):
 
 
 @pytest.mark.parametrize("since", ["never", "nan", "inf"])
-def test_impossible_time_is_refused(watchful, since):
+def test_invalid_time_is_rejected(watchful, since):
     answer = watchful.ask(f"hpu_magic/history?since={since}")
     assert answer.status == 400
-    assert answer.json["message"] == f"since is {since!r}; give seconds since the epoch."
+    assert answer.json["message"] == f"since is {since!r}; pass seconds since the epoch."
 
 
 @pytest.mark.parametrize("interval", [1.0, -1.0, 4000.0])
-def test_impossible_interval_is_named(interval):
+def test_invalid_interval_is_rejected(interval):
     with pytest.raises(TraitError) as refused:
         HpuMagicServer(history_interval=interval)
     assert str(refused.value) == (
-        f"HpuMagicServer.history_interval is {interval:g}; give 2 to 3600 seconds, "
-        "or 0 to take samples only while somebody looks."
+        f"HpuMagicServer.history_interval is {interval:g}; set it to 2 to 3600 seconds, or to 0 "
+        "for samples only while a client is connected."
     )

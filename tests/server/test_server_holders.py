@@ -1,4 +1,4 @@
-"""Who holds which card, in terms of kernels and notebooks, and how a card is freed."""
+"""The kernels and notebooks of holders, and freeing of cards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWERS = ("hpu_magic/snapshot", "metrics")
 
 
 def held(server):
-    """Return card and holder of the one held card."""
+    """Return card and holder of the only held card."""
     [found] = [(card, holder) for card in server.cards() for holder in card["holders"]]
     return found
 
@@ -26,7 +26,7 @@ def free(server):
     return not any(card["holders"] for card in server.cards())
 
 
-def test_kernel_that_holds_a_card_is_named_with_its_notebook(server, notebook):
+def test_holder_has_kernel_and_notebook(server, notebook):
     work = notebook("deep/work.ipynb")
     pid = int(work.run(f"{ACQUIRE}; import os; print(os.getpid())"))
     card, holder = held(server)
@@ -47,7 +47,7 @@ def test_kernel_that_holds_a_card_is_named_with_its_notebook(server, notebook):
     assert held(server)[1]["kernel"]["notebook"]["path"] == "deep/better.ipynb"
 
 
-def test_idleness_is_told_by_the_kernel_else_by_the_server(server, notebook):
+def test_idle_time_is_from_the_kernel_or_the_server(server, notebook):
     silent, telling = notebook("silent.ipynb"), notebook("telling.ipynb")
     silent.run(ACQUIRE)
     telling.run("%load_ext hpu_magic")
@@ -57,7 +57,7 @@ def test_idleness_is_told_by_the_kernel_else_by_the_server(server, notebook):
         return [holder["idle"] for card in server.cards() for holder in card["holders"]]
 
     wait_for(lambda: all(idle()))
-    # What a front end runs in silence is no work of the user's, but the server cannot tell.
+    # Silent executions of a front end are not activity, but the server cannot detect them.
     time.sleep(0.5)
     before = idle()
     for client in (silent.client, telling.client):
@@ -66,12 +66,12 @@ def test_idleness_is_told_by_the_kernel_else_by_the_server(server, notebook):
     assert after[0] < before[0]
     assert after[1] >= before[1] > 0.3
 
-    for place, one in enumerate((silent, telling)):
-        one.client.execute("import time; time.sleep(2)")
+    for place, work in enumerate((silent, telling)):
+        work.client.execute("import time; time.sleep(2)")
         wait_for(lambda place=place: idle()[place] == 0)
 
 
-def test_process_that_a_kernel_started_counts_as_the_kernel(server, notebook):
+def test_child_of_a_kernel_belongs_to_the_kernel(server, notebook):
     work = notebook("parent.ipynb")
     pid = int(
         work.run(f"""
@@ -104,9 +104,7 @@ def test_shutting_down_the_holder_frees_the_card(server, notebook):
     work.run(ACQUIRE)
     wrong_card = server.ask(f"hpu_magic/cards/1/holders/{work.kernel}", "DELETE")
     assert wrong_card.status == 409
-    assert wrong_card.json["message"] == (
-        "That kernel does not hold HPU 1 now; nothing was shut down."
-    )
+    assert wrong_card.json["message"] == ("That kernel does not hold HPU 1; nothing was shut down.")
     assert not free(server)
 
     done = server.ask(f"hpu_magic/cards/0/holders/{work.kernel}", "DELETE")
@@ -116,10 +114,10 @@ def test_shutting_down_the_holder_frees_the_card(server, notebook):
 
     again = server.ask(f"hpu_magic/cards/0/holders/{work.kernel}", "DELETE")
     assert again.status == 404
-    assert "none of this server's" in again.json["message"]
+    assert "does not belong to this server" in again.json["message"]
 
 
-def test_process_outside_jupyter_is_shown_and_never_touched(server, notebook, outsider):
+def test_process_outside_jupyter_is_shown_but_cannot_be_shut_down(server, notebook, outsider):
     process = outsider()
     idle = notebook("idle.ipynb")
     _, holder = held(server)
@@ -132,7 +130,7 @@ def test_process_outside_jupyter_is_shown_and_never_touched(server, notebook, ou
     assert idle.run("print('alive')") == "alive\n"
 
 
-def test_unknown_card_is_refused(server, notebook):
+def test_unknown_card_is_rejected(server, notebook):
     work = notebook("known.ipynb")
     answer = server.ask(f"hpu_magic/cards/3/holders/{work.kernel}", "DELETE")
     assert (answer.status, answer.json["message"]) == (
@@ -141,7 +139,7 @@ def test_unknown_card_is_refused(server, notebook):
     )
 
 
-def test_names_stay_plain_data(server, outsider):
+def test_names_are_plain_data(server, outsider):
     markup = "<img src=x onerror=alert(1)>"
     outsider(script=f"{markup}.py")
     answer = server.ask("hpu_magic/snapshot")
@@ -150,18 +148,18 @@ def test_names_stay_plain_data(server, outsider):
     assert command == f"{PYTHON} {markup}.py"
 
 
-def test_arguments_of_a_holder_are_in_no_answer(server, outsider):
+def test_responses_have_no_arguments_of_holders(server, outsider):
     outsider("--token", SECRET, f"--password={SECRET}")
     assert held(server)[1]["command"] == f"{PYTHON} hold.py"
     stream = server.stream("?interval=0.5")
-    said = [stream.message(), stream.snapshot()]
-    texts = [json.dumps(said), *(server.ask(path).text for path in ANSWERS)]
+    messages = [stream.message(), stream.snapshot()]
+    texts = [json.dumps(messages), *(server.ask(path).text for path in ANSWERS)]
     stream.close()
     assert "hold.py" in texts[0]
     assert [text.count(SECRET) for text in texts] == [0, 0, 0]
 
 
-def test_arguments_are_shown_where_the_administrator_says_so(tmp_path):
+def test_administrator_can_show_arguments(tmp_path):
     server = Server(tmp_path, "--HpuMagicServer.show_arguments=True")
     script = server.notebooks / "hold.py"
     script.write_text(f"{ACQUIRE}\nprint(flush=True)\ninput()\n")

@@ -1,4 +1,4 @@
-"""One sampler for all, over a real reader process: what it hands out, and what may go wrong."""
+"""The sampler with a real reader process: samples, intervals and failures."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tornado.websocket import WebSocketClosedError
 from hpu_magic.server.handlers import StreamHandler
 from hpu_magic.server.history import CAPACITY, History
 from hpu_magic.server.reader_process import ReaderProcess, ReadError
-from hpu_magic.server.sampler import Sampler
+from hpu_magic.server.sampler import CardSampler
 
 TESTS = Path(__file__).parents[1]
 LOG = logging.getLogger("test")
 
 
 async def join_nothing(record):
-    """Stand for a server without kernels."""
+    """Join for a server without kernels."""
 
 
 def record(time, **cards):
-    """Return a sample; memory in use by card."""
+    """Return a sample with the memory in use of each card."""
     absent = dict.fromkeys(("utilization", "temperature", "power", "clock", "error"))
     return {
         "time": time,
@@ -44,7 +44,7 @@ def record(time, **cards):
 
 @pytest.fixture
 def real_cards(hlml_cards, tmp_path, monkeypatch):
-    """Let processes find two cards in the test library; returns where to put its orders."""
+    """Provide two cards of the test library, and return the folder for its orders."""
     monkeypatch.setenv("PYTHONPATH", hlml_cards["PYTHONPATH"])
     monkeypatch.setenv("HLML_TEST_CARDS", "2")
     monkeypatch.setenv("HLML_TEST_HANG", str(tmp_path / "hang"))
@@ -55,14 +55,14 @@ def real_cards(hlml_cards, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("order", "reason"),
     [
-        ("hang", "The driver did not answer within 1 s; its reader is started anew."),
+        ("hang", "The driver did not answer within 1 s; its reader is restarted."),
         ("crash", "The reader of the cards crashed in the driver's library (SIGABRT); "),
     ],
 )
-def test_broken_driver_costs_one_sample_and_never_blocks(real_cards, order, reason):
+def test_broken_driver_loses_one_sample_and_never_blocks(real_cards, order, reason):
     async def watch():
         reader = ReaderProcess(timeout=1.0)
-        sampler = Sampler(reader, join_nothing, LOG)
+        sampler = CardSampler(reader, join_nothing, LOG)
         samples = [await sampler.fresh()]
         first = reader.pid
         (real_cards / order).touch()
@@ -77,20 +77,20 @@ def test_broken_driver_costs_one_sample_and_never_blocks(real_cards, order, reas
 
     (good, missed, again), turns, first = asyncio.run(watch())
     assert good["source"] == again["source"] == "hlml"
-    # Nobody has the test library's cards open, and yet memory is in use.
+    # The test library's cards have memory in use, but no process has them open.
     assert good["reason"] == again["reason"]
-    assert "cannot be seen" in good["reason"]
+    assert "are not visible" in good["reason"]
     assert [card["memory_used"] for card in again["cards"]] == [6 << 30] * 2
     assert missed["reason"].startswith(reason)
     assert [card["name"] for card in missed["cards"]] == ["HL-225", "HL-325L"]
     for card in missed["cards"]:
         assert (card["memory_used"], card["utilization"], card["holders"]) == (None, None, [])
         assert card["error"] == missed["reason"]
-    assert turns > (5 if order == "hang" else 0)  # the loop went on for the second of silence
+    assert turns > (5 if order == "hang" else 0)  # the loop continued while the driver was silent
     assert not Path(f"/proc/{first}").exists()
 
 
-def test_driver_that_goes_on_failing_is_asked_ever_more_rarely(real_cards):
+def test_failing_driver_is_read_less_and_less_often(real_cards):
     async def watch():
         reader = ReaderProcess(timeout=5.0)
         texts = []
@@ -109,7 +109,7 @@ def test_driver_that_goes_on_failing_is_asked_ever_more_rarely(real_cards):
     assert (real_cards / "crash").exists()
 
 
-def test_what_a_library_prints_spoils_no_answer(real_cards, monkeypatch):
+def test_output_of_a_library_does_not_affect_answers(real_cards, monkeypatch):
     monkeypatch.setenv("HLML_TEST_CHATTER", "1")
 
     async def read():
@@ -124,7 +124,7 @@ def test_what_a_library_prints_spoils_no_answer(real_cards, monkeypatch):
 def test_reader_ends_with_its_input(tmp_path, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path))
     reader = subprocess.Popen(
-        [sys.executable, "-m", "hpu_magic.monitor.reader"],
+        [sys.executable, "-m", "hpu_magic.server.reader"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -133,7 +133,7 @@ def test_reader_ends_with_its_input(tmp_path, monkeypatch):
     assert (out, reader.returncode) == (b"", 0)
 
 
-def test_reader_names_the_ancestors_of_holders(tmp_path, monkeypatch):
+def test_reader_returns_the_ancestors_of_holders(tmp_path, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path))
     code = "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
     command = [sys.executable, "-c", code]
@@ -153,7 +153,7 @@ def test_reader_names_the_ancestors_of_holders(tmp_path, monkeypatch):
 
 
 class Reader:
-    """Cards that are quick to read."""
+    """A fast reader."""
 
     def __init__(self):
         self.readings = 0
@@ -168,10 +168,10 @@ class Reader:
         self.stopped += 1
 
 
-def test_all_clients_share_the_shortest_interval_and_the_last_one_ends_it():
+def test_clients_share_the_shortest_interval_until_the_last_one_leaves():
     async def watch():
         reader = Reader()
-        sampler = Sampler(reader, join_nothing, LOG)
+        sampler = CardSampler(reader, join_nothing, LOG)
         slow, quick = [], []
         listen_slowly, listen_quickly = slow.append, quick.append
         sampler.subscribe(listen_slowly, 60.0)
@@ -193,17 +193,17 @@ def test_all_clients_share_the_shortest_interval_and_the_last_one_ends_it():
     assert alone == 1
     assert 8 <= together - alone <= 21
     assert after - together <= 1
-    # The very same bytes: each message is made once.
-    assert all(one is other for one, other in zip(slow[alone:], quick, strict=False))
+    # The same object, because each message is encoded once.
+    assert all(a is b for a, b in zip(slow[alone:], quick, strict=False))
 
 
-def test_client_that_comes_while_the_last_one_is_seen_off_gets_samples():
-    class Leisurely(Reader):
+def test_client_that_connects_while_the_reader_stops_gets_samples():
+    class SlowStop(Reader):
         async def stop(self):
             await asyncio.sleep(0.2)
 
     async def watch():
-        sampler = Sampler(Leisurely(), join_nothing, LOG)
+        sampler = CardSampler(SlowStop(), join_nothing, LOG)
         first, second = [], []
         listen_first, listen_second = first.append, second.append
         sampler.subscribe(listen_first, 0.05)
@@ -218,38 +218,38 @@ def test_client_that_comes_while_the_last_one_is_seen_off_gets_samples():
     assert len(asyncio.run(watch())) >= 2
 
 
-def test_those_who_ask_at_once_share_one_reading():
-    async def ask():
+def test_simultaneous_requests_share_one_reading():
+    async def request():
         reader = Reader()
-        sampler = Sampler(reader, join_nothing, LOG)
+        sampler = CardSampler(reader, join_nothing, LOG)
         samples = await asyncio.gather(*(sampler.fresh() for _ in range(10)))
         return reader.readings, samples
 
-    readings, samples = asyncio.run(ask())
-    # One that had begun already for the first of them, and one for all others.
+    readings, samples = asyncio.run(request())
+    # One for the first request, and one for all others.
     assert readings == 2
     assert all(sample is samples[1] for sample in samples[1:])
 
 
-def test_sampler_outlives_a_join_that_fails(caplog):
+def test_sampler_continues_after_a_failed_join(caplog):
     async def watch():
         failures = iter([True, False])
 
         async def join(_):
             if next(failures, False):
-                raise KeyError("a kernel that went meanwhile")
+                raise KeyError("a kernel that has ended")
 
-        got = asyncio.Event()
-        sampler = Sampler(Reader(), join, LOG)
-        sampler.subscribe(lambda _: got.set(), 0.05)
-        await asyncio.wait_for(got.wait(), 10)
+        received = asyncio.Event()
+        sampler = CardSampler(Reader(), join, LOG)
+        sampler.subscribe(lambda _: received.set(), 0.05)
+        await asyncio.wait_for(received.wait(), 10)
         await sampler.stop()
 
     asyncio.run(watch())
     assert "could not take a sample" in caplog.text
 
 
-def test_ring_keeps_the_newest_in_order_and_the_absent_absent():
+def test_history_has_the_newest_samples_in_order_and_missing_values():
     history = History(3)
     for second in range(5):
         history.append(record(float(second), card0=second * 10))
@@ -262,11 +262,11 @@ def test_ring_keeps_the_newest_in_order_and_the_absent_absent():
     assert message["cards"]["0"]["temperature"] == [None] * 3
 
 
-def test_empty_ring_is_an_empty_history():
+def test_empty_history():
     assert History().message() == {"type": "history", "time": [], "cards": {}}
 
 
-def test_nothing_grows_over_twenty_thousand_samples():
+def test_memory_does_not_grow_over_twenty_thousand_samples():
     class Steady(Reader):
         async def read(self):
             self.readings += 1
@@ -274,7 +274,7 @@ def test_nothing_grows_over_twenty_thousand_samples():
             return record(float(self.readings), **used)
 
     async def run():
-        sampler = Sampler(Steady(), join_nothing, LOG)
+        sampler = CardSampler(Steady(), join_nothing, LOG)
         sampler._listeners[lambda _: None] = 1.0
         for _ in range(2 * CAPACITY):
             await sampler._sample()
@@ -295,7 +295,7 @@ def test_nothing_grows_over_twenty_thousand_samples():
 
 
 class SlowClient(StreamHandler):
-    """The handler of a client that takes its messages when told to."""
+    """The handler of a client that receives messages on command."""
 
     def __init__(self):
         self._sending = None
@@ -306,7 +306,7 @@ class SlowClient(StreamHandler):
         return self.written[-1][1]
 
 
-def test_client_that_is_behind_misses_samples_instead_of_piling_them_up():
+def test_slow_client_misses_samples_instead_of_accumulating_them():
     async def send():
         client = SlowClient()
         client._send(b"first")
@@ -321,7 +321,7 @@ def test_client_that_is_behind_misses_samples_instead_of_piling_them_up():
     assert asyncio.run(send()) == [b"first", b"next", b"last"]
 
 
-def test_stopping_ends_the_child(tmp_path, monkeypatch):
+def test_stop_ends_the_child(tmp_path, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path))
 
     async def run():

@@ -1,4 +1,4 @@
-"""The stream, the metrics and the server's own process."""
+"""The stream, the metrics and the reader of the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def maps(pid):
     return Path(f"/proc/{pid}/maps").read_text()
 
 
-def test_first_the_history_then_each_sample(server):
+def test_stream_starts_with_the_history_followed_by_samples(server):
     first = server.stream("?interval=0.5")
     assert first.message() == {"type": "history", "time": [], "cards": {}}
     seen = [first.snapshot() for _ in range(3)]
@@ -37,7 +37,7 @@ def test_first_the_history_then_each_sample(server):
     assert history["time"][:3] == times
     assert history["cards"]["2"]["memory_used"][:3] == [0, 0, 0]
     assert history["cards"]["2"]["power"][:3] == [None, None, None]
-    # Both get the same samples, at the interval of the quicker one.
+    # Both receive the same samples, at the shorter interval.
     later = [second.snapshot()["time"] for _ in range(4)]
     while times[-1] < later[-1]:
         times.append(first.snapshot()["time"])
@@ -72,18 +72,18 @@ def test_client_changes_its_interval(server):
         '{"type": "pause", "seconds": 1}',
     ],
 )
-def test_anything_else_from_a_client_closes_the_stream(server, message):
+def test_invalid_message_closes_the_stream(server, message):
     stream = server.stream("?interval=5")
     stream.socket.send(message)
     assert stream.closed() == 1008
 
 
 @pytest.mark.parametrize("query", ["?interval=0", "?interval=never", "?interval=inf"])
-def test_impossible_interval_closes_the_stream(server, query):
+def test_invalid_interval_closes_the_stream(server, query):
     assert server.stream(query).closed() == 1008
 
 
-def test_metrics_come_from_the_last_sample_and_only_what_is_known(server, outsider):
+def test_metrics_have_the_known_values_of_the_last_sample(server, outsider):
     outsider()
     server.cards()
     text = server.ask("metrics").text
@@ -109,7 +109,7 @@ def server_without_history(tmp_path):
     server.stop()
 
 
-def test_cards_are_read_in_another_process_while_somebody_looks(server_without_history):
+def test_child_process_reads_the_cards_while_clients_are_connected(server_without_history):
     server = server_without_history
     assert server.readers() == []
     stream = server.stream("?interval=0.5")
@@ -121,21 +121,21 @@ def test_cards_are_read_in_another_process_while_somebody_looks(server_without_h
     stream.close()
     wait_for(lambda: server.readers() == [])
 
-    # However the server ends, its reader does not outlive it.
+    # The reader ends with the server, however the server ends.
     server.stream("?interval=0.5")
     [reader] = wait_for(server.readers)
     server.process.kill()
     wait_for(lambda: not reader.is_running() or reader.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_scraping_alone_begins_the_sampling_and_does_not_wait_for_it(fresh_server):
+def test_scrape_starts_sampling_and_does_not_wait(fresh_server):
     assert series(fresh_server.ask("metrics").text, "hpu_held") == {}
     wait_for(
         lambda: series(fresh_server.ask("metrics").text, "hpu_held") == dict.fromkeys(range(3), 0)
     )
 
 
-def test_server_ends_its_reader_and_says_nothing_of_it(fresh_server):
+def test_server_ends_its_reader_silently(fresh_server):
     stream = fresh_server.stream("?interval=0.5")
     stream.snapshot()
     [reader] = fresh_server.readers()

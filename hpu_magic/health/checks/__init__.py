@@ -30,7 +30,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     ),
     "cards": (
         cards.driver,
-        cards.seen,
+        cards.visible,
         cards.held,
         cards.orphaned_memory,
         cards.device_files,
@@ -38,7 +38,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "host": (host.memory, host.shared_memory, host.huge_pages, host.home, host.own_folder),
     "flags": (
         flags.lazy_mode,
-        flags.hurtful,
+        flags.harmful,
         flags.strict,
         flags.integers,
         flags.fallbacks,

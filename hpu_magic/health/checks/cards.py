@@ -12,8 +12,6 @@ from hpu_magic.health.machine import Machine
 from hpu_magic.monitor import CardReading
 
 _VENDOR = "0x1da3"
-# The driver uses up to about 1 % of the memory of a free card.
-_IDLE_SHARE = 0.02
 
 
 def driver(machine: Machine) -> Iterator[Finding]:
@@ -92,10 +90,7 @@ def held(machine: Machine) -> Iterator[Finding]:
     free = len(cards) - len(taken) - len(_orphaned(cards))
     values = {"free": free, "held": len(taken)}
     private = {
-        f"holders_{card.module_id}": "; ".join(
-            f"{holder.described()} (process {holder.pid})" if holder.pid else holder.described()
-            for holder in card.holders
-        )
+        f"holders_{card.module_id}": "; ".join(holder.named() for holder in card.holders)
         for card in taken
     }
     holders = "".join(f" {card.label}: {{holders_{card.module_id}}}." for card in taken)
@@ -167,11 +162,4 @@ def _on_bus(machine: Machine) -> int:
 
 
 def _orphaned(cards: list[CardReading]) -> list[CardReading]:
-    return [
-        card
-        for card in cards
-        if not card.holders
-        and card.memory_used
-        and card.memory_total
-        and card.memory_used > card.memory_total * _IDLE_SHARE
-    ]
+    return [card for card in cards if card.in_use and not card.holders]

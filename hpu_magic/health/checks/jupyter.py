@@ -74,7 +74,7 @@ def front_end(machine: Machine) -> Iterator[Finding]:
     """Check that the front-end extensions are installed, enabled, and of this version."""
     if machine.version("jupyterlab") is None:
         return
-    for old in requirements.too_old_a_front_end(machine.version):
+    for old in requirements.old_front_ends(machine.version):
         text, fix = old.split(" Run ")
         values: dict[str, Value] = {"version": machine.version("jupyterlab")}
         yield Finding("front end", "amber", text, f"Run {fix}", values)

@@ -1,4 +1,4 @@
-"""The command ``hpu-magic top``: the machine's cards in a terminal."""
+"""The command ``hpu-magic top``, which shows the machine's cards in a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import time
 from hpu_magic import monitor
 from hpu_magic.monitor.processes import with_arguments
 from hpu_magic.monitor.reading import Snapshot
-from hpu_magic.monitor.record import as_record
 from hpu_magic.monitor.top.card import MemoryHistory, page
 from hpu_magic.monitor.top.screen import Screen
 from hpu_magic.monitor.top.table import ORDERS, Order, headline, table
@@ -25,16 +24,16 @@ def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     try:
         if options.json:
-            print(json.dumps(as_record(_only(_look(), options.card)), indent=2))
+            print(json.dumps(_only(_sample(), options.card).as_record(), indent=2))
         elif sys.stdout.isatty() and not options.once:
             _live(options)
         else:
-            print("\n".join(_once(_look(), options)))
+            print("\n".join(_once(_sample(), options)))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read has seen enough; Python's own flush at the end must not complain.
+        # The reader of the output has ended. Python's flush at exit must not print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _NoSuchCard as missing:
         print(f"hpu-magic: {missing}", file=sys.stderr)
@@ -43,34 +42,35 @@ def run(options: argparse.Namespace) -> int:
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser; what it yields has `run`."""
+    """Add the parser of the command, whose options contain `run`."""
     top = commands.add_parser(
         "top",
-        help="show all cards, how full they are and who holds them",
-        description="Show all cards, how full they are and who holds them: live in a terminal, "
-        "until q; once when the output goes elsewhere. Your own processes are shown with "
-        "their arguments, kernels by their notebooks. No card is acquired.",
+        help="show all cards with their memory and holders",
+        description="Show all cards with their memory and holders. In a terminal, the table is "
+        "updated until you press q; in other outputs, it is printed once. Your own processes "
+        "appear with their arguments, and kernels with the names of their notebooks. The command "
+        "acquires no card.",
         epilog="Examples: hpu-magic top; hpu-magic top --card 3; hpu-magic top --sort idle; "
         "hpu-magic top --json | jq '.cards[].memory_used'",
     )
-    top.add_argument("--json", action="store_true", help="print one snapshot as JSON and end")
-    top.add_argument("--once", action="store_true", help="print one table and end")
+    top.add_argument("--json", action="store_true", help="print one snapshot as JSON and exit")
+    top.add_argument("--once", action="store_true", help="print one table and exit")
     top.add_argument("--card", type=int, metavar="N", help="show only the card HPU N")
     top.add_argument(
-        "--sort", choices=ORDERS, default="card", help="what to sort by (default: %(default)s)"
+        "--sort", choices=ORDERS, default="card", help="column to sort by (default: %(default)s)"
     )
     top.add_argument(
         "--interval",
         type=_seconds,
         default=1.0,
         metavar="S",
-        help=f"seconds between looks, at least {_SHORTEST} (default: %(default)g)",
+        help=f"seconds between samples, at least {_SHORTEST} (default: %(default)g)",
     )
     top.set_defaults(run=run)
 
 
 class _NoSuchCard(Exception):
-    """The machine has no card of that number."""
+    """The machine has no card with this number."""
 
 
 def _seconds(text: str) -> float:
@@ -80,18 +80,18 @@ def _seconds(text: str) -> float:
         seconds = 0.0
     if not _SHORTEST <= seconds <= 3600:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no interval; write a number of seconds from {_SHORTEST} to 3600"
+            f"{text!r} is not an interval; write a number of seconds from {_SHORTEST} to 3600"
         )
     return seconds
 
 
-def _look() -> Snapshot:
-    """Look at the cards; the viewer's own processes are shown with their arguments."""
+def _sample() -> Snapshot:
+    """Return a snapshot in which this user's processes have their arguments."""
     return with_arguments(monitor.snapshot())
 
 
 def _only(snapshot: Snapshot, number: int | None) -> Snapshot:
-    """Return a snapshot with the card of that module id alone; None means all."""
+    """Return a snapshot with only the card of a module id; None selects all cards."""
     if number is None:
         return snapshot
     cards = tuple(card for card in snapshot.cards if card.module_id == number)
@@ -110,50 +110,50 @@ def _once(snapshot: Snapshot, options: argparse.Namespace) -> list[str]:
     return [headline(snapshot), *lines] if snapshot.cards else lines
 
 
-class _Looks:
-    """Looks at the cards again and again in a thread, so that keys need not wait for a driver.
+class _Samples:
+    """Takes samples in a thread, so that keys work while the driver is slow.
 
     Parameters
     ----------
     interval : float
-        Seconds between looks.
+        Seconds between samples.
     screen : Screen
-        What to wake after each.
+        The screen to wake after each sample.
     """
 
     def __init__(self, interval: float, screen: Screen) -> None:
         self._interval = interval
         self._screen = screen
         self._latest: Snapshot | BaseException | None = None
-        threading.Thread(target=self._go_on, daemon=True).start()
+        threading.Thread(target=self._run, daemon=True).start()
 
     def take(self) -> Snapshot | None:
-        """Return what was seen since the last call, if anything was; raise what went wrong."""
+        """Return the newest sample since the last call, if any; raise the error of the thread."""
         latest, self._latest = self._latest, None
         if isinstance(latest, BaseException):
             raise latest
         return latest
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         while True:
             try:
-                self._latest = _look()
-            except Exception as wrong:  # noqa: BLE001  # for the main thread to raise
-                self._latest = wrong
+                self._latest = _sample()
+            except Exception as error:  # noqa: BLE001  # the main thread raises it
+                self._latest = error
             self._screen.wake()
             time.sleep(self._interval)
 
 
 def _live(options: argparse.Namespace) -> None:
     if options.card is not None:
-        _only(_look(), options.card)
+        _only(_sample(), options.card)
     view = View(Order(options.sort), options.card)
     with Screen() as screen:
-        looks = _Looks(options.interval, screen)
+        samples = _Samples(options.interval, screen)
         while True:
             screen.draw(view.lines(*screen.size(), keys=screen.has_keys))
             keys = screen.wait()
             if not all(map(view.press, keys)):
                 return
-            if (seen := looks.take()) is not None:
-                view.show(seen)
+            if (snapshot := samples.take()) is not None:
+                view.show(snapshot)

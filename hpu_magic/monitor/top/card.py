@@ -1,4 +1,4 @@
-"""One card as a page of text: all that is known of it, and its memory of the last minutes."""
+"""The page of one card: its values, its recent memory and its holders."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _JOINT = "  "
 
 
 class MemoryHistory:
-    """How full the cards were since the program began, as one character a sample."""
+    """The memory in use of each card since the program started, drawn as a character per sample."""
 
     def __init__(self) -> None:
         self._shares: dict[int, deque[float | None]] = {}
 
     def add(self, snapshot: Snapshot) -> None:
-        """Note a sample."""
+        """Add a sample."""
         for card in snapshot.cards:
             known = card.memory_used is not None and card.memory_total
             share = min(card.memory_used / card.memory_total, 1.0) if known else None  # type: ignore[operator]
             self._shares.setdefault(card.module_id, deque(maxlen=_KEPT)).append(share)
 
     def drawn(self, card: int, room: int) -> str:
-        """Return the newest samples that fit; what was not known is a blank."""
+        """Return the newest samples that fit, with a space for unknown values."""
         shares = list(self._shares.get(card, ()))[-room:]
         return "".join(
             " " if share is None else _STEPS[1 + round(share * (len(_STEPS) - 2))]
@@ -51,7 +51,7 @@ def page(card: CardReading, history: MemoryHistory, room: int) -> list[str]:
             history.drawn(card.module_id, room),
         ]
     measured = [f"{name} {known[name]}" for name in ("busy", "temp", "power", "clock")]
-    lines += textwrap.wrap(_JOINT.join(one for one in measured if not one.endswith(" -")), room)
+    lines += textwrap.wrap(_JOINT.join(each for each in measured if not each.endswith(" -")), room)
     lines.append("")
     for holder in card.holders:
         who = (f"pid {holder.pid or 'unknown'}", holder.user, sessions.activity(holder.idle))
@@ -59,7 +59,7 @@ def page(card: CardReading, history: MemoryHistory, room: int) -> list[str]:
         command = textwrap.wrap(printable(holder.command), room - len(_JOINT))
         lines += [f"{_JOINT}{line}" for line in command + _fit(holder.fit, room - len(_JOINT))]
     if not card.holders and not card.error:
-        lines.append("held by nobody that can be seen")
+        lines.append("no visible holder")
     lines += textwrap.wrap(printable(card.error or ""), room)
     return lines
 

@@ -1,4 +1,4 @@
-"""Text in the cells of a terminal: some characters take two, and some would be obeyed."""
+"""Text in the cells of a terminal, where some characters occupy two cells."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import unicodedata
 
 
 def width(text: str) -> int:
-    """Return how many cells a text takes."""
+    """Return the number of cells of a text."""
     return sum(map(_cells, text))
 
 
 def clipped(text: str, room: int) -> str:
-    """Return as much of a text as `room` cells hold; what is cut off leaves an ellipsis."""
+    """Return a text cut to `room` cells, with an ellipsis if it is too long."""
     if width(text) <= room:
         return text
     taken, kept = 0, []
@@ -24,7 +24,7 @@ def clipped(text: str, room: int) -> str:
 
 
 def padded(text: str, room: int, *, right: bool = False) -> str:
-    """Return a text clipped to `room` cells and filled up with blanks."""
+    """Return a text cut to `room` cells and padded with spaces."""
     text = clipped(text, room)
     blanks = " " * (room - width(text))
     return blanks + text if right else text + blanks

@@ -1,4 +1,4 @@
-"""A terminal as a screen with keys, given back whatever ends or stops the program."""
+"""A terminal as a screen with keys, restored when the program ends or is stopped."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-_ENTER = "\x1b[?1049h\x1b[?25l"  # another screen, without a cursor
+_ENTER = "\x1b[?1049h\x1b[?25l"  # the alternate screen, without a cursor
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _STYLES = {"": "", "bold": "\x1b[1m", "selected": "\x1b[7m"}
 _PLAIN = "\x1b[0m"
 
-# What terminals send, in either of their two modes.
+# The sequences that terminals send, in both of their modes.
 _SEQUENCES = {
     **{
         f"{start}{letter}": name
@@ -53,7 +53,7 @@ Styled = tuple[str, str]
 class Screen:
     """The terminal while the program draws on it.
 
-    Raises `SystemExit` where the program is told to end.
+    Raises `SystemExit` if the process receives SIGTERM or SIGHUP.
     """
 
     def __init__(self) -> None:
@@ -76,8 +76,8 @@ class Screen:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with contextlib.suppress(OSError):  # of a terminal that is gone there is nothing to restore
-            self._give_back()
+        with contextlib.suppress(OSError):  # the terminal no longer exists
+            self._restore()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
@@ -87,12 +87,12 @@ class Screen:
         return self._input is not None
 
     def wake(self) -> None:
-        """End a wait; from any thread."""
-        with contextlib.suppress(BlockingIOError):  # it is told already
+        """End `wait`; can be called from any thread."""
+        with contextlib.suppress(BlockingIOError):  # the pipe is full, so the wait ends anyway
             os.write(self._wake, b".")
 
     def wait(self) -> list[str]:
-        """Wait until something has happened, and return the keys that were pressed."""
+        """Wait for a key or a call of `wake`, and return the pressed keys."""
         sources = [self._woken] if self._input is None else [self._woken, self._input]
         ready, _, _ = select.select(sources, [], [])
         if self._woken in ready:
@@ -103,16 +103,16 @@ class Screen:
         return list(_keys(typed.decode(errors="replace"))) if typed else ["q"]
 
     def size(self) -> tuple[int, int]:
-        """Return columns and rows, as the terminal has them now."""
+        """Return the terminal's current columns and rows."""
         try:
             size = os.get_terminal_size(sys.stdout.fileno())
         except OSError:
             size = shutil.get_terminal_size()
-        # Some terminals, such as those of continuous integration, tell no size.
+        # Some terminals, such as those of CI services, report no size.
         return size.columns or 80, size.lines or 24
 
     def draw(self, lines: Sequence[Styled]) -> None:
-        """Show lines that fit."""
+        """Show lines, which must fit on the screen."""
         shown = "\n".join(
             f"{_STYLES[style]}{text}{_PLAIN if style else ''}{_END_OF_LINE}"
             for text, style in lines
@@ -126,7 +126,7 @@ class Screen:
             tty.setcbreak(self._input)
         sys.stdout.write(_ENTER)
 
-    def _give_back(self) -> None:
+    def _restore(self) -> None:
         if self._input is not None:
             termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
         sys.stdout.write(_LEAVE)
@@ -136,8 +136,8 @@ class Screen:
         self.wake()
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
-        """Let the shell have its terminal while the program is stopped."""
-        self._give_back()
+        """Restore the terminal while the program is stopped."""
+        self._restore()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._on_stop)
@@ -150,11 +150,11 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _keys(typed: str) -> Iterator[str]:
-    """Yield the keys in what a terminal sent at once."""
+    """Yield the keys in the input of a terminal."""
     while typed:
-        known = next((each for each in _LONGEST_FIRST if typed.startswith(each)), typed[0])
-        typed = typed[len(known) :]
-        yield _SEQUENCES.get(known, known)
+        key = next((each for each in _LONGEST_FIRST if typed.startswith(each)), typed[0])
+        typed = typed[len(key) :]
+        yield _SEQUENCES.get(key, key)
 
 
 _LONGEST_FIRST = sorted(_SEQUENCES, key=len, reverse=True)

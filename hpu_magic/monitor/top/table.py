@@ -1,4 +1,4 @@
-"""All cards as lines of text, in as many columns as the terminal has room for."""
+"""A table of all cards, with as many columns as fit in the terminal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hpu_magic import sessions, units
-from hpu_magic.monitor.reading import CardReading, Holder, Snapshot
+from hpu_magic.holders import Holder
+from hpu_magic.monitor.reading import CardReading, Snapshot
 from hpu_magic.monitor.top.cells import clipped, padded, width
 from hpu_magic.plain_text import printable
 
 ORDERS = ("card", "memory", "busy", "idle", "pid", "name")
-"""What the cards can be sorted by."""
+"""The columns by which cards can be sorted."""
 
 _BAR = 10  # characters
 _GAP = "  "
@@ -21,19 +22,19 @@ _GOOD_NAME, _SHORTEST_NAME = 24, 12
 _NONE = "-"
 _HELD_BY = "held by"
 
-# What gives way where there is little room, in that order: to a good length of the name, and to a
-# short one. Card, pid and name never do.
+# The columns that are dropped in a narrow terminal, in this order, with the length of the name for
+# which they make room. Card, pid and name are always shown.
 _DROPPED = {
     **dict.fromkeys(("clock", "power", "bar", "temp", "user", "model"), _GOOD_NAME),
     **dict.fromkeys(("memory", "busy", "idle", "full", "fit"), _SHORTEST_NAME),
 }
-# Not shown where no card has it.
+# Hidden if no card has a value.
 _OPTIONAL = {"bar", "full", "busy", "temp", "power", "clock", "user", "idle", "fit"}
 _RIGHT = {"full", "busy", "temp", "power", "clock", "pid"}
 
 
 class Line(NamedTuple):
-    """A line of the table, and the module id of the card that it is about."""
+    """A line of the table, with the module id of its card."""
 
     text: str
     card: int | None = None
@@ -41,45 +42,45 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Order:
-    """How the cards are sorted.
+    """The sort order of the cards.
 
     Attributes
     ----------
     by : str
-        One of `ORDERS`. Memory, use and idleness begin with the highest.
+        One of `ORDERS`. Memory, use and idle time start with the highest value.
     reverse : bool
-        The other way round.
+        Whether the order is reversed.
     """
 
     by: str = "card"
     reverse: bool = False
 
     def sort(self, cards: Sequence[CardReading]) -> list[CardReading]:
-        """Return the cards sorted; those of which it is not known come last."""
+        """Return the sorted cards; cards without a value come last."""
         key = _KEYS[self.by]
         known = [card for card in cards if key(card) is not None]
         unknown = [card for card in cards if key(card) is None]
-        falling = (self.by in ("memory", "busy", "idle")) != self.reverse
-        # Cards that are equal keep the order of their numbers.
+        descending = (self.by in ("memory", "busy", "idle")) != self.reverse
+        # Cards with equal values are sorted by number.
         known.sort(key=lambda card: card.module_id)
-        return sorted(known, key=key, reverse=falling) + unknown  # type: ignore[arg-type]
+        return sorted(known, key=key, reverse=descending) + unknown  # type: ignore[arg-type]
 
 
 def table(
     snapshot: Snapshot, room: int | None = None, order: Order = Order(), shift: int = 0
 ) -> list[Line]:
-    """Return the lines of a table of all cards; what is absent is a dash or has no column.
+    """Return the lines of a table of all cards; a dash marks a missing value.
 
     Parameters
     ----------
     snapshot : Snapshot
-        What to show.
+        The cards to show.
     room : int or None
-        Cells in a line; None where lines may have any length.
+        Cells per line; None for lines of any length.
     order : Order
-        How to sort the cards.
+        The sort order of the cards.
     shift : int
-        How many characters of the names to leave out at their beginning.
+        Number of characters to cut from the start of names.
     """
     if not snapshot.cards:
         return _remark(f"No Gaudi cards to show: {snapshot.reason}", room)
@@ -92,7 +93,7 @@ def table(
 
 
 def headline(snapshot: Snapshot) -> str:
-    """Say what the machine has: ``8 simulated GAUDI2 cards, 2 in use``."""
+    """Return a summary of the machine: ``8 simulated GAUDI2 cards, 2 in use``."""
     cards = snapshot.cards
     names = {card.name for card in cards if card.name}
     words = [str(len(cards))]
@@ -103,7 +104,7 @@ def headline(snapshot: Snapshot) -> str:
 
 
 def figures(card: CardReading) -> dict[str, str]:
-    """Return what is known of a card as texts, by the names of the columns."""
+    """Return the values of a card as text, by the names of the columns."""
     memory = full = bar = _NONE
     if card.memory_used is not None and card.memory_total:
         share = min(card.memory_used / card.memory_total, 1.0)
@@ -123,7 +124,7 @@ def figures(card: CardReading) -> dict[str, str]:
 
 
 def idleness(holder: Holder) -> str:
-    """Say for how long a session has been idle, for a column with that name: ``2 h``."""
+    """Return the idle time of a session for its column: ``2 h``."""
     return sessions.activity(holder.idle).removeprefix("idle for ") or _NONE
 
 
@@ -146,7 +147,7 @@ def _rows(card: CardReading, shift: int) -> list[dict[str, str]]:
 
 
 def _columns(rows: Sequence[dict[str, str]], room: int | None) -> list[tuple[str, int]]:
-    """Choose the columns for which there is room; with the cells that each takes."""
+    """Return the columns that fit, with their widths in cells."""
     names = [*figures(_BLANK), "pid", "user", "idle", "fit", _HELD_BY]
     names = [
         name
@@ -193,10 +194,10 @@ def _measured(value: float | None, unit: str) -> str:
     return _NONE if value is None else f"{value:.0f} {unit}"
 
 
-def _of_holders(find: Callable[[Holder], object]) -> Callable[[CardReading], object]:
+def _of_holders(value: Callable[[Holder], object]) -> Callable[[CardReading], object]:
     def key(card: CardReading) -> object:
-        found = [value for value in map(find, card.holders) if value is not None]
-        return min(found) if found else None  # type: ignore[type-var]
+        values = [each for each in map(value, card.holders) if each is not None]
+        return min(values) if values else None  # type: ignore[type-var]
 
     return key
 
@@ -206,7 +207,7 @@ _KEYS: dict[str, Callable[[CardReading], object]] = {
     "card": lambda card: card.module_id,
     "memory": lambda card: card.memory_used,
     "busy": lambda card: card.utilization,
-    # A card is as idle as the most active of its holders.
+    # The most active holder determines the idle time of a card.
     "idle": _of_holders(lambda holder: holder.idle),
     "pid": _of_holders(lambda holder: holder.pid or None),
     "name": _of_holders(lambda holder: holder.command.lower()),

@@ -1,4 +1,4 @@
-"""What the command shows at a moment, and what its keys change about that."""
+"""The pages of the command, and the effect of its keys."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from hpu_magic.monitor.top.table import ORDERS, Line, Order, headline, table
 
 _SHIFT = 8  # characters
 _HELP = (
-    ("q", "end; Esc leaves a page, then ends"),
-    ("↑ ↓", "choose a card; Home and End the first and last"),
-    ("Enter", "show the card that is chosen; 0 to 9 show one at once"),
-    ("← →", "move long names"),
-    (", .", "sort by the column before or after; < and > do too"),
-    ("r", "sort the other way round"),
-    ("h ?", "this page; any key leaves it"),
+    ("q", "quit; Esc closes a page, then quits"),
+    ("↑ ↓", "select a card; Home and End select the first and last"),
+    ("Enter", "show the selected card; 0 to 9 show a card directly"),
+    ("← →", "scroll long names"),
+    (", .", "sort by the previous or next column; also < and >"),
+    ("r", "reverse the order"),
+    ("h ?", "show this page; any key closes it"),
 )
 
 
 class View:
-    """The pages of the command: all cards, one card, and the keys.
+    """The pages of the command: all cards, one card, and the help.
 
     Parameters
     ----------
     order : Order
-        How the cards are sorted at first.
+        The initial sort order of the cards.
     card : int or None
-        The card that is shown at first; None for all.
+        The card that is shown initially; None for all.
     """
 
     def __init__(self, order: Order, card: int | None = None) -> None:
@@ -44,12 +44,12 @@ class View:
         self._top = 0
 
     def show(self, snapshot: Snapshot) -> None:
-        """Take a new sample."""
+        """Show a new sample."""
         self._snapshot = snapshot
         self.history.add(snapshot)
 
     def press(self, key: str) -> bool:
-        """Do what a key is for; return whether the program goes on."""
+        """Handle a key, and return False if the program should end."""
         if key in ("q", "Q"):
             return False
         if self._help:
@@ -77,12 +77,12 @@ class View:
         return True
 
     def lines(self, columns: int, rows: int, *, keys: bool = True) -> list[Styled]:
-        """Return what fills a terminal of that size.
+        """Return the lines for a terminal.
 
         Parameters
         ----------
         columns, rows : int
-            Its size.
+            Size of the terminal.
         keys : bool
             Whether there is a keyboard.
         """
@@ -104,9 +104,9 @@ class View:
         if self._help:
             return [(f"{keys:<7}{text}", "") for keys, text in _HELP]
         if self._only is not None:
-            card = next((one for one in snapshot.cards if one.module_id == self._only), None)
+            card = next((each for each in snapshot.cards if each.module_id == self._only), None)
             if card is None:
-                return [(f"There is no HPU {self._only} now.", "")]
+                return [(f"This machine has no HPU {self._only}.", "")]
             return [(line, "") for line in page(card, self.history, columns)]
         heading, *rows = table(snapshot, columns, self.order, self._shift)
         rows = rows[self._scroll(rows, room - 1) :]
@@ -119,10 +119,10 @@ class View:
         return [(heading.text, "bold" if rows else ""), *styled]
 
     def _scroll(self, rows: list[Line], room: int) -> int:
-        """Return the first row to show, so that the chosen card is in sight."""
-        mine = [place for place, row in enumerate(rows) if row.card == self._chosen is not None]
-        if mine:
-            self._top = min(max(self._top, mine[-1] - room + 1), mine[0])
+        """Return the first row to show, so that the selected card is visible."""
+        chosen = [at for at, row in enumerate(rows) if row.card == self._chosen is not None]
+        if chosen:
+            self._top = min(max(self._top, chosen[-1] - room + 1), chosen[0])
         self._top = max(0, min(self._top, len(rows) - room))
         return self._top
 
@@ -145,14 +145,14 @@ class View:
             self._only = self._chosen
 
     def _numbers(self) -> list[int]:
-        """Return the cards' module ids in the order in which they are shown."""
+        """Return the module ids of the cards in the current order."""
         cards = self._snapshot.cards if self._snapshot else ()
         return [card.module_id for card in self.order.sort(cards)]
 
     def _foot(self, keys: bool) -> str:
         if not keys:
-            return "Ctrl-C ends"
+            return "Ctrl-C quits"
         by = f"{self.order.by}{', reversed' if self.order.reverse else ''}"
         if self._only is not None:
-            return "q end  h keys  Esc all cards  ↑↓ other cards"
-        return f"q end  h keys  ↑↓ Enter one card  , . by {by}"
+            return "q quit  h keys  Esc all cards  ↑↓ other cards"
+        return f"q quit  h keys  ↑↓ Enter one card  , . by {by}"

@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from hpu_magic import backend, monitor
+from hpu_magic import backend, holders, monitor
 from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.runtime.start import restart
@@ -135,22 +135,13 @@ def take(device: str = "hpu") -> ModuleType:
 
 
 def _with_holders(refusal: str) -> str:
-    """Add the holders of the cards to the vendor's message, unless it names one already."""
+    """Add the holders of the cards to the vendor's error, unless it already contains them."""
     if not _NO_CARD_TO_BE_HAD.search(refusal):
         return refusal
-    held = [(card, holder) for card in monitor.snapshot().cards for holder in card.holders]
+    held = [(card.label, holder) for card in monitor.snapshot().cards for holder in card.holders]
     if not held or any(f"process {holder.pid} " in refusal for _, holder in held):
         return refusal
-    # The holder that has been idle longest comes first: it most likely can give up its card.
-    held.sort(key=lambda pair: -(pair[1].idle or 0.0))
-    named = (
-        f"{card.label} by process {holder.pid or 'unknown'} ({holder.described()})"
-        for card, holder in held
-    )
-    return (
-        f"{refusal.rstrip()} Cards are held ({', '.join(named)}): shut down that notebook's kernel "
-        "or end that process, then try again."
-    )
+    return f"{refusal.rstrip()} {holders.refusal(held)}."
 
 
 def synchronize() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -87,22 +86,10 @@ class StatusReport(Report):
 
     def _holders(self) -> list[Row]:
         return [
-            (card.label, f"held by {holders_of(card)}")
+            (card.label, f"held by {card.held_by()}")
             for card in self.machine.cards
             if card.holders or card.error
         ]
-
-
-def holders_of(card: CardReading) -> str:
-    """Return the processes that hold a card, or why they are unknown."""
-    if card.error:
-        return f"unknown processes: {card.error}"
-    return ", ".join(
-        f"this process (pid {holder.pid})"
-        if holder.pid == os.getpid()
-        else f"{holder.described()} (pid {holder.pid or 'unknown'})"
-        for holder in card.holders
-    )
 
 
 def current_status(cells: Sequence[str] = ()) -> StatusReport:

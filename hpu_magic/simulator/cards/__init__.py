@@ -1,11 +1,10 @@
-"""The simulated cards: who owns which one, how full it is, how many there are."""
+"""The simulated cards: their number, owners and memory."""
 
 from hpu_magic.simulator.cards.choice import AcquireError, be_rank
 from hpu_magic.simulator.cards.configuration import Configuration, DeviceType
 from hpu_magic.simulator.cards.driver import (
     Card,
     CardState,
-    Holder,
     acquire,
     acquired,
     choose,
@@ -20,7 +19,6 @@ __all__ = [
     "CardState",
     "Configuration",
     "DeviceType",
-    "Holder",
     "acquire",
     "acquired",
     "be_rank",

@@ -1,29 +1,21 @@
-"""Which card a process takes: by the environment, or by the first index that it names."""
+"""The choice of the card for a process, by environment variables or by its first device index."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hpu_magic.simulator.cards.configuration import MOST_CARDS, Configuration
 
-if TYPE_CHECKING:
-    from hpu_magic.simulator.cards.driver import Holder
-
 
 class AcquireError(RuntimeError):
-    """No card could be acquired; `holders` are the processes that own the candidates."""
-
-    def __init__(self, message: str, holders: Sequence[Holder] = ()) -> None:
-        super().__init__(message)
-        self.holders = tuple(holders)
+    """No card could be acquired."""
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """The card that a process chose, by its place among those that it may use."""
+    """The card that a process has chosen, by its index among the cards that it may use."""
 
     index: int
     module: int
@@ -35,7 +27,7 @@ _rank: int | None = None
 
 
 def choose_for(own: int | None, index: int, configuration: Configuration) -> None:
-    """Choose the card at a place for a process that owns the card `own`, or none; see `choose`."""
+    """Choose the card at an index, for a process that owns the card `own` or none; see `choose`."""
     global _choice
     modules = _module_ids("HABANA_VISIBLE_MODULES") or list(range(configuration.count))
     chosen = _chosen()
@@ -51,34 +43,33 @@ def choose_for(own: int | None, index: int, configuration: Configuration) -> Non
 
 
 def forget() -> None:
-    """Forget the chosen card, because it could not be acquired."""
+    """Discard the choice, because the card could not be acquired."""
     global _choice
     _choice = None
 
 
 def _chosen() -> _Choice | None:
-    """Return the choice of this process; a fork has to choose for itself."""
+    """Return the choice of this process, which a fork does not inherit."""
     return _choice if _choice is not None and _choice.pid == os.getpid() else None
 
 
 def _why(modules: Sequence[int], current: int | None, exists: bool) -> str:
     if exists:
         return (
-            f"This process uses HPU {current} and sees it as hpu:0; use another card in another "
-            "process."
+            f"This process uses HPU {current} as hpu:0; start another process to use another card."
         )
-    named = f"hpu:0 to hpu:{len(modules) - 1}" if len(modules) > 1 else "hpu:0 alone"
-    return f"This process may use {named}; name one of them."
+    named = f"hpu:0 to hpu:{len(modules) - 1}" if len(modules) > 1 else "only hpu:0"
+    return f"This process can use {named}."
 
 
 def be_rank(rank: int) -> None:
-    """Note the rank of this process among those that exchange tensors."""
+    """Set the rank of this process in its process group."""
     global _rank
     _rank = rank
 
 
 def _rank_indices(configuration: Configuration, modules: Sequence[int]) -> set[int]:
-    """Return what libraries take for the index of this rank's card."""
+    """Return the indices that libraries use for the card of this rank."""
     local = os.environ.get("LOCAL_RANK", "")
     indices = {int(local)} if local.isascii() and local.isdigit() else set()
     return (
@@ -87,7 +78,7 @@ def _rank_indices(configuration: Configuration, modules: Sequence[int]) -> set[i
 
 
 def _current_module() -> int | None:
-    """Return the card that this process has chosen or is told to take."""
+    """Return the card that this process has chosen, or that its environment selects."""
     if (chosen := _chosen()) is not None:
         return chosen.module
     wanted = _module_ids("HLS_MODULE_ID")
@@ -95,14 +86,14 @@ def _current_module() -> int | None:
 
 
 def candidates(configuration: Configuration) -> list[int]:
-    """Return module ids in the order in which to try them.
+    """Return the module ids of cards to try, in order.
 
     Raises
     ------
     AcquireError
-        The environment leaves none.
+        The environment excludes all cards.
     ValueError
-        An environment variable holds something else than it may.
+        An environment variable has an invalid value.
     """
     if (chosen := _chosen()) is not None:
         return [chosen.module]
@@ -110,7 +101,7 @@ def candidates(configuration: Configuration) -> list[int]:
     wanted = _module_ids("HLS_MODULE_ID")
     if wanted is not None and len(wanted) != 1:
         raise ValueError(
-            f"HLS_MODULE_ID={os.environ['HLS_MODULE_ID']!r} is no module id; "
+            f"HLS_MODULE_ID={os.environ['HLS_MODULE_ID']!r} is not a module id; "
             f"write one whole number from 0 to {configuration.count - 1}."
         )
     everything = range(configuration.count)
@@ -123,15 +114,15 @@ def candidates(configuration: Configuration) -> list[int]:
         order = [module for module in wanted if module in visible]
     candidates = [module for module in order if module in everything]
     if not candidates:
-        said = [
+        settings = [
             f"{name}={os.environ[name]}"
             for name in ("HLS_MODULE_ID", "HABANA_VISIBLE_MODULES")
             if name in os.environ
         ]
         raise AcquireError(
             "synStatus=8 [Device not found] Device acquire failed. No devices found. "
-            f"{' with '.join(said)} leaves none of the module ids "
-            f"0 to {configuration.count - 1} of the simulated cards; unset it or name one of them."
+            f"{' with '.join(settings)} excludes all module ids "
+            f"of the simulated cards, 0 to {configuration.count - 1}; unset it or use one of them."
         )
     return candidates
 
@@ -143,7 +134,7 @@ def _module_ids(variable: str) -> list[int] | None:
     entries = [entry.strip() for entry in text.split(",")]
     if not all(entry.isascii() and entry.isdigit() and len(entry) < 10 for entry in entries):
         raise ValueError(
-            f"{variable}={text!r} is no list of module ids; "
-            f"write whole numbers from 0 to {MOST_CARDS - 1} with commas between, or unset it."
+            f"{variable}={text!r} is not a list of module ids; "
+            f"write whole numbers from 0 to {MOST_CARDS - 1}, separated by commas, or unset it."
         )
     return list(dict.fromkeys(int(entry) for entry in entries))

@@ -1,4 +1,4 @@
-"""Which simulated cards this process sees, taken from the environment."""
+"""The simulated cards of this process, configured by environment variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 MOST_CARDS = 8
-"""Cards in one server, as in the vendor's eight-card machines."""
+"""Maximum number of cards, as in the vendor's machines."""
 
 GIB = 1 << 30
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
@@ -17,7 +17,7 @@ _SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?\s*([KMGT]iB|B|)", re.IGNOR
 
 
 class DeviceType(IntEnum):
-    """Card generations under the numbers of the vendor's ``synDeviceType``."""
+    """Card generations, with the numbers of the vendor's ``synDeviceType``."""
 
     GAUDI = 2
     GAUDI2 = 4
@@ -33,7 +33,7 @@ _NOMINAL_MEMORY = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """Simulated cards of this machine as one process sees them.
+    """The simulated cards of this machine, as configured for one process.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Configuration:
         Raises
         ------
         ValueError
-            A variable holds something else than it may.
+            A variable has an invalid value.
         """
         generation = _generation(environ.get("HPU_MAGIC_GENERATION", "gaudi2"))
         count = _count(environ.get("HPU_MAGIC_CARDS", str(MOST_CARDS)))
@@ -70,7 +70,7 @@ def _generation(text: str) -> DeviceType:
         return DeviceType[text.strip().upper()]
     except KeyError:
         raise ValueError(
-            f"HPU_MAGIC_GENERATION={text!r} names no card generation; "
+            f"HPU_MAGIC_GENERATION={text!r} is not a card generation; "
             "write gaudi, gaudi2 or gaudi3."
         ) from None
 
@@ -78,7 +78,7 @@ def _generation(text: str) -> DeviceType:
 def _count(text: str) -> int:
     if not re.fullmatch(rf"\s*[1-{MOST_CARDS}]\s*", text):
         raise ValueError(
-            f"HPU_MAGIC_CARDS={text!r} is no number of cards; "
+            f"HPU_MAGIC_CARDS={text!r} is not a number of cards; "
             f"write a whole number from 1 to {MOST_CARDS}."
         )
     return int(text)
@@ -92,7 +92,7 @@ def _bytes(text: str) -> int:
         size = int(whole + decimals) * _UNITS[unit] // 10 ** len(decimals)
     if not 0 < size < 1 << 63:
         raise ValueError(
-            f"HPU_MAGIC_MEMORY={text!r} is no amount of memory; "
+            f"HPU_MAGIC_MEMORY={text!r} is not an amount of memory; "
             "write a size per card such as 96GiB, 512MiB or a number of bytes."
         )
     return size

@@ -1,8 +1,8 @@
-"""Driver of the simulated cards: who owns which card, and how full it is.
+"""The driver of the simulated cards, which manages their owners and memory counters.
 
-Like a Gaudi, a card belongs to one process at a time, from its first use until
-the process ends. Each card has two files in a directory of the user: a lock
-that its owner holds and a page of counters that everybody may read.
+As on a Gaudi, a card belongs to one process at a time, from its first use until the process ends.
+Each card has two files in a directory of the user: a lock, which its owner holds, and a page of
+counters, which all processes can read.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpu_magic import sessions
-from hpu_magic.program_name import program_name
+from hpu_magic import holders
 from hpu_magic.simulator.cards import place
 from hpu_magic.simulator.cards.choice import AcquireError, candidates, choose_for, forget
 from hpu_magic.simulator.cards.configuration import MOST_CARDS, Configuration, DeviceType
 from hpu_magic.simulator.cards.page import Counters, Page, PageError, read_page, write_page
-from hpu_magic.simulator.cards.record_lock import LockHolder, lock_holder, lock_or_holder
+from hpu_magic.simulator.cards.record_lock import lock_holder, lock_or_holder
 
 
 @dataclass(frozen=True, eq=False)
 class Card:
-    """The card of this process; `page` stays mapped as long as the process lives."""
+    """The card of this process; `page` remains mapped until the process ends."""
 
     module_id: int
     generation: str
@@ -37,42 +36,26 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Holder:
-    """A process that owns a card.
-
-    `pid` is 0, and `command` says so, when the process lives in another PID
-    namespace (another container) and cannot be seen from here. `idle` are seconds since it last
-    ran a cell, and `fit` is the fit that runs in it; None where it tells nothing of that.
-    """
-
-    module_id: int
-    pid: int
-    command: str
-    idle: float | None = None
-    fit: sessions.Fit | None = None
-
-
-@dataclass(frozen=True)
 class CardState(Counters):
-    """One card as any process may see it; a free card has zero counters.
+    """The public state of one card; the counters of a free card are zero.
 
     Attributes
     ----------
     capacity : int
-        Memory in bytes, as the owner configured it; of a free card, as this process would.
+        Memory in bytes, as configured by the owner, or by this process if the card is free.
     holder : Holder or None
         The process that owns the card.
     acquired_ns : int or None
-        When the owner took it, in nanoseconds since the epoch.
+        Time of the acquisition, in nanoseconds since the epoch.
     error : str or None
-        Why the card's page is not to be trusted; its counters are then zero.
+        The damage of the card's page, if any; the counters are then zero.
     """
 
     module_id: int = 0
     generation: str = ""
     capacity: int = 0
     path: Path = Path()
-    holder: Holder | None = None
+    holder: holders.Holder | None = None
     acquired_ns: int | None = None
     error: str | None = None
 
@@ -90,7 +73,7 @@ _ownership: _Ownership | None = None
 
 
 def _renew_serial() -> None:
-    # Another thread of the parent may have held it; that thread is not here.
+    # A thread of the parent process may have held it, and does not exist in the child.
     global _serial
     _serial = threading.Lock()
 
@@ -110,23 +93,23 @@ def acquired() -> Card | None:
 
 
 def in_bad_fork() -> bool:
-    """Tell whether this is a fork of a process that owned a card."""
+    """Return whether this is a fork of a process that owned a card."""
     return _ownership is not None and _ownership.pid != os.getpid()
 
 
 def choose(index: int) -> None:
-    """Choose the card by its place among those that this process may use, before it is acquired.
+    """Choose the card at an index among those that this process may use, before acquiring it.
 
-    The place is that in ``HABANA_VISIBLE_MODULES``, else the module id. Without effect if this
-    process has chosen or acquired that card already, or has another and the index is that of its
-    rank, by which libraries name the card of a process.
+    It is the index in ``HABANA_VISIBLE_MODULES``, or the module id if that variable is not set. A
+    repeated choice of the same card has no effect. With another card, an index equal to the rank
+    of the process has no effect either, because libraries use it for the card of the process.
 
     Raises
     ------
     RuntimeError
-        There is no card at that place, or this process uses another one.
+        There is no card at this index, or this process uses another one.
     ValueError
-        An environment variable holds something else than it may.
+        An environment variable has an invalid value.
     """
     with _serial:
         own = None if _ownership is None else _ownership.card.module_id
@@ -134,21 +117,21 @@ def choose(index: int) -> None:
 
 
 def acquire() -> Card:
-    """Take the first free card for this process; the same card at every later call.
+    """Acquire the first free card for this process; later calls return the same card.
 
-    If this process chose a card, that one is taken, or none and the choice is forgotten. Else
-    ``HABANA_VISIBLE_MODULES`` limits the module ids that the process may use and
-    ``HLS_MODULE_ID`` says which to take; any other free card does instead only
-    while the former is unset, as with the vendor's bridge.
+    If this process has chosen a card, only that card is tried, and a failure discards the choice.
+    Otherwise, ``HABANA_VISIBLE_MODULES`` limits the module ids, and ``HLS_MODULE_ID`` selects one.
+    Another free card replaces the selected one only if the former is not set, as with the vendor's
+    bridge.
 
     Raises
     ------
     AcquireError
-        All candidates are held by other processes, or there is none.
+        Other processes hold all candidates, or there is no candidate.
     RuntimeError
         Called in a fork of a process that owns a card, or the cards' directory is unsafe.
     ValueError
-        An environment variable holds something else than it may.
+        An environment variable has an invalid value.
     """
     global _ownership
     with _serial:
@@ -168,14 +151,14 @@ def acquire() -> Card:
 
 
 def snapshot() -> list[CardState]:
-    """Read the state of every card of the machine without acquiring any.
+    """Return the state of each card of the machine, without acquiring one.
 
     Raises
     ------
     RuntimeError
-        The cards' directory is a symbolic link or belongs to somebody else.
+        The cards' directory is a symbolic link or belongs to another user.
     ValueError
-        An environment variable holds something else than it may.
+        An environment variable has an invalid value.
     """
     configuration = Configuration.from_environment()
     directory = place.existing_directory()
@@ -191,10 +174,10 @@ def _free(
     configuration: Configuration,
     module: int,
     path: Path = Path(),
-    holder: Holder | None = None,
+    holder: holders.Holder | None = None,
     error: str | None = None,
 ) -> CardState:
-    """State of a card without figures: free, only just taken, or with a page that is damaged."""
+    """Return the state of a card without counters: free, just acquired, or with a damaged page."""
     return CardState(
         module_id=module,
         generation=configuration.generation,
@@ -206,17 +189,17 @@ def _free(
 
 
 def _state(
-    configuration: Configuration, directory: Path, module: int, owner: LockHolder | None
+    configuration: Configuration, directory: Path, module: int, owner: int | None
 ) -> CardState:
     path = _page_path(directory, module)
-    holder = _holder(module, owner.pid) if owner else None
+    holder = None if owner is None else holders.holder(owner)
     error = None
     try:
         page = read_page(path)
-    except PageError as wrong:
-        page, error = None, str(wrong)
-    # The page of a holder that has only just taken the lock is its predecessor's.
-    if not (page and owner and owner.pid in (0, page.owner_pid)):
+    except PageError as damage:
+        page, error = None, str(damage)
+    # If the owner has just acquired the lock, the page is still that of the previous owner.
+    if page is None or owner not in (0, page.owner_pid):
         return _free(configuration, module, path, holder, error)
     return CardState(
         **vars(page.counters),
@@ -230,12 +213,12 @@ def _state(
 
 
 def _take(configuration: Configuration, candidates: Iterable[int], directory: Path) -> _Ownership:
-    holders: list[Holder] = []
+    held: list[tuple[str, holders.Holder]] = []
     for module in candidates:
         path = _lock_path(directory, module)
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        if owner := lock_or_holder(lock):
-            holders.append(_holder(module, owner.pid))
+        if (owner := lock_or_holder(lock)) is not None:
+            held.append((f"HPU {module}", holders.holder(owner)))
             os.close(lock)
             continue
         page = Page(
@@ -259,39 +242,21 @@ def _take(configuration: Configuration, candidates: Iterable[int], directory: Pa
         )
         status = os.fstat(lock)
         return _Ownership(card, os.getpid(), (status.st_dev, status.st_ino))
-    raise AcquireError(_busy(holders, configuration), holders)
-
-
-def _busy(holders: Sequence[Holder], configuration: Configuration) -> str:
-    # Whoever has been idle for longest is the one to ask first.
-    ordered = sorted(holders, key=lambda holder: -(holder.idle or 0.0))
-    which, first = "The card that this process may use is", "that notebook's kernel"
-    if len(holders) > 1:
-        which, first = "All cards are", "one of these notebooks' kernels"
-        if ordered[0].idle:
-            first += ", of which the longest idle stands first,"
-    mend = f"shut down {first} or end that process, then try again"
+    cards = "All cards are" if len(held) > 1 else "The card that this process may use is"
+    message = holders.refusal(held, cards)
     if configuration.count < MOST_CARDS:
-        mend += f", or simulate more than {configuration.count} with HPU_MAGIC_CARDS"
-    named = ", ".join(map(_named, ordered))
-    return f"synStatus=8 [Device not found] Device acquire failed. {which} held ({named}): {mend}."
+        message += f", or simulate more than {configuration.count} with HPU_MAGIC_CARDS"
+    raise AcquireError(f"synStatus=8 [Device not found] Device acquire failed. {message}.")
 
 
-def _named(holder: Holder) -> str:
-    if not holder.pid:
-        return f"HPU {holder.module_id} by {holder.command}"
-    who = ", ".join(filter(None, (holder.command, sessions.activity(holder.idle, holder.fit))))
-    return f"HPU {holder.module_id} by process {holder.pid} ({who})"
-
-
-def _owner(path: Path) -> LockHolder | None:
-    """Tell who holds the lock file at `path`; the caller holds `_serial`."""
+def _owner(path: Path) -> int | None:
+    """Return the pid of the process that locks the file at `path`; the caller holds `_serial`."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
         return None
     if acquired() and _ownership and _ownership.lock == (status.st_dev, status.st_ino):
-        return LockHolder(os.getpid())
+        return os.getpid()
     if not stat.S_ISREG(status.st_mode):
         return None
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -299,20 +264,6 @@ def _owner(path: Path) -> LockHolder | None:
         return lock_holder(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _holder(module: int, pid: int) -> Holder:
-    """Name the process that owns a card as others may see it."""
-    if not pid:
-        return Holder(module, 0, "a process outside this PID namespace")
-    try:
-        name = program_name(pid)
-    except PermissionError:
-        return Holder(module, pid, "a process of another user")
-    session = sessions.session(pid)
-    if session is None:
-        return Holder(module, pid, name)
-    return Holder(module, pid, name, session.idle, session.fit)
 
 
 def _lock_path(directory: Path, module: int) -> Path:

@@ -1,4 +1,4 @@
-"""The page of counters of a simulated card, as it lies in its file."""
+"""The file format of a simulated card's page of counters."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ PAGE_SIZE = 4096
 MAGIC = b"HPUCARD\0"
 VERSION = 1
 
-# Little-endian 64-bit words. The native engine writes the counters through the
-# owner's mapping; their offsets are part of its interface.
+# Little-endian 64-bit words. The native engine writes the counters to the memory mapping of the
+# owner, so it depends on their offsets.
 HEADER = struct.Struct("<8sqqqqq")  # magic, version, capacity, type, owner pid, acquired (ns)
 COUNTERS_OFFSET = 64
 COUNTERS = struct.Struct("<7q")  # the fields of `Counters`, in order
 
 
 class PageError(Exception):
-    """A file is not the page of a card; the text says what is wrong with it."""
+    """A file is not the page of a card; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What the allocator of a card's owner reports.
+    """Counters of the allocator of a card's owner.
 
     Attributes
     ----------
     in_use, max_in_use, max_alloc_size : int
-        Bytes handed out now, at most so far, and in the largest allocation.
+        Bytes in use, their peak, and the largest allocation.
     num_allocs, num_frees : int
         Allocations and frees since the owner last reset them.
     total_allocs, total_frees : int
@@ -61,11 +61,11 @@ class Page:
 
 
 def write_page(path: Path, page: Page) -> mmap.mmap:
-    """Put a new page at `path` and return it mapped for writing.
+    """Create a page at `path` and return it, mapped for writing.
 
-    The new file replaces an old one in one step: readers never meet half a
-    page, and a process that still maps the old one (a child which the previous
-    owner forked) can no longer change what they read.
+    The new file atomically replaces an existing one. Therefore readers never see an incomplete
+    page, and a process that still maps the old file, such as a fork of the previous owner, cannot
+    change the new one.
 
     Raises
     ------
@@ -100,15 +100,15 @@ def write_page(path: Path, page: Page) -> mmap.mmap:
 
 
 def read_page(path: Path) -> Page | None:
-    """Read the page at `path`; None when there is none yet.
+    """Return the page at `path`; None if the file does not exist.
 
     Raises
     ------
     PageError
-        Something lies at `path` that is not a whole page of this version.
+        The file is not a complete page of this version.
     """
     try:
-        # O_NONBLOCK: opening a FIFO that somebody left here must not wait.
+        # O_NONBLOCK prevents waiting if the file is a FIFO.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
@@ -132,8 +132,8 @@ def _parse(path: Path, content: bytes) -> Page:
     if version != VERSION:
         raise PageError(f"{path} has page version {version}; this hpu_magic reads {VERSION}.")
     if capacity <= 0 or number not in set(DeviceType):
-        raise PageError(f"{path} names no card: type {number} with {capacity} bytes.")
+        raise PageError(f"{path} has an invalid card: type {number} with {capacity} bytes.")
     counters = Counters(*COUNTERS.unpack_from(content, COUNTERS_OFFSET))
     if not 0 <= counters.in_use <= capacity:
-        raise PageError(f"{path} says that {counters.in_use} of {capacity} bytes are in use.")
+        raise PageError(f"{path} has {counters.in_use} of {capacity} bytes in use.")
     return Page(capacity, DeviceType(number), owner_pid, acquired_ns, counters)

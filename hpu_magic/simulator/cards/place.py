@@ -1,4 +1,4 @@
-"""The folder of the user's simulated cards, out of the reach of other users."""
+"""The folder of the user's simulated cards, which other users cannot open."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hpu_magic import private_folder
 
 
 def existing_directory() -> Path | None:
-    """Return the folder of the cards, or None before the first one is acquired.
+    """Return the folder of the cards; None if no card has been acquired yet.
 
     Raises
     ------
     RuntimeError
-        ``HPU_MAGIC_CARDS_DIR`` is a symbolic link, no folder or somebody else's.
+        ``HPU_MAGIC_CARDS_DIR`` is a symbolic link, not a folder, or belongs to another user.
     """
     if chosen := os.environ.get("HPU_MAGIC_CARDS_DIR"):
         _check(Path(chosen))
@@ -24,12 +24,12 @@ def existing_directory() -> Path | None:
 
 
 def directory() -> Path:
-    """Return the folder of the cards, made for this user alone where it is missing.
+    """Return the folder of the cards; create it for this user if it is missing.
 
     Raises
     ------
     RuntimeError
-        ``HPU_MAGIC_CARDS_DIR`` cannot be used, or it is not set and there is no other place.
+        ``HPU_MAGIC_CARDS_DIR`` cannot be used, or it is not set and no other folder can be used.
     """
     if chosen := os.environ.get("HPU_MAGIC_CARDS_DIR"):
         Path(chosen).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -39,24 +39,24 @@ def directory() -> Path:
         return made
     tried = ", ".join(map(str, private_folder.places()))
     raise RuntimeError(
-        f"There is no place for the simulated cards that is yours alone (tried {tried}); "
-        "set HPU_MAGIC_CARDS_DIR to a directory of your own."
+        f"The simulated cards need a folder that only you can open, but all fail (tried {tried}); "
+        "set HPU_MAGIC_CARDS_DIR to your own directory."
     )
 
 
 def _check(chosen: Path) -> None:
-    """Refuse a directory through which somebody else could decide who owns a card."""
+    """Raise an error if another user could control the directory and so the owners of cards."""
     try:
         status = os.lstat(chosen)
     except FileNotFoundError:
         return
     if not stat.S_ISDIR(status.st_mode):
-        wrong = "is not a directory" if not stat.S_ISLNK(status.st_mode) else "is a symbolic link"
+        problem = "is a symbolic link" if stat.S_ISLNK(status.st_mode) else "is not a directory"
     elif status.st_uid != os.geteuid():
-        wrong = f"belongs to user {status.st_uid}, not to you ({os.geteuid()})"
+        problem = f"belongs to user {status.st_uid}, not to you ({os.geteuid()})"
     else:
         return
     raise RuntimeError(
-        f"The simulated cards cannot be kept in {chosen}, which {wrong}; "
-        "remove it or set HPU_MAGIC_CARDS_DIR to a directory of your own."
+        f"The simulated cards cannot be stored in {chosen}, which {problem}; "
+        "remove it or set HPU_MAGIC_CARDS_DIR to your own directory."
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from hpu_magic.private_folder import distrust_folders, is_private, writable_by_others
+from hpu_magic.private_folder import is_private, unsafe_folder, writable_by_others
 from hpu_magic.simulator.engine import key
 
 _SILENCE = 180.0
@@ -72,7 +72,7 @@ def distrust(path: Path) -> str | None:
     real = Path(os.path.realpath(path))
     if why := writable_by_others(real):
         return why
-    return distrust_folders(real.parent)
+    return unsafe_folder(real.parent)
 
 
 def make_private(folder: Path) -> None:

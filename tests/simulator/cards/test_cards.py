@@ -1,4 +1,4 @@
-"""The driver of the simulated cards, driven by real processes."""
+"""The driver of the simulated cards, used by real processes."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def start():
 
 @pytest.fixture
 def run(start):
-    """Run Python code in a process of its own and return its output, or its error's text."""
+    """Run Python code in a new process and return its output, or the text of its error."""
 
     def run_process(code, **environ):
         out, err = start(code, **environ).communicate(timeout=60)
@@ -127,7 +127,7 @@ def test_memory_is_read_with_its_unit(text, size):
         ("HPU_MAGIC_MEMORY", "9999999999TiB"),
     ],
 )
-def test_wrong_variable_is_refused_by_name_and_value(variable, value):
+def test_invalid_variable_is_reported_with_name_and_value(variable, value):
     with pytest.raises(ValueError, match=variable) as refusal:
         Configuration.from_environment({variable: value})
     assert repr(value) in str(refusal.value)
@@ -142,18 +142,18 @@ def test_device_count_follows_the_environment(monkeypatch):
 # Ownership
 
 
-def test_import_touches_no_torch_and_no_file(run, directory):
+def test_import_loads_no_torch_and_creates_no_file(run, directory):
     assert run("import sys, hpu_magic.simulator.cards; print('torch' in sys.modules)") == "False"
     assert not directory.exists()
 
 
-def test_each_process_gets_the_next_free_card(start):
+def test_each_process_acquires_the_next_free_card(start):
     environ = {"HPU_MAGIC_CARDS": "2"}
     first, second = (start(HOLD, **environ) for _ in range(2))
     assert {first.stdout.readline(), second.stdout.readline()} == {"0\n", "1\n"}
 
 
-def test_two_processes_racing_for_one_card_leave_one_owner(run):
+def test_two_processes_that_race_for_a_card_leave_one_owner(run):
     outcome = run("""
         import os
         from hpu_magic.simulator import cards
@@ -192,28 +192,28 @@ def test_two_processes_racing_for_one_card_leave_one_owner(run):
     assert outcome == "['bo']"
 
 
-def test_threads_racing_for_a_card_get_the_same_one(run):
+def test_threads_that_race_for_a_card_get_the_same_one(run):
     outcome = run(
         """
         import threading
         from hpu_magic.simulator import cards
         barrier = threading.Barrier(16)
-        got = []
+        acquired = []
         def take():
             barrier.wait()
-            got.append(cards.acquire())
+            acquired.append(cards.acquire())
             cards.snapshot()
         threads = [threading.Thread(target=take) for _ in range(16)]
         [thread.start() for thread in threads], [thread.join() for thread in threads]
         held = [state.module_id for state in cards.snapshot() if state.holder]
-        print(len({id(card) for card in got}), held)
+        print(len({id(card) for card in acquired}), held)
         """,
         HPU_MAGIC_CARDS="8",
     )
     assert outcome == "1 [0]"
 
 
-def test_snapshot_in_the_owner_does_not_give_the_card_away(start, run):
+def test_snapshot_in_the_owner_does_not_release_the_card(start, run):
     owner = start("""
         from hpu_magic.simulator import cards
         cards.acquire(), cards.snapshot(), cards.snapshot()
@@ -223,7 +223,7 @@ def test_snapshot_in_the_owner_does_not_give_the_card_away(start, run):
     assert "synStatus=8" in acquire_message(run)
 
 
-def test_busy_card_names_the_process_and_program_that_hold_it_without_its_arguments(start, run):
+def test_error_names_the_process_without_its_arguments(start, run):
     holder = start(f"'S3CRET'\n{textwrap.dedent(HOLD)}")
     holder.stdout.readline()
     message = acquire_message(run)
@@ -234,23 +234,23 @@ def test_busy_card_names_the_process_and_program_that_hold_it_without_its_argume
     assert "shut down" in message
 
 
-def test_busy_cards_name_the_session_that_has_idled_for_longest_first(start, run, monkeypatch):
+def test_error_lists_the_longest_idle_session_first(start, run, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS", "3")
     session = """
         import time
         from hpu_magic import sessions
-        told = sessions.Announcement({notebook!r}, running=False)
+        session = sessions.Announcement({notebook!r}, running=False)
         now = time.time
         time.time = lambda: now() - {idle}
-        told.{say}()
+        session.{method}()
     """
     holders = []
-    for notebook, idle, say in (
+    for notebook, idle, method in (
         ("/notebooks/busy.ipynb", 0, "begin"),
         ("/notebooks/lunch.ipynb", 3700, "end"),
         ("/notebooks/holiday.ipynb", 9 * 86400, "end"),
     ):
-        code = textwrap.dedent(session.format(notebook=notebook, idle=idle, say=say))
+        code = textwrap.dedent(session.format(notebook=notebook, idle=idle, method=method))
         holders.append(start(code + textwrap.dedent(HOLD)))
         holders[-1].stdout.readline()
     busy, lunch, holiday = (holder.pid for holder in holders)
@@ -258,35 +258,23 @@ def test_busy_cards_name_the_session_that_has_idled_for_longest_first(start, run
     assert (
         f"All cards are held (HPU 2 by process {holiday} (holiday.ipynb, idle for 9 days), "
         f"HPU 1 by process {lunch} (lunch.ipynb, idle for 1 h), "
-        f"HPU 0 by process {busy} (busy.ipynb, busy)): shut down one of these notebooks' kernels, "
-        "of which the longest idle stands first, or end that process, then try again"
+        f"HPU 0 by process {busy} (busy.ipynb, busy)): shut down a kernel or end a process that "
+        "holds a card, then try again"
     ) in message
 
 
-def test_a_busy_card_tells_how_far_the_fit_on_it_is(start, run, monkeypatch):
+def test_error_contains_the_state_of_a_fit(start, run, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS", "1")
     fit = """
         from hpu_magic import sessions
-        told = sessions.Announcement("/notebooks/first.ipynb", running=True)
+        session = sessions.Announcement("/notebooks/first.ipynb", running=True)
         fit = sessions.PublishedFit()
-        fit.tell(sessions.Fit("Net", 1.0, "training", epoch=3, share=0.27, remaining=40.2))
+        fit.update(sessions.Fit("Net", 1.0, "training", epoch=3, share=0.27, remaining=40.2))
     """
     holder = start(textwrap.dedent(fit) + textwrap.dedent(HOLD))
     holder.stdout.readline()
-    who = f"HPU 0 by process {holder.pid} (first.ipynb, in a fit: 27 %, 40 s left)"
+    who = f"HPU 0 by process {holder.pid} (first.ipynb, fit: 27 %, 40 s left)"
     assert who in acquire_message(run)
-
-
-def test_busy_error_carries_the_holders(start, run):
-    holder = start(HOLD)
-    holder.stdout.readline()
-    assert run("""
-        from hpu_magic.simulator import cards
-        try:
-            cards.acquire()
-        except RuntimeError as busy:
-            print([(holder.module_id, holder.pid) for holder in busy.holders])
-    """) == str([(0, holder.pid)])
 
 
 def test_killed_owner_frees_the_card(start, run):
@@ -320,7 +308,7 @@ def test_killed_owner_frees_the_card_while_its_forked_child_lives(start, run):
         os.kill(child, signal.SIGKILL)
 
 
-def test_fork_of_an_owner_owns_nothing_and_is_told_to_spawn(run):
+def test_fork_of_an_owner_owns_no_card_and_must_spawn(run):
     outcome = run("""
         import os
         from hpu_magic.simulator import cards
@@ -342,7 +330,7 @@ def test_fork_of_an_owner_owns_nothing_and_is_told_to_spawn(run):
     )
 
 
-def test_fork_before_first_use_may_take_a_card(run):
+def test_fork_before_first_use_can_acquire_a_card(run):
     outcome = run("""
         import os
         from hpu_magic.simulator import cards
@@ -367,11 +355,11 @@ def test_fork_before_first_use_may_take_a_card(run):
         ({"HLS_MODULE_ID": "9"}, "0"),
     ],
 )
-def test_environment_chooses_the_card(run, environ, module):
+def test_environment_selects_the_card(run, environ, module):
     assert card_taken(run, HPU_MAGIC_CARDS="8", **environ) == module
 
 
-def test_busy_module_gives_way_to_any_card_only_without_a_visible_list(start, run):
+def test_another_card_replaces_a_busy_one_only_without_a_visible_list(start, run):
     environ = {"HPU_MAGIC_CARDS": "4", "HLS_MODULE_ID": "2"}
     start(HOLD, **environ).stdout.readline()
     assert card_taken(run, **environ) == "0"
@@ -379,7 +367,7 @@ def test_busy_module_gives_way_to_any_card_only_without_a_visible_list(start, ru
     assert "The card that this process may use is held (HPU 2 by process" in message
 
 
-def test_a_chosen_card_that_is_held_leaves_the_others_to_choose(start, run):
+def test_process_can_choose_again_after_a_busy_card(start, run):
     start(HOLD, HPU_MAGIC_CARDS="3").stdout.readline()
     code = """
         from hpu_magic.simulator import cards
@@ -393,7 +381,7 @@ def test_a_chosen_card_that_is_held_leaves_the_others_to_choose(start, run):
     assert run(code, HPU_MAGIC_CARDS="3") == "2"
 
 
-def test_a_fork_chooses_for_itself(run):
+def test_fork_does_not_inherit_the_choice(run):
     code = """
         import os
         from hpu_magic.simulator import cards
@@ -415,7 +403,7 @@ def test_a_fork_chooses_for_itself(run):
         {"HABANA_VISIBLE_MODULES": "0,1", "HLS_MODULE_ID": "3"},
     ],
 )
-def test_list_without_an_existing_card_finds_no_devices(run, environ):
+def test_list_without_existing_cards_finds_no_devices(run, environ):
     message = acquire_message(run, HPU_MAGIC_CARDS="4", **environ)
     assert "synStatus=8 [Device not found] Device acquire failed. No devices found." in message
     assert "0 to 3" in message
@@ -424,7 +412,7 @@ def test_list_without_an_existing_card_finds_no_devices(run, environ):
 
 @pytest.mark.parametrize("variable", ["HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"])
 @pytest.mark.parametrize("value", ["", "first", "-1", "0;1"])
-def test_module_ids_that_are_no_numbers_are_refused(run, variable, value):
+def test_invalid_module_ids_are_rejected(run, variable, value):
     message = acquire_message(run, **{variable: value})
     assert message.startswith("ValueError: ")
     assert f"{variable}={value!r}" in message
@@ -433,7 +421,7 @@ def test_module_ids_that_are_no_numbers_are_refused(run, variable, value):
 # Reading the cards
 
 
-def test_never_used_cards_read_zero_and_nothing_is_created(directory, monkeypatch):
+def test_unused_cards_have_zero_counters_and_no_files(directory, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS", "2")
     first, second = cards.snapshot()
     assert (first.module_id, second.module_id) == (0, 1)
@@ -465,7 +453,7 @@ def test_other_processes_read_the_owners_counters(start):
     assert (state.max_alloc_size, state.total_allocs, state.total_frees) == (55, 66, 77)
 
 
-def test_counters_of_a_dead_owner_read_zero(start):
+def test_counters_of_an_ended_owner_are_zero(start):
     owner = start("""
         import struct
         from hpu_magic.simulator import cards
@@ -531,7 +519,7 @@ def test_damaged_page_is_reported_and_not_trusted(start, directory, damage):
     assert (state.in_use, state.total_allocs) == (0, 0)
 
 
-def test_damaged_page_of_a_free_card_does_not_stop_the_next_owner(run, directory):
+def test_damaged_page_of_a_free_card_is_replaced_by_the_next_owner(run, directory):
     card_taken(run)
     overwrite(directory / "card0")
     assert cards.snapshot()[0].error
@@ -542,7 +530,7 @@ def test_damaged_page_of_a_free_card_does_not_stop_the_next_owner(run, directory
 # The directory
 
 
-def test_directory_and_files_are_the_users_alone(run, directory):
+def test_only_the_user_can_open_directory_and_files(run, directory):
     card_taken(run)
     assert directory.stat().st_mode & 0o777 == 0o700
     assert {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()} == {
@@ -551,7 +539,7 @@ def test_directory_and_files_are_the_users_alone(run, directory):
     }
 
 
-def test_linked_directory_is_refused(run, directory, tmp_path):
+def test_linked_directory_is_rejected(run, directory, tmp_path):
     directory.symlink_to(tmp_path)
     message = acquire_message(run)
     assert message.startswith("RuntimeError: ")
@@ -560,14 +548,14 @@ def test_linked_directory_is_refused(run, directory, tmp_path):
         cards.snapshot()
 
 
-def test_file_in_place_of_the_directory_is_refused(directory):
+def test_file_instead_of_the_directory_is_rejected(directory):
     directory.write_text("")
     with pytest.raises(RuntimeError, match="is not a directory"):
         cards.snapshot()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
-def test_directory_of_another_user_is_refused(run, directory):
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can change the owner of a directory")
+def test_directory_of_another_user_is_rejected(run, directory):
     directory.mkdir()
     os.chown(directory, 12345, -1)
     assert "belongs to user 12345" in acquire_message(run)

@@ -1,4 +1,4 @@
-"""hl-smi of the simulated cards: what it answers, and who finds it."""
+"""hl-smi for the simulated cards: its output and its place on PATH."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ PROGRAM = str(hl_smi.BIN / "hl-smi")
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch):
-    """Run the program on two small cards of its own and return what it printed."""
+    """Run the program with two small cards and return its output."""
     (tmp_path / "cards").mkdir(mode=0o700)
     for name, value in {"CARDS_DIR": tmp_path / "cards", "CARDS": 2, "MEMORY": "2GiB"}.items():
         monkeypatch.setenv(f"HPU_MAGIC_{name}", str(value))
@@ -33,7 +33,7 @@ def ask(tmp_path, monkeypatch):
 
 @pytest.fixture
 def held(ask):
-    """A process that holds the first card and 300 MiB of it."""
+    """A process that holds the first card and uses 300 MiB of its memory."""
     code = """
         import struct
         from hpu_magic.simulator import cards
@@ -46,7 +46,7 @@ def held(ask):
         yield process.pid
 
 
-def test_table_is_read_as_the_vendors(ask, held):
+def test_table_has_the_vendors_format(ask, held):
     text = ask()
     assert {len(line) for line in text.splitlines()} == {79}
     first, second = hlsmi.parse_table(text)
@@ -64,12 +64,12 @@ def test_table_is_read_as_the_vendors(ask, held):
     assert unknown == {(None, None, None)}
 
 
-def test_drivers_version_stands_where_libraries_read_it(ask):
-    """In the third line, behind the colon, up to a hyphen, before the closing bar."""
+def test_driver_version_is_at_the_position_that_libraries_read(ask):
+    """In the third line, between the colon and a hyphen, before the closing bar."""
     assert ask().split("\n")[2].replace(" ", "").split(":")[1] == "1.23.0-simulator|"
 
 
-def test_fields_are_read_as_the_vendors(ask, held):
+def test_fields_have_the_vendors_format(ask, held):
     rows = hlsmi.parse_fields(ask(f"--query-aip={','.join(hlsmi._FIELDS)}", "--format=csv"))
     assert [(row.card.index, row.card.module_id, row.card.memory_used) for row in rows] == [
         (0, 0, 300 << 20),
@@ -86,7 +86,7 @@ def test_fields_are_read_as_the_vendors(ask, held):
         ("csv,noheader,nounits", "0, 300, N/A\n1, 0, N/A\n"),
     ],
 )
-def test_format_leaves_out_headings_and_units(ask, held, form, expected):
+def test_format_can_omit_headings_and_units(ask, held, form, expected):
     assert ask("-Q", "index,memory.used,power.draw", "-f", form) == expected
 
 
@@ -97,7 +97,7 @@ def test_list_has_a_line_for_each_card(ask):
     )
 
 
-def test_query_shows_the_chosen_sections_of_the_chosen_card(ask, held):
+def test_query_shows_selected_sections_of_a_card(ask, held):
     lines = ask("-q", "-d", "memory,BUS", "-i", "ffff:00:00.0").splitlines()
     assert [line.split(":", 1)[0].strip() for line in lines] == [
         "================ HL-SMI LOG ================",
@@ -117,42 +117,42 @@ def test_query_shows_the_chosen_sections_of_the_chosen_card(ask, held):
     assert [line.split(": ")[1] for line in lines[-3:]] == ["2048 MiB", "300 MiB", "1748 MiB"]
 
 
-def test_loop_answers_until_it_is_interrupted(ask):
-    question = [PROGRAM, "-l", "0.1", "-Q", "index", "-f", "csv,noheader"]
-    with subprocess.Popen(question, stdout=subprocess.PIPE, text=True) as program:
+def test_loop_runs_until_an_interrupt(ask):
+    command = [PROGRAM, "-l", "0.1", "-Q", "index", "-f", "csv,noheader"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         assert [program.stdout.readline() for _ in range(5)] == ["0\n", "1\n"] * 2 + ["0\n"]
         program.send_signal(signal.SIGINT)
         assert program.wait(timeout=30) == 130
 
 
-def test_version_is_that_of_the_simulator(ask):
+def test_version_of_the_simulator(ask):
     assert ask("-v") == "HL-SMI Version: hl-1.23.0-simulator\n"
 
 
 @pytest.mark.parametrize(
-    ("options", "status", "said"),
+    ("options", "status", "message"),
     [
         (("-Q", "index,colour", "-f", "csv"), 2, "there is no field 'colour'"),
         (("-Q", "index", "-f", "xml"), 2, "there is no format 'xml'"),
         (("-Q", "index", "-f", "noheader"), 2, "write csv,noheader"),
-        (("-Q", "index"), 1, "-Q needs a format: -f csv"),
+        (("-Q", "index"), 1, "-Q requires a format: -f csv"),
         (("-q", "-d", "colours"), 2, "there is no section 'COLOURS'"),
-        (("-i", "0000:09:00.0"), 1, "the simulated ones are at ffff:00:00.0, ffff:01:00.0."),
+        (("-i", "0000:09:00.0"), 1, "the simulated cards are at ffff:00:00.0, ffff:01:00.0."),
     ],
 )
-def test_wrong_options_are_refused_with_what_may_stand_there(ask, options, status, said):
-    assert said in ask(*options, status=status)
+def test_invalid_options_are_rejected_with_a_fix(ask, options, status, message):
+    assert message in ask(*options, status=status)
 
 
-def test_wrong_setting_of_the_cards_is_one_sentence(ask, monkeypatch):
+def test_invalid_setting_of_the_cards_is_one_sentence(ask, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS", "many")
-    assert ask(status=1).startswith("hl-smi: HPU_MAGIC_CARDS='many' is no number of cards;")
+    assert ask(status=1).startswith("hl-smi: HPU_MAGIC_CARDS='many' is not a number of cards;")
 
 
 def test_simulated_processes_and_their_children_find_it(forked_script):
     code = """
         import os, shutil, subprocess, hpu_magic.simulator
-        os.environ["PATH"] = os.defpath  # this process's own parent may be simulated too
+        os.environ["PATH"] = os.defpath  # the parent of this process may be simulated too
         before = shutil.which("hl-smi")
         hpu_magic.simulator.activate()
         hpu_magic.simulator.activate()
@@ -166,8 +166,8 @@ def test_simulated_processes_and_their_children_find_it(forked_script):
     ]
 
 
-def test_it_needs_neither_path_nor_package_path_when_linked(ask, tmp_path):
-    """As a system's administrator may link it for programs that clear the environment."""
+def test_linked_program_needs_no_path_variables(ask, tmp_path):
+    """For programs that clear the environment."""
     (tmp_path / "hl-smi").symlink_to(PROGRAM)
     done = subprocess.run(
         f"{tmp_path}/hl-smi", shell=True, env={}, capture_output=True, text=True, cwd=tmp_path
@@ -175,7 +175,7 @@ def test_it_needs_neither_path_nor_package_path_when_linked(ask, tmp_path):
     assert done.stdout.count("HL-225") == 8, done.stderr
 
 
-def test_it_comes_behind_the_vendors_and_is_no_driver_to_the_monitor(tmp_path, monkeypatch):
+def test_vendors_program_has_precedence_and_the_monitor_ignores_this_one(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", os.defpath)
     activation.activate(announce=False)
     hl_smi.offer()
@@ -189,13 +189,13 @@ def test_it_comes_behind_the_vendors_and_is_no_driver_to_the_monitor(tmp_path, m
     vendors.write_text("#!/bin/sh\n")
     vendors.chmod(0o755)
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{tmp_path}")
-    assert hlsmi.program() == str(vendors), "whatever the order"
+    assert hlsmi.program() == str(vendors), "in any order"
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.defpath}")
     hl_smi.offer()
     assert shutil.which("hl-smi") == str(vendors)
 
 
-def test_subcommand_gives_the_same_answer_unless_cards_are_real(ask, tmp_path, monkeypatch, capsys):
+def test_subcommand_has_the_same_output_unless_cards_are_real(ask, tmp_path, monkeypatch, capsys):
     assert command_line.main(["hl-smi", "-L"]) == 0
     assert capsys.readouterr().out == ask("-L")
     (tmp_path / "hl-smi").write_text("#!/bin/sh\n")
@@ -207,7 +207,7 @@ def test_subcommand_gives_the_same_answer_unless_cards_are_real(ask, tmp_path, m
     )
 
 
-def test_it_loads_no_torch(script):
+def test_import_loads_no_torch(script):
     code = """
         import sys
         from hpu_magic.simulator.cards import hl_smi

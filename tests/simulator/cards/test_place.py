@@ -1,4 +1,4 @@
-"""Where the simulated cards live: one place for a user, out of the reach of others."""
+"""The folder of the simulated cards, which other users cannot open."""
 
 import os
 import stat
@@ -19,7 +19,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as ano
 
 @pytest.fixture(autouse=True)
 def open_to_all(tmp_path, monkeypatch):
-    """Two folders like /dev/shm and /tmp, and what only the user may write."""
+    """Two folders like /dev/shm and /tmp, and one that only the user can write."""
     monkeypatch.delenv("HPU_MAGIC_CARDS_DIR", raising=False)
     monkeypatch.setenv("HPU_MAGIC_CARDS", "1")
     folders = []
@@ -38,13 +38,13 @@ def own(folder):
     return folder / f"hpu_magic-{os.geteuid()}"
 
 
-def test_first_folder_that_is_open_to_all_holds_a_private_place(open_to_all):
+def test_private_folder_is_in_the_first_public_folder(open_to_all):
     found = place.directory()
     assert found == own(open_to_all[0]) == place.existing_directory()
     assert stat.S_IMODE(found.stat().st_mode) == 0o700
 
 
-def test_looking_makes_nothing(open_to_all):
+def test_snapshot_creates_no_folder(open_to_all):
     [card] = cards.snapshot()
     assert (card.holder, card.error, card.in_use) == (None, None, 0)
     assert place.existing_directory() is None
@@ -79,7 +79,7 @@ SQUATTERS = [
 
 
 @pytest.mark.parametrize("squat", SQUATTERS)
-def test_a_name_that_somebody_else_took_changes_nothing(open_to_all, squat):
+def test_invalid_folder_is_skipped(open_to_all, squat):
     squat(own(open_to_all[0]))
     assert place.existing_directory() is None
     assert place.directory() == own(open_to_all[1]) == place.existing_directory()
@@ -88,13 +88,13 @@ def test_a_name_that_somebody_else_took_changes_nothing(open_to_all, squat):
 
 
 @pytest.mark.parametrize("squat", SQUATTERS)
-def test_names_taken_everywhere_leave_the_users_own_runtime_folder(open_to_all, tmp_path, squat):
+def test_runtime_folder_is_used_if_public_folders_are_invalid(open_to_all, tmp_path, squat):
     for folder in open_to_all:
         squat(own(folder))
     assert place.directory() == tmp_path / "run" / str(os.geteuid()) / "hpu_magic"
 
 
-def test_giving_a_name_back_does_not_move_the_cards(open_to_all):
+def test_removal_of_an_invalid_folder_does_not_move_the_cards(open_to_all):
     taken_by_a_file(own(open_to_all[0]))
     before = place.directory()
     own(open_to_all[0]).unlink()
@@ -102,7 +102,7 @@ def test_giving_a_name_back_does_not_move_the_cards(open_to_all):
 
 
 @as_root
-def test_taking_the_name_afterwards_is_impossible(monkeypatch):
+def test_other_user_cannot_replace_the_folder(monkeypatch):
     with tempfile.TemporaryDirectory() as shared:  # pytest's own folders are closed to others
         os.chmod(shared, 0o1777)
         monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (Path(shared),))
@@ -120,20 +120,22 @@ def test_taking_the_name_afterwards_is_impossible(monkeypatch):
         assert place.directory() == before
 
 
-def test_without_any_place_one_sentence_says_what_to_do(open_to_all, monkeypatch, tmp_path):
+def test_error_without_any_folder_contains_the_fix(open_to_all, monkeypatch, tmp_path):
     for folder in open_to_all:
         taken_by_a_file(own(folder))
     monkeypatch.setattr(private_folder, "_RUNTIME", tmp_path / "missing")
-    unnamed = 4_000_000_000  # a user without an entry, as containers have
+    unnamed = 4_000_000_000  # a user without a name, as in containers
     monkeypatch.setattr(os, "geteuid", lambda: unnamed)
     for folder in open_to_all:
         taken_by_a_file(own(folder))
-    with pytest.raises(RuntimeError, match=r"no place .* yours alone .*; set HPU_MAGIC_CARDS_DIR"):
+    with pytest.raises(
+        RuntimeError, match=r"folder that only you can open, .*; set HPU_MAGIC_CARDS_DIR"
+    ):
         place.directory()
 
 
 def test_processes_with_other_environments_find_the_same_card(tmp_path):
-    """A server that the system started, and a kernel of a login."""
+    """A server started by the system, and a kernel of a login session."""
     code = (
         "import sys\nfrom pathlib import Path\n"
         "from hpu_magic.simulator import cards\nfrom hpu_magic import private_folder\n"

@@ -1,4 +1,4 @@
-"""``hl-smi`` of the simulated cards: the vendor's options and layout, and no invented figures."""
+"""``hl-smi`` for the simulated cards, with the vendor's options and layout."""
 
 from hpu_magic.simulator.cards.hl_smi.offer import BIN, is_offered, is_simulated, offer
 

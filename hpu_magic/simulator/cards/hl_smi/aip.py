@@ -1,4 +1,4 @@
-"""A simulated card as the vendor's tool calls and shows it; None stands for what there is not."""
+"""A simulated card in the terms of the vendor's tool; None marks missing values."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Aip:
     Attributes
     ----------
     index : int
-        Its number, which is its module's too.
+        Its number, which is also its module id.
     name : str
-        The product of its generation.
+        Product name of its generation.
     bus_id : str
-        An address in a PCI domain that machines do not have, so that it is no real card's.
+        An address in a PCI domain that real machines do not have.
     total : int
         Bytes of memory.
     used : int or None
-        Bytes in use; None where the card's page is damaged.
+        Bytes in use; None if the card's page is damaged.
     pid : int or None
-        Who holds it; 0 is a process that cannot be seen from here.
+        The holder; 0 for a process that is not visible.
     command : str
-        That process's name.
+        Name of the holder.
     """
 
     index: int
@@ -43,12 +43,12 @@ class Aip:
 
 
 def aips() -> list[Aip]:
-    """Read all simulated cards without acquiring any.
+    """Return all simulated cards, without acquiring one.
 
     Raises
     ------
     RuntimeError, ValueError
-        The cards' directory or an environment variable is not as it may be.
+        The cards' directory or an environment variable is invalid.
     """
     return [_aip(state) for state in driver.snapshot()]
 
@@ -66,5 +66,5 @@ def _aip(state: driver.CardState) -> Aip:
 
 
 def mebibytes(size: int | None) -> str | None:
-    """Return whole MiB of a number of bytes."""
+    """Return a number of bytes in whole MiB."""
     return None if size is None else str(size >> 20)

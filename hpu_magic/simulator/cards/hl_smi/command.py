@@ -1,4 +1,4 @@
-"""The command itself: its options, and which answer they ask for."""
+"""The command and its options."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the vendor's options that have an answer here."""
+    """Add the vendor's options that the simulator supports."""
     answer = parser.add_mutually_exclusive_group()
-    answer.add_argument("-L", "--list-aips", action="store_true", help="a line for each card")
-    answer.add_argument("-q", "--query", action="store_true", help="what is known of each card")
+    answer.add_argument("-L", "--list-aips", action="store_true", help="list the cards")
+    answer.add_argument("-q", "--query", action="store_true", help="show all values of each card")
     answer.add_argument(
         "-Q",
         "--query-aip",
         type=_fields,
         metavar="FIELDS",
-        help=f"these, with commas between: {', '.join(fields.FIELDS)}",
+        help=f"show these fields, separated by commas: {', '.join(fields.FIELDS)}",
     )
-    answer.add_argument("-v", "--version", action="store_true", help="the version")
+    answer.add_argument("-v", "--version", action="store_true", help="show the version")
     parser.add_argument(
         "-d",
         "--display",
         type=_sections,
         metavar="SECTIONS",
-        help=f"with -q only these: {', '.join(query.SECTIONS)}",
+        help=f"with -q, show only these sections: {', '.join(query.SECTIONS)}",
     )
     parser.add_argument(
         "-f",
         "--format",
         type=_format,
         metavar="FORMAT",
-        help="with -Q: csv, and with commas between noheader and nounits",
+        help="with -Q: csv, and optionally noheader and nounits, separated by commas",
     )
-    parser.add_argument("-i", "--id", metavar="BUS_ID", help="only the card at this address")
+    parser.add_argument("-i", "--id", metavar="BUS_ID", help="show only the card at this address")
     parser.add_argument(
         "-l",
         "--loop",
@@ -60,31 +60,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         const=5.0,
         metavar="SECONDS",
-        help="again and again, every 5 seconds unless told otherwise",
+        help="repeat every SECONDS seconds (default: 5)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer, again and again if so asked, and return the exit status."""
+    """Print the output, repeatedly with ``--loop``, and return the exit status."""
     if options.query_aip and not options.format:
-        return _refuse("-Q needs a format: -f csv, csv,noheader or csv,noheader,nounits.")
+        return _refuse("-Q requires a format: -f csv, csv,noheader or csv,noheader,nounits.")
     try:
         while True:
-            print(printable("\n".join(_answer(options)), keep="\n\t"), flush=True)
+            print(printable("\n".join(_output(options)), keep="\n\t"), flush=True)
             if options.loop is None:
                 return 0
             time.sleep(max(options.loop, 0.1))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read has seen enough; Python's own flush at the end must not complain.
+        # The reader of the output has ended. Python's flush at exit must not print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (RuntimeError, ValueError) as refused:
-        return _refuse(str(refused))
+    except (RuntimeError, ValueError) as error:
+        return _refuse(str(error))
 
 
-def _answer(options: argparse.Namespace) -> list[str]:
+def _output(options: argparse.Namespace) -> list[str]:
     if options.version:
         return [f"HL-SMI Version: hl-{DRIVER}"]
     cards = _chosen(options.id)
@@ -108,7 +108,7 @@ def _chosen(bus_id: str | None) -> list[Aip]:
     chosen = [aip for aip in cards if bus_id in (None, aip.bus_id)]
     if not chosen:
         known = ", ".join(aip.bus_id for aip in cards)
-        raise ValueError(f"There is no card at {bus_id!r}; the simulated ones are at {known}.")
+        raise ValueError(f"There is no card at {bus_id!r}; the simulated cards are at {known}.")
     return chosen
 
 
@@ -128,7 +128,7 @@ def _sections(text: str) -> list[str]:
 def _format(text: str) -> list[str]:
     words = _known(text, _FORMATS, "format")
     if "csv" not in words:
-        raise argparse.ArgumentTypeError(f"{text!r} names no csv; write csv,{text}")
+        raise argparse.ArgumentTypeError(f"{text!r} does not contain csv; write csv,{text}")
     return words
 
 

@@ -1,4 +1,4 @@
-"""``hl-smi -Q FIELDS -f csv``: chosen fields as comma-separated values."""
+"""``hl-smi -Q FIELDS -f csv``: selected fields as comma-separated values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Value = Callable[[Aip], str | None]
 
 
 def _nothing(aip: Aip) -> None:
-    """Stand for what a simulated card does not have."""
+    """Return None, for a value that a simulated card does not have."""
 
 
 # Field -> its unit and its value.
@@ -43,12 +43,12 @@ FIELDS: dict[str, tuple[str, _Value]] = {
 
 
 def now() -> str:
-    """Return the moment as ``date`` writes it."""
+    """Return the current time in the format of ``date``."""
     return datetime.now(timezone.utc).strftime("%a %b %d %H:%M:%S UTC %Y")
 
 
 def rows(aips: Iterable[Aip], fields: Sequence[str], *, header: bool, units: bool) -> list[str]:
-    """Return the answer's lines: the names of the fields, and a line for each card."""
+    """Return a heading with the names of the fields, and a line for each card."""
     lines = [", ".join(map(_heading, fields))] if header else []
     return lines + [", ".join(_cell(aip, field, units) for field in fields) for aip in aips]
 

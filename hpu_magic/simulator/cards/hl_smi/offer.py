@@ -1,4 +1,4 @@
-"""The command's place on PATH: behind all others, so that the vendor's always comes first."""
+"""Adds the command at the end of PATH, so that the vendor's command has precedence."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _PYTHON = "HPU_MAGIC_PYTHON"
 
 
 def offer() -> None:
-    """Let this process and its children find ``hl-smi`` where no other program has that name."""
+    """Let this process and its children find ``hl-smi``, unless another program has that name."""
     places = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if str(BIN) not in places:
         os.environ["PATH"] = os.pathsep.join([*places, str(BIN)])
-    # PATH may name another Python, or none.
+    # PATH may contain another Python, or none.
     os.environ[_PYTHON] = sys.executable or "python3"
 
 
 def is_offered() -> bool:
-    """Tell whether this process or one above it has called `offer`."""
+    """Return whether this process or an ancestor has called `offer`."""
     return _PYTHON in os.environ
 
 
 def is_simulated(program: str | os.PathLike[str]) -> bool:
-    """Tell whether a program is this command, of this installation of hpu_magic or of another."""
+    """Return whether a program is this command, from any installation of hpu_magic."""
     parts = Path(program).resolve().parts
     return parts[-5:] == (*BIN.parts[-4:], "hl-smi")

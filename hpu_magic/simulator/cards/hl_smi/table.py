@@ -1,4 +1,4 @@
-"""``hl-smi``: all cards and the processes that hold them, as a table of 79 columns."""
+"""``hl-smi``: all cards and their holders, as a table of 79 columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROCESSES = [
 
 
 def table(aips: Sequence[Aip]) -> list[str]:
-    """Return the table's lines."""
+    """Return the lines of the table."""
     lines = [f"+{'-' * _WIDTH}+", *versions(), *_HEAD]
     for number, aip in enumerate(aips):
         lines += [_RULE] * bool(number) + _card(aip)
@@ -33,13 +33,13 @@ def table(aips: Sequence[Aip]) -> list[str]:
 
 
 def versions() -> list[str]:
-    """Return the lines that say which software answers."""
-    said = {
+    """Return the lines with the versions."""
+    versions = {
         "HL-SMI Version:": f"hl-{DRIVER}",
         "Driver Version:": DRIVER,
         "Nic Driver Version:": NOT_AVAILABLE,
     }
-    return [f"| {what:<20}{version:>44}            |" for what, version in said.items()]
+    return [f"| {name:<20}{version:>44}            |" for name, version in versions.items()]
 
 
 def _card(aip: Aip) -> list[str]:

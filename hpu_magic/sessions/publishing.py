@@ -1,4 +1,4 @@
-"""What this process tells others: one file, there as long as there is something to tell."""
+"""The published state of this process: one file, as long as a session or a fit exists."""
 
 from __future__ import annotations
 
@@ -15,80 +15,80 @@ from hpu_magic.sessions.fit import Fit
 
 
 class _Process:
-    """All that this process tells, and the lock over it. A fork begins with nothing told."""
+    """The published state of this process, with its lock. A fork starts with an empty state."""
 
     def __init__(self) -> None:
         self.name: str | None = None
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         self.lock = threading.Lock()
         self.session: Announcement | None = None
         self.fits: list[PublishedFit] = []
         self._ended = False
-        self._tells = False
+        self._has_file = False
 
     def write(self) -> None:
-        """Tell what is to be told now; the caller holds the lock."""
+        """Write or remove the file; the caller holds the lock."""
         if self._ended:
             return
         fit = self.fit()
-        told_before, self._tells = self._tells, self.session is not None or fit is not None
-        if not self._tells:
+        had_file, self._has_file = self._has_file, self.session is not None or fit is not None
+        if not self._has_file:
             files.remove()
             return
-        if not told_before:
+        if not had_file:
             files.remove_ended()
-        told: dict[str, Any] = {
+        state: dict[str, Any] = {
             "notebook": self.session and self.session.notebook,
-            # A fit of another thread is work too, and so is one of a process without cells.
+            # The fit of another thread is activity too, also in a process without cells.
             "idle_since": self.session.idle_since if self.session and fit is None else None,
             "name": self.name,
             "fit": fit and fit.as_record(),
         }
-        files.write(told)
+        files.write(state)
 
     def fit(self) -> Fit | None:
-        """Return the newest fit that has told something; the caller holds the lock."""
-        told = [one for one in self.fits if one.told is not None]
-        if not told:
+        """Return the newest fit that has published a state; the caller holds the lock."""
+        published = [fit for fit in self.fits if fit.state is not None]
+        if not published:
             return None
-        # Who has a name of its own works for another's notebook, and no page reaches it.
-        can_be_asked = self.session is not None and self.session.stoppable and self.name is None
-        fit = told[-1].told
-        return fit and replace(fit, stoppable=told[-1].stop is not None and can_be_asked)
+        # A process with a name works for the notebook of another process, and no page reaches it.
+        reachable = self.session is not None and self.session.stoppable and self.name is None
+        state = published[-1].state
+        return state and replace(state, stoppable=published[-1].stop is not None and reachable)
 
     def end(self) -> None:
-        """Tell nothing any more, whatever other threads still do."""
+        """Remove the file and ignore later changes of other threads."""
         with self.lock:
-            if self._tells:
+            if self._has_file:
                 files.remove()
             self._ended = True
 
 
 _here = _Process()
-os.register_at_fork(after_in_child=_here.begin_anew)
+os.register_at_fork(after_in_child=_here.reset)
 atexit.register(_here.end)
 
 
-def call_this_process(name: str) -> None:
-    """Name this process for others: in what its session tells from its next word on."""
+def name_this_process(name: str) -> None:
+    """Set the name under which other processes see this one, from the next update on."""
     _here.name = name
 
 
 class Announcement:
-    """The session of this process, told to others until it is withdrawn or the process ends.
+    """The session of this process, published until it is withdrawn or the process ends.
 
-    A later one takes the place of those before.
+    A new announcement replaces the previous one.
 
     Parameters
     ----------
     notebook : str or None
-        Path of its notebook, where the front end has told.
+        Path of its notebook, if the front end has reported it.
     running : bool
-        Whether a cell is running now.
+        Whether a cell is running.
     stoppable : bool
-        Whether somebody answers who asks this process to stop its fit.
+        Whether this process handles requests to stop its fit.
     """
 
     def __init__(self, notebook: str | None, *, running: bool, stoppable: bool = False) -> None:
@@ -101,17 +101,17 @@ class Announcement:
             _here.write()
 
     def begin(self) -> None:
-        """Say that a cell runs; a kernel's subshells may run several at once."""
+        """Publish that a cell runs; subshells of a kernel can run several at once."""
         self._count(1)
 
     def end(self) -> None:
-        """Say that a cell has ended."""
+        """Publish that a cell has ended."""
         self._count(-1)
 
     def withdraw(self) -> None:
-        """Tell nothing of the session any more."""
+        """Stop publishing the session."""
         with _here.lock:
-            # What a fork of this process does is none of the session's.
+            # In a fork, the session is not that of the process.
             if _here.session is self:
                 _here.session = None
                 _here.write()
@@ -125,29 +125,29 @@ class Announcement:
 
 
 class PublishedFit:
-    """A fit of this process, told to others until it is withdrawn or the process ends.
+    """A fit of this process, published until it is withdrawn or the process ends.
 
     Parameters
     ----------
     stop : callable or None
-        Asks the fit to end, from any thread; None where that cannot be asked from here.
+        Requests the end of the fit, from any thread; None if the fit cannot be stopped.
     """
 
     def __init__(self, stop: Callable[[], None] | None = None) -> None:
         self.stop = stop
-        self.told: Fit | None = None
+        self.state: Fit | None = None
         with _here.lock:
             _here.fits.append(self)
 
-    def tell(self, fit: Fit) -> None:
-        """Tell how far it is; nothing once it has been withdrawn, nor in a fork."""
+    def update(self, state: Fit) -> None:
+        """Publish a new state, unless the fit was withdrawn or this is a fork."""
         with _here.lock:
             if self in _here.fits:
-                self.told = fit
+                self.state = state
                 _here.write()
 
     def withdraw(self) -> None:
-        """Tell nothing of it any more."""
+        """Stop publishing the fit."""
         with _here.lock:
             if self in _here.fits:
                 _here.fits.remove(self)
@@ -155,17 +155,20 @@ class PublishedFit:
 
 
 def own_fit() -> Fit | None:
-    """Return what this process tells of its fit; None where none runs."""
+    """Return the published fit of this process; None if none runs."""
     with _here.lock:
         return _here.fit()
 
 
 def stop_fit() -> Fit | None:
-    """Ask the fit of this process to end, and return it; None where none runs that can be asked."""
+    """Stop the fit of this process and return it; None if no fit runs that can be stopped."""
     with _here.lock:
-        asked = [one for one in _here.fits if one.stop is not None and one.told is not None]
-    if not asked or (stop := asked[-1].stop) is None or (told := asked[-1].told) is None:
+        stoppable = [fit for fit in _here.fits if fit.stop is not None and fit.state is not None]
+    if not stoppable:
+        return None
+    fit = stoppable[-1]
+    if (stop := fit.stop) is None or (state := fit.state) is None:
         return None
     stop()
-    asked[-1].tell(replace(told, phase="stopping"))
-    return told
+    fit.update(replace(state, phase="stopping"))
+    return state

@@ -1,0 +1,85 @@
+"""Processes that hold cards, and the sentence that names them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hpu_magic import sessions
+from hpu_magic.program_name import program_name
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a card.
+
+    Attributes
+    ----------
+    pid : int
+        0 if the process is in another PID namespace, for example in another container.
+    command : str
+        Its notebook, or its program and script, such as ``python train.py``. The arguments are
+        missing, unless `monitor.processes.with_arguments` has added them.
+    user : str or None
+        Login name of its owner, if it was read.
+    idle : float or None
+        Seconds since its last cell ended, 0 while a cell runs; None if it publishes no session.
+    fit : Fit or None
+        The fit that it runs, if it publishes one.
+    """
+
+    pid: int
+    command: str
+    user: str | None
+    idle: float | None = None
+    fit: sessions.Fit | None = None
+
+    def described(self) -> str:
+        """Return the name and the activity: ``first.ipynb, idle for 2 h``."""
+        return ", ".join(filter(None, (self.command, sessions.activity(self.idle, self.fit))))
+
+    def named(self) -> str:
+        """Return pid, name and activity: ``process 41 (first.ipynb, idle for 2 h)``."""
+        if self.pid == os.getpid():
+            return f"this process ({self.pid})"
+        return f"process {self.pid} ({self.described()})" if self.pid else self.described()
+
+
+def holder(pid: int) -> Holder:
+    """Return the process `pid` as a holder, without its user."""
+    if not pid:
+        return Holder(0, "a process outside this PID namespace", None)
+    try:
+        name = program_name(pid)
+    except PermissionError:
+        return Holder(pid, "a process of another user", None)
+    session = sessions.session(pid)
+    if session is None:
+        return Holder(pid, name, None)
+    return Holder(pid, name, None, session.idle, session.fit)
+
+
+def listed(held: Iterable[tuple[str, Holder]]) -> str:
+    """Return cards with their holders: ``HPU 0 by process 41 (first.ipynb, idle for 2 h)``.
+
+    The holder that has been idle for longest comes first.
+    """
+    ordered = sorted(held, key=lambda pair: -(pair[1].idle or 0.0))
+    return ", ".join(f"{label} by {holder.named()}" for label, holder in ordered)
+
+
+def refusal(held: Iterable[tuple[str, Holder]], cards: str = "Cards are") -> str:
+    """Return the sentence for a process that gets no card, without its full stop.
+
+    Parameters
+    ----------
+    held : iterable of (str, Holder)
+        Labels of cards, with their holders.
+    cards : str
+        The beginning of the sentence.
+    """
+    return (
+        f"{cards} held ({listed(held)}): shut down a kernel or end a process that holds a card, "
+        "then try again"
+    )

@@ -1,0 +1,101 @@
+"""The child process in which the server reads the cards, because a driver can hang or crash.
+
+``python -m hpu_magic.server.reader`` writes ``ready``. It answers each line of its standard input
+with one line of JSON, and ends when its input ends. Holders have no arguments in their names,
+unless the option ``--arguments`` is set.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from hpu_magic import monitor
+from hpu_magic.holders import Holder
+from hpu_magic.monitor.processes import ancestors, with_arguments
+from hpu_magic.monitor.reading import CardReading
+
+READY = b"ready\n"
+ARGUMENTS = "--arguments"
+
+_LONGEST = 60.0  # seconds
+
+
+def read(*, arguments: bool = False) -> dict[str, Any]:
+    """Return a snapshot in the form that the server sends, except for ``ancestors``.
+
+    The server replaces the ``ancestors`` of a holder, the nearest first, by its ``kernel``.
+
+    Parameters
+    ----------
+    arguments : bool
+        Use full command lines as names of holders.
+    """
+    snapshot = monitor.snapshot()
+    if arguments:
+        snapshot = with_arguments(snapshot, of_others=True)
+    return {
+        "time": round(time.time(), 3),
+        "source": snapshot.source,
+        "reason": snapshot.reason,
+        "cards": [_card(card) for card in snapshot.cards],
+    }
+
+
+def _card(card: CardReading) -> dict[str, Any]:
+    return {
+        "index": card.index,
+        "module_id": card.module_id,
+        "name": card.name,
+        "generation": card.generation,
+        "simulated": card.simulated,
+        "memory_used": card.memory_used,
+        "memory_total": card.memory_total,
+        "utilization": card.utilization,
+        "temperature": card.temperature,
+        "power": card.power,
+        "clock": card.clock,
+        "holders": [_holder(holder) for holder in card.holders],
+        "error": card.error,
+    }
+
+
+def _holder(holder: Holder) -> dict[str, Any]:
+    return {
+        "pid": holder.pid,
+        "command": holder.command,
+        "user": holder.user,
+        "idle": holder.idle,
+        "fit": holder.fit and holder.fit.as_record(),
+        "ancestors": ancestors(holder.pid),
+    }
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    # The driver's libraries may print; their output must not become part of an answer.
+    answers = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        _write(answers, READY)
+        while sys.stdin.readline():
+            # The server kills a reader that hangs. This timer helps if the server was killed.
+            faulthandler.dump_traceback_later(_LONGEST, exit=True)
+            answer = json.dumps(read(arguments=ARGUMENTS in sys.argv[1:]), allow_nan=False)
+            faulthandler.cancel_dump_traceback_later()
+            _write(answers, answer.encode() + b"\n")
+    except BrokenPipeError:
+        return
+
+
+def _write(descriptor: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(descriptor, line) :]
+
+
+if __name__ == "__main__":
+    main()
