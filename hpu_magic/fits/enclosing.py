@@ -1,4 +1,4 @@
-"""The place of a call: the lines that lead to it from its cell or script, and the loops there."""
+"""The place of a call: the lines that lead to it from its cell or script, and their loops."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def passes_through(traceback: TracebackType | None, loops: frozenset[Loop]) -> b
     """Return whether an exception was raised in one of the loops."""
     while traceback is not None:
         code, place = traceback.tb_frame.f_code, traceback.tb_lasti
-        if any(one.code is code and one.start <= place <= one.end for one in loops):
+        if any(loop.code is code and loop.start <= place <= loop.end for loop in loops):
             return True
         traceback = traceback.tb_next
     return False
@@ -63,30 +63,30 @@ def passes_through(traceback: TracebackType | None, loops: frozenset[Loop]) -> b
 
 @functools.lru_cache(maxsize=64)
 def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
-    """Return the first and the last place of each loop's body, which ends with a jump back.
+    """Return the first and the last offset of each loop's body, which ends with a jump back.
 
-    The loop's first instruction is left out. In a ``for`` loop it requests the next item, and a
-    generator that computes the item, such as that of tqdm, is not called by the loop's body.
+    The body excludes the loop's first instruction. In a ``for`` loop it requests the next item, and
+    a generator that computes the item, such as that of tqdm, is not called by the loop's body.
     """
-    instructions = [one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG"]
-    offsets = [one.offset for one in instructions]
+    instructions = [each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG"]
+    offsets = [each.offset for each in instructions]
     jumps = {*dis.hasjrel, *dis.hasjabs}
     return tuple(
-        (offsets[bisect_left(offsets, one.argval) + 1], one.offset)
-        for one in instructions
-        # Waiting for a coroutine jumps back, too.
-        if one.opcode in jumps and one.opname != "JUMP_BACKWARD_NO_INTERRUPT"
-        if one.argval < one.offset
+        (offsets[bisect_left(offsets, each.argval) + 1], each.offset)
+        for each in instructions
+        # Waiting for a coroutine jumps back too.
+        if each.opcode in jumps and each.opname != "JUMP_BACKWARD_NO_INTERRUPT"
+        if each.argval < each.offset
     )
 
 
 def _call(frame: FrameType) -> object:
-    """Return what is equal for one call alone, without keeping its frame and variables alive."""
+    """Return an object that identifies a call without keeping its frame and variables alive."""
     if not frame.f_code.co_flags & _OPTIMIZED:
-        return id(frame)  # which runs as long as its cell
+        return id(frame)  # unique: the frame exists as long as its cell runs
     variables = frame.f_locals
     token = variables.get(_TOKEN) or object()
     if isinstance(variables, dict):
-        variables.clear()  # until Python 3.12 a copy, which would keep tensors alive
+        variables.clear()  # a copy in Python 3.12 and older, which would keep tensors alive
     variables[_TOKEN] = token
     return token

@@ -7,18 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from hpu_magic.errors import RefusedError
+from hpu_magic.fits import INTERVAL
 from hpu_magic.fits.folded_frames import FoldedFrames
+from hpu_magic.fits.result import FitResult
+from hpu_magic.fits.session import observed_fit
 from hpu_magic.huggingface.names import is_trainer as is_transformers_trainer
 from hpu_magic.lightning.names import trainer_namespace
 from hpu_magic.panels.notebook import PANELS
 from hpu_magic.panels.panel import checked_interval
-from hpu_magic.panels.result import FitResult
-from hpu_magic.panels.session import observed_fit
 from hpu_magic.runtime.measure.source import FitSource
-
-FIT_INTERVAL = 0.1
-"""Seconds between two samples of a fit's panel, which is drawn twice a second at most."""
-
 
 _listeners: list[Callable[[FitResult], None]] = []
 
@@ -28,7 +25,7 @@ def fit(
     model: Any = None,
     data: Any = None,
     *,
-    interval: float = FIT_INTERVAL,
+    interval: float = INTERVAL,
     panel: str = "auto",
     **arguments: Any,
 ) -> FitResult:
@@ -37,37 +34,37 @@ def fit(
     Parameters
     ----------
     trainer : lightning.pytorch.Trainer or transformers.Trainer
-        The Trainer; any accelerator. Those derived from them count, such as ``GaudiTrainer``
-        and the ones of trl.
+        The Trainer, with any accelerator. It may be an instance of a subclass, such as
+        ``GaudiTrainer`` or a trainer of trl.
     model : lightning.pytorch.LightningModule, optional
-        What to train; a Trainer of transformers has its own.
+        The model; a transformers ``Trainer`` already has one.
     data : DataLoader, LightningDataModule or pair of DataLoaders, optional
-        Training data, or training and validation data as a pair; left out when
-        the model, or the Trainer, brings its own.
+        Training data, or a pair of training and validation data. Omit it if the model or the
+        Trainer provides its own.
     interval : float
-        Seconds between two samples, 0.02 to 60; the panel is drawn twice a second at most.
+        Seconds between two samples, 0.02 to 60; the panel is drawn at most twice per second.
     panel : str
-        In a notebook: ``widget``, ``picture`` for front ends that show no widgets, or ``auto``,
-        the widget where the page shows it and the picture elsewhere.
+        In a notebook: ``widget``, ``picture`` for front ends without widgets, or ``auto``: the
+        widget if the page shows it, else the picture.
     **arguments
-        Others of ``trainer.fit`` or ``trainer.train``, such as ``ckpt_path`` or
+        Further arguments of ``trainer.fit`` or ``trainer.train``, such as ``ckpt_path`` or
         ``resume_from_checkpoint``.
 
     Returns
     -------
     FitResult
-        What it came to.
+        The result of the fit.
 
     Raises
     ------
     RefusedError
-        When an argument is not what it has to be; nothing has run then.
+        An argument is invalid; nothing has run.
     KeyboardInterrupt
-        When the fit was interrupted.
+        The fit was interrupted.
     """
     results: list[FitResult] = []
     with FoldedFrames():
-        fit_and_tell(
+        fit_with_callback(
             trainer,
             model,
             data,
@@ -79,7 +76,7 @@ def fit(
     return results[0]
 
 
-def fit_and_tell(
+def fit_with_callback(
     trainer: Any,
     model: Any = None,
     data: Any = None,
@@ -89,27 +86,27 @@ def fit_and_tell(
     ended: Callable[[FitResult], None],
     **arguments: Any,
 ) -> None:
-    """Do as `fit`, but hand the result to ``ended``, which hears of failed fits too."""
+    """Run a fit like `fit`, but pass the result to ``ended``, also that of a failed fit."""
     source, run = _prepared(trainer, model, data, arguments)
     checked_interval(interval)
     check_panel(panel)
 
-    def told(result: FitResult) -> None:
+    def on_end(result: FitResult) -> None:
         ended(result)
-        tell(result)
+        announce(result)
 
-    observed_fit(source, run, interval, panel, told)
+    observed_fit(source, run, interval, panel, on_end)
 
 
-def tell(result: FitResult) -> None:
-    """Hand a result to whoever hears of all."""
+def announce(result: FitResult) -> None:
+    """Pass a result to all listeners."""
     for listener in _listeners:
         listener(result)
 
 
 @contextmanager
-def results_heard(listener: Callable[[FitResult], None]) -> Iterator[None]:
-    """Hand the results of all fits of ours and loops inside the block to a listener too."""
+def results_announced_to(listener: Callable[[FitResult], None]) -> Iterator[None]:
+    """Pass the results of `hpu_magic.fit` and of loops inside the block to a listener."""
     _listeners.append(listener)
     try:
         yield
@@ -118,15 +115,15 @@ def results_heard(listener: Callable[[FitResult], None]) -> Iterator[None]:
 
 
 def check_panel(panel: str) -> None:
-    """Refuse a panel that there is not."""
+    """Raise `RefusedError` for an unknown panel."""
     if panel not in PANELS:
-        raise RefusedError(f"panel is one of {', '.join(PANELS)}, not {panel!r}.")
+        raise RefusedError(f"panel must be one of {', '.join(PANELS)}, got {panel!r}.")
 
 
 def _prepared(
     trainer: Any, model: Any, data: Any, arguments: dict[str, Any]
 ) -> tuple[FitSource, Callable[[], Any]]:
-    """Return the fit as a source, and what runs it."""
+    """Return the source of a fit and the function that runs it."""
     if trainer_namespace(trainer) is not None:
         from hpu_magic.lightning.source import prepared
 
@@ -137,6 +134,6 @@ def _prepared(
         return prepared_for_transformers(trainer, model, data, arguments)
     described = "None" if trainer is None else f"a {type(trainer).__name__}"
     raise RefusedError(
-        f"fit needs a Trainer of Lightning or transformers first, not {described}: write "
-        "hpu_magic.fit(trainer, model, data), or hpu_magic.fit(trainer) for one of transformers."
+        f"The first argument must be a Lightning or transformers Trainer, got {described}: call "
+        "hpu_magic.fit(trainer, model, data), or hpu_magic.fit(trainer) for transformers."
     )

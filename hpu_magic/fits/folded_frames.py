@@ -1,4 +1,4 @@
-"""Which frames of a failed fit IPython's tracebacks fold away: its framework's and ours."""
+"""Frames of frameworks and hpu_magic, which IPython omits from the traceback of a failed fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import hpu_magic
 
-# IPython and pytest leave out frames that have a local variable of this name.
+# IPython and pytest omit frames that have a local variable of this name.
 _HIDDEN = "__tracebackhide__"
 _BY_US = "folded by hpu_magic"
 _FRAMEWORKS = (
@@ -23,10 +23,10 @@ _FRAMEWORKS = (
 
 
 class FoldedFrames:
-    """Folds the frames of exceptions that leave the block, and of those chained to them.
+    """Folds frames of exceptions that leave the block, and of exceptions chained to them.
 
-    What stays are the user's frames, those of other libraries that these call, and the frame that
-    raised. Python's own tracebacks show all frames as ever.
+    The user's frames, frames of libraries that these call, and the frame that raised remain.
+    Python's own tracebacks show all frames.
     """
 
     def __enter__(self) -> None:
@@ -39,29 +39,31 @@ class FoldedFrames:
         frames: TracebackType | None,
     ) -> None:
         folders = _Folders.of_this_process()
-        for one in _chain(error):
-            for frame in _folded(_frames(one), folders):
+        for chained in _chain(error):
+            for frame in _folded(_frames(chained), folders):
                 _hide(frame)
 
 
 def has_folded_frames(error: BaseException) -> bool:
-    """Tell whether frames of an exception, or of one chained to it, were folded."""
+    """Return whether frames of an exception, or of an exception chained to it, were folded."""
     return any(
-        frame.f_locals.get(_HIDDEN) == _BY_US for one in _chain(error) for frame in _frames(one)
+        frame.f_locals.get(_HIDDEN) == _BY_US
+        for chained in _chain(error)
+        for frame in _frames(chained)
     )
 
 
 class _Folders(NamedTuple):
-    """Whose code lies where, each with a separator at its end.
+    """Folders of packages, each with a separator at its end.
 
     Attributes
     ----------
     fit
-        The frameworks' and ours.
+        Frameworks and hpu_magic.
     vendor
-        The vendor's, as which the simulator's counts too; inside ours then.
+        The vendor's package, or the simulator's, which is inside hpu_magic.
     between
-        What these call only to be called back.
+        Packages that call back the code that called them.
     """
 
     fit: tuple[str, ...]
@@ -85,7 +87,7 @@ class _Folders(NamedTuple):
 
 
 def _of_packages(*names: str) -> tuple[str, ...]:
-    """Return the folders of those packages that are imported; a module of the name is none."""
+    """Return the folders of the imported packages among these names."""
     return tuple(
         os.path.join(folder, "")
         for name in names
@@ -94,14 +96,14 @@ def _of_packages(*names: str) -> tuple[str, ...]:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and all that are its causes or contexts, each once."""
+    """Yield an exception and all of its causes and contexts, each once."""
     waiting, seen = [error], set()
     while waiting:
-        one = waiting.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            waiting += [one.__cause__, one.__context__]
+        exception = waiting.pop()
+        if exception is not None and id(exception) not in seen:
+            seen.add(id(exception))
+            yield exception
+            waiting += [exception.__cause__, exception.__context__]
 
 
 def _frames(error: BaseException) -> list[FrameType]:
@@ -109,7 +111,7 @@ def _frames(error: BaseException) -> list[FrameType]:
 
 
 def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
-    """Yield the frames to fold: never the last one, which raised."""
+    """Yield the frames to fold, never the last one, which raised."""
     between: list[FrameType] | None = None
     for frame in frames:
         if folders.runs_the_fit(frame):
@@ -125,9 +127,9 @@ def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
 
 def _hide(frame: FrameType) -> None:
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return  # a module or a class: its variables are seen by others
+        return  # a module or a class, whose variables other code uses
     variables = frame.f_locals
     if isinstance(variables, dict):
-        # Until Python 3.12 a copy, which would keep tensors alive in a frame that is cleared.
+        # A copy in Python 3.12 and older, which would keep the tensors of a cleared frame alive.
         variables.clear()
     variables[_HIDDEN] = _BY_US

@@ -1,4 +1,4 @@
-"""A plain loop as a panel's source: what its body tells, and where it stands."""
+"""A plain loop as the source of a panel: its progress and the values that its body logs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from hpu_magic.runtime.measure.step_report import StepReport, in_steps
 
 
 class LoopSource:
-    """Observes a loop that tells of each batch; each counts as a step.
+    """Observes a loop that reports each batch, which counts as a step.
 
     Parameters
     ----------
     name
-        What is trained.
+        Name of the model.
     device
-        Where; None for the card if this process has something on it, else the CPU.
+        The device; None for the card if this process uses memory on it, else the CPU.
     loss
-        Returns the loss of the batch before, or values by name; None where the loop tells them.
+        Returns the loss of the last batch, or values by name; None if the loop logs them.
     """
 
     kind = "Loop"
@@ -38,12 +38,12 @@ class LoopSource:
         self, name: str, device: Any = None, loss: Callable[[], Any] | None = None
     ) -> None:
         self.model_name = name
-        self._asked_device = device
+        self._device = device
         self._loss = loss
         self._report: Report | None = None
         self._steps: StepReport | None = None
         self._curves: dict[str, Curve | None] = {}
-        self._told: dict[Curve, Any] = {}
+        self._logged: dict[Curve, Any] = {}
         self._in_batch = self._logged_in_batch = False
         self._epochs_begun = 0
         self._loader: LoaderSettings | None = None
@@ -51,15 +51,15 @@ class LoopSource:
 
     @property
     def device(self) -> Any:
-        """Where the loop trains."""
-        if self._asked_device is not None:
-            return self._asked_device
+        """The device of the training."""
+        if self._device is not None:
+            return self._device
         torch: Any = sys.modules.get("torch")
         return "hpu" if devices.taken() and torch.hpu.memory_allocated() else "cpu"
 
     @property
     def epoch(self) -> int:
-        """The epoch that runs, from 0."""
+        """Number of the current epoch, from 0."""
         return 0 if self._report is None else self._report.progress.epoch
 
     @property
@@ -74,7 +74,7 @@ class LoopSource:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What was told last under each name."""
+        """The last value of each name."""
         return {
             name: curve.last.value
             for name, curve in self._curves.items()
@@ -83,14 +83,14 @@ class LoopSource:
 
     @property
     def settings(self) -> FitSettings:
-        """What the loop's loader tells; the rest is the user's own code."""
+        """The settings of the loader; other settings of a loop are unknown."""
         return FitSettings(loader=self._loader)
 
     @contextmanager
     def attached(self, report: Report) -> Iterator[None]:
         """Report the loop that runs inside the block."""
         self._report, self._steps = report, StepReport(report)
-        self._curves, self._told, self._epochs_begun = {}, {}, 0
+        self._curves, self._logged, self._epochs_begun = {}, {}, 0
         try:
             yield
         finally:
@@ -98,26 +98,26 @@ class LoopSource:
             self._steps.close()
 
     def stop(self) -> None:
-        """End the loop after the batch; it looks by itself at each batch's end."""
+        """Do nothing: the loop checks `stops` after each batch."""
 
     def interrupted(self, error: BaseException) -> bool:
-        """Tell whether an interrupt ended the loop."""
+        """Return whether an interrupt ended the loop."""
         return isinstance(error, KeyboardInterrupt)
 
-    # What the loop tells
+    # Reports of the loop
 
     def plan(self, epochs: int | None, batches: int | None) -> None:
-        """Note what is planned, as training begins; None for what is not known."""
+        """Note the plan at the start of training; None for unknown numbers."""
         progress = self._running().progress
         self._running().begin()
         progress.epochs, progress.batches = epochs, batches
         progress.planned_epochs = epochs
         progress.planned_batches = None if not epochs or batches is None else epochs * batches
-        # The loss comes first whatever is told before it.
+        # The loss comes first, even if other values are logged before it.
         self._curves[LOSS] = progress.curves.follow(LOSS, LOSS, "training", "step", returned=True)
 
     def epoch_began(self, loader: Any) -> None:
-        """Mark the epoch; a sampler that shuffles by the epoch hears of it."""
+        """Mark the epoch, and set it on a sampler that shuffles by epoch."""
         self.train()
         steps = self._running()
         progress = steps.progress
@@ -128,7 +128,7 @@ class LoopSource:
         self._epochs_begun += 1
 
     def batches(self, loader: Any) -> Iterator[Any]:
-        """Return a loader's batches, and measure how long the loop waits for them."""
+        """Return a loader's batches, and measure the time that the loop waits for them."""
         waiting = self._running().progress.observer.waiting
         self._loader = loader_settings(loader)
         waiting.asked()
@@ -137,27 +137,28 @@ class LoopSource:
         return waiting.over(batches)
 
     def batch_began(self) -> None:
-        """Note that a batch is on its way."""
+        """Note that the body of the loop has received a batch."""
         self._in_batch, self._logged_in_batch = True, False
 
     def batch_ended(self) -> None:
-        """Count the batch, and ask for its loss where one is shown."""
+        """Count the batch, and read its loss if a report is due."""
         self._in_batch = False
         steps = self._running()
         steps.batch_ended()
         if steps.step_ended():
-            self._ask()
-            self._hear()
+            self._read_loss()
+            logged, self._logged = self._logged, {}
+            steps.hear(logged)
         steps.answer()
 
     def stops(self) -> bool:
-        """Return whether Stop was pressed, and note that it ends the loop."""
+        """Return whether Stop was pressed, and if so note that it ends the loop."""
         if self.stopped:
             self._running().progress.stopping = True
         return self.stopped
 
     def epoch_ended(self) -> None:
-        """Count the epoch if it was run to its end."""
+        """Count the epoch if it ran to its end."""
         progress = self._running().progress
         cut = self._in_batch or self.stopped
         at_the_end = progress.batches is not None and progress.batch >= progress.batches
@@ -166,27 +167,27 @@ class LoopSource:
         self._running().validate(0)  # code between two epochs is not training
 
     def _break_off(self) -> None:
-        """End the loop's last batch, which its body may have left, and keep the last values."""
+        """End the last batch, which the body of the loop may have left, and keep its values."""
         steps = self._running()
         ahead = int(self._in_batch and self._logged_in_batch)
         if self._in_batch:
             steps.progress.batch += 1
         self._in_batch = False
         if steps.steps and not steps.heard and not ahead:
-            self._ask()
-        if self._told:
-            told, self._told = self._told, {}
-            steps.hear(told, ahead)
+            self._read_loss()
+        if self._logged:
+            logged, self._logged = self._logged, {}
+            steps.hear(logged, ahead)
 
     def validate(self, batch: int) -> None:
-        """Tell of a validation's batch."""
+        """Report a batch of a validation."""
         self._running().validate(batch)
 
     def validated(self) -> None:
-        """Keep the values of a validation, or between two epochs all, as those of this moment."""
+        """Add the values of a validation, or all values between two epochs, at this time."""
         values = {
-            curve: self._told.pop(curve)
-            for curve in list(self._told)
+            curve: self._logged.pop(curve)
+            for curve in list(self._logged)
             if curve.stage == "validation" or not self._in_batch
         }
         if values:
@@ -194,52 +195,48 @@ class LoopSource:
             steps.add(values, steps.steps)
 
     def train(self) -> None:
-        """Go on after a validation."""
+        """Continue after a validation."""
         self.validated()
         self._running().train()
 
     def go_on(self, batches: int | None, loss: Callable[[], Any] | None) -> None:
-        """Take the length and the loss of the watch that runs the next epochs."""
+        """Set the length and the loss of the watch that runs the next epochs."""
         self._running().progress.batches = batches
         self._loss = loss
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Keep values until they are shown."""
+        """Keep values until the next report."""
         self._logged_in_batch = True
         for name, value in values.items():
             number = _number(value)
             if number is None:
                 raise RefusedError(
-                    f"log takes numbers and tensors of one element, and {name} is {_told(value)}."
+                    f"log accepts numbers and tensors of one element; {name} is "
+                    f"{_description(value)}."
                 )
             curve = self._curve(name)
             if curve is not None:
-                self._told[curve] = number
-
-    # The work
+                self._logged[curve] = number
 
     def _running(self) -> StepReport:
         if self._steps is None:
-            raise RuntimeError("The loop has not begun.")
+            raise RuntimeError("The loop has not started.")
         return self._steps
 
-    def _ask(self) -> None:
-        """Call what gives the loss; a mistake in it shall not cost the training."""
+    def _read_loss(self) -> None:
+        """Call the user's function for the loss; an error in it must not end the training."""
         if self._loss is None:
             return
         try:
             value = self._loss()
             self.log(value if isinstance(value, Mapping) else {LOSS: value})
-        except Exception as error:  # noqa: BLE001 - it is the user's, whatever it is
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             self._loss = None
             warnings.warn(
-                f"watch goes on without its loss, which failed: {type(error).__name__}: {error}",
+                "watch continues without the loss, because its function raised "
+                f"{type(error).__name__}: {error}",
                 stacklevel=5,
             )
-
-    def _hear(self) -> None:
-        told, self._told = self._told, {}
-        self._running().hear(told)
 
     def _curve(self, name: str) -> Curve | None:
         if name not in self._curves:
@@ -259,15 +256,15 @@ def _rank_and_ranks() -> tuple[int, int]:
 
 
 def _number(value: Any) -> Any:
-    """Return a copy of a tensor, to be read later, or what else is one number; None for others."""
+    """Return a copy of a tensor, to be read later, or another number; None for other values."""
     if not hasattr(value, "detach"):
         return number_of(value)
     is_complex = getattr(getattr(value, "dtype", None), "is_complex", False)
     return copied(value) if value.numel() == 1 and not is_complex else None
 
 
-def _told(value: Any) -> str:
+def _description(value: Any) -> str:
     kind, shape = f"a {type(value).__name__}", getattr(value, "shape", ())
     if shape:
         return f"{kind} of shape {tuple(shape)}"
-    return f"{kind} that no float can hold" if isinstance(value, Real) else kind
+    return f"{kind} outside of the range of float" if isinstance(value, Real) else kind

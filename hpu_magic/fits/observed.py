@@ -1,4 +1,4 @@
-"""Every fit inside a block with a panel of its own, whichever framework's it is."""
+"""A panel for every fit of any framework inside a block."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from hpu_magic.fits.fit import FIT_INTERVAL, check_panel, results_heard
+from hpu_magic.fits import INTERVAL
+from hpu_magic.fits.fit import check_panel, results_announced_to
 from hpu_magic.fits.folded_frames import FoldedFrames
+from hpu_magic.fits.result import FitResult
+from hpu_magic.fits.session import observed_fit
 from hpu_magic.fits.training import end_trainings
 from hpu_magic.huggingface.names import TRAINER_MODULE
 from hpu_magic.lightning.names import NAMESPACES
 from hpu_magic.panels.panel import checked_interval
-from hpu_magic.panels.result import FitResult
-from hpu_magic.panels.session import observed_fit
 from hpu_magic.runtime.measure.source import FitSource
 from hpu_magic.runtime.start.after_import import AfterImport
 
 _METHODS = {**dict.fromkeys(NAMESPACES, "fit"), TRAINER_MODULE: "train"}
-"""The modules that have a class ``Trainer``, and which of its methods trains."""
+"""The modules with a class ``Trainer``, and its method that trains."""
 
 _Method = Callable[..., Any]
 
 
 @contextmanager
-def observed_fits(interval: float = FIT_INTERVAL, panel: str = "auto") -> Iterator[list[FitResult]]:
-    """Give every ``trainer.fit(...)`` and ``trainer.train()`` inside the block its own panel.
+def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[list[FitResult]]:
+    """Show a panel for every ``trainer.fit(...)`` and ``trainer.train()`` inside the block.
 
-    A framework that the block itself imports counts; none is imported for it.
+    This includes frameworks that the block imports itself; no framework is imported here.
 
     Yields
     ------
     list of FitResult
-        Filled as the fits end, failed ones too.
+        Filled as the fits end, including failed ones.
 
     Raises
     ------
     RefusedError
-        When an argument is not what it has to be.
+        An argument is invalid.
     """
     checked_interval(interval)
     check_panel(panel)
@@ -65,15 +66,15 @@ def observed_fits(interval: float = FIT_INTERVAL, panel: str = "auto") -> Iterat
                 observe(module)
         finder = AfterImport([name for name in _METHODS if name not in sys.modules], observe)
         sys.meta_path.insert(0, finder)
-        # Calls of hpu_magic.fit, and loops, have panels of their own and are the block's as well.
-        patches.enter_context(results_heard(results.append))
+        # Calls of hpu_magic.fit and loops have their own panels, but their results count as well.
+        patches.enter_context(results_announced_to(results.append))
         patches.callback(sys.meta_path.remove, finder)
         patches.push(lambda kind, error, traceback: end_trainings(error))
         yield results
 
 
 def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource | None:
-    """Return a Trainer's fit as a source, None where it is observed already."""
+    """Return the source of a Trainer's fit; None if it is already observed."""
     if method == "train":
         from hpu_magic.huggingface.source import source_of as of_transformers
 
@@ -84,10 +85,10 @@ def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource |
 
 
 def _wrap(trainer_class: Any, method: str, observed: _Method, patches: ExitStack) -> None:
-    """Pass calls of a method to ``observed``, those of subclasses' own ones too, also coming."""
+    """Pass calls of a method to ``observed``, also in existing and in future subclasses."""
 
-    def wrap(one: Any) -> None:
-        original = vars(one).get(method)
+    def wrap(cls: Any) -> None:
+        original = vars(cls).get(method)
         if original is None:
             return
 
@@ -96,22 +97,22 @@ def _wrap(trainer_class: Any, method: str, observed: _Method, patches: ExitStack
             with FoldedFrames():
                 return observed(original, self, *args, **kwargs)
 
-        setattr(one, method, call)
-        patches.callback(setattr, one, method, original)
+        setattr(cls, method, call)
+        patches.callback(setattr, cls, method, original)
 
-    def begun(cls: Any, **kwargs: Any) -> None:
+    def wrap_new_subclass(cls: Any, **kwargs: Any) -> None:
         super(trainer_class, cls).__init_subclass__(**kwargs)
         wrap(cls)
 
-    for one in _with_subclasses(trainer_class):
-        wrap(one)
+    for each in _with_subclasses(trainer_class):
+        wrap(each)
     if "__init_subclass__" not in vars(trainer_class):
-        trainer_class.__init_subclass__ = classmethod(begun)
+        trainer_class.__init_subclass__ = classmethod(wrap_new_subclass)
         patches.callback(delattr, trainer_class, "__init_subclass__")
 
 
-def _with_subclasses(one: Any) -> list[Any]:
-    found = {one: None}
-    for derived in one.__subclasses__():
-        found.update(dict.fromkeys(_with_subclasses(derived)))
-    return list(found)
+def _with_subclasses(cls: Any) -> list[Any]:
+    classes = {cls: None}
+    for subclass in cls.__subclasses__():
+        classes.update(dict.fromkeys(_with_subclasses(subclass)))
+    return list(classes)

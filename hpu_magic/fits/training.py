@@ -1,4 +1,4 @@
-"""A plain training loop with its panel: the epochs that it runs, and their validations."""
+"""A plain training loop with its panel: its epochs and their validations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from hpu_magic.fits.enclosing import Place, passes_through
-from hpu_magic.fits.fit import tell
+from hpu_magic.fits.fit import announce
 from hpu_magic.fits.loop import LoopSource
-from hpu_magic.panels.result import FitResult
-from hpu_magic.panels.session import Session
+from hpu_magic.fits.result import FitResult
+from hpu_magic.fits.session import FitSession
 
 _here = threading.local()
 
@@ -35,7 +35,7 @@ class Plan:
     name, device, loss
         Arguments of `LoopSource`.
     interval, panel
-        Arguments of `Session`.
+        Arguments of `FitSession`.
     """
 
     loader: Iterable[Any]
@@ -55,7 +55,7 @@ class Plan:
 
 
 class _Rest(NamedTuple):
-    """The state of a training that waits for its next epoch: the end that it would have."""
+    """The end of a training that waits for its next epoch, in case none follows."""
 
     outcome: str | None
     moment: float
@@ -67,7 +67,7 @@ class Training:
     Parameters
     ----------
     plan
-        The watch that begins it.
+        The plan of the watch that starts it.
     place
         The place of its loop; None for a ``with`` block, which ends the training itself.
     """
@@ -77,13 +77,13 @@ class Training:
         self.source = LoopSource(plan.name, plan.device, plan.loss)
         self._plan = plan
         self._place = place
-        # A training with epochs of its own is whole; loops around it repeat the fit.
+        # A plan with several epochs is a complete training; loops around it repeat the fit.
         self._waits = place is not None and bool(place.loops) and plan.epochs == 1
         self._learns = _gradients()
         self._in_epoch = False
-        self._validations = 0  # that run, one within another
+        self._validations = 0  # number of nested validations that run
         self._rest: _Rest | None = None
-        self._session: Session | None = Session(self.source, plan.interval, plan.panel)
+        self._session: FitSession | None = FitSession(self.source, plan.interval, plan.panel)
         self._session.open()
         self.source.plan(None if self._waits else plan.epochs, plan.length)
         self._siblings = _trainings()
@@ -97,15 +97,15 @@ class Training:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a further epoch, which may not come."""
+        """Whether the training waits for a further epoch, which may not follow."""
         return self._rest is not None
 
     def role(self, plan: Plan, place: Place) -> Literal["epoch", "validation", "none"]:
-        """Return what another watch is to this training.
+        """Return the role of another watch in this training.
 
-        The next epoch has the same loader; or it is at the same place, and its loader has the same
-        dataset or as many batches. Everything else within or between two epochs is a validation, as
-        is every watch without gradients, until the loops around the training end.
+        The next epoch uses the same loader; or it is at the same place, and its loader has the same
+        dataset or the same number of batches. Any other watch during or between two epochs is a
+        validation, and so is any watch without gradients, until the loops around the training end.
         """
         first = self._plan
         if self._in_epoch or self._validations:
@@ -123,7 +123,7 @@ class Training:
         return "epoch" if same else "validation"
 
     def epochs(self, plan: Plan) -> Iterator[Any]:
-        """Yield the batches of a watch's epochs, then wait for further ones or close the panel."""
+        """Yield the batches of all epochs of a watch, then wait for more or close the panel."""
         self._rest = None
         self.source.go_on(plan.length, plan.loss)
         outcome = None
@@ -177,11 +177,11 @@ class Training:
                 self.source.train()
             elif not self._validations:
                 self._validated()
-                if not self.source.stopped:  # the result says in which batch it was pressed
+                if not self.source.stopped:  # the result names the batch in which it was pressed
                     self.source.validate(0)
 
     def log(self, values: dict[str, Any], *, validation: bool | None = None) -> None:
-        """Log values of a batch: of the one that runs, unless ``validation`` says whose it is."""
+        """Log values of a batch: of the current one, unless ``validation`` is set."""
         if self._validations if validation is None else validation:
             values = {_of_validation(name): value for name, value in values.items()}
         self.source.log(values)
@@ -193,12 +193,12 @@ class Training:
         self.close("interrupted" if self.source.interrupted(error) else "failed", error)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Close the panel as its cell has ended, or because no further epoch comes.
+        """Close the panel because its cell has ended or no further epoch follows.
 
         Parameters
         ----------
         error
-            What ended the cell; it is the training's if its loops raised it.
+            The exception that ended the cell; it ended the training if its loops raised it.
         """
         loops = frozenset() if self._place is None else self._place.loops
         if error is not None and passes_through(error.__traceback__, loops):
@@ -207,7 +207,7 @@ class Training:
             self.close("left" if self._rest is None else self._rest.outcome)
 
     def close(self, outcome: str | None = None, error: BaseException | None = None) -> None:
-        """Close the panel, once, and keep the result."""
+        """Close the panel once, and keep the result."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -217,10 +217,10 @@ class Training:
             outcome = None
         empty = self.source.empty and outcome is None
         self.result = session.close(outcome, error, None if rest is None else rest.moment)
-        tell(self.result)
+        announce(self.result)
         if empty:
             callers = 3 if self._place is None else 4
-            warnings.warn("watch saw no batch: the loader is empty.", stacklevel=callers)
+            warnings.warn("watch received no batch: the loader is empty.", stacklevel=callers)
 
     def _wait(self, outcome: str | None) -> None:
         """Keep the panel for further epochs, until the loops around this one have ended."""
@@ -229,14 +229,14 @@ class Training:
             self._session.rest()
 
     def _validated(self) -> None:
-        """Keep values that were logged between two epochs; what logs them is the training's."""
+        """Keep values that were logged between two epochs, and count the time until now."""
         self.source.validated()
         if self._rest is not None:
             self._wait(self._rest.outcome)
 
 
 def current_training() -> Training | None:
-    """Return the training of this thread that runs or waits, the innermost of several."""
+    """Return the innermost training of this thread that runs or waits."""
     return next(reversed(_trainings()), None)
 
 
@@ -246,10 +246,10 @@ def end_trainings(error: BaseException | None = None) -> None:
     Parameters
     ----------
     error
-        What the cell ended with.
+        The exception that ended the cell.
     """
-    for one in [*_trainings()]:
-        one.end(error)
+    for training in [*_trainings()]:
+        training.end(error)
 
 
 def _trainings() -> list[Training]:
@@ -259,7 +259,7 @@ def _trainings() -> list[Training]:
 
 
 def _gradients() -> bool:
-    """Return whether gradients are recorded, as they are unless torch says otherwise."""
+    """Return whether torch records gradients; True without torch."""
     torch: Any = sys.modules.get("torch")
     return torch is None or torch.is_grad_enabled()
 
@@ -269,7 +269,7 @@ def _of_validation(name: str) -> str:
 
 
 def _close_at_the_end() -> None:
-    """Have `end_trainings` called at the end of the running cell, or of the process."""
+    """Register `end_trainings` for the end of the running cell or of the process."""
     from IPython.core.getipython import get_ipython
 
     if (shell := get_ipython()) is not None:

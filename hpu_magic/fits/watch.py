@@ -9,16 +9,17 @@ from types import TracebackType
 from typing import Any
 
 from hpu_magic.errors import RefusedError
+from hpu_magic.fits import INTERVAL
 from hpu_magic.fits.enclosing import Place, place_of
-from hpu_magic.fits.fit import FIT_INTERVAL, check_panel
+from hpu_magic.fits.fit import check_panel
+from hpu_magic.fits.result import FitResult
 from hpu_magic.fits.training import Plan, Training, current_training
 from hpu_magic.panels.panel import checked_interval
-from hpu_magic.panels.result import FitResult
 from hpu_magic.runtime.measure.step_report import known_length
 
 
 class Watch:
-    """A loader that is watched while it is iterated."""
+    """A loader whose iteration has a panel."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -27,12 +28,12 @@ class Watch:
 
     def __len__(self) -> int:
         if self._plan.length is None:
-            raise TypeError(f"A {type(self._plan.loader).__name__} does not know its length.")
+            raise TypeError(f"A {type(self._plan.loader).__name__} has no known length.")
         return self._plan.length * (1 if self._block else self._plan.epochs)
 
     @property
     def result(self) -> FitResult | None:
-        """The result of the loop, once it has ended; of a loop in others, this ends its panel."""
+        """The result of the loop after its end; reading it ends the panel of a nested loop."""
         if self._training is None or self._validates:
             return None
         if self._training.waits:
@@ -41,7 +42,7 @@ class Watch:
 
     @property
     def epoch(self) -> int:
-        """The epoch that runs, from 0."""
+        """Number of the current epoch, from 0."""
         return 0 if self._training is None else self._training.source.epoch
 
     @property
@@ -50,22 +51,22 @@ class Watch:
         return self._training is not None and self._training.source.stopped
 
     def log(self, **values: Any) -> None:
-        """Log values of the batch that runs, such as ``loss=loss``.
+        """Log values of the current batch, such as ``loss=loss``.
 
         Parameters
         ----------
         **values
             Numbers, or tensors of one element, which are read only when a report is due. Names
-            that begin with ``val`` or ``eval`` are those of a validation.
+            that begin with ``val`` or ``eval`` belong to a validation.
 
         Raises
         ------
         RefusedError
-            A value is something else, or the loop does not run.
+            A value is not a number, or the loop does not run.
         """
         if self._training is None or self._training.over:
             raise RefusedError(
-                "The loop does not run: call log in its body, or within with "
+                "The loop is not running: call log in its body, or inside with "
                 "hpu_magic.watch(loader) as watched."
             )
         self._training.log(values, validation=self._validates)
@@ -75,7 +76,9 @@ class Watch:
 
     def __enter__(self) -> Watch:
         if self.result is None and self._training is not None:
-            raise RefusedError("This loop runs already: call hpu_magic.watch(...) once for each.")
+            raise RefusedError(
+                "This loop is already running: call hpu_magic.watch(...) once for each loop."
+            )
         self._training, self._block = Training(self._plan, None), True
         return self
 
@@ -93,7 +96,7 @@ class Watch:
             self._training.fail(error)
 
     def _batches(self, place: Place) -> Iterator[Any]:
-        """Yield the batches of all epochs, or of a validation of the training that runs."""
+        """Yield the batches of all epochs, or of a validation of the current training."""
         training, plan = current_training(), self._plan
         role = "none" if training is None else training.role(plan, place)
         if training is None or role == "none":
@@ -118,51 +121,51 @@ def watch(
     total: int | None = None,
     name: str = "loop",
     device: Any = None,
-    interval: float = FIT_INTERVAL,
+    interval: float = INTERVAL,
     panel: str = "auto",
 ) -> Watch:
-    """Go through a loader with the live panel of a fit; its Stop ends the loop after the batch.
+    """Iterate over a loader with the live panel of a fit; Stop ends the loop after the batch.
 
-    What is shown is told in the loop's body, by ``hpu_magic.watch.log(loss=loss)`` or the same
-    method of what this returns, or asked for by `loss`. Tensors are read only when a report is
-    due. A second watch inside the body has no panel: it counts as the validation of the first.
+    Log values in the body of the loop with ``hpu_magic.watch.log(loss=loss)`` or `Watch.log`, or
+    pass a function as `loss`. Tensors are read only when a report is due. A second watch inside the
+    body has no panel: it is the validation of the first.
 
     In ``for epoch in range(3): for batch in hpu_magic.watch(loader):`` each pass is an epoch of one
-    panel. The next epoch is a watch of the same loader, or of a new one in the same line with the
-    same ``dataset`` or the same number of batches. Any other watch between two epochs is their
-    validation, and so is each under ``torch.no_grad()``. The panel ends with the cell, or when
-    `Watch.result` is read. Fits with different names have panels of their own.
+    panel. The next epoch is a watch of the same loader, or of a new loader in the same line with
+    the same ``dataset`` or the same number of batches. Any other watch between two epochs is their
+    validation, and so is any watch under ``torch.no_grad()``. The panel ends with the cell, or when
+    `Watch.result` is read. Watches with different names have separate panels.
 
     Parameters
     ----------
     loader : iterable
-        Whatever gives the batches.
+        Yields the batches.
     epochs : int
-        How often a ``for`` goes through it. Within ``with hpu_magic.watch(...) as watched`` each
-        ``for batch in watched`` is one epoch of the same panel, and this is how many are planned.
+        Number of passes of one ``for`` loop. Inside ``with hpu_magic.watch(...) as watched``, each
+        ``for batch in watched`` is one epoch of the same panel, and this is the planned number.
     loss : callable, optional
-        Called without arguments after a batch of which values are shown; returns the loss, or a
+        Called without arguments after a batch for which a report is due; returns the loss, or a
         dict of values by name.
     total : int, optional
-        How many batches there are, of a loader that does not know.
+        Number of batches, for a loader without a length.
     name : str
-        What is trained.
+        Name of the training.
     device : torch.device or str, optional
-        Where; left out, the card if this process has something on it.
+        The device; default: the card if this process uses memory on it, else the CPU.
     interval : float
-        Seconds between two samples, 0.02 to 60; the panel is drawn twice a second at most.
+        Seconds between two samples, 0.02 to 60; the panel is drawn at most twice per second.
     panel : str
         As in `hpu_magic.fit`.
 
     Returns
     -------
     Watch
-        To be iterated; its ``result`` is there when the loop has ended, however it did.
+        The iterable; its ``result`` is available after the loop has ended for any reason.
 
     Raises
     ------
     RefusedError
-        When an argument is not what it has to be.
+        An argument is invalid.
 
     Examples
     --------
@@ -174,21 +177,21 @@ def watch(
     check_panel(panel)
     if not isinstance(loader, Iterable):
         raise RefusedError(
-            f"watch goes through a loader, such as a DataLoader, and a {type(loader).__name__} "
-            "cannot be gone through: write for batch in hpu_magic.watch(loader)."
+            f"loader must be an iterable such as a DataLoader, got a {type(loader).__name__}: "
+            "write for batch in hpu_magic.watch(loader)."
         )
     if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
-        raise RefusedError(f"epochs is a number from 1, not {epochs!r}.")
+        raise RefusedError(f"epochs must be an integer of at least 1, got {epochs!r}.")
     if total is not None and (not isinstance(total, Integral) or total < 0):
-        raise RefusedError(f"total is how many batches there are, not {total!r}.")
+        raise RefusedError(f"total must be the number of batches, got {total!r}.")
     if epochs > 1 and iter(loader) is loader:
         raise RefusedError(
-            f"A {type(loader).__name__} can be gone through once, not {epochs} times: give watch "
-            "what makes it, such as a DataLoader or a list."
+            f"A {type(loader).__name__} can be iterated once, not {epochs} times: pass an iterable "
+            "that creates a new iterator each time, such as a DataLoader or a list."
         )
     if loss is not None and not callable(loss):
         raise RefusedError(
-            f"loss is a function that returns the loss, not a {type(loss).__name__}: write "
+            f"loss must be a function that returns the loss, got a {type(loss).__name__}: write "
             "loss=lambda: loss, or hpu_magic.watch.log(loss=loss) in the loop."
         )
     length = known_length(loader) if total is None else int(total)
@@ -200,7 +203,7 @@ def _log(**values: Any) -> None:
     training = current_training()
     if training is None:
         raise RefusedError(
-            "No loop is watched here: call watch.log(...) in the body of for batch in "
+            "No watched loop is running: call watch.log(...) in the body of for batch in "
             "hpu_magic.watch(loader)."
         )
     training.log(values)

@@ -69,7 +69,7 @@ def outputs(request: Content) -> dict[str, Any]:
         for name, revision in (asked.items() if isinstance(asked, Mapping) else ())
         if isinstance(revision, int)
     }
-    return {"status": "ok", **outputs.told(known)}
+    return {"status": "ok", **outputs.current_outputs(known)}
 
 
 _ANSWERS: dict[str, Callable[[Content], dict[str, Any]]] = {

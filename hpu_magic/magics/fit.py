@@ -18,7 +18,7 @@ from hpu_magic.magics.command_line import understood
 from hpu_magic.magics.settings import Configured, HPUMagics
 
 if TYPE_CHECKING:
-    from hpu_magic.panels.result import FitResult
+    from hpu_magic.fits.result import FitResult
 
 _LINE_FORM = "write %hpu_fit TRAINER [MODEL [DATA]]"
 
@@ -102,7 +102,7 @@ class FitMagics(CommandMagics):
 
         with FoldedFrames():
             self.call(
-                fit.fit_and_tell,
+                fit.fit_with_callback,
                 *given,
                 interval=options.interval,
                 panel=self.settings.panel,

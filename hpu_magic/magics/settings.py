@@ -8,6 +8,8 @@ from IPython.core.magic_arguments import argument
 from traitlets import Bool, Enum, Float, Int, Unicode
 from traitlets.config import Configurable
 
+from hpu_magic import fits
+
 
 class HPUMagics(Configurable):
     """Defaults of the options of the hpu_magic commands; an option that is given wins.
@@ -116,7 +118,7 @@ class HPUMagics(Configurable):
         120.0, min=1.0, max=86400.0, help="%hpu_panel --history: seconds that the chart shows."
     ).tag(config=True)
     fit_interval = Float(
-        0.1, min=0.02, max=60.0, help="%%hpu_fit --interval: seconds between two samples."
+        fits.INTERVAL, min=0.02, max=60.0, help="%%hpu_fit --interval: seconds between two samples."
     ).tag(config=True)
     port_show = Bool(False, help="%%hpu_port --show: show the ported cell without running it.").tag(
         config=True

@@ -1,4 +1,4 @@
-"""Live panels: what a fit and a card are doing, drawn while they do it.
+"""Live panels of fits and cards.
 
-Nothing here imports Bokeh, ipywidgets, Lightning or torch before a panel is shown.
+No module here imports Bokeh, ipywidgets, Lightning or torch before a panel is shown.
 """

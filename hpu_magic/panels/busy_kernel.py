@@ -1,11 +1,11 @@
-"""Pages that are heard while a cell runs: clicks on a panel, and a reload of the page.
+"""Replies to pages while a cell runs, for clicks on a panel and for a reload of the page.
 
-A kernel answers nothing on its shell channel until the running cell ends, save what a page
-addresses to a subshell. A page that has just been loaded cannot: it learns that there are
-subshells from the answer to its first question, and asks for the state of all widgets before it
-has one. So while a panel is shown and a cell runs, what a page asks as it loads, and what it sends
-to the panel, is answered at once: by the thread that takes the kernel's messages in, or, where
-ipykernel has none (before 7), by the training whenever it calls ``poll``.
+While a cell runs, a kernel handles no messages on its shell channel, except those to a subshell.
+A page that is loading cannot use subshells yet: the reply to its first request reports them, and it
+requests the state of all widgets before it has that reply. So while a panel is shown and a cell
+runs, requests of a loading page and messages to the panel are handled at once: by the thread that
+receives the kernel's messages, or, without such a thread (ipykernel before 7), by the training
+whenever it calls ``poll``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 _WIDGET_STATES = "jupyter.widget.control"
-_QUESTIONS = ("kernel_info_request", "comm_info_request")
+_REQUESTS = ("kernel_info_request", "comm_info_request")
 
 
-class Hearing:
-    """Answers pages while cells run, for one panel, until it is closed.
+class PanelListener:
+    """Handles messages for one panel while cells run, until it is closed.
 
     Parameters
     ----------
@@ -34,57 +34,57 @@ class Hearing:
         self.comms = frozenset(comms)
         shell = get_ipython()
         kernel = getattr(shell, "kernel", None)
-        self._ear: _Ear | None = None
+        self._channel: _ShellChannel | None = None
         if kernel is not None:
-            self._ear = _ears.setdefault(kernel, _Ear(shell, kernel))
-            self._ear.open(self)
+            self._channel = _channels.setdefault(kernel, _ShellChannel(shell, kernel))
+            self._channel.open(self)
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """To be called from the training thread; None where the kernel hears without it."""
-        return None if self._ear is None else self._ear.poll
+        """Function for the training thread to call; None if the kernel does not need it."""
+        return None if self._channel is None else self._channel.poll
 
     def close(self) -> None:
-        """Leave the panel's messages to the kernel again."""
-        if self._ear is not None:
-            self._ear.close(self)
+        """Return the panel's messages to the kernel."""
+        if self._channel is not None:
+            self._channel.close(self)
 
 
-class _Ear:
-    """The one way into a kernel for all of its panels."""
+class _ShellChannel:
+    """The shell channel of a kernel, shared by all of its panels."""
 
     def __init__(self, shell: Any, kernel: Any) -> None:
         self._shell = shell
         self._kernel = kernel
         self._threaded = bool(getattr(kernel, "_supports_kernel_subshells", False))
-        self._open: list[Hearing] = []
+        self._open: list[PanelListener] = []
         self._states: set[str] = set()
         queued = hasattr(getattr(kernel, "msg_queue", None), "_queue")
         self.poll = self._poll if queued and not self._threaded else None
 
-    def open(self, hearing: Hearing) -> None:
+    def open(self, listener: PanelListener) -> None:
         if not self._open and self._threaded:
-            self._listen(self._take)
-        self._open.append(hearing)
+            self._listen(self._receive)
+        self._open.append(listener)
 
-    def close(self, hearing: Hearing) -> None:
-        if hearing in self._open:
-            self._open.remove(hearing)
+    def close(self, listener: PanelListener) -> None:
+        if listener in self._open:
+            self._open.remove(listener)
             if not self._open and self._threaded:
                 self._listen(self._kernel.shell_channel_thread_main)
 
-    def _listen(self, take: Callable[[Any], Any]) -> None:
+    def _listen(self, receive: Callable[[Any], Any]) -> None:
         stream = self._kernel.shell_stream
         thread = self._kernel.shell_channel_thread
-        thread.io_loop.add_callback(lambda: stream.on_recv(take, copy=False))
+        thread.io_loop.add_callback(lambda: stream.on_recv(receive, copy=False))
 
-    async def _take(self, frames: Any) -> None:
-        """Answer a message, or pass it on; runs in the thread that takes them in."""
+    async def _receive(self, frames: Any) -> None:
+        """Answer a message or pass it to the kernel; runs in the thread that receives messages."""
         if not self._running() or not await self._answered(frames):
             await self._kernel.shell_channel_thread_main(frames)
 
     def _poll(self) -> None:
-        """Answer what waits in the kernel's queue; everything else keeps its place."""
+        """Answer messages in the kernel's queue; all others keep their place."""
         import zmq
 
         if threading.current_thread() is not threading.main_thread():
@@ -96,13 +96,13 @@ class _Ear:
             if (
                 arguments
                 and isinstance(arguments[-1], list)
-                and _ended(self._answered(arguments[-1]))
+                and _run_without_waiting(self._answered(arguments[-1]))
             ):
                 queue.remove(entry)
         self._kernel.shell_stream.flush(zmq.POLLOUT)
 
     def _running(self) -> bool:
-        """Whether the kernel is at work; a cell that has called others is, as they end."""
+        """Return whether a cell runs, also a cell that has called other cells."""
         lock = getattr(self._kernel, "_main_asyncio_lock", None)
         if lock is not None:
             return bool(lock.locked())
@@ -115,10 +115,10 @@ class _Ear:
             header, content = (kernel.session.unpack(parts[at].bytes) for at in (1, 4))
             if not self._ours(header["msg_type"], content):
                 return False
-            # The signature is checked here, and counts as seen from now on.
+            # This checks the signature and records it as used.
             message = kernel.session.deserialize(parts, content=True, copy=False)
         except (ValueError, LookupError, TypeError, AttributeError):
-            return False  # the kernel says what is wrong with it
+            return False  # the kernel reports the error
         kernel._publish_status("busy", "shell", parent=message)
         try:
             answer = kernel.shell_handlers[header["msg_type"]](
@@ -126,14 +126,14 @@ class _Ear:
             )
             if hasattr(answer, "__await__"):
                 await answer
-        except Exception:  # as the kernel does with whatever a widget's own code raises
+        except Exception:  # like the kernel: the code of a widget may raise anything
             kernel.log.exception("Exception in message handler:")
-        # A message is done with once the kernel is idle, but the cell that runs is not: the last
-        # word is what the kernel really does, even as that cell ends or another begins.
-        told = None
-        while told != (state := "busy" if told and self._running() else "idle"):
+        # "idle" completes the message although the cell still runs. The last status must be the
+        # kernel's actual one, even if that cell ends or another begins meanwhile.
+        published = None
+        while published != (state := "busy" if published and self._running() else "idle"):
             kernel._publish_status(state, "shell", parent=message)
-            told = state
+            published = state
         if message["msg_type"] == "comm_open":
             self._states.add(content["comm_id"])
         return True
@@ -143,21 +143,22 @@ class _Ear:
             return bool(content["target_name"] == _WIDGET_STATES)
         if kind in ("comm_msg", "comm_close"):
             comm = content["comm_id"]
-            # A page whose first question was answered late asks every widget for its state, and
-            # shows none before all have answered: those of other cells, too.
-            asks = content.get("data", {}).get("method") == "request_state"
-            return asks or comm in self._states or any(comm in one.comms for one in self._open)
-        return kind in _QUESTIONS
+            # A page whose first request was answered late requests the state of every widget, also
+            # of other cells, and shows none before it has all.
+            is_request = content.get("data", {}).get("method") == "request_state"
+            is_panel = any(comm in listener.comms for listener in self._open)
+            return is_request or comm in self._states or is_panel
+        return kind in _REQUESTS
 
 
-_ears: WeakKeyDictionary[Any, _Ear] = WeakKeyDictionary()
+_channels: WeakKeyDictionary[Any, _ShellChannel] = WeakKeyDictionary()
 
 
-def _ended(answering: Any) -> bool:
-    """Run a coroutine that waits for nothing."""
+def _run_without_waiting(coroutine: Any) -> bool:
+    """Run a coroutine that does not wait; return its value, or False if it would wait."""
     try:
-        answering.send(None)
+        coroutine.send(None)
     except StopIteration as done:
         return bool(done.value)
-    answering.close()
+    coroutine.close()
     return False

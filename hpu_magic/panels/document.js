@@ -1,5 +1,5 @@
-// Draws a Bokeh document that lives in the kernel. A page may open at any time: it asks for
-// BokehJS, unless another panel has brought it, and for the document as it is at that moment.
+// Draws a Bokeh document of the kernel. A page may open at any time: it requests BokehJS, unless
+// another panel has loaded it, and the current document.
 
 let scripts = new Map();
 
@@ -9,7 +9,7 @@ function bokeh(model) {
     return Promise.resolve();
   }
   if (!scripts.has(version)) {
-    scripts.set(version, answered(model, "script").then(({ script }) => {
+    scripts.set(version, fetchFrom(model, "script").then(({ script }) => {
       const element = document.createElement("script");
       element.textContent = script;
       document.head.appendChild(element);
@@ -19,21 +19,21 @@ function bokeh(model) {
   return scripts.get(version);
 }
 
-// Asks again until an answer comes: a kernel that is just starting a cell may miss a question.
-function answered(model, wanted) {
-  const question = crypto.randomUUID?.() ?? String(Math.random());
+// Repeats the request until a reply arrives: a kernel that starts a cell may miss a request.
+function fetchFrom(model, wanted) {
+  const request = crypto.randomUUID?.() ?? String(Math.random());
   return new Promise(resolve => {
-    const ask = () => model.send({ wanted, question });
-    const again = setInterval(ask, 3000);
-    const hear = answer => {
-      if (answer.question === question) {
-        clearInterval(again);
-        model.off("msg:custom", hear);
-        resolve(answer);
+    const send = () => model.send({ wanted, request });
+    const timer = setInterval(send, 3000);
+    const receive = reply => {
+      if (reply.request === request) {
+        clearInterval(timer);
+        model.off("msg:custom", receive);
+        resolve(reply);
       }
     };
-    model.on("msg:custom", hear);
-    ask();
+    model.on("msg:custom", receive);
+    send();
   });
 }
 
@@ -49,20 +49,20 @@ export default {
     model.on("msg:custom", change);
     const show = async () => {
       await bokeh(model);
-      const { document: told } = await answered(model, "document");
+      const { document: json } = await fetchFrom(model, "document");
       if (gone) {
         return;
       }
       const { Document } = window.Bokeh.require("document");
-      drawn = Document.from_json(told);
+      drawn = Document.from_json(json);
       const { add_document_standalone } = window.Bokeh.require("embed/standalone");
       const [root] = drawn.roots();
       await add_document_standalone(drawn, el, { [root.id]: el });
-      const heard = drawn.get_model_by_name("heard");
-      heard?.connect(heard.properties.value.change, () => {
-        if (heard.value) {
-          model.send({ chosen: heard.value });
-          heard.value = "";
+      const choice = drawn.get_model_by_name("choice");
+      choice?.connect(choice.properties.value.change, () => {
+        if (choice.value) {
+          model.send({ chosen: choice.value });
+          choice.value = "";
         }
       });
     };

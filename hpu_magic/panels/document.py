@@ -1,4 +1,4 @@
-"""A Bokeh document as a widget: pages draw it as it is when they open, and hear what changes."""
+"""A Bokeh document as a widget: a page draws its current state and then receives changes."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from bokeh.document import Document
 from bokeh.protocol import Protocol
 from traitlets import Unicode
 
-HEARD = "heard"
-"""Name of the model whose value, chosen in a page, the kernel is told."""
+CHOICE = "choice"
+"""Name of the model whose value pages send to the kernel when the reader changes it."""
 
 
 class DocumentWidget(anywidget.AnyWidget):
-    """Shows a layout of Bokeh's.
+    """Shows a Bokeh layout.
 
-    A page that opens while the document has long been drawn elsewhere, as after a reload, is
-    brought up to date. BokehJS travels as a message to pages that lack it, so that nothing is
-    fetched from elsewhere and none of it is left in the saved notebook.
+    A page that opens later, for example after a reload, receives the current state. Pages without
+    BokehJS receive it in a message, so that they load nothing from other servers and the saved
+    notebook does not contain it.
 
     Parameters
     ----------
     root
-        What the document shows.
+        The layout.
     restore
-        Puts into the models what was sent to pages past them; its argument is the cause, of
-        whose changes no page is told.
+        Brings the models up to date with the messages that were sent to pages. Its argument is
+        the setter of the changes, which are not sent again.
     drawing
-        Held by whoever changes the models.
+        Lock for changes of the models.
     on_choice
-        Called with what is chosen in a page where the model `HEARD` offers it.
+        Called with the value that a reader selects in the model `CHOICE`.
     """
 
-    # As text: anywidget watches a path for changes, and keeps whoever it would tell of them.
+    # As text: anywidget watches a path for changes and keeps a reference to the widget.
     _esm = Path(__file__).with_name("document.js").read_text(encoding="utf-8")
     _bokeh = Unicode(bokeh.__version__).tag(sync=True)
 
@@ -53,7 +53,7 @@ class DocumentWidget(anywidget.AnyWidget):
     ) -> None:
         super().__init__(**traits)
         self.seen = threading.Event()
-        """Set once a page has asked for the document."""
+        """Set as soon as a page has requested the document."""
         self._restore = restore
         self._drawing = drawing
         self._on_choice = on_choice
@@ -63,13 +63,13 @@ class DocumentWidget(anywidget.AnyWidget):
         self.on_msg(self._answer)
 
     def change(self, events: Sequence[Any]) -> None:
-        """Tell the pages what has changed, in the words of Bokeh's wire protocol."""
+        """Send changes to the pages, in Bokeh's wire protocol."""
         self.send({"events": list(events)})
 
     def close(self) -> None:
-        """Let the pages go."""
+        """Disconnect the pages and empty the document."""
         super().close()
-        # The widget is closed again when it is collected.
+        # The garbage collector closes the widget again.
         if self._document.roots:
             self._document.remove_on_change(self)
             self._document.clear()
@@ -79,17 +79,16 @@ class DocumentWidget(anywidget.AnyWidget):
         if event.setter is not self:
             self.change(Protocol().create("PATCH-DOC", [event]).content["events"])
 
-    def _answer(self, _widget: Any, asked: Any, _buffers: Any) -> None:
-        question = {"question": asked.get("question")}
-        if isinstance(chosen := asked.get("chosen"), str):
+    def _answer(self, _widget: Any, request: Any, _buffers: Any) -> None:
+        reply = {"request": request.get("request")}
+        if isinstance(chosen := request.get("chosen"), str):
             self._on_choice(chosen)
-        elif asked.get("wanted") == "script":
-            self.send({**question, "script": _script()})
-        elif asked.get("wanted") == "document":
+        elif request.get("wanted") == "script":
+            self.send({**reply, "script": _script()})
+        elif request.get("wanted") == "document":
             with self._drawing:
                 self._restore(self)
-                told = self._document.to_json(deferred=False)
-                self.send({**question, "document": told})
+                self.send({**reply, "document": self._document.to_json(deferred=False)})
             self.seen.set()
 
 

@@ -1,4 +1,4 @@
-"""What shows the output of this process: a notebook, or only lines of text."""
+"""The front end that shows the output of this process: a notebook, a console or a terminal."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ _CONSOLES = {"jupyter-console", "jupyter_console"}
 
 
 def in_notebook() -> bool:
-    """Return whether there are outputs here that can be written over, with pictures and widgets."""
+    """Return whether outputs can be updated and can contain pictures and widgets."""
     return _has_kernel() and not in_console()
 
 
 def in_console() -> bool:
-    """Return whether this is a kernel that a console has started for itself.
+    """Return whether a console started this kernel for itself.
 
-    A console prints the text of each output once: it passes over what is written over later.
+    A console prints the text of each output once and ignores later updates.
     """
     started_by = os.environ.get("JPY_PARENT_PID", "")
     if not _has_kernel() or not started_by.isdigit():
         return False
     try:
         words = command_words(int(started_by))
-    except PermissionError:  # not this user's, and so no console of theirs
+    except PermissionError:  # a process of another user is not this user's console
         return False
     return any(os.path.basename(word) in _CONSOLES for word in words[:3])
 
 
 def unattended() -> bool:
-    """Return whether a program runs the cells, such as papermill or nbconvert, and no page.
+    """Return whether a program such as papermill or nbconvert runs the cells, not a page.
 
-    Whoever cannot be asked anything shows no widgets either, and what is saved in the end should
-    need no kernel.
+    Such a client accepts no input and shows no widgets. Its saved output must not need a kernel.
     """
     from IPython.core.getipython import get_ipython
 

@@ -1,4 +1,4 @@
-"""What stands above the charts of a panel."""
+"""The header of a panel, above its charts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEADER = """<div style="line-height:1.5;padding:2px 0;font-variant-numeric:tabu
 overflow:hidden">{bar}</div>
 </div>"""
 _BAR = '<div style="height:3px;border-radius:2px;width:{percent:.1f}%;background:{colour}"></div>'
-# It goes to and fro, on from where it was although it is put there anew with each text.
+# The negative delay continues the animation although each update replaces the element.
 _ENDLESS_BAR = """<style>
 @keyframes hpu-endless {{ from {{ margin-left: 0 }} to {{ margin-left: 80% }} }}
 @media (prefers-reduced-motion: reduce) {{ .hpu-endless {{ animation: none !important }} }}</style>
@@ -26,32 +26,31 @@ def header(
     headline: str,
     detail: str,
     share: float | None,
-    broken: str = "",
+    warning: str = "",
     *,
     values: str = "",
     endless_for: float | None = None,
 ) -> str:
-    """Return the text above the charts, as HTML.
+    """Return the header as HTML.
 
     Parameters
     ----------
     headline
         HTML.
     detail
-        The line below, as text.
+        The line below the headline, as text.
     share
-        Between 0 and 1, draws the bar.
-    broken
-        What is wrong, as text; stands before the detail.
+        Length of the progress bar, from 0 to 1.
+    warning
+        A problem, as text, shown before the detail.
     values
         A line of figures, as text.
     endless_for
-        Seconds that something goes on whose end is not known, which moves the bar to and fro.
+        Seconds that a task without a known end has run; the bar then moves back and forth.
     """
-    warning = ""
-    if broken:
-        colour = f"var(--jp-error-color1,{palette.BROKEN})"
-        warning = f'<b style="color:{colour}">{escape(broken)}</b>, '
+    if warning:
+        colour = f"var(--jp-error-color1,{palette.NOT_FINITE})"
+        warning = f'<b style="color:{colour}">{escape(warning)}</b>, '
     percent = 100 * min(max(share or 0.0, 0.0), 1.0)
     bar = _BAR.format(percent=percent, colour=palette.TRAIN)
     if endless_for is not None:

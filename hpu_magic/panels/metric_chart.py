@@ -1,4 +1,4 @@
-"""What a metric's chart says, live and as a picture: its curves, their styles, its title."""
+"""The description of a metric's chart, live and in the picture: curves, styles and title."""
 
 from __future__ import annotations
 
@@ -12,55 +12,52 @@ from hpu_magic.panels import palette
 from hpu_magic.panels.trace import Trace
 from hpu_magic.runtime.measure.curves import Curve
 
+FIRST_HEIGHT, HEIGHT = 160, 104
+"""Heights of the first chart and of the others, in pixels."""
+
 LABEL_ROOM = 56
-"""Pixels that ``epoch 2`` takes, up to the next number."""
+"""Pixels from the start of a label such as ``epoch 2`` to the next number."""
 
 NUMBER_ROOM = 24
-"""The same of a number alone."""
-
+"""Pixels from the start of a number to the next number."""
 
 LONGEST_BEST = ", best seen -1.234e-05 at step 123456"
-"""The most that a title may say after its name."""
+"""The longest text that can follow the name in a title."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """How one curve is drawn and what the legend calls it."""
+    """The style of one curve, and its label in the legend."""
 
     curve: Curve
-    words: str
+    label: str
     colour: str
     dashes: str
 
     @property
     def dots(self) -> bool:
-        """Whether each value has a dot: there is one an epoch, or one a validation."""
+        """Whether each value has a dot: there is one value per epoch or per validation."""
         return self.curve.every == "epoch"
 
 
 def styles(curves: Sequence[Curve]) -> list[Style]:
-    """Return a style for each curve of one chart; no two are alike."""
-    found: list[Style] = []
+    """Return a different style for each curve of one chart."""
+    result: list[Style] = []
     further = iter(palette.FURTHER_CURVES * 2)
-    for curve in curves:
-        style = palette.CURVES[curve.stage, curve.every]
-        first = all((one.colour, one.dashes) != style for one in found)
-        alone = [(one.stage, one.every) for one in curves].count((curve.stage, curve.every)) == 1
-        words = curve.stage + (" by epoch" if _by_epoch_too(curve, curves) else "")
-        if not alone:
-            words = curve.name
-        found.append(Style(curve, words, *(style if first else next(further))))
-    return found
-
-
-def _by_epoch_too(curve: Curve, curves: Sequence[Curve]) -> bool:
-    """Tell whether a curve of epochs stands beside one of steps of the same stage."""
-    steps = any(one.stage == curve.stage and one.every == "step" for one in curves)
-    return curve.every == "epoch" and steps
+    kinds = [(curve.stage, curve.every) for curve in curves]
+    for curve, kind in zip(curves, kinds, strict=True):
+        look = palette.CURVES[kind]
+        is_first = all((style.colour, style.dashes) != look for style in result)
+        has_both = curve.every == "epoch" and (curve.stage, "step") in kinds
+        label = curve.stage + (" by epoch" if has_both else "")
+        if kinds.count(kind) > 1:
+            label = curve.name
+        result.append(Style(curve, label, *(look if is_first else next(further))))
+    return result
 
 
 class Best(NamedTuple):
-    """The best value of a chart, which is a point of one of its curves."""
+    """The point with the best value of a chart."""
 
     curve: Curve
     time: float
@@ -69,63 +66,79 @@ class Best(NamedTuple):
     value: float
 
     @property
-    def words(self) -> str:
-        """For example ``best 0.123 in epoch 4``."""
+    def text(self) -> str:
+        """The point in words, for example ``best 0.123 in epoch 4``."""
         if self.curve.every == "epoch":
             return f"best {number(self.value)} in epoch {self.epoch + 1}"
-        # Not every step is looked at, every epoch is.
+        # The panel reads every epoch, but not every step.
         return f"best seen {number(self.value)} at step {self.step}"
 
 
 def best_of(traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -> Best | None:
-    """Return the best value of a chart, as far as it is drawn.
+    """Return the best value of a chart among the drawn points.
 
-    It is one of the validation, else one of an epoch: single steps are better by chance.
+    Values of the validation come first, then those of epochs: single steps can be better by chance.
     """
     known = [
         (curve, row)
         for curve in curves
         if curve in traces and (row := traces[curve].best) is not None
     ]
-    known.sort(key=lambda one: (one[0].every == "step", one[0].stage == "training"))
+    known.sort(key=lambda item: (item[0].every == "step", item[0].stage == "training"))
     for curve, (time, step, epoch, value) in known[:1]:
         return Best(curve, time, int(step), int(epoch), value)
     return None
 
 
 def title(metric: str, traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -> str:
-    """Return the words above a chart: its name and its best value."""
+    """Return the title of a chart: its name and its best value."""
     name = curves[0].name if len(curves) == 1 else metric
     best = best_of(traces, curves)
-    return name if best is None else f"{name}, {best.words}"
+    return name if best is None else f"{name}, {best.text}"
+
+
+def sentence(metric: str, traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -> str:
+    """Return the last and the best values of a chart for readers who cannot see it."""
+    last = ", ".join(
+        f"{curve.name} {number(curve.last.value)}" for curve in curves if curve.last is not None
+    )
+    if not last:
+        return ""
+    best = best_of(traces, [curve for curve in curves if curve.last is not None])
+    if best is None:
+        return f"Chart of {metric}: last {last}"
+    return (
+        f"Chart of {metric}: last {last}; best of {best.curve.name} {number(best.value)} "
+        f"at step {best.step}"
+    )
 
 
 def number(value: float) -> str:
-    """Return a value as people read it."""
+    """Return a formatted value."""
     if math.isnan(value):
         return "NaN"
     return units.value(value)
 
 
 def epoch_labels(places: Sequence[float], numbers: Sequence[float]) -> list[str]:
-    """Return the label above each line between epochs: the one that ended there, if it fits.
+    """Return the label above each line between epochs: the epoch that ended there, if it fits.
 
-    The values of an epoch are known at its end, so its label is where they are drawn.
+    The values of an epoch are known at its end, so its label is at its end too.
 
     Parameters
     ----------
     places
-        Where the lines are, in pixels.
+        Positions of the lines in pixels.
     numbers
-        Of the epochs that began there.
+        Numbers of the epochs that began at the lines.
     """
     labels: list[str] = []
     free = 0.0
     for place, epoch in zip(places, numbers, strict=True):
-        if place < free or not labels:  # the first begins where the axis does
+        if place < free or not labels:  # the first epoch begins at the start of the axis
             labels.append("")
             continue
-        word = "" if any(labels) else "epoch "
-        labels.append(f"{word}{epoch - 1:.0f}")
-        free = place + (LABEL_ROOM if word else NUMBER_ROOM)
+        prefix = "" if any(labels) else "epoch "
+        labels.append(f"{prefix}{epoch - 1:.0f}")
+        free = place + (LABEL_ROOM if prefix else NUMBER_ROOM)
     return labels

@@ -1,55 +1,55 @@
-"""A fit in a notebook: the live panel where widgets are shown, a picture where they are not."""
+"""A fit in a notebook: the live panel if the front end shows widgets, else a picture."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from hpu_magic.panels.front_end import unattended
 from hpu_magic.panels.outputs import Output
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import News, RunRecord
-from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.view import Head
 
 PANELS = ("auto", "widget", "picture")
 
 _ANSWER_SECONDS = 1.0
-"""How long a page that shows widgets takes to ask for the charts, when it is quick."""
+"""Time that a fast page with widgets needs before it requests the charts."""
 
 _OFTEN, _SELDOM = 2.0, 15.0
-"""Seconds between two pictures: where nothing else is seen, and for what is saved meanwhile.
+"""Seconds between two pictures if no page shows the panel, and otherwise at most.
 
-Of a fit that has just begun a picture is soon out of date."""
+The interval grows with the age of a fit, because a picture of a new fit is soon out of date.
+"""
 
 _ELSEWHERE = (
-    "{model} is trained here. As long as the kernel runs, its live panel is in pages that show "
-    "widgets, and the HPU sidebar and hpu-magic top tell how the fit stands; the picture below "
-    "shows how it stood when it was drawn."
+    "{model} is being trained. While the kernel runs, pages that support widgets show its live "
+    "panel; the HPU sidebar and hpu-magic top also show the progress. The picture below shows the "
+    "state at the time when it was drawn."
 )
 
 
 class NotebookView:
-    """Two outputs below the running cell: the live panel, in the end the table; and a picture.
+    """Two outputs below the running cell: the live panel, later the table; and a picture.
 
-    The picture is there from the start, so that what is saved or exported meanwhile shows how the
-    fit stood. Pages that show the panel hide it; where no page does, it is drawn more often, with
-    words above it.
+    The picture exists from the start, so that a notebook that is saved or exported during the fit
+    shows its state. Pages that show the panel hide the picture. If no page shows the panel, the
+    picture is drawn more often, with a header.
 
     Parameters
     ----------
     kinds
-        Which charts.
+        The charts, as in `line_charts.KINDS`.
     head
-        Where the fit stands.
+        The state of the fit.
     on_stop
         Called once, from any thread, when Stop is pressed.
     on_add
-        Called, from any thread, with the name of a metric that shall have a chart.
+        Called, from any thread, with the name of a metric for which the reader requested a chart.
     panel
-        One of `PANELS`: the widget, no widget, or the widget where a page asks for it.
+        One of `PANELS`: ``auto`` shows the widget in pages that request it.
     """
 
     def __init__(
@@ -61,29 +61,34 @@ class NotebookView:
         panel: str = "auto",
     ) -> None:
         self._kinds = kinds
-        self._panel = None
+        self._widget = None
         if panel == "widget" or (panel == "auto" and not unattended()):
-            from hpu_magic.panels.live import LiveView
+            from hpu_magic.panels.charts import Charts
+            from hpu_magic.panels.widget import PanelWidget
 
-            self._panel = LiveView(kinds, head, on_stop, on_add)
-        self._hopes = panel == "widget"
+            self._widget = PanelWidget(Charts(kinds=kinds, on_add=on_add), on_stop)
+            self._widget.head(head.html)
+        self._waits_for_page = panel == "widget"
         self._shown_at = time.monotonic()
         self._drawn_at = -math.inf
         self._top, self._picture = Output(), Output()
-        words = _ELSEWHERE.format(model=head.model_name)
-        bundle = {"text/html": f"<div>{escape(words)}</div>", "text/plain": words}
-        self._top.show(bundle | (self._panel.bundle if self._panel is not None else {}))
+        text = _ELSEWHERE.format(model=head.model_name)
+        bundle = {"text/html": f"<div>{escape(text)}</div>", "text/plain": text}
+        self._top.show(bundle | (self._widget.bundle if self._widget is not None else {}))
         self._picture.show({"text/plain": head.line})
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """To be called from the training thread, where clicks are not heard otherwise."""
-        return None if self._panel is None else self._panel.poll
+        """Function for the training thread to call, if clicks are not handled otherwise."""
+        return None if self._widget is None else self._widget.poll
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
-        """Bring the panel up to date, and now and then the picture."""
-        if self._panel is not None:
-            self._panel.draw(head, record, news)
+        """Update the panel and, at intervals, the picture."""
+        if self._widget is not None:
+            self._widget.draw(record, news)
+            self._widget.head(head.html)
+            if head.stopping:
+                self._widget.stopping()
         now = time.monotonic()
         alone = self._alone(now)
         seldom = min(_SELDOM, max(_OFTEN, (now - self._shown_at) / 3))
@@ -97,16 +102,15 @@ class NotebookView:
         self._picture.show(bundle)
 
     def _alone(self, now: float) -> bool:
-        """Tell whether people see the picture and nothing else."""
-        if self._panel is None:
+        """Return whether the picture is all that users see."""
+        if self._widget is None:
             return True
         waited = now - self._shown_at >= _ANSWER_SECONDS
-        return waited and not self._hopes and not self._panel.seen
+        return waited and not self._waits_for_page and not self._widget.seen
 
-    def finish(self, result: FitResult) -> None:
-        """Leave the table in the panel's place, and the whole picture."""
-        table, picture = result.bundles()
+    def finish(self, table: Mapping[str, str], picture: Mapping[str, str]) -> None:
+        """Replace the panel by the table, and draw the complete picture."""
         self._top.show(table, over=True)
         self._picture.show(picture, over=True)
-        if self._panel is not None:
-            self._panel.finish(table["text/html"] + picture["image/svg+xml"])
+        if self._widget is not None:
+            self._widget.finish(table["text/html"] + picture["image/svg+xml"])

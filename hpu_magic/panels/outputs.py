@@ -1,8 +1,8 @@
-"""Outputs below a cell that are written over in place, and told anew to pages that missed it.
+"""Outputs below a cell that are updated in place, also in pages that missed an update.
 
-A page that is reloaded while a cell runs hears nothing more of that cell: front ends know where an
-output belongs only as long as they know who asked for it. What is saved names each output, so that
-a page can ask the kernel for what should stand there.
+A page that is reloaded while a cell runs receives no more output of that cell, because a front end
+assigns output by the request that caused it. The saved metadata name each output, so that a page
+can request its current content from the kernel.
 """
 
 from __future__ import annotations
@@ -12,60 +12,60 @@ from collections.abc import Mapping
 from typing import Any
 
 _REMEMBERED = 60
-"""Outputs that are over and can be told all the same."""
+"""Number of finished outputs that a page can still request."""
 
 
 class Output:
-    """One output; `show` puts it below the running cell first, and writes it over afterwards."""
+    """One output; the first call of `show` creates it below the running cell, others update it."""
 
     def __init__(self) -> None:
         self.id = f"hpu_magic-{uuid.uuid4().hex}"
         self.revision = 0
-        self.bundle: dict[str, Any] = {}
+        self.bundle: Mapping[str, Any] = {}
         self.metadata: dict[str, Any] = {}
         self.over = False
         _outputs[self.id] = self
 
-    def show(self, bundle: dict[str, Any], *, over: bool = False) -> None:
+    def show(self, bundle: Mapping[str, Any], *, over: bool = False) -> None:
         """Show a MIME bundle.
 
         Parameters
         ----------
         bundle
-            The data by their types.
+            The data by MIME type.
         over
-            Whether it is the last one.
+            Whether this is the last update.
         """
         from IPython.core.display_functions import publish_display_data
 
         first = self.revision == 0
         self.revision += 1
-        named = {"output": self.id, "revision": self.revision, "over": over}
-        self.bundle, self.metadata, self.over = bundle, {"hpu_magic": named}, over
+        identity = {"output": self.id, "revision": self.revision, "over": over}
+        self.bundle, self.metadata, self.over = bundle, {"hpu_magic": identity}, over
         publish_display_data(
-            bundle, self.metadata, transient={"display_id": self.id}, update=not first
+            dict(bundle), self.metadata, transient={"display_id": self.id}, update=not first
         )
         if over:
-            for name in [name for name, one in _outputs.items() if one.over][:-_REMEMBERED]:
+            for name in [name for name, each in _outputs.items() if each.over][:-_REMEMBERED]:
                 _outputs.pop(name, None)
 
 
 _outputs: dict[str, Output] = {}
 
 
-def told(known: Mapping[str, int]) -> dict[str, Any]:
-    """Return what should stand in outputs of this process.
+def current_outputs(known: Mapping[str, int]) -> dict[str, Any]:
+    """Return the current content of outputs of this process.
 
     Parameters
     ----------
     known
-        How often each output had been written when the asker heard of it last, by its name.
+        The revision of each output that the client has, by name.
 
     Returns
     -------
     dict
-        ``outputs``: data and metadata of those that were written since; ``unknown``: the names
-        that are none of this process.
+        ``outputs``: data and metadata of the outputs with a newer revision; ``unknown``: the names
+        that do not belong to this process.
     """
     ours = {name: _outputs[name] for name in known if name in _outputs}
     return {

@@ -1,6 +1,6 @@
-"""Colours and measures shared by the live charts and the static picture.
+"""Colours and sizes shared by the live charts and the static picture.
 
-Every colour is of middle lightness, so that it reads on a light and on a dark page.
+All colours have medium lightness, so that they are legible on light and dark pages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VALIDATION = "#d9822b"
 SPEED = "#3f9e72"
 MEMORY = "#8e6fcf"
 COMPILATION = "#c9534f"
-BROKEN = "#d1495b"
+NOT_FINITE = "#d1495b"
 BEST = TEXT
 
 CURVES = {
@@ -25,33 +25,35 @@ CURVES = {
     ("validation", "epoch"): (VALIDATION, ""),
     ("validation", "step"): (VALIDATION, "2 2"),
 }
-"""Colour and dashes of a metric's curves, by stage and by what there is one value for. Those of
-epochs have dots as well."""
+"""Colour and dashes of the curves of a metric, by stage and by frequency. Curves by epoch also have
+dots."""
 
 FURTHER_CURVES = (("#0b9e73", "10 3 2 3"), ("#c46fa0", "4 5"), ("#0b9e73", "12 3 2 3 2 3"))
-"""The same for more curves in one chart. No two share dashes and dots, so that they are told apart
-without colour; the colours are with every kind of colour vision."""
+"""Colour and dashes of further curves in one chart.
+
+All combinations of dashes and dots differ, so that curves are distinguishable without colour. The
+colours are distinguishable for people with any kind of colour vision.
+"""
 
 COMPILATION_DASHES = "5 3"
-"""Of the lines where a graph was compiled; those of epochs are solid, those of NaN are dotted."""
+"""Dashes of the lines at compilations; lines at epochs are solid, lines at NaN are dotted."""
 
 WIDTH = 760
-_CHARACTER = 6.1  # pixels of an average one in titles and legends
+_CHARACTER = 6.1  # average width of a character in titles and legends, in pixels
 _GAP = 12
 
 
-def width_of(words: str) -> float:
-    """Return about how many pixels words of a title or a legend take."""
-    return _CHARACTER * len(words)
+def width_of(text: str) -> float:
+    """Return the approximate width of text in a title or a legend, in pixels."""
+    return _CHARACTER * len(text)
 
 
-def legend_width(words: Sequence[str]) -> float:
-    """Return about how many pixels a legend in one line takes, with a gap before it."""
-    return sum(width_of(one) + 32 + _GAP for one in words)
+def legend_width(labels: Sequence[str]) -> float:
+    """Return the approximate width of a legend in one line, with a gap before it, in pixels."""
+    return sum(width_of(label) + 32 + _GAP for label in labels)
 
 
 LEFT = 64
-"""Pixels left of each plot for its labels, so that the time axes line up."""
+"""Pixels to the left of each plot for its labels, so that the time axes are aligned."""
 EPOCHS_HEIGHT = 14
-"""Pixels of the line with the epochs' numbers, above the first chart."""
-HEIGHTS = {"loss": 160, "metric": 104, "speed": 96, "memory": 120}
+"""Pixels of the row of epoch numbers above the first chart."""

@@ -1,4 +1,4 @@
-"""The memory of this process's card, live, until it is stopped."""
+"""A live panel of the memory on this process's card."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from hpu_magic import units
 from hpu_magic.errors import RefusedError
 from hpu_magic.panels.front_end import in_notebook, unattended
 from hpu_magic.panels.header import header
+from hpu_magic.panels.line_charts import MEMORY
 from hpu_magic.panels.outputs import Output
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import COLUMNS, RunRecord
-from hpu_magic.panels.session import DRAW_SECONDS
 from hpu_magic.panels.trace import Window
+from hpu_magic.panels.view import DRAW_SECONDS
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.measure.memory import MemoryReport, memory_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hpu_magic.panels.widget import PanelWidget
 
 
+_KINDS = (MEMORY.name,)
 _MOST_ROWS = 3600
 _ANSWER_SECONDS = 5.0
 _PICTURE_SECONDS = 2.0
@@ -40,7 +42,7 @@ class MemoryPanel:
     interval
         Seconds between two samples.
     history
-        Seconds that the chart shows.
+        Length of the chart in seconds.
     view
         One of `notebook.PANELS`.
     """
@@ -55,19 +57,20 @@ class MemoryPanel:
         self._record = RunRecord(sampler(), began, Window(COLUMNS, rows), peak=self._peak)
         self._lock = threading.Lock()
         self._draw_due = self._picture_due = 0.0
-        self._hopes = began + (math.inf if view == "widget" else _ANSWER_SECONDS)
-        self._widget = self._made(rows, history) if view != "picture" else None
+        # Until then, a page may still request the widget.
+        self._page_due = began + (math.inf if view == "widget" else _ANSWER_SECONDS)
+        self._widget = self._new_widget(rows, history) if view != "picture" else None
         self._output = Output()
         self._show()
         self._subscription: Subscription | None = sampler().subscribe(self._tick, 1 / interval)
         self._cells = InteractiveShell.instance().events
         self._cells.register("post_run_cell", self._after_cell)
 
-    def _made(self, rows: int, history: float) -> PanelWidget:
+    def _new_widget(self, rows: int, history: float) -> PanelWidget:
         from hpu_magic.panels.charts import Charts
         from hpu_magic.panels.widget import PanelWidget
 
-        charts = Charts(rows, kinds=("memory",), window=history)
+        charts = Charts(rows, kinds=_KINDS, window=history)
         tooltip = "Stop the panel and keep its last state as a picture"
         widget = PanelWidget(charts, self.stop, tooltip)
         widget.head(header(*self._head()))
@@ -79,11 +82,11 @@ class MemoryPanel:
 
     @property
     def live(self) -> bool:
-        """Whether the panel still draws."""
+        """Whether the panel is still updated."""
         return self._subscription is not None
 
     def stop(self) -> None:
-        """Stop drawing and leave the last state behind as a picture."""
+        """Stop the updates and keep the last state as a picture."""
         with self._lock:
             subscription, self._subscription = self._subscription, None
             if subscription is None:
@@ -94,15 +97,15 @@ class MemoryPanel:
             report = memory_of()
             bundle = {"text/plain": repr(report)}
             if report.stats:
-                bundle["image/svg+xml"] = draw(self._record, ("memory",))
+                bundle["image/svg+xml"] = draw(self._record, _KINDS)
             self._output.show(bundle, over=True)
             if self._widget is not None:
                 self._widget.finish(bundle.get("image/svg+xml", escape(repr(report))))
 
     def _show(self) -> None:
-        """Show the panel, and a picture where no page shows it."""
+        """Show the widget, or a picture if no page shows widgets."""
         headline, detail, share = self._head()
-        picture = draw(self._record, ("memory",))
+        picture = draw(self._record, _KINDS)
         bundle: dict[str, Any] = {
             "text/plain": f"Memory of {device.label()}: {detail}",
             "image/svg+xml": picture,
@@ -120,29 +123,28 @@ class MemoryPanel:
             news = self._record.news()
             now = time.monotonic()
             if self._widget is not None:
-                with self._widget.drawing:
-                    self._widget.charts.draw(self._record, news)
-                    if now >= self._draw_due:
-                        self._draw_due = now + DRAW_SECONDS
-                        self._widget.charts.flush()
-                        self._widget.head(header(*self._head()))
-            alone = self._widget is None or not (self._widget.seen or now < self._hopes)
+                due = now >= self._draw_due
+                self._widget.draw(self._record, news, flush=due)
+                if due:
+                    self._draw_due = now + DRAW_SECONDS
+                    self._widget.head(header(*self._head()))
+            alone = self._widget is None or not (self._widget.seen or now < self._page_due)
             if alone and now >= self._picture_due:
                 self._picture_due = now + _PICTURE_SECONDS
                 self._show()
 
     def _after_cell(self, *_: object) -> None:
-        """Draw what this cell left: a notebook that a program runs may end with it."""
+        """Draw the state after a cell: a notebook that a program runs may end with this cell."""
         self._picture_due = 0.0
         sampler().sample()
         self._tick(sampler())
 
     def _head(self) -> tuple[str, str, float | None]:
-        """Return the headline as HTML, the line below it, and how full the card is."""
+        """Return the headline as HTML, the line below it, and the share of memory in use."""
         last = sampler().last("memory")
         headline = f"<b>Memory</b> of {device.label()}"
         if last is None or not device.taken():
-            return headline, "no card taken yet: it begins with the first hpu tensor", None
+            return headline, "no card in use yet; the first hpu tensor takes one", None
         in_use, limit = last["in_use"], last["limit"]
         peak = max(in_use, self._peak.so_far())
         detail = f"{units.size(in_use)} in use, peak {units.size(peak)}, of {units.size(limit)}"
@@ -150,14 +152,14 @@ class MemoryPanel:
 
 
 def open_panel(interval: float, history: float, view: str) -> MemoryPanel | MemoryReport:
-    """Return a live panel, or the statistics of this moment without a notebook.
+    """Return a live panel, or the current statistics if there is no notebook.
 
-    A panel that is live already is stopped first; see `hpu_magic.panel`.
+    Stop a panel that is already live; see `hpu_magic.panel`.
     """
     global _running
     checked_interval(interval)
     if not 1 <= history <= 86_400:
-        raise RefusedError(f"A panel shows 1 to 86400 seconds, not {history:g}.")
+        raise RefusedError(f"The history of a panel must be 1 to 86400 seconds, got {history:g}.")
     stop_panel()
     if not in_notebook():
         return memory_of()
@@ -168,7 +170,7 @@ def open_panel(interval: float, history: float, view: str) -> MemoryPanel | Memo
 
 
 def stop_panel() -> bool:
-    """Stop the live panel and return whether there was one."""
+    """Stop the live panel; return whether there was one."""
     global _running
     stopping, _running = _running, None
     if stopping is None or not stopping.live:
@@ -178,13 +180,13 @@ def stop_panel() -> bool:
 
 
 def checked_interval(interval: float) -> float:
-    """Return the interval if it is one a panel can keep.
+    """Return a valid interval.
 
     Raises
     ------
     RefusedError
-        When it is not between 0.02 s and 60 s.
+        The interval is not between 0.02 s and 60 s.
     """
     if not 0.02 <= interval <= 60:
-        raise RefusedError(f"A panel updates every 0.02 to 60 seconds, not every {interval:g}.")
+        raise RefusedError(f"The interval must be 0.02 to 60 seconds, got {interval:g}.")
     return interval

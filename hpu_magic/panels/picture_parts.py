@@ -1,4 +1,4 @@
-"""Pieces of the picture of a run: a chart's frame, its lines and their legend."""
+"""Pieces of the picture of a run: the frame of a chart, its lines and their legend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Frame:
-    """One chart's part of the picture: pixels from top to bottom, times from start to end."""
+    """The area of one chart: ``top`` and ``bottom`` in pixels, ``start`` and ``end`` in seconds."""
 
     start: float
     end: float
@@ -31,53 +31,53 @@ class Frame:
     right: float = _RIGHT
 
     def x(self, time: float) -> float:
-        """Return the place of a time."""
+        """Return the x coordinate of a time."""
         width = palette.WIDTH - palette.LEFT - _RIGHT
         return palette.LEFT + width * (time - self.start) / (self.end - self.start)
 
     def y(self, value: float) -> float:
-        """Return the place of a value."""
+        """Return the y coordinate of a value."""
         low, high = self.ticks[0], self.ticks[-1]
         return self.bottom - (self.bottom - self.top) * (value - low) / (high - low)
 
-    def broken(self, one: NotFinite, began: float, place: int) -> str:
-        """Mark where a curve became NaN or infinite; labels of the same time lie apart."""
-        at = self.x(one.moment - began)
+    def not_finite(self, noted: NotFinite, began: float, place: int) -> str:
+        """Return a mark at which a curve became NaN or infinite; ``place`` separates labels."""
+        at = self.x(noted.moment - began)
         right = at > palette.WIDTH * 0.75
-        rule = drawing.rule(at, self.top, at, self.bottom, 0.9, palette.BROKEN, "2 3")
-        words = drawing.text(
+        rule = drawing.rule(at, self.top, at, self.bottom, 0.9, palette.NOT_FINITE, "2 3")
+        label = drawing.text(
             at + (-5 if right else 5),
             self.bottom - 6 - 13 * (place % 4),
-            f"{one.curve} {one.value}, step {one.step}",
+            f"{noted.curve} {noted.value}, step {noted.step}",
             "end" if right else "start",
             11,
-            palette.BROKEN,
+            palette.NOT_FINITE,
         )
-        return f"<g><title>{escape(f'{one.curve} {one.full}')}</title>{rule}{words}</g>"
+        return f"<g><title>{escape(f'{noted.curve} {noted.full}')}</title>{rule}{label}</g>"
 
 
 def line(frame: Frame, points: Sequence[Point], colour: str, dashes: str = "") -> list[str]:
-    """Return a line through points, broken where nothing is known."""
+    """Return a line through points, with gaps at values that are not finite."""
     dash = f' stroke-dasharray="{dashes}"' if dashes else ""
-    found = [thinned(run) for run in runs(points)]
+    pieces = [thinned(run) for run in runs(points)]
     path = "".join(
-        "M" + "L".join(f"{frame.x(t):.1f} {frame.y(v):.1f}" for t, v in run) for run in found
+        "M" + "L".join(f"{frame.x(t):.1f} {frame.y(v):.1f}" for t, v in run) for run in pieces
     )
     if not path:
         return []
-    # A line of one point would not be seen.
-    alone = [dot(frame, *run[0], colour) for run in found if len(run) == 1]
+    # A line of one point is invisible.
+    alone = [dot(frame, *run[0], colour) for run in pieces if len(run) == 1]
     line = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>'
     return [line, *alone]
 
 
 def dot(frame: Frame, time: float, value: float, colour: str) -> str:
-    """Return a dot at a value."""
+    """Return a dot at a point."""
     return f'<circle cx="{frame.x(time):.1f}" cy="{frame.y(value):.1f}" r="2.5" fill="{colour}"/>'
 
 
 def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
-    """Return the stretches between gaps."""
+    """Yield the finite points between gaps."""
     run: list[Point] = []
     for point in points:
         if math.isfinite(point[1]):
@@ -90,13 +90,13 @@ def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
 
 
 def thinned(points: list[Point]) -> list[Point]:
-    """Keep both ends, and the lowest and the highest point of each of equal stretches."""
+    """Return both ends, and the lowest and the highest point of each of equal parts."""
     if len(points) <= _POINTS:
         return points
     size = 2 * len(points) / _POINTS
     kept = {points[0], points[-1]}
-    for stretch in range(_POINTS // 2):
-        part = points[int(stretch * size) : int((stretch + 1) * size)]
+    for index in range(_POINTS // 2):
+        part = points[int(index * size) : int((index + 1) * size)]
         kept |= {min(part, key=_value), max(part, key=_value)}
     return sorted(kept)
 
@@ -108,15 +108,15 @@ def _value(point: Point) -> float:
 def legend(
     title: str, baseline: float, entries: Sequence[tuple[str, str, str]]
 ) -> tuple[list[str], float]:
-    """Return words, colours and dashes in lines that end on the right, and the last baseline.
+    """Return the legend, right-aligned, and the baseline of its last line.
 
-    The first line has as many as there is room for next to the title.
+    Entries are label, colour and dashes. The first line is next to the title.
     """
     parts: list[str] = []
     fitting: list[tuple[str, str, str]] = []
     room = _ROOM - palette.width_of(title)
     for entry in entries:
-        if palette.legend_width([word for word, *_ in [*fitting, entry]]) > room:
+        if palette.legend_width([label for label, *_ in [*fitting, entry]]) > room:
             parts += _legend_line(baseline, fitting)
             fitting, room, baseline = [], _ROOM, baseline + _LEGEND_HEIGHT
         fitting.append(entry)
@@ -125,9 +125,9 @@ def legend(
 
 def _legend_line(baseline: float, entries: Sequence[tuple[str, str, str]]) -> list[str]:
     parts, right = [], float(palette.WIDTH - _RIGHT)
-    for word, colour, dashes in reversed(entries):
-        parts.append(drawing.text(right, baseline, word, "end"))
-        right -= palette.width_of(word) + 4
+    for label, colour, dashes in reversed(entries):
+        parts.append(drawing.text(right, baseline, label, "end"))
+        right -= palette.width_of(label) + 4
         dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         parts.append(
             f'<line x1="{right - 28:.1f}" y1="{baseline - 4:.1f}" x2="{right:.1f}" '

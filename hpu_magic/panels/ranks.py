@@ -1,7 +1,7 @@
-"""The ranks of a parallel run as one table: memory of each card, pace, and who is slowest.
+"""The ranks of a parallel run in one table: memory of each card, pace, and the slowest rank.
 
-It is an ordinary output that is rewritten in place, so that what is saved, exported or shown
-elsewhere is the state of then.
+The table is an ordinary output that is updated in place, so that a saved or exported notebook
+contains its last state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hpu_magic.runtime.present.bars import BAR, MARK
 from hpu_magic.runtime.present.table import Table
 
 AFTER = 1.0
-"""Seconds that a run takes before it gets a table."""
+"""Seconds after the start of a run at which its table appears."""
 
 _EVERY = 0.5
 _WIDTH = 160  # pixels of a full card
@@ -27,13 +27,7 @@ _LABEL = f"{_CELL};font-weight:normal;opacity:.75"
 
 
 class RankTable(Table):
-    """States of ranks.
-
-    Parameters
-    ----------
-    states
-        In the order of ranks.
-    """
+    """The states of ranks, in the order of ranks."""
 
     def __init__(self, states: Sequence[RankState]) -> None:
         self.states = list(states)
@@ -44,7 +38,7 @@ class RankTable(Table):
         return f"{len(self.states)} rank{'s' if len(self.states) > 1 else ''}"
 
     def columns(self) -> Sequence[str]:
-        """Return the names of the columns; those of which nothing is known are left out."""
+        """Return the names of the columns, without those that have no values."""
         names = ["rank"]
         if len({state.host for state in self.states}) > 1:
             names.append("host")
@@ -61,12 +55,12 @@ class RankTable(Table):
         return [[self._text(state)[name] for name in columns] for state in self.states]
 
     def notes(self) -> Sequence[str]:
-        """Say who is slowest, and what that means."""
+        """Return a sentence about the slowest rank."""
         if self.slowest is None:
             return ()
         return (
-            f"Rank {self.slowest.rank} is slowest: outside of its backward pass, where ranks wait "
-            "for each other, its steps take longest.",
+            f"Rank {self.slowest.rank} is slowest: its steps take longest outside of the backward "
+            "pass, in which ranks wait for each other.",
         )
 
     def _text(self, state: RankState) -> dict[str, str]:
@@ -111,7 +105,7 @@ def _memory(state: RankState) -> str:
 
 
 def _bar(state: RankState) -> str:
-    """Return a bar of the memory in use, on the scale of the card, with a mark at the peak."""
+    """Return a bar that shows the memory in use as a share of the card, with a mark at the peak."""
     if state.in_use is None or state.peak is None or not state.limit:
         return ""
     used = round(_WIDTH * min(1.0, state.in_use / state.limit))
@@ -129,19 +123,19 @@ def _bar(state: RankState) -> str:
 
 
 class RanksView:
-    """Draws the table below the running cell, where there is a notebook.
+    """Draws the table below the running cell in a notebook.
 
     Parameters
     ----------
     ranks
-        Those that run, before they tell anything.
+        The initial states of the ranks that run the cell.
     live
-        Whether it is drawn while the cell runs; else only `table` is kept.
+        Whether to draw while the cell runs; else only `table` is available.
     """
 
     def __init__(self, ranks: Sequence[RankState], live: bool) -> None:
         self._live = live
-        self._told = False
+        self._has_news = False
         self._states = {state.rank: state for state in ranks}
         self._place: Any = None
         self._began = time.monotonic()
@@ -149,16 +143,16 @@ class RanksView:
 
     @property
     def table(self) -> RankTable | None:
-        """The last state of all ranks; None where none told of a card or of steps."""
-        return RankTable(list(self._states.values())) if self._told else None
+        """The last state of all ranks; None if no rank has used a card or made a step."""
+        return RankTable(list(self._states.values())) if self._has_news else None
 
     def update(self, states: Mapping[int, RankState]) -> None:
-        """Take what ranks told last, and draw it when it is time."""
+        """Store the last states of ranks, and draw them if a drawing is due."""
         for rank, state in states.items():
-            self._told |= state.in_use is not None or state.steps > 0
+            self._has_news |= state.in_use is not None or state.steps > 0
             self._states[rank] = _completed(state, self._states[rank])
         now = time.monotonic()
-        if self._live and now >= self._due and self._told:
+        if self._live and now >= self._due and self._has_news:
             self._due = now + _EVERY
             self._draw()
 
@@ -178,7 +172,7 @@ class RanksView:
 
 
 def _completed(state: RankState, before: RankState) -> RankState:
-    """Keep the pace told before while no step has been made since."""
+    """Return the state with the previous pace if there has been no step since."""
     if state.steps_per_second is not None or state.steps != before.steps:
         return state
     return dataclasses.replace(

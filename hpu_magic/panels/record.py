@@ -1,4 +1,4 @@
-"""What a panel keeps of a run: lines, curves of metrics, epochs, marks and the card's limit."""
+"""The history of a run: lines of pace and memory, curves of metrics, epochs and marks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bisect import bisect
 from collections import deque
 from dataclasses import dataclass, field
 
-from hpu_magic.panels.trace import Change, Row, Trace, Window
+from hpu_magic.panels.trace import Change, Trace, Values, Window
 from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.measure.curves import Curve, Curves
 from hpu_magic.runtime.measure.not_finite import NotFinite
@@ -21,23 +21,23 @@ SERIES = ("speed", MEMORY, "epochs")
 _MARKS_DRAWN = 60
 _EPOCHS_DRAWN = 20
 _GAP_INTERVALS = 5
-_SHORTEST_GAP = 1.0  # seconds; pauses up to it are ordinary
+_SHORTEST_GAP = 1.0  # seconds; shorter pauses are normal
 
 
 @dataclass(frozen=True)
 class News:
-    """What a run brought since the last look.
+    """The changes of a record since the last call of `RunRecord.news`.
 
     Attributes
     ----------
     lines
-        What became of the lines of pace and memory.
+        Changes of the lines of pace and memory.
     curves
-        The same of each metric that was logged.
+        Changes of the curves of logged metrics.
     epochs
-        The same of the epochs' beginnings.
+        Changes of the starts of epochs.
     marks
-        Compilations.
+        New compilations.
     """
 
     lines: Change
@@ -47,24 +47,24 @@ class News:
 
 
 class RunRecord:
-    """The history of one run, in bounded space, gathered from a sampler.
+    """The history of one run in bounded space, read from a sampler.
 
     Times are seconds since ``began``.
 
     Parameters
     ----------
     sampler
-        Where the values come from; only what is newer than this record counts.
+        The source of values; older values than this record are ignored.
     began
         ``time.monotonic()`` at the start of the run.
     lines
-        Keeps the rows: a `Trace` for a whole run, a `Window` for its end.
+        The storage of rows: a `Trace` for the entire run, a `Window` for its last part.
     progress
-        The fit that it is, which knows its metrics; None where there is no fit.
+        The fit with its metrics; None without a fit.
     memory
-        Whether the run uses the device, so that its memory and compilations are the run's.
+        Whether the run uses the device, so that memory and compilations belong to it.
     peak
-        Observes the device's memory for the run, whatever else resets the device's own peak.
+        Peak of device memory during the run; other code may reset the device's own peak.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RunRecord:
         self.marks: list[Mark] = []
         self.limit = math.nan
         self.peak = math.nan
-        self._series = tuple(one for one in SERIES if memory or one != MEMORY)
+        self._series = tuple(name for name in SERIES if memory or name != MEMORY)
         self._cursors = {name: sampler.cursor(name) for name in (*self._series, "train")}
         self._mark_cursor = sampler.marks()[1]
         self._latest: dict[str, float] = {}
@@ -100,15 +100,15 @@ class RunRecord:
         return Curves() if self._progress is None else self._progress.curves
 
     def news(self, ended: float | None = None, peak: float | None = None) -> News:
-        """Read what is new.
+        """Read new samples and return the changes.
 
         Parameters
         ----------
         ended
-            When the run ended, in seconds of ``time.monotonic()``: adds a row with the last
-            values, and drops samples after it.
+            The end of the run in seconds of ``time.monotonic()``: adds a row with the last values
+            and drops later samples.
         peak
-            The run's peak of device memory in bytes, if it has ended.
+            Peak of device memory in bytes, if the run has ended.
         """
         new = {name: self._read(name) for name in self._series}
         if ended is not None:
@@ -118,15 +118,15 @@ class RunRecord:
             number, step, length = row[1:]
             epochs += self.epochs.add(row[0] - self.began, step, number, length)
         if ended is not None and self._progress is not None and self._progress.epoch_over:
-            # The line where the next one would have begun.
+            # The start of the next epoch, which does not follow.
             number, step = self._progress.epoch + 2.0, self._latest.get("step", math.nan)
             epochs += self.epochs.add(ended - self.began, step, number, math.nan)
             epochs += self.epochs.end()
         curves = self._new_curves(last=ended is not None)
         return News(self._new_lines(new, ended, peak), curves, epochs, self._new_marks())
 
-    def _cut(self, ended: float, new: dict[str, deque[Row]]) -> None:
-        """Drop samples after the end of a run, which the sampler may take for others."""
+    def _cut(self, ended: float, new: dict[str, deque[Values]]) -> None:
+        """Drop samples after the end of the run: the sampler may continue for other panels."""
         for rows in new.values():
             while rows and rows[-1][0] > ended:
                 rows.pop()
@@ -137,18 +137,18 @@ class RunRecord:
         self.marks = [mark for mark in self.marks if mark.time <= ended - self.began]
 
     def _new_lines(
-        self, new: dict[str, deque[Row]], ended: float | None, peak: float | None
+        self, new: dict[str, deque[Values]], ended: float | None, peak: float | None
     ) -> Change:
-        """Add a row for each sample of memory, or of speed where there is none."""
+        """Add a row for each sample of memory, or of speed if there are none of memory."""
         change = Change()
-        # A pace may be reported late, for a moment that has its row.
+        # A pace may arrive late, for a time that already has a row.
         paces = [(moment,) for moment, *_ in new["speed"] if not moment <= self._newest]
         samples = new.get(MEMORY) or paces
         longest = max(_GAP_INTERVALS / self._sampler.rate, _SHORTEST_GAP)
         for place, (moment, *memory) in enumerate(samples, 1):
             if self._memory and moment - self._newest > longest:
-                nothing = (math.nan,) * (len(COLUMNS) - 1)
-                change += self.lines.add((self._newest + moment) / 2 - self.began, *nothing)
+                gap = (math.nan,) * (len(COLUMNS) - 1)
+                change += self.lines.add((self._newest + moment) / 2 - self.began, *gap)
             self._advance(new["speed"], moment)
             if memory:
                 self._note_memory(*memory, newest=place == len(samples))
@@ -162,7 +162,7 @@ class RunRecord:
 
     def _new_curves(self, *, last: bool) -> dict[Curve, Change]:
         changes = {}
-        for curve in [one for one in self.metrics if one.last is not None]:
+        for curve in [curve for curve in self.metrics if curve.last is not None]:
             trace = self.curves.setdefault(curve, Trace(CURVE_COLUMNS, goal=curve.goal))
             self._cursors.setdefault(curve.series, 0)
             change = Change()
@@ -176,43 +176,43 @@ class RunRecord:
 
     @property
     def not_finite(self) -> list[NotFinite]:
-        """What became NaN or infinite."""
+        """The curves that became NaN or infinite."""
         return [] if self._progress is None else self._progress.not_finite
 
     def step_at(self, time: float) -> float:
-        """Return how many optimizer steps there were by a time."""
+        """Return the number of optimizer steps before a time."""
         data = self.lines.data()
         return data["step"][max(0, bisect(data["time"], time) - 1)] if data["step"] else math.nan
 
     def close(self) -> None:
-        """Let the sampler drop what only this run has."""
+        """Release the series of this run in the sampler."""
         for curve in self.metrics.with_copies:
             if not curve.returned:
                 self._sampler.forget(curve.series)
 
     def _new_marks(self) -> list[Mark]:
         marks, self._mark_cursor = self._sampler.marks(self._mark_cursor)
-        # Memory and compilations are those of the device.
-        new = [Mark(one.time - self.began, one.kind, one.text) for one in marks if self._memory]
+        # Memory and compilations belong to the device.
+        new = [Mark(mark.time - self.began, mark.kind, mark.text) for mark in marks if self._memory]
         self.marks.extend(new)
         del self.marks[:-_MARKS_DRAWN]
         return new
 
-    def _read(self, name: str) -> deque[Row]:
+    def _read(self, name: str) -> deque[Values]:
         columns, self._cursors[name] = self._sampler.read(name, self._cursors[name])
         return deque(zip(*(map(_drawn, column) for column in columns.values()), strict=True))
 
-    def _advance(self, speeds: deque[Row], moment: float) -> None:
-        """Make pace and step those of a moment."""
+    def _advance(self, speeds: deque[Values], moment: float) -> None:
+        """Set pace and step to the last values before a time."""
         while speeds and speeds[0][0] <= moment:
             _, self._latest["speed"], self._latest["step"] = speeds.popleft()
 
     def _note_memory(self, in_use: float, peak: float, limit: float, *, newest: bool) -> None:
-        """Note a sample; the device's own peak may fall, as anybody may reset it."""
+        """Note a sample; the device's own peak may decrease because any code may reset it."""
         self.limit = limit
         self.peak = peak if math.isnan(self.peak) else max(self.peak, peak)
         if self._peak is not None:
-            # What fell between two samples is known only now, to whoever observes.
+            # Only the observed peak includes memory that was freed between two samples.
             peak = self.peak = max(self.peak, in_use, self._peak.so_far() if newest else 0.0)
         self._latest.update(in_use=in_use, peak=peak)
 
@@ -225,5 +225,5 @@ class RunRecord:
 
 
 def _drawn(value: float) -> float:
-    """Return a number as it is drawn: what is not finite leaves a gap."""
+    """Return the value to draw: NaN, a gap, for all values that are not finite."""
     return value if math.isfinite(value) else math.nan

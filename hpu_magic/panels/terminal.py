@@ -1,35 +1,32 @@
-"""The panel where there is no notebook: one line that is written over, then the table."""
+"""The view of a fit without a notebook: one line that is overwritten, then the table."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 
 from hpu_magic.panels.front_end import in_console
 from hpu_magic.panels.record import News, RunRecord
-from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.view import Head
 
 _SECONDS_BETWEEN_LINES = 0.5
 
 
 class TerminalView:
-    """Progress on standard output; silent until the end where that is no terminal."""
+    """Progress on standard output; silent until the end if that is not a terminal."""
 
     poll = None
 
     def __init__(self) -> None:
         self._live = sys.stdout.isatty() or in_console()
-        # What Lightning has to say as a fit begins is not written into the line.
+        # Lightning prints messages at the start of a fit; do not mix them with the line.
         self._due = time.monotonic() + _SECONDS_BETWEEN_LINES
         self._width = 0
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
-        """Show a line of progress in place of the one before."""
-        self._line(head)
-
-    def _line(self, head: Head) -> None:
+        """Overwrite the line of progress."""
         now = time.monotonic()
         if not self._live or now < self._due:
             return
@@ -38,9 +35,9 @@ class TerminalView:
         print("\r" + text.ljust(self._width), end="", flush=True)
         self._width = len(text)
 
-    def finish(self, result: FitResult) -> None:
+    def finish(self, table: Mapping[str, str], picture: Mapping[str, str]) -> None:
         """Replace the line by the table."""
         if self._width:
             print("\r" + " " * self._width + "\r", end="")
             self._width = 0
-        print(result, flush=True)
+        print(table["text/plain"], flush=True)

@@ -1,4 +1,4 @@
-"""A run in a fixed number of rows: the whole of it, or its end."""
+"""Rows over time in bounded space: of an entire run, or of its last part."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-Row = tuple[float, ...]
+Values = tuple[float, ...]
+"""A row: the time, then a value for each further column."""
 
 
 @dataclass
 class Change:
-    """What became of a trace.
+    """A change of a trace.
 
     Attributes
     ----------
     rows
-        Rows that were added to its end.
+        Rows that were added at the end.
     thinned
-        Whether those before have changed as well.
+        Whether earlier rows have changed too.
     """
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Values] = field(default_factory=list)
     thinned: bool = False
 
     def __bool__(self) -> bool:
@@ -34,21 +35,20 @@ class Change:
 
 
 class Trace:
-    """Rows over time that cover a run from its start and never outgrow ``capacity``.
+    """At most ``capacity`` rows that cover a run from its start.
 
-    When the rows are full, every second one is dropped and from then on only
-    every second, fourth, ... row given is kept: the resolution halves, the
-    length stays. A row of which nothing is known but its time is a gap, and kept.
+    If the rows are full, every second one is dropped, and from then on only every second, fourth,
+    ... row is kept: the resolution halves. A row with only a time is a gap and is always kept.
 
     Parameters
     ----------
     columns
         Names of the columns; the first is the time.
     capacity
-        Rows kept at most, an even number of at least 4.
+        Maximum number of rows, an even number of at least 4.
     goal
-        ``min`` or ``max``: which value of the last column is best. The best row is always kept; it
-        is added together with the next row that is kept.
+        ``min`` or ``max``: the best value of the last column. The best row is always kept; it is
+        added together with the next row that is kept.
     """
 
     def __init__(
@@ -59,39 +59,39 @@ class Trace:
         self.columns = columns
         self.capacity = capacity
         self.stride = 1
-        self.best: Row | None = None
+        self.best: Values | None = None
         self._sign = {None: 0, "min": -1, "max": 1}[goal]
-        self._given = 0
-        self._rows: list[Row] = []
-        self._last: Row | None = None
-        self._better: Row | None = None  # the best of the rows skipped since the last one kept
+        self._added = 0
+        self._rows: list[Values] = []
+        self._last: Values | None = None
+        self._better: Values | None = None  # the best of the rows skipped since the last kept row
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, *row: float) -> Change:
-        """Take one row and return what became of the rows."""
+        """Add one row and return the change."""
         change = Change()
         if _is_gap(row):
             if self._rows and not _is_gap(self._rows[-1]):
                 self._keep(change, row)
             return change
-        self._given += 1
+        self._added += 1
         self._last = row
-        if (self._given - 1) % self.stride == 0:
+        if (self._added - 1) % self.stride == 0:
             self._keep_with_better(change, row)
         elif self._is_better(row):
             self._better = row
         return change
 
     def end(self) -> Change:
-        """Keep the last row, too, as no others follow, and return what became of the rows."""
+        """Keep the last row too, because no others follow, and return the change."""
         change = Change()
         if self._last is not None and self._last not in self._rows[-2:]:
             self._keep_with_better(change, self._last)
         return change
 
-    def last(self) -> Row | None:
+    def last(self) -> Values | None:
         """Return the newest row."""
         return self._rows[-1] if self._rows else None
 
@@ -100,13 +100,13 @@ class Trace:
         while self._rows and self._rows[-1][0] > time:
             self._rows.pop()
 
-    def _keep_with_better(self, change: Change, row: Row) -> None:
+    def _keep_with_better(self, change: Change, row: Values) -> None:
         better, self._better = self._better, None
         if better is not None and better != row:
             self._keep(change, better)
         self._keep(change, row)
 
-    def _keep(self, change: Change, row: Row) -> None:
+    def _keep(self, change: Change, row: Values) -> None:
         if len(self._rows) == self.capacity:
             self._thin()
             change.thinned = True
@@ -115,8 +115,8 @@ class Trace:
         if self._is_better(row):
             self.best = row
 
-    def _is_better(self, row: Row) -> bool:
-        """Tell whether a row is better than all before it, skipped ones too."""
+    def _is_better(self, row: Values) -> bool:
+        """Return whether a row is better than all rows before it, including skipped rows."""
         best = self._better or self.best
         value = self._sign * row[-1]
         if not self._sign or not math.isfinite(value):
@@ -128,8 +128,8 @@ class Trace:
         return _columns(self.columns, self._rows)
 
     def _thin(self) -> None:
-        """Drop every second row that is no gap, and gaps between which nothing is left."""
-        kept: list[Row] = []
+        """Drop every second row that is not a gap, and gaps that follow a gap."""
+        kept: list[Values] = []
         known = 0
         for row in self._rows:
             if not _is_gap(row):
@@ -148,19 +148,19 @@ class Window:
     def __init__(self, columns: tuple[str, ...], capacity: int) -> None:
         self.columns = columns
         self.capacity = capacity
-        self._rows: deque[Row] = deque(maxlen=capacity)
+        self._rows: deque[Values] = deque(maxlen=capacity)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, *row: float) -> Change:
-        """Take one row and return what became of the rows: a gap next to another is not kept."""
+        """Add one row, except a gap after a gap, and return the change."""
         if _is_gap(row) and (not self._rows or _is_gap(self._rows[-1])):
             return Change()
         self._rows.append(row)
         return Change([row])
 
-    def last(self) -> Row | None:
+    def last(self) -> Values | None:
         """Return the newest row."""
         return self._rows[-1] if self._rows else None
 
@@ -174,9 +174,9 @@ class Window:
         return _columns(self.columns, list(self._rows))
 
 
-def _is_gap(row: Row) -> bool:
+def _is_gap(row: Values) -> bool:
     return all(map(math.isnan, row[1:]))
 
 
-def _columns(names: tuple[str, ...], rows: list[Row]) -> dict[str, list[float]]:
+def _columns(names: tuple[str, ...], rows: list[Values]) -> dict[str, list[float]]:
     return {name: [row[index] for row in rows] for index, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""The live panel in a notebook: a line of progress, a Stop button and the charts."""
+"""The live panel in a notebook: a header, a Stop button and the charts."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from typing import Any
 import ipywidgets
 
 from hpu_magic.panels import palette
-from hpu_magic.panels.busy_kernel import Hearing
+from hpu_magic.panels.busy_kernel import PanelListener
 from hpu_magic.panels.charts import Charts
 from hpu_magic.panels.document import DocumentWidget
+from hpu_magic.panels.record import News, RunRecord
 
 _MOST_LEFT = 20
-"""Panels that ended and still show their result in pages."""
+"""Number of ended panels that still show their result in pages."""
 
-# The picture that follows is for when there is no live panel.
+# The next output is the picture for pages without a live panel.
 _HIDING = (
     "<style>.jp-OutputArea-child:has(.hpu-magic-live) + .jp-OutputArea-child{display:none}</style>"
 )
 
 
 class PanelWidget:
-    """Widgets of one panel.
+    """The widgets of one panel.
 
     Parameters
     ----------
     charts
-        What is drawn.
+        The charts.
     on_stop
         Called once, from any thread, when Stop is pressed.
     tooltip
-        What the Stop button says it does.
+        Tooltip of the Stop button.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class PanelWidget:
     ) -> None:
         self.charts = charts
         self.drawing = threading.RLock()
-        """Held by whoever changes the charts."""
+        """Lock for changes of the charts."""
         self._on_stop = on_stop
         self._pressed = threading.Event()
         self._header = ipywidgets.HTML(
@@ -76,21 +77,21 @@ class PanelWidget:
         )
         self._box.add_class("hpu-magic-live")
         comms = {widget.comm.comm_id for widget in _widgets(self._box) if widget.comm is not None}
-        self._hearing = Hearing(comms)
+        self._listener = PanelListener(comms)
 
     @property
     def seen(self) -> bool:
-        """Whether a page has drawn the charts, or is about to."""
+        """Whether a page has requested the charts."""
         return self._document.seen.is_set()
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """To be called from the training thread, where clicks are not heard otherwise."""
-        return self._hearing.poll
+        """Function for the training thread to call, if clicks are not handled otherwise."""
+        return self._listener.poll
 
     @property
     def bundle(self) -> dict[str, Any]:
-        """The panel for front ends that show widgets."""
+        """The MIME bundle of the panel, for front ends that show widgets."""
         view = {"version_major": 2, "version_minor": 0, "model_id": self._box.model_id}
         return {"application/vnd.jupyter.widget-view+json": view}
 
@@ -100,20 +101,27 @@ class PanelWidget:
             self._on_stop()
 
     def stopping(self) -> None:
-        """Show that Stop has been pressed, here or elsewhere."""
+        """Show that Stop was pressed, here or elsewhere."""
         if not self._pressed.is_set():
             self._pressed.set()
             self._button.description = "Stopping"
             self._button.disabled = True
 
+    def draw(self, record: RunRecord, news: News, *, flush: bool = True) -> None:
+        """Draw new samples, and send them to the pages if ``flush`` is set."""
+        with self.drawing:
+            self.charts.draw(record, news)
+            if flush:
+                self.charts.flush()
+
     def head(self, text: str) -> None:
-        """Set what stands above the charts, as HTML."""
+        """Set the header above the charts, as HTML."""
         if text != self._header.value:
             self._header.value = text
 
     def finish(self, result: str) -> None:
-        """Leave the result, as HTML, in pages that hear of it in no other way; let the rest go."""
-        self._hearing.close()
+        """Show the result, as HTML, in open pages, and release all other widgets."""
+        self._listener.close()
         kept = (self._box, self._box.layout)
         parts = [widget for widget in _widgets(self._box) if widget not in kept]
         self._box.children = [ipywidgets.HTML(result)]
@@ -129,7 +137,7 @@ _left: deque[Any] = deque()
 
 
 def _widgets(widget: Any) -> Iterator[Any]:
-    """Yield a widget and all that it contains, with the models of what each looks like."""
+    """Yield a widget and all widgets in it, with the models of their layouts and styles."""
     yield widget
     for model in (getattr(widget, "layout", None), getattr(widget, "style", None)):
         if model is not None:

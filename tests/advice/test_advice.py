@@ -20,7 +20,7 @@ from hpu_magic.errors import RefusedError
 from hpu_magic.estimates.estimate import estimate
 from hpu_magic.estimates.tracing.fake_card import one_at_a_time
 from hpu_magic.fits import fit
-from hpu_magic.panels.result import FitResult
+from hpu_magic.fits.result import FitResult
 from hpu_magic.runtime.measure.device_counts import DeviceCounts
 from hpu_magic.runtime.measure.ledger_report import Entry, LedgerReport
 from hpu_magic.runtime.measure.observation import FitSettings, LoaderSettings, Observation

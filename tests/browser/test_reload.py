@@ -102,7 +102,7 @@ def test_a_fit_survives_its_page(page: Any, browser: Any, lab: Any, tmp_path: Pa
     command = [sys.executable, "-m", "nbconvert", "--to", "html", str(lab.folder / name)]
     subprocess.run([*command, "--output-dir", tmp_path], check=True, capture_output=True)
     exported = (tmp_path / "survives.html").read_text()
-    assert "Model is trained here" in exported
+    assert "Model is being trained" in exported
     assert "data:image/svg+xml;base64," in exported
     assert "VBox(" not in exported
 
@@ -154,7 +154,7 @@ def test_where_the_kernel_has_ended_words_and_picture_stay(page: Any, lab: Any) 
     [kernel] = [one["kernel"]["id"] for one in lab.sessions() if one["path"] == name]
     lab.end_kernel(kernel)
     page.goto(lab.address(name))
-    page.get_by_text("Model is trained here.").wait_for(timeout=60_000)
+    page.get_by_text("Model is being trained.").wait_for(timeout=60_000)
     wait_until(page, lambda: shown_notebook(page).locator(".jp-RenderedSVG").count() == 1, 20, "it")
     assert page.get_by_text("widget...").count() == 0
     assert page.get_by_text("Error displaying widget").count() == 0

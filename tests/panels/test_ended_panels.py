@@ -28,7 +28,7 @@ def output(shell: Any) -> Callable[..., str]:
 def test_an_output_is_told_as_long_as_it_is_written_over_and_the_last_sixty_afterwards(output):
     live = output(over=False)
     ended = [output(over=True) for _ in range(70)]
-    told = outputs.told(dict.fromkeys([live, *ended], 0))
+    told = outputs.current_outputs(dict.fromkeys([live, *ended], 0))
     assert told["unknown"] == ended[:10]
     assert list(told["outputs"]) == [live, *ended[10:]]
 

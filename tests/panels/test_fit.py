@@ -130,7 +130,7 @@ def test_fit_on_the_cpu_shows_no_device_memory(fits: Callable[[str], Any]) -> No
         ("%hpu_fit trainr model", "There is no variable 'trainr': did you mean 'trainer'"),
         (
             "%hpu_fit model trainer",
-            "fit needs a Trainer of Lightning or transformers first",
+            "The first argument must be a Lightning or transformers Trainer",
         ),
         ("%hpu_fit trainer data", "fit needs a LightningModule to train, not a DataLoader"),
         ("%hpu_fit trainer model --interval 0", "every 0.02 to 60 seconds, not every 0"),

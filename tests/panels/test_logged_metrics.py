@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from hpu_magic.fits.head import head_of
 from hpu_magic.lightning import monitor
 from hpu_magic.panels.metric_chart import epoch_labels, styles
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
-from hpu_magic.panels.view import Head
 from hpu_magic.runtime.measure.curves import MOST_CHARTS, MOST_FOLLOWED, Curves, Point
 from hpu_magic.runtime.measure.heard import FIRST_STEPS
 from hpu_magic.runtime.measure.metric_names import goal_of, metric_of
@@ -110,7 +110,7 @@ def test_what_is_on_the_bar_has_a_chart_and_a_value(fit):
 
 
 def head(progress: FitProgress) -> tuple[str, ...]:
-    return Head.of(progress, "Model", "cpu").values
+    return head_of(progress, "Model", "cpu").values
 
 
 def test_values_of_epochs_are_those_that_lightning_tells(fit):
@@ -180,7 +180,7 @@ def test_metrics_of_several_loaders_and_of_torchmetrics_share_charts(fit, run):
     assert curves["late"].last[1:] == (1.0, 20, 1)
     seen = [name for name in curves if name.startswith("val/seen")]
     assert all(0 <= curves[name].last.value < 10 for name in seen)
-    labels = [one.words for one in styles(progress.curves.of("acc"))]
+    labels = [style.label for style in styles(progress.curves.of("acc"))]
     assert labels[:2] == ["training", "training by epoch"]
     assert len(set(labels)) == 4
 
@@ -212,7 +212,7 @@ def test_any_metric_that_is_no_number_is_named_with_its_step(fit, where):
     step, place = places[where]
     assert result.title().endswith(f"but with quiet NaN since step {step}")
     assert f"NaN since step {step} ({place})" in out
-    assert Head.of(progress, "Model", "cpu").broken == f"quiet NaN since step {step}"
+    assert head_of(progress, "Model", "cpu").not_finite == f"quiet NaN since step {step}"
     # It has no chart, so that the first one shows it.
     assert f"quiet NaN, step {step}" in texts(result.picture)
 
@@ -313,7 +313,7 @@ def test_pages_are_told_of_each_model_once(monkeypatch):
         charts.draw(record, record.news())
         charts.flush()
 
-    widget._answer(widget, {"wanted": "document", "question": 1}, [])
+    widget._answer(widget, {"wanted": "document", "request": 1}, [])
     for index, (name, stage, every, on_bar) in enumerate(
         [
             ("loss", "training", "step", True),
@@ -439,7 +439,7 @@ def test_epochs_of_unknown_length_have_no_end(fit, own_card):
     assert (result.trained, progress.share) == ("2 epochs", None)
     running = FitProgress(training_began=0.0)
     assert running.endless
-    assert Head.of(running, "Model", "cpu").endless_for is not None
+    assert head_of(running, "Model", "cpu").endless_for is not None
     assert not FitProgress(training_began=0.0, planned_steps=7).endless
     shown = texts(result.picture)
     assert shown[shown.index("epoch 1") + 1] == "2"

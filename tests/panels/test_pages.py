@@ -185,10 +185,10 @@ def test_a_page_that_is_loaded_in_mid_fit_has_the_panel_and_its_stop(page):
     [document] = [child for child in children if names[child] == "AnyModel"]
     [button] = [name for name, kind in names.items() if kind == "ButtonModel"]
 
-    asked = {"wanted": "document", "question": "mine"}
+    asked = {"wanted": "document", "request": "mine"}
     second.say(document, method="custom", content=asked)
     answer = second.told(document, "document")
-    assert answer["question"] == "mine"
+    assert answer["request"] == "mine"
     assert len(answer["document"]["roots"]) == 1
     assert '"in_use"' in json.dumps(answer["document"])
     assert len(second.told(document, "events")["events"]) >= 1

@@ -12,7 +12,7 @@ import pytest
 
 from hpu_magic import units
 from hpu_magic.panels import palette
-from hpu_magic.panels.memory_chart import memory_ticks, memory_title
+from hpu_magic.panels.line_charts import MEMORY, memory_ticks, memory_title
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.picture_parts import thinned
 from hpu_magic.panels.record import RunRecord
@@ -234,7 +234,7 @@ def test_memory_is_drawn_in_the_range_in_use(
     assert shown.words[0] == title
     assert {"in use", "peak", "0 B", top} <= set(shown.words)
     assert units.capacity(memory_ticks(peak, limit)[-1]) == top
-    height = palette.HEIGHTS["memory"] - 30
+    height = MEMORY.height - 30
     in_use, highest = shown.paths
     assert highest[0][1] - (18 + height) == pytest.approx(2 * (in_use[0][1] - (18 + height)), abs=1)
     assert peak == 0 or 18 + height - highest[0][1] > height / 2

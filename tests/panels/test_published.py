@@ -197,12 +197,12 @@ def test_a_script_without_a_session_tells_its_fit_until_it_is_killed(own_folder:
 def test_of_ranks_the_first_tells_and_none_can_be_stopped_alone(
     own_folder: Any, rank: int, ranks: int, told: bool
 ) -> None:
-    from hpu_magic.panels.session import Session
+    from hpu_magic.fits.session import FitSession
 
     source = SimpleNamespace(model_name="DigitReader", device="cpu", rank=rank, ranks=ranks)
-    session = Session(source)  # type: ignore[arg-type]
+    session = FitSession(source)  # type: ignore[arg-type]
     announced = sessions.Announcement(None, running=True, stoppable=True)
-    with session.told():
+    with session.published():
         assert (seen() is not None) == told
         assert (seen() is not None and seen().stoppable) == (ranks == 1)
     assert seen() is None

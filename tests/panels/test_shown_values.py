@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from hpu_magic.fits.head import head_of
 from hpu_magic.panels import palette, terminal
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.terminal import TerminalView
-from hpu_magic.panels.view import Head
 from hpu_magic.runtime.measure.curves import Point
 from hpu_magic.runtime.measure.not_finite import Watch
 from hpu_magic.runtime.measure.progress import FitProgress
@@ -234,8 +234,8 @@ def test_a_record_keeps_its_peak_when_another_measurement_resets_the_devices(run
 def test_the_header_and_the_terminal_name_what_broke(capsys, monkeypatch):
     progress = FitProgress()
     progress.watch.see("loss", math.nan, index=1, step=1, place="epoch 1, batch 1", moment=0.0)
-    head = Head.of(progress, "Net", "cpu")
-    assert head.broken == "loss NaN since step 1"
+    head = head_of(progress, "Net", "cpu")
+    assert head.not_finite == "loss NaN since step 1"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(terminal, "_SECONDS_BETWEEN_LINES", 0.0)
     TerminalView().draw(head, None, None)

@@ -45,12 +45,12 @@ def loops(run: Callable[[str], Any]) -> Callable[[str], Any]:
 @pytest.fixture
 def press(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Press Stop on the loop that runs."""
-    from hpu_magic.panels.session import Session
+    from hpu_magic.fits.session import FitSession
 
-    running: list[Session] = []
-    opened = Session.open
+    running: list[FitSession] = []
+    opened = FitSession.open
     monkeypatch.setattr(
-        Session, "open", lambda session: (running.append(session), opened(session))[1]
+        FitSession, "open", lambda session: (running.append(session), opened(session))[1]
     )
     shell.user_ns["press"] = lambda: running[-1]._press_stop()
     return shell.user_ns["press"]
@@ -617,14 +617,14 @@ def test_a_loss_that_is_nan_is_named(loops: Callable[[str], Any]) -> None:
 
 
 def test_a_loss_that_fails_costs_no_training(loops: Callable[[str], Any]) -> None:
-    with pytest.warns(UserWarning, match="goes on without its loss.*name 'lost' is not defined"):
+    with pytest.warns(UserWarning, match="continues without the loss.*name 'lost' is not defined"):
         cell = loops("for b in (w := hpu_magic.watch(loader, loss=lambda: lost)):\n    step(b)")
     assert cell.error is None
     assert loops("w.result.outcome, w.result.steps").result == ("finished", 8)
 
 
 def test_an_empty_loader_is_named(loops: Callable[[str], Any]) -> None:
-    with pytest.warns(UserWarning, match="watch saw no batch: the loader is empty"):
+    with pytest.warns(UserWarning, match="watch received no batch: the loader is empty"):
         cell = loops("for batch in (watched := hpu_magic.watch([])):\n    pass")
     assert cell.error is None
     result = loops("watched.result").result
@@ -634,17 +634,17 @@ def test_an_empty_loader_is_named(loops: Callable[[str], Any]) -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        ("watch(model)", "a Linear cannot be gone through"),
-        ("watch(loader, epochs=0)", "epochs is a number from 1, not 0"),
-        ("watch(loader, epochs=True)", "epochs is a number from 1, not True"),
-        ("watch(loader, total=-1)", "total is how many batches there are, not -1"),
-        ("watch(loader, total='8')", "total is how many batches there are, not '8'"),
-        ("watch(iter([1]), epochs=2)", "can be gone through once, not 2 times"),
-        ("watch(loader, loss=torch.ones(1))", "loss is a function that returns the loss"),
+        ("watch(model)", "loader must be an iterable such as a DataLoader, got a Linear"),
+        ("watch(loader, epochs=0)", "epochs must be an integer of at least 1, got 0"),
+        ("watch(loader, epochs=True)", "epochs must be an integer of at least 1, got True"),
+        ("watch(loader, total=-1)", "total must be the number of batches, got -1"),
+        ("watch(loader, total='8')", "total must be the number of batches, got '8'"),
+        ("watch(iter([1]), epochs=2)", "can be iterated once, not 2 times"),
+        ("watch(loader, loss=torch.ones(1))", "loss must be a function that returns the loss"),
         ("watch(loader, interval=0)", "every 0.02 to 60 seconds, not every 0"),
-        ("watch(loader, panel='tv')", "panel is one of auto, widget, picture, not 'tv'"),
-        ("watch.log(loss=1)", "No loop is watched here"),
-        ("watch(loader).log(loss=1)", "The loop does not run"),
+        ("watch(loader, panel='tv')", "panel must be one of auto, widget, picture, got 'tv'"),
+        ("watch.log(loss=1)", "No watched loop is running"),
+        ("watch(loader).log(loss=1)", "The loop is not running"),
     ],
 )
 def test_wrong_input_gets_one_sentence(
@@ -663,7 +663,7 @@ def test_wrong_input_gets_one_sentence(
         ("numpy.str_('low')", "a str_"),
         ("numpy.complex64(1)", "a complex64"),
         ("numpy.array(['low'])", "a ndarray of shape (1,)"),
-        ("10**400", "a int that no float can hold"),
+        ("10**400", "a int outside of the range of float"),
         ("None", "a NoneType"),
     ],
 )
@@ -672,7 +672,7 @@ def test_what_is_no_number_is_refused_where_it_is_told(
 ) -> None:
     loops("import numpy")
     cell = loops(f"with hpu_magic.watch(loader) as watched:\n    watched.log(loss={value})")
-    said = f"log takes numbers and tensors of one element, and loss is {kind}."
+    said = f"log accepts numbers and tensors of one element; loss is {kind}."
     assert str(cell.error) == said
     assert loops("watched.result.outcome").result == "failed"
 

@@ -76,8 +76,8 @@ def test_the_table_has_columns_for_what_is_known():
         "  rank  card   memory                peak      steps  pace          own part of a step",
         "  0     HPU 0  1.00 GiB of 16.0 GiB  2.00 GiB  5      4.00 steps/s  100 ms",
         "  1     HPU 1  1.00 GiB of 16.0 GiB  2.00 GiB  5      4.00 steps/s  200 ms  slowest",
-        "  Rank 1 is slowest: outside of its backward pass, where ranks wait for each other, its "
-        "steps take longest.",
+        "  Rank 1 is slowest: its steps take longest outside of the backward pass, in which ranks "
+        "wait for each other.",
     ]
     unheard = [RankState(0, "a", 1), RankState(1, "<b>", 2)]
     assert repr(RankTable(unheard)).splitlines() == [

@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "fp8_quantize": ("runtime.precision.fp8.quantize.QuantizeReport",),
     },
     "Train, and watch": {
-        "fit": ("panels.result.FitResult",),
+        "fit": ("fits.result.FitResult",),
         "watch": ("fits.watch.Watch",),
         "panel": ("panels.panel.MemoryPanel",),
     },

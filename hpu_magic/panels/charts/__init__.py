@@ -1,4 +1,4 @@
-"""The live charts: Bokeh figures over one axis, appended to from here and set by their reader."""
+"""The live charts: Bokeh figures over one time axis, with controls for the reader."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The axis that all charts share: time, step or epoch, chosen and worked out in the browser.
+"""The axis that all charts share: time, step or epoch, computed in the browser.
 
-Rows carry their time and their step. The epoch of a step lies between the epochs' beginnings; in
-the newest one it is told by the length that is expected, else by the newest step there is.
+Rows contain their time and their step. The epoch of a step is interpolated between the starts of
+epochs; in the newest epoch, by its expected length or else by the newest step.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ const places = source => choice.value === "time" ? source.data.time
 """
 )
 _TRANSFORM = f"{_PLACES}\nreturn Float64Array.from(places(source))"
-# Lengthened in steps of a quarter, not at every point.
+# Extended by a quarter at a time, not at every point.
 _EXTEND = (
     _PLACES
     + f"""
@@ -108,15 +108,15 @@ for (const plot of charts.children) {
 
 
 class SharedAxis:
-    """The range of all charts, and where each source's rows lie on it.
+    """The range of all charts, and the positions of rows on it.
 
     Parameters
     ----------
     lines, epochs
-        Sources of the lines and of the epochs' beginnings.
+        Sources of the lines and of the starts of epochs.
     window
-        Seconds that are shown and then follow the newest point; None shows all from 0, by the
-        reader's choice of axis.
+        Length in seconds of an axis that follows the newest point; None shows everything from 0,
+        on the axis that the reader selects.
     """
 
     def __init__(
@@ -134,13 +134,13 @@ class SharedAxis:
         self._transforms: dict[ColumnDataSource, CustomJSTransform] = {}
 
     def ticks(self) -> CustomJSTickFormatter:
-        """Return what writes the numbers below the charts."""
+        """Return the formatter of the numbers below the charts."""
         if self.chosen:
             return CustomJSTickFormatter(code=_TICKS, args={"choice": self.choice})
         return CustomJSTickFormatter(code=f"{_TIME}return time")
 
     def of(self, source: ColumnDataSource) -> Any:
-        """Return where the rows of a source lie."""
+        """Return the position of a source's rows, as a Bokeh field."""
         if not self.chosen:
             return "time"
         if source not in self._transforms:
@@ -149,7 +149,7 @@ class SharedAxis:
         return transform("time", self._transforms[source])
 
     def name_epochs(self, plot: Any) -> None:
-        """Write above a chart which epochs ended where."""
+        """Add the numbers of epochs above a chart, at the end of each epoch."""
         names = CustomJSTickFormatter(code=_EPOCH_NAMES, args=self._args)
         above: Any = LinearAxis()
         above.ticker, above.formatter = self._ticker, names
@@ -158,7 +158,7 @@ class SharedAxis:
         plot.add_layout(above, "above")
 
     def follow(self, charts: Any, lowest: Any) -> None:
-        """Have the browser lengthen the axis as rows come, and draw anew what another one moves."""
+        """Let the browser extend the axis as rows arrive, and redraw when the reader changes it."""
         if not self.chosen:
             return
         args = {**self._args, "range": self.range, "ticker": self._ticker}

@@ -1,7 +1,8 @@
-"""All charts of a run, one below the other over one axis."""
+"""All charts of a run, stacked over one time axis."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,11 +13,11 @@ from bokeh.models.glyphs import VSpan
 from hpu_magic.panels import palette
 from hpu_magic.panels.charts.axis import SharedAxis
 from hpu_magic.panels.charts.controls import AddMetric, controls, titled
-from hpu_magic.panels.charts.device import MemoryChart, speed_chart
 from hpu_magic.panels.charts.figure import THEMED, dash_lengths, drawn
+from hpu_magic.panels.charts.lines import LinePlot
 from hpu_magic.panels.charts.metric import MetricChart, Smoothing
-from hpu_magic.panels.charts.outbox import Outbox
-from hpu_magic.panels.patches import Event
+from hpu_magic.panels.charts.outbox import Columns, Event, Outbox, columns_of
+from hpu_magic.panels.line_charts import KINDS, LINE_CHARTS, METRICS
 from hpu_magic.panels.record import COLUMNS, EPOCH_COLUMNS, News, RunRecord
 
 _MARKS_KEPT = 200
@@ -25,26 +26,25 @@ _MARKS_KEPT = 200
 class Charts:
     """Metrics, pace and memory of one fit, or memory alone.
 
-    All methods are to be called from one thread. What is drawn is seen after `flush`.
+    Call all methods from one thread. Changes become visible after `flush`.
 
     Parameters
     ----------
     capacity
-        Points kept in a line.
+        Number of points that a line keeps.
     kinds
-        Which charts, from top to bottom: ``loss``, which stands for all metrics, ``speed``,
-        ``memory``.
+        The charts, as in `line_charts.KINDS`.
     window
-        Seconds of the time axis, which then follows the newest point; None
-        shows all from 0.
+        Length of the time axis in seconds, which then follows the newest point; None shows
+        everything from 0.
     on_add
-        Called with the name of a metric that the reader wants to see too.
+        Called with the name of a metric for which the reader requested a chart.
     """
 
     def __init__(
         self,
         capacity: int = 1000,
-        kinds: Sequence[str] = ("loss", "speed", "memory"),
+        kinds: Sequence[str] = KINDS,
         window: float | None = None,
         on_add: Callable[[str], None] = lambda metric: None,
     ) -> None:
@@ -52,28 +52,29 @@ class Charts:
         self._lines = ColumnDataSource({name: [] for name in COLUMNS})
         self._epochs = ColumnDataSource({name: [] for name in EPOCH_COLUMNS})
         self._marks = ColumnDataSource({"time": [], "step": [], "text": []})
+        self._mark_rows: deque[tuple[float, float, str]] = deque(maxlen=_MARKS_KEPT)
         self._axis = SharedAxis(self._lines, self._epochs, window)
         self._smoothing = Smoothing()
         self._outbox = Outbox()
-        self._broken_drawn = 0
+        self._not_finite_drawn = 0
         self._metrics: list[MetricChart] = []
-        self._memory = MemoryChart(self._axis, self._lines) if "memory" in kinds else None
-        below = [speed_chart(self._axis, self._lines)] if "speed" in kinds else []
-        below += [] if self._memory is None else [self._memory.plot]
+        self._plots = [
+            LinePlot(chart, self._axis, self._lines) for chart in LINE_CHARTS if chart.name in kinds
+        ]
+        below = [each.plot for each in self._plots]
         for plot in below:
             self._add_marks(plot)
             plot.xaxis.visible = plot is below[-1]
         self._on_add = on_add
-        self._add = AddMetric() if "loss" in kinds else None
+        self._add = AddMetric() if METRICS in kinds else None
         chosen = []
         if self._add is not None:
-            self._metrics.append(self._metric_chart(None, "loss"))
+            self._metrics.append(self._metric_chart(None, first=True))
             chosen += [
                 titled(self._axis.choice, "Axis", 115),
                 titled(self._smoothing.amount, "Smoothing", 150),
             ]
-        if self._memory is not None:
-            chosen.append(titled(self._memory.scale, "Memory", 165))
+        chosen += [titled(each.scale, "Memory", 165) for each in self._plots if each.scale]
         if self._add is not None:
             chosen.append(titled(self._add.select, "Add metric", 200))
         self._controls = controls(*chosen)
@@ -91,34 +92,41 @@ class Charts:
         self._silence(self.layout)
 
     def draw(self, record: RunRecord, news: News) -> None:
-        """Draw what is new in a record."""
+        """Draw the new rows of a record."""
+        self._outbox.follow(self._lines, record.lines.data, self._capacity)
+        self._outbox.follow(self._epochs, record.epochs.data, _MARKS_KEPT)
+        self._outbox.follow(self._marks, self._mark_columns, _MARKS_KEPT)
         if news.lines.thinned:
-            self._outbox.replace(self._lines, record.lines.data(), self._capacity)
+            self._outbox.replace(self._lines, record.lines.data, self._capacity)
         elif news.lines:
-            self._outbox.append(self._lines, news.lines.rows, self._capacity)
+            self._outbox.append(self._lines, news.lines.rows)
         if news.epochs:
-            self._outbox.replace(self._epochs, record.epochs.data(), _MARKS_KEPT)
-        marks = [(one.time, record.step_at(one.time), one.text) for one in news.marks]
-        self._outbox.append(self._marks, marks, _MARKS_KEPT)
+            self._outbox.replace(self._epochs, record.epochs.data, _MARKS_KEPT)
+        marks = [(mark.time, record.step_at(mark.time), mark.text) for mark in news.marks]
+        self._mark_rows += marks
+        self._outbox.append(self._marks, marks)
         self._draw_metrics(record, news)
-        if self._memory is not None:
-            self._memory.describe(self._outbox, record.peak, record.limit)
+        for plot in self._plots:
+            plot.draw(self._outbox, record)
 
     def flush(self) -> None:
-        """Send what was drawn since the last time, as one message."""
+        """Send all drawn changes since the last call as one message."""
         self._outbox.flush()
 
     def restore(self, setter: Any) -> None:
-        """Put all that was sent into the models, for a page that opens; see `Outbox.restore`."""
+        """Bring the models up to date for a page that opens; see `Outbox.restore`."""
         self._outbox.restore(setter)
 
     def choose(self, metric: str) -> None:
-        """Take what the reader chose in a page from `AddMetric`."""
+        """Pass on the reader's choice in `AddMetric`."""
         self._on_add(metric)
 
     def connect(self, send: Callable[[list[Event]], None]) -> None:
-        """Give the charts the way to the pages that draw them."""
+        """Set the function that sends messages to the pages."""
         self._outbox.send = send
+
+    def _mark_columns(self) -> Columns:
+        return columns_of(self._marks, self._mark_rows)
 
     def _draw_metrics(self, record: RunRecord, news: News) -> None:
         if self._add is None:
@@ -131,11 +139,11 @@ class Charts:
         for each in self._metrics:
             if each.metric is not None:
                 each.draw(self._outbox, record, news.curves)
-        for broken in record.not_finite[self._broken_drawn :]:
-            self._broken_drawn += 1
-            own = [each for each in self._metrics if each.metric == broken.metric]
+        for noted in record.not_finite[self._not_finite_drawn :]:
+            self._not_finite_drawn += 1
+            own = [each for each in self._metrics if each.metric == noted.metric]
             chart = (own or self._metrics)[0]
-            chart.add_broken(self._outbox, broken.moment - record.began, broken)
+            chart.add_not_finite(self._outbox, noted.moment - record.began, noted)
         self._add.offer(record.metrics.addable, len(wanted))
 
     def _begin(self, record: RunRecord) -> None:
@@ -144,27 +152,27 @@ class Charts:
                 each.begin(self._outbox, record)
 
     def _arrange(self, wanted: list[str], record: RunRecord) -> None:
-        """Give each metric a chart; the first, which stands there empty at first, the first one."""
+        """Create a chart for each metric; the first metric uses the chart that is empty so far."""
         first = self._metrics[0]
         if first.metric is None:
             first.metric = wanted[0]
-        there = {each.metric: each for each in self._metrics}
-        new = [name for name in wanted if name not in there]
-        there |= {name: self._metric_chart(name, "metric") for name in new}
-        self._metrics = [there[name] for name in wanted]
-        # Before the document knows of new charts: it looks through all it has at each change.
+        existing = {each.metric: each for each in self._metrics}
+        new = [name for name in wanted if name not in existing]
+        existing |= {name: self._metric_chart(name) for name in new}
+        self._metrics = [existing[name] for name in wanted]
+        # Before the document contains the new charts: it walks all its models at each change.
         self._begin(record)
         plots = [each.plot for each in self._metrics]
         self.layout.children = [self._controls, *plots, *self._below]
 
-    def _metric_chart(self, metric: str | None, kind: str) -> MetricChart:
-        chart = MetricChart(metric, self._axis, self._smoothing, self._capacity, kind)
+    def _metric_chart(self, metric: str | None, *, first: bool = False) -> MetricChart:
+        chart = MetricChart(metric, self._axis, self._smoothing, self._capacity, first=first)
         chart.plot.below[0].visible = False
         self._add_marks(chart.plot)
         return chart
 
     def _silence(self, model: Any) -> None:
-        """Keep what the browser works out (ranges, sizes) from coming back here at every row."""
+        """Prevent the browser from sending its computed ranges and sizes here at every row."""
         for each in model.references():
             each.syncable = False
 

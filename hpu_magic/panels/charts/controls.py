@@ -1,4 +1,4 @@
-"""What the reader of the charts may choose; all but another metric is done in the browser."""
+"""The controls of the charts; the browser handles all of them except added metrics."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bokeh.models import InlineStyleSheet
 from bokeh.models.widgets import Select
 
 from hpu_magic.panels import palette
-from hpu_magic.panels.document import HEARD
+from hpu_magic.panels.document import CHOICE
 
 _NONE = ""
 _COLOUR = f"var(--jp-ui-font-color1, {palette.TEXT})"
 _BORDER = "var(--jp-border-color1, #8888)"
-# One line of small controls, in the colours of the page, which takes a second one if it must.
+# One line of small controls in the colours of the page, which wraps if necessary.
 _ROW = ":host { flex-wrap: wrap; gap: 2px 14px; padding: 0 0 4px 2px; }"
 _CONTROL = f"""
 :host {{ --font-size: 12px; font-family: {palette.FONT}; color: {_COLOUR}; margin: 0; }}
@@ -38,30 +38,33 @@ select.bk-input:focus {{ outline: 2px solid {palette.TRAIN}; box-shadow: none; }
 
 
 def controls(*shown: Any) -> Any:
-    """Return a line of controls, each with its title beside it."""
-    for one in shown:
-        one.stylesheets = [InlineStyleSheet(css=_CONTROL)]
-        one.margin = 0
+    """Return a line of controls, each with its title on the left."""
+    for control in shown:
+        control.stylesheets = [InlineStyleSheet(css=_CONTROL)]
+        control.margin = 0
     line = row(*shown, sizing_mode="stretch_width")
     line.stylesheets = [InlineStyleSheet(css=_ROW)]
     return line
 
 
 def titled(control: Select, title: str, width: int) -> Any:
-    """Give a control its title and width."""
+    """Set the title and the width of a control."""
     control.title, control.width, control.sizing_mode = title, width, None
     return control
 
 
 class AddMetric:
-    """A list of the metrics that have no chart; pages tell the kernel what is chosen there."""
+    """A list of the metrics without a chart; pages send the reader's choice to the kernel."""
 
     def __init__(self) -> None:
         self._offered: list[str] = []
-        self.select = Select(name=HEARD, options=_options([], 0), value=_NONE, visible=False)
+        self.select = Select(name=CHOICE, options=_options([], 0), value=_NONE, visible=False)
 
     def offer(self, metrics: Sequence[str], drawn: int) -> None:
-        """Say which metrics can be added, and how many are drawn; where none can, say nothing."""
+        """List the metrics that can be added; hide the control if there are none.
+
+        ``drawn`` is the number of metrics with a chart.
+        """
         if list(metrics) == self._offered:
             return
         self._offered = list(metrics)

@@ -1,4 +1,4 @@
-"""One blank chart, in the colours of the page's theme."""
+"""An empty chart in the colours of the page's theme."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bokeh.plotting import figure
 
 from hpu_magic.panels import palette
 
-# Titles, axes and legends in the colour of the page's theme; where the page has none, or Bokeh does
-# not know of such variables, in that of the models.
+# Titles, axes and legends use the colour of the page's theme. If the page has none, or if Bokeh
+# does not support these variables, they use the colour of the models.
 THEMED = "".join(
     f"--bk-{part}text-color: var(--jp-ui-font-color1, {palette.TEXT});"
     for part in ("", "major-label-", "label-")
 )
-# A legend is drawn as a part of the page, with the colour that it finds before it is there.
+# A legend is an element of the page and reads its colour before it is attached.
 _THEMED_LEGEND = f".bk-label {{ color: var(--jp-ui-font-color1, {palette.TEXT}) !important; }}"
-# It takes more lines if it must, and none of its own where there is room next to the title.
+# The legend wraps if necessary, and moves up next to the title if there is room.
 _WRAPPED = """
 .bk-grid {
   display: flex; flex-wrap: wrap; justify-content: flex-end; row-gap: 0 !important;
@@ -27,7 +27,7 @@ _WRAPPED = """
 }
 """
 _RAISED = "@container (min-width: %dpx) { :host { height: 0; margin-top: -17px; } }"
-# In a narrow page the title needs the room above the axis, too, and must not touch its top label.
+# In a narrow page, the title also uses the space above the axis and must not touch its top label.
 _STANDOFF, _STANDOFF_NARROW = 4, 10
 _NARROW = f"""
 const narrow = cb_obj.inner_width < 320
@@ -38,9 +38,9 @@ _RIGHT = 28  # pixels, for half of the last label of an axis
 
 
 def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> Any:
-    """Return a chart without curves."""
+    """Return an empty chart."""
     plot: Any = figure(
-        frame_height=height - 30,  # the same as in the picture; title and legends come on top
+        frame_height=height - 30,  # like in the picture; title and legends are added above
         sizing_mode="stretch_width",
         x_range=x_range,
         y_range=y_range,
@@ -69,12 +69,12 @@ def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> 
     narrow = CustomJS(args={"title": plot.title}, code=_NARROW)
     plot.js_on_change("inner_width", narrow)
     for each in (plot, y_range, plot.toolbar, plot.title):
-        each.syncable = False  # what the browser works out is of no use here
+        each.syncable = False  # values that the browser computes are not needed here
     return plot
 
 
 def quiet(axis: Any) -> None:
-    """Leave of an axis its labels alone."""
+    """Remove everything except the labels from an axis."""
     axis.major_label_text_color = palette.TEXT
     axis.major_label_text_font = palette.FONT
     axis.major_label_text_font_size = "10px"
@@ -84,16 +84,16 @@ def quiet(axis: Any) -> None:
 
 
 def quiet_legend(legend: Any, title: str, items: Sequence[Any]) -> None:
-    """Put a legend on the right, without a box.
+    """Place a legend on the right, without a box.
 
     Parameters
     ----------
     legend
         The legend.
     title
-        The longest title that the chart may have, which the legend must not cover.
+        The longest title of the chart, which the legend must not cover.
     items
-        What the legend is to show.
+        The legend's items.
     """
     legend.items = list(items)
     legend.orientation = "horizontal"
@@ -106,24 +106,24 @@ def quiet_legend(legend: Any, title: str, items: Sequence[Any]) -> None:
     legend.padding = legend.margin = 0
     legend.spacing = 12
     if "stylesheets" in legend.properties():
-        words = [one.label.value for one in items]
-        both = palette.LEFT + palette.width_of(title) + palette.legend_width(words) + _RIGHT
+        labels = [item.label.value for item in items]
+        both = palette.LEFT + palette.width_of(title) + palette.legend_width(labels) + _RIGHT
         css = _THEMED_LEGEND + _WRAPPED + _RAISED % both
         legend.stylesheets = [InlineStyleSheet(css=css)]
     legend.glyph_width = 28  # so that dashes show
 
 
 def drawn(source: ColumnDataSource, glyph: Any, level: Any = "glyph") -> GlyphRenderer[Any]:
-    """Return what draws a source, without what a selection would need."""
+    """Return a renderer of a source, without the glyphs of selections."""
     plain: dict[str, Any] = dict.fromkeys(("selection_glyph", "nonselection_glyph", "muted_glyph"))
     return GlyphRenderer(data_source=source, glyph=glyph, level=level, **plain)
 
 
 def hover(renderer: Any, tooltip: str) -> HoverTool:
-    """Return what tells values of a line where the pointer is."""
+    """Return the tooltip of a line's values at the pointer."""
     return HoverTool(renderers=[renderer], tooltips=tooltip, mode="vline", visible=False)
 
 
 def dash_lengths(dashes: str) -> list[int]:
-    """Return dashes as Bokeh takes them."""
+    """Return dash lengths for Bokeh."""
     return [int(length) for length in dashes.split()]

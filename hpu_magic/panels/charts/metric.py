@@ -1,7 +1,8 @@
-"""The chart of one metric: its curves in training and validation, its best value, its NaN."""
+"""The live chart of one metric: training and validation curves, the best value, NaN marks."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from math import nan
 from typing import Any
@@ -16,16 +17,24 @@ from bokeh.transform import transform
 from hpu_magic.panels import palette
 from hpu_magic.panels.charts.axis import SharedAxis
 from hpu_magic.panels.charts.figure import blank, dash_lengths, drawn, hover, quiet_legend
-from hpu_magic.panels.charts.outbox import Outbox
-from hpu_magic.panels.metric_chart import LONGEST_BEST, Style, best_of, styles, title
+from hpu_magic.panels.charts.outbox import Outbox, columns_of
+from hpu_magic.panels.metric_chart import (
+    FIRST_HEIGHT,
+    HEIGHT,
+    LONGEST_BEST,
+    Style,
+    best_of,
+    styles,
+    title,
+)
 from hpu_magic.panels.record import Change, RunRecord
 from hpu_magic.runtime.measure.curves import Curve
 from hpu_magic.runtime.measure.not_finite import NotFinite
 
-_AMOUNTS: list[Any] = [("0", "none"), *((one, one) for one in ("0.5", "0.8", "0.9", "0.97"))]
-_BROKEN_KEPT = 40
+_AMOUNTS: list[Any] = [("0", "none"), *((text, text) for text in ("0.5", "0.8", "0.9", "0.97"))]
+_NOT_FINITE_KEPT = 40
 _LABEL_LOWEST = 6  # pixels above the bottom of the chart
-# TensorBoard's: an exponential mean, divided by the weight that it has gathered.
+# Like TensorBoard: an exponential mean, divided by the sum of its weights.
 _SMOOTH = """
 const weight = Number(amount.value)
 if (!weight) return xs
@@ -42,7 +51,7 @@ _AGAIN = "for (const each of [smooth, raw]) each.change.emit()"
 
 
 class Smoothing:
-    """The reader's choice of how much steps are smoothed, which the browser does."""
+    """The control of the smoothing of curves by step, which the browser computes."""
 
     def __init__(self) -> None:
         self.amount = Select(options=_AMOUNTS, value="0")
@@ -58,11 +67,13 @@ class MetricChart:
     Parameters
     ----------
     metric
-        Its name, None for the first chart before anything was logged.
+        Name of the metric; None for the first chart until something is logged.
     axis, smoothing
         Shared by all charts.
     capacity
-        Points kept in a curve.
+        Number of points that a curve keeps.
+    first
+        Whether this is the first chart, which is higher and shows the numbers of epochs.
     """
 
     def __init__(
@@ -71,28 +82,30 @@ class MetricChart:
         axis: SharedAxis,
         smoothing: Smoothing,
         capacity: int,
-        kind: str = "metric",
+        *,
+        first: bool = False,
     ) -> None:
         self.metric = metric
         self._axis, self._smoothing, self._capacity = axis, smoothing, capacity
         self._sources: dict[Curve, ColumnDataSource] = {}
         self._lines: list[Any] = []
-        self._begun: set[Curve] = set()  # their sources have all that is new
+        self._begun: set[Curve] = set()  # their sources already contain the new rows
         self._best_row: tuple[float, ...] = ()
-        self._broken_count = 0
-        self._broken = ColumnDataSource({"time": [], "step": [], "text": [], "height": []})
+        self._not_finite_count = 0
+        self._not_finite = ColumnDataSource({"time": [], "step": [], "text": [], "height": []})
+        self._not_finite_rows: deque[tuple[float | str, ...]] = deque(maxlen=_NOT_FINITE_KEPT)
         self._best = ColumnDataSource({"time": [], "step": [], "value": []})
         self._title = metric or "loss"
-        height = palette.HEIGHTS[kind]
+        height = FIRST_HEIGHT if first else HEIGHT
         values = DataRange1d(range_padding=0.2)
         self.plot = blank(height, self._title, axis.range, values, axis.ticks())
-        if kind == "loss":
+        if first:
             axis.name_epochs(self.plot)
-        # The last that is added lies above the others.
+        # The layout that is added last is drawn on top.
         self._legend = Legend()
         quiet_legend(self._legend, self._title, [])
         self.plot.add_layout(self._legend, "above")
-        self._add_broken_marks()
+        self._add_not_finite_marks()
         ring = Scatter(
             x=axis.of(self._best),
             y="value",
@@ -107,7 +120,7 @@ class MetricChart:
         self.plot.renderers = [*self.plot.renderers, *renderers]
 
     def draw(self, outbox: Outbox, record: RunRecord, changes: Mapping[Curve, Change]) -> None:
-        """Draw what is new, with all of a curve that was not drawn so far."""
+        """Draw the new points of all curves."""
         assert self.metric is not None
         curves = list(self._sources)
         for curve, source in self._sources.items():
@@ -115,28 +128,28 @@ class MetricChart:
             if curve in self._begun:
                 continue
             if change is not None and change.thinned:
-                outbox.replace(source, record.curves[curve].data(), self._capacity)
+                outbox.replace(source, record.curves[curve].data, self._capacity)
             elif change is not None:
-                outbox.append(source, change.rows, self._capacity)
+                outbox.append(source, change.rows)
         self._begun.clear()
         self._draw_best(outbox, record, curves)
-        words = title(self.metric, record.curves, curves) if curves else self.metric
-        if words != self._title:
-            self._title = words
-            outbox.change(self.plot.title, "text", words)
+        text = title(self.metric, record.curves, curves) if curves else self.metric
+        if text != self._title:
+            self._title = text
+            outbox.change(self.plot.title, "text", text)
 
     def _curves(self, record: RunRecord) -> list[Curve]:
         if self.metric is None:
             return []
-        return [one for one in record.metrics.of(self.metric) if one in record.curves]
+        return [curve for curve in record.metrics.of(self.metric) if curve in record.curves]
 
     def lacks(self, record: RunRecord) -> bool:
-        """Tell whether there are other curves by now."""
+        """Return whether the record has other curves than the chart."""
         return self._curves(record) != list(self._sources)
 
     def begin(self, outbox: Outbox, record: RunRecord) -> None:
-        """Draw curves anew with all they have, as each may change how the others look."""
-        kept = [one for one in self.plot.renderers if one not in self._lines]
+        """Draw all curves again: a new curve may change the style of the others."""
+        kept = [renderer for renderer in self.plot.renderers if renderer not in self._lines]
         curves, traces = self._curves(record), record.curves
         for old in self._sources.values():
             outbox.forget(old)
@@ -144,20 +157,22 @@ class MetricChart:
         self._begun.update(curves)
         self._lines, items, hovers = [], [], []
         for style in styles(curves):
-            source = ColumnDataSource(traces[style.curve].data(), syncable=False)
+            trace = traces[style.curve]
+            source = ColumnDataSource(trace.data(), syncable=False)
+            outbox.follow(source, trace.data, self._capacity)
             self._sources[style.curve] = source
             lines, samples = self._glyphs(style, source), _samples(style)
             self._lines += [*lines, *samples]
-            items.append(LegendItem(label=value(style.words), renderers=samples))
-            words = f"{style.curve.name} @value{{0.0000}} at step @step, @time{{0.0}} s"
-            hovers.append(hover(lines[0], words))
+            items.append(LegendItem(label=value(style.label), renderers=samples))
+            tooltip = f"{style.curve.name} @value{{0.0000}} at step @step, @time{{0.0}} s"
+            hovers.append(hover(lines[0], tooltip))
         self.plot.renderers = [*kept, *self._lines]
         self.plot.tools = hovers
         longest = f"{self.metric}{LONGEST_BEST}"
         quiet_legend(self._legend, longest, items if len(items) > 1 else [])
 
     def _glyphs(self, style: Style, source: ColumnDataSource) -> list[Any]:
-        """Return what draws a curve: line and dots, or the raw line and the smooth one."""
+        """Return the renderers of a curve: line and dots, or the raw and the smoothed line."""
         place = self._axis.of(source)
         look = _look(style)
         if style.dots:
@@ -176,30 +191,32 @@ class MetricChart:
         row = (best.time, float(best.step), best.value)
         if self._best_row != row:
             self._best_row = row
-            columns = dict(zip(self._best.column_names, ([one] for one in row), strict=True))
-            outbox.replace(self._best, columns, 1)
+            outbox.replace(self._best, lambda: columns_of(self._best, [self._best_row]), 1)
 
-    def add_broken(self, outbox: Outbox, time: float, broken: NotFinite) -> None:
-        """Mark where a curve became NaN or infinite."""
-        height = float(_LABEL_LOWEST + 13 * (self._broken_count % 4))
-        self._broken_count += 1
-        text = f"{broken.curve} {broken.value}, step {broken.step}"
-        row = (time, float(broken.step), text, height)
-        outbox.append(self._broken, [row], _BROKEN_KEPT)
+    def add_not_finite(self, outbox: Outbox, time: float, noted: NotFinite) -> None:
+        """Mark the time at which a curve became NaN or infinite."""
+        height = float(_LABEL_LOWEST + 13 * (self._not_finite_count % 4))
+        self._not_finite_count += 1
+        text = f"{noted.curve} {noted.value}, step {noted.step}"
+        row = (time, float(noted.step), text, height)
+        source, rows = self._not_finite, self._not_finite_rows
+        outbox.follow(source, lambda: columns_of(source, rows), _NOT_FINITE_KEPT)
+        rows.append(row)
+        outbox.append(source, [row])
 
-    def _add_broken_marks(self) -> None:
-        place = self._axis.of(self._broken)
-        mark = VSpan(x=place, line_color=palette.BROKEN, line_width=1.4, line_dash=[2, 3])
-        self._add(drawn(self._broken, mark))
+    def _add_not_finite_marks(self) -> None:
+        place = self._axis.of(self._not_finite)
+        mark = VSpan(x=place, line_color=palette.NOT_FINITE, line_width=1.4, line_dash=[2, 3])
+        self._add(drawn(self._not_finite, mark))
         self.plot.add_layout(
             LabelSet(
                 x=place,
                 y="height",
                 y_units="screen",
                 text="text",
-                source=self._broken,
+                source=self._not_finite,
                 x_offset=5,
-                text_color=palette.BROKEN,
+                text_color=palette.NOT_FINITE,
                 text_font=value(palette.FONT),
                 text_font_size="11px",
             )
@@ -220,10 +237,10 @@ def _dots(style: Style, source: ColumnDataSource, place: Any) -> Any:
 
 
 def _samples(style: Style) -> list[Any]:
-    """Return what a legend shows of a curve.
+    """Return the renderers of a curve's legend entry.
 
-    It is drawn over data that never changes, and lies nowhere: a page clears the legend whenever
-    anything changes that the legend refers to, and paints it again only when it paints everything.
+    They use constant data outside the chart: a page clears the legend whenever its data changes,
+    and draws it again only with everything else.
     """
     source = ColumnDataSource({"time": [nan], "value": [nan]}, syncable=False)
     line = drawn(source, Line(x="time", y="value", **_look(style)))

@@ -1,66 +1,140 @@
-"""What goes to the charts in pages, gathered into one message."""
+"""Changes of the charts, collected into one message in Bokeh's wire protocol.
+
+``ColumnDataSource.stream`` keeps every column in this process, looks for listeners and walks all
+models of the document, for each row. That costs several times as much as the message itself, and
+the training pays for it. Charts that are only written need just the message; a page that opens
+later reads all rows from where they are kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bokeh.models import ColumnDataSource
 
-from hpu_magic.panels.patches import Event, Rows, changed
+Event = dict[str, Any]
+"""A change of a document, as JSON."""
+
+Columns = Mapping[str, Sequence[float | str]]
+_Row = tuple[float | str, ...]
+
+
+class _Pending:
+    """The changes of one source that have not been sent.
+
+    Parameters
+    ----------
+    data
+        Returns all rows of the source as columns.
+    rollover
+        Number of newest rows that the source keeps.
+    """
+
+    def __init__(self, data: Callable[[], Columns], rollover: int) -> None:
+        self._data = data
+        self._rollover = rollover
+        self.rows: list[_Row] = []
+        self.replaced = False
+
+    def data(self) -> Columns:
+        return {name: column[-self._rollover :] for name, column in self._data().items()}
+
+    def take(self, source: ColumnDataSource) -> Event | None:
+        """Return the change that contains the new rows, or None if there are none."""
+        rows, self.rows = self.rows, []
+        replaced, self.replaced = self.replaced, False
+        if replaced:
+            return changed(source.id, "data", _map(self.data()))
+        if not rows:
+            return None
+        return {
+            "kind": "ColumnsStreamed",
+            "model": {"id": source.id},
+            "attr": "data",
+            "data": _map(columns_of(source, rows)),
+            "rollover": self._rollover,
+        }
 
 
 class Outbox:
-    """Rows and words for models that browsers draw; the models here get them when a page opens."""
+    """Rows and attributes for the models in pages.
+
+    The models in this process receive them only when a page opens.
+    """
 
     def __init__(self) -> None:
         self.send: Callable[[list[Event]], None] | None = None
-        self._rows: dict[ColumnDataSource, Rows] = {}
+        self._sources: dict[ColumnDataSource, _Pending] = {}
         self._changes: dict[tuple[Any, str], Any] = {}
         self._sent: dict[tuple[Any, str], Any] = {}
 
-    def append(
-        self, source: ColumnDataSource, rows: Sequence[tuple[float | str, ...]], rollover: int
-    ) -> None:
-        """Add rows to the end of a source, which keeps the newest ``rollover``."""
-        for row in rows:
-            self._rows_of(source, rollover).append(row)
+    def follow(self, source: ColumnDataSource, data: Callable[[], Columns], rollover: int) -> None:
+        """Register a source, which keeps the newest ``rollover`` rows of ``data()``."""
+        self._sources.setdefault(source, _Pending(data, rollover))
 
-    def replace(
-        self,
-        source: ColumnDataSource,
-        columns: Mapping[str, Sequence[float | str]],
-        rollover: int,
-    ) -> None:
-        """Give a source other rows."""
-        self._rows_of(source, rollover).replace(columns)
+    def append(self, source: ColumnDataSource, rows: Sequence[_Row]) -> None:
+        """Add rows to the end of a registered source; ``data()`` already contains them."""
+        self._sources[source].rows += rows
+
+    def replace(self, source: ColumnDataSource, data: Callable[[], Columns], rollover: int) -> None:
+        """Replace all rows of a source by those of ``data()``."""
+        self.follow(source, data, rollover)
+        self._sources[source].replaced = True
 
     def change(self, model: Any, attribute: str, value: Any) -> None:
-        """Set an attribute of a model to what JSON can carry."""
+        """Set an attribute of a model to a JSON value."""
         self._changes[model, attribute] = value
 
     def forget(self, source: ColumnDataSource) -> None:
-        """Drop a source that is drawn no more."""
-        self._rows.pop(source, None)
+        """Drop a source that is no longer drawn."""
+        self._sources.pop(source, None)
 
     def flush(self) -> None:
-        """Send what was gathered since the last time."""
+        """Send everything that was collected since the last call."""
         events = [changed(model.id, name, value) for (model, name), value in self._changes.items()]
         self._sent |= self._changes
         self._changes.clear()
-        taken = (rows.take() for rows in self._rows.values())
+        taken = (pending.take(source) for source, pending in self._sources.items())
         events += [event for event in taken if event is not None]
         if events and self.send is not None:
             self.send(events)
 
     def restore(self, setter: Any) -> None:
-        """Put all that was sent into the models; `setter` is told as the cause."""
-        for rows in self._rows.values():
-            rows.restore(setter)
+        """Bring the models up to date for a page that opens.
+
+        Parameters
+        ----------
+        setter
+            The cause of the changes, as Bokeh's events name it.
+        """
+        self.flush()  # pages that are open receive the same rows as the new one
+        for source, pending in self._sources.items():
+            source.set_from_json("data", pending.data(), setter=setter)
         for (model, name), value in self._sent.items():
             model.set_from_json(name, value, setter=setter)
 
-    def _rows_of(self, source: ColumnDataSource, rollover: int) -> Rows:
-        if source not in self._rows:
-            self._rows[source] = Rows(source, rollover)
-        return self._rows[source]
+
+def columns_of(source: ColumnDataSource, rows: Iterable[_Row]) -> dict[str, list[float | str]]:
+    """Return rows as the columns of a source."""
+    kept = list(rows)
+    return {name: [row[place] for row in kept] for place, name in enumerate(source.column_names)}
+
+
+def changed(model_id: str, attribute: str, value: Any) -> Event:
+    """Return the event that sets an attribute of a model to a JSON value."""
+    return {"kind": "ModelChanged", "model": {"id": model_id}, "attr": attribute, "new": value}
+
+
+def _map(columns: Columns) -> dict[str, Any]:
+    entries = [[name, [_encoded(value) for value in values]] for name, values in columns.items()]
+    return {"type": "map", "entries": entries}
+
+
+def _encoded(value: float | str) -> Any:
+    if isinstance(value, str) or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return {"type": "number", "value": "nan"}
+    return {"type": "number", "value": "+inf" if value > 0 else "-inf"}

@@ -20,7 +20,6 @@ from hpu_magic.runtime.measure.device_counts import compilations
 log = logging.getLogger(__name__)
 
 IDLE_RATE = 2.0
-FIT_RATE = 10.0
 HIGHEST_RATE = 50.0
 CAPACITY = 3600
 MEMORY = "memory"

@@ -35,7 +35,7 @@ class Report:
     sampler: Sampler
     progress: FitProgress
     stopped: threading.Event
-    interval: float = 0.1
+    interval: float
     polls: Sequence[Callable[[], None]] = ()
 
 

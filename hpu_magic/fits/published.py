@@ -1,4 +1,4 @@
-"""A fit as other processes and pages learn of it, beside whatever shows it here."""
+"""Publication of a fit for other processes and pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hpu_magic import sessions
-from hpu_magic.panels.view import what_broke
+from hpu_magic.fits.head import not_finite_text
 from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.sampler import Sampler
 
@@ -24,35 +24,34 @@ def published(
     stopping: Callable[[], bool],
     stop: Callable[[], None] | None,
 ) -> Iterator[None]:
-    """Tell other processes of a fit while the block runs, once a second and at each new phase.
+    """Publish a fit while the block runs, once per second and at each new phase.
 
-    It does not depend on the panel: a view that fails takes nothing away here.
+    This does not depend on the panel: it continues if a view fails.
 
     Parameters
     ----------
     source
-        Calls in its thread.
+        The sampler, whose thread publishes.
     progress
-        Where the fit stands.
+        The progress of the fit.
     model_name
-        What is trained.
+        Name of the model.
     stopping
-        Whether Stop has been pressed, wherever that was.
+        Returns whether Stop was pressed, here or elsewhere.
     stop
-        Presses it, from any thread; None where that would not end the whole fit.
+        Presses Stop, from any thread; None if that would not end the entire fit.
     """
-    teller = _Teller(progress, model_name[:_LONGEST_NAME], stopping, stop)
-    teller.tick(source)
-    # How often it is called, the others decide; this alone asks for no more than it tells.
-    subscription = source.subscribe(teller.tick, rate=1 / _SECONDS_BETWEEN)
+    publisher = _Publisher(progress, model_name[:_LONGEST_NAME], stopping, stop)
+    publisher.tick(source)
+    subscription = source.subscribe(publisher.tick, rate=1 / _SECONDS_BETWEEN)
     try:
         yield
     finally:
         subscription.close()
-        teller.publication.withdraw()
+        publisher.publication.withdraw()
 
 
-class _Teller:
+class _Publisher:
     def __init__(
         self,
         progress: FitProgress,
@@ -69,7 +68,7 @@ class _Teller:
         self._phase: sessions.Phase | None = None
 
     def tick(self, _: Sampler) -> None:
-        """Tell what there is to tell, unless it has just been told."""
+        """Publish the current state, unless the last publication is recent."""
         now, phase = time.monotonic(), self._phase_now()
         if now >= self._due or phase != self._phase:
             self._due, self._phase = now + _SECONDS_BETWEEN, phase
@@ -99,11 +98,11 @@ class _Teller:
             rate=_rounded(progress.steps_per_second),
             loss_name=loss_name[:_LONGEST_NAME],
             loss=_rounded(loss),
-            broken=what_broke(progress.not_finite)[:_LONGEST_REMARK],
+            broken=not_finite_text(progress.not_finite)[:_LONGEST_REMARK],
         )
 
     def _loss(self) -> tuple[str, float | None]:
-        """Return the newest loss of this fit, or the first value that is logged in its place."""
+        """Return the newest loss of this fit, or the first logged value if there is no loss."""
         curve = self._progress.curves.first
         if curve is None or curve.last is None:
             return "loss", None
@@ -111,5 +110,5 @@ class _Teller:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Return a number with as many digits as anybody reads."""
+    """Return a number rounded to six digits."""
     return None if value is None else float(f"{value:.6g}")

@@ -1,4 +1,4 @@
-"""What a fit came to: a table for people, numbers for code."""
+"""The result of a fit: a table for people, and numbers for code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _METRICS_SHOWN = 12
-_SHARE_SHOWN = 0.1  # of the training's time, above which waiting for batches is worth a line
+_SHARE_SHOWN = 0.1  # share of the training time above which the table shows the wait for batches
 
 
 @dataclass(repr=False)
@@ -28,8 +28,8 @@ class FitResult(Report):
     Attributes
     ----------
     outcome : str
-        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left``: a loop that
-        was broken off from within.
+        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left``: the body of a
+        loop left it early.
     where : str
         The last batch, for example ``epoch 3 of 10, batch 40 of 57``.
     device : str
@@ -37,31 +37,30 @@ class FitResult(Report):
     steps : int
         Optimizer steps.
     seconds : float
-        From the call of ``fit`` to its end.
+        Time from the call of ``fit`` to its end.
     steps_per_second, batches_per_second : float or None
-        Of the training alone, validation left out.
+        Pace of the training without validation.
     peak_memory, memory_limit : int or None
-        Bytes; None when no card was used.
+        Bytes; None if no card was used.
     metrics : dict of str to float
-        What the model logged, as it was at the end.
+        The last values that the model logged.
     trained : str
-        How much was trained, for example ``3 epochs``.
+        The amount of training, for example ``3 epochs``.
     batches : int
-        Training batches; more than `steps` where gradients are accumulated.
+        Training batches; more than `steps` if gradients are accumulated.
     not_finite : list of NotFinite
-        What became NaN or infinite, and at which step.
+        The curves that became NaN or infinite, and at which step.
     error : str or None
-        Of a failed fit.
+        The error of a failed fit.
     ended_by : str or None
-        What ended a finished fit before its plan, and why, for example
+        The cause that ended a finished fit before its plan, for example
         ``EarlyStopping: val_loss did not improve in 3 checks``.
     picture : str
         The curves as SVG.
     kind : str
-        What a headline calls it: ``Fit`` or ``Loop``.
+        The first word of the headline: ``Fit`` or ``Loop``.
     observed : Observation or None
-        What it showed besides its curves: how long it waited for batches, what was compiled, what
-        ran on the CPU, and how it was set up.
+        Time spent waiting for batches, compilations, operators on the CPU, and settings.
     """
 
     outcome: str
@@ -90,20 +89,20 @@ class FitResult(Report):
         return self.outcome == "stopped"
 
     def advice(self, model: Any = None, *inputs: Any, **arguments: Any) -> Advice:
-        """List what the fit showed that costs time, what costs most first.
+        """List the causes of lost time in this fit, the most expensive first.
 
         Parameters
         ----------
         model : torch.nn.Module, optional
-            With it, and what it is called with, estimates say as well what precision, batch, mode
-            and fused operators would gain; see `hpu_magic.advise`.
+            With a model and its inputs, estimates also show the gain of another precision, batch
+            size or mode and of fused operators; see `hpu_magic.advise`.
         *inputs, **arguments
-            Those of `hpu_magic.advise`.
+            Arguments of `hpu_magic.advise`.
 
         Raises
         ------
         RefusedError
-            An argument is none that there is.
+            An argument is unknown.
         """
         from hpu_magic.advice.advise import advise_on_fit
 
@@ -123,13 +122,12 @@ class FitResult(Report):
         else:
             place = self.where if self.where.startswith("before") else f"in {self.where}"
             title = f"{self.kind} {self.outcome} on {self.device} {place}"
-        lasting = [one for one in self.not_finite if one.lasting] or self.not_finite
+        lasting = [noted for noted in self.not_finite if noted.lasting] or self.not_finite
         if not lasting:
             return title
-        others = len({one.curve for one in lasting} - {lasting[0].curve})
-        more = f" and {others} more that is no number" if others == 1 else ""
-        more = f" and {others} more that are no numbers" if others > 1 else more
-        return f"{title}, but with {lasting[0].brief}{more}"
+        others = len({noted.curve for noted in lasting} - {lasting[0].curve})
+        more = f" and {others} more that {'is' if others == 1 else 'are'} not finite"
+        return f"{title}, but with {lasting[0].brief}{more if others else ''}"
 
     def rows(self) -> Sequence[Row]:
         """Return the figures."""
@@ -142,50 +140,50 @@ class FitResult(Report):
             if self.batches != self.steps and self.batches_per_second is not None:
                 pace += f" ({units.rate(self.batches_per_second, 'batches')})"
             rows.append(("pace", pace))
-        rows += [(one.curve, one.full) for one in self.not_finite[:_METRICS_SHOWN]]
-        seen = self.observed
-        if seen is not None and seen.waited_share and seen.waited_share >= _SHARE_SHOWN:
-            share = f"{seen.waited_share:.0%} of the training's time"
+        rows += [(noted.curve, noted.full) for noted in self.not_finite[:_METRICS_SHOWN]]
+        observed = self.observed
+        if observed and observed.waited_share and observed.waited_share >= _SHARE_SHOWN:
+            share = f"{observed.waited_share:.0%} of the training time"
             rows.append(("waiting for batches", share))
         if self.peak_memory is not None:
             limit = f" of {units.size(self.memory_limit)}" if self.memory_limit else ""
             rows.append(("peak memory", units.size(self.peak_memory) + limit))
-        told = {one.curve for one in self.not_finite[:_METRICS_SHOWN]}
+        listed = {noted.curve for noted in self.not_finite[:_METRICS_SHOWN]}
         shown = list(self.metrics.items())[:_METRICS_SHOWN]
         return rows + [
             (name, units.value(value))
             for name, value in shown
-            if math.isfinite(value) or name not in told
+            if math.isfinite(value) or name not in listed
         ]
 
     def notes(self) -> Sequence[str]:
-        """Say how it ended, when not by itself, and which metrics are not in the table."""
+        """Return the cause of an early end, and the number of metrics that are not shown."""
         notes = [f"It ended with {self.error}"] if self.error else []
         if self.ended_by:
             notes.append(f"Ended in {self.where} by {self.ended_by}.")
         hidden = len(self.metrics) - _METRICS_SHOWN
         if hidden > 0:
-            notes.append(f"{hidden} more are in its attribute `metrics`.")
+            notes.append(f"The attribute `metrics` contains {hidden} more.")
         return notes
 
     def bundles(self) -> list[dict[str, str]]:
-        """Return the MIME bundles that stay in the notebook: the table, then the picture."""
+        """Return the MIME bundles of the table and, if there is one, of the picture."""
         table = {"text/html": self._repr_html_(), "text/plain": repr(self)}
         if not self.picture:
             return [table]
         return [table, {"image/svg+xml": self.picture, "text/plain": spoken(self.picture)}]
 
     def note_shown(self) -> None:
-        """Remember that the running cell shows the result already."""
+        """Note that the running cell already shows the result."""
         self._shown_by_cell = running_cell()
 
     def _ipython_display_(self) -> None:
-        """Show the result, but not a second time below the panel that shows it already."""
+        """Show the result, unless the panel of the same cell already shows it."""
         from IPython.display import display
 
         if self._shown_by_cell is not None and self._shown_by_cell == running_cell():
             if not _has_kernel():
-                # A terminal has written its prompt for the value by now.
+                # A terminal has already printed its output prompt.
                 print(f"FitResult, {self.outcome}: the figures above are its attributes.")
             return
         for bundle in self.bundles():
@@ -199,7 +197,7 @@ def _has_kernel() -> bool:
 
 
 def running_cell() -> int | None:
-    """Return the number of the cell that runs, None outside of IPython."""
+    """Return the number of the running cell; None outside of IPython."""
     from IPython.core.getipython import get_ipython
 
     return getattr(get_ipython(), "execution_count", None)

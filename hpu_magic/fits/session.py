@@ -1,4 +1,4 @@
-"""One fit with its panel: the source, the sampling, the views and the result."""
+"""One fit with its panel: source, sampling, views and result."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TypeVar
 
+from hpu_magic.fits import INTERVAL
+from hpu_magic.fits.head import head_of
+from hpu_magic.fits.published import published
+from hpu_magic.fits.result import FitResult
 from hpu_magic.panels.front_end import in_notebook
+from hpu_magic.panels.line_charts import KINDS, LINE_CHARTS
 from hpu_magic.panels.notebook import NotebookView
 from hpu_magic.panels.picture import draw
-from hpu_magic.panels.published import published
 from hpu_magic.panels.record import RunRecord
-from hpu_magic.panels.result import FitResult
 from hpu_magic.panels.terminal import TerminalView
-from hpu_magic.panels.view import FitView, Head
+from hpu_magic.panels.view import DRAW_SECONDS, FitView, Head
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.measure.progress import FitProgress
@@ -25,19 +28,15 @@ from hpu_magic.runtime.measure.source import FitSource, Report
 
 _Value = TypeVar("_Value")
 
-# Each drawing wakes the kernel's sending threads, the server and the browser, and with them
-# costs the training some 1.5 ms on two cores, however little it carries.
-DRAW_SECONDS = 0.5
-# What has just begun is watched, and has not much to draw.
+# A new fit is drawn more often: the user watches it, and it has little data.
 _FIRST_SECONDS, _FIRST_DRAW_SECONDS = 2.0, 0.2
-KINDS = ("loss", "speed", "memory")
 
 
-class Session:
-    """One observed fit; ``tick`` runs in the sampler's thread, the rest in the fit's.
+class FitSession:
+    """One observed fit; ``tick`` runs in the sampler's thread, everything else in the fit's.
 
-    Of several processes that fit together the first one shows, as lines: the panel's button would
-    stop one of them only.
+    If several processes fit together, only the first one shows its progress, as lines of text: the
+    button of a panel would stop only one process.
 
     Parameters
     ----------
@@ -49,20 +48,21 @@ class Session:
         One of `notebook.PANELS`.
     """
 
-    def __init__(self, source: FitSource, interval: float = 0.1, panel: str = "auto") -> None:
+    def __init__(self, source: FitSource, interval: float = INTERVAL, panel: str = "auto") -> None:
         on_hpu = str(source.device).partition(":")[0] == "hpu"
         self.stop = threading.Event()
         self.progress = FitProgress()
         self._source = source
         self._interval = interval
         self._draw_due = 0.0
-        self._kinds = KINDS if on_hpu else tuple(kind for kind in KINDS if kind != "memory")
+        hidden = () if on_hpu else [chart.name for chart in LINE_CHARTS if chart.of_memory]
+        self._kinds = [kind for kind in KINDS if kind not in hidden]
         self._peak = Peak() if on_hpu else None
         self._rested_peak: int | None = None
         self._drawing = threading.Lock()
-        self._views = self._shown(panel)
+        self._views = self._new_views(panel)
         self._running = ExitStack()
-        # Bringing the panel up takes a moment that is not the fit's.
+        # Opening the panel takes time that does not count as time of the fit.
         self.progress.began = time.monotonic()
         if self._peak is not None:
             self._peak.open()
@@ -76,16 +76,16 @@ class Session:
 
     @property
     def device_label(self) -> str:
-        """The card, by the number that it gets with the first tensor; or another device."""
+        """The card, whose number is known from the first tensor on, or another device."""
         return str(self._source.device) if self._peak is None else device.label()
 
     def open(self) -> None:
-        """Sample, draw and tell others, from here until `close`."""
+        """Sample, draw and publish the fit until `close` is called."""
         polls = [view.poll for view in self._views if view.poll is not None]
         report = Report(sampler(), self.progress, self.stop, self._interval, polls)
         subscription = sampler().subscribe(self.tick, rate=1 / self._interval)
         self._running.callback(subscription.close)
-        self._running.enter_context(self.told())
+        self._running.enter_context(self.published())
         self._running.enter_context(self._source.attached(report))
 
     def close(
@@ -94,27 +94,26 @@ class Session:
         error: BaseException | None = None,
         moment: float | None = None,
     ) -> FitResult:
-        """Replace the views by what stays, and return it.
+        """Replace the views by the result and return it.
 
         Parameters
         ----------
         outcome
-            How the fit ended; None where it ended by itself or by Stop.
+            How the fit ended; None if it finished or if Stop ended it.
         error
-            What left the fit.
+            The exception that ended the fit.
         moment
-            When it ended, in seconds of ``time.monotonic()``; None for now.
+            The time of its end in seconds of ``time.monotonic()``; None for now.
         """
         traceback = None if error is None else error.__traceback__
         self._running.__exit__(type(error) if error else None, error, traceback)
         self.progress.metrics = self._source.metrics
         ended = "stopped" if self.progress.stopping else "finished"
-        told = f"{type(error).__name__}: {error}" if outcome == "failed" else None
-        self.progress.end(outcome or ended, told, moment)
+        text = f"{type(error).__name__}: {error}" if outcome == "failed" else None
+        self.progress.end(outcome or ended, text, moment)
         return self._finish(rested=moment is not None)
 
-    def _shown(self, panel: str) -> list[FitView]:
-        """Return the views, each with the head of a fit that starts."""
+    def _new_views(self, panel: str) -> list[FitView]:
         views: list[FitView] = []
         if self._source.ranks == 1 and in_notebook():
             views.append(
@@ -134,8 +133,8 @@ class Session:
         self.stop.set()
         self._source.stop()
 
-    def told(self) -> AbstractContextManager[None]:
-        """Tell other processes of the fit, once for all that fit together."""
+    def published(self) -> AbstractContextManager[None]:
+        """Publish the fit for other processes; only the first of several ranks does so."""
         if self._source.rank != 0:
             return nullcontext()
         return published(
@@ -147,7 +146,7 @@ class Session:
         )
 
     def tick(self, source: Sampler) -> None:
-        """Draw what was sampled since the last time."""
+        """Draw the new samples if a drawing is due."""
         now = time.monotonic()
         if now < self._draw_due:
             return
@@ -160,11 +159,11 @@ class Session:
             self.collect()
 
     def rest(self) -> None:
-        """Note the peak of a loop that may have ended; `close` says whether it had."""
+        """Note the peak of a loop that may have ended; `close` decides whether it counts."""
         self._rested_peak = None if self._peak is None else self._peak.so_far()
 
     def collect(self, ended: float | None = None, peak: float | None = None) -> None:
-        """Read what is new and pass it to the views; see `RunRecord.news`."""
+        """Read the new samples and pass them to the views; see `RunRecord.news`."""
         news = self.record.news(ended, peak)
         head = self._head()
         for view in self._views:
@@ -173,7 +172,7 @@ class Session:
     def _head(self) -> Head:
         stopping = self.stop.is_set()
         name = self._source.model_name
-        return Head.of(self.progress, name, self.device_label, stopping=stopping)
+        return head_of(self.progress, name, self.device_label, stopping=stopping)
 
     def _finish(self, *, rested: bool) -> FitResult:
         peak = None if self._peak is None else self._peak.close()
@@ -183,7 +182,7 @@ class Session:
             result = self._result(peak)
             self.record.close()
         for view in self._views:
-            view.finish(result)
+            view.finish(*result.bundles())
         result.note_shown()
         return result
 
@@ -229,27 +228,27 @@ def observed_fit(
     panel: str,
     ended: Callable[[FitResult], None],
 ) -> _Value:
-    """Run ``fit`` with a panel and return what it returns.
+    """Run ``fit()`` with a panel and return its value.
 
     Parameters
     ----------
     source
-        The fit that it is.
+        The source that observes the fit.
     fit
-        Runs it.
+        The function that runs it.
     interval
         Seconds between two samples.
     panel
         One of `notebook.PANELS`.
     ended
-        Called with the result however the fit ends, before its exception goes on.
+        Called with the result of any fit, also of a failed one, before its exception continues.
 
     Raises
     ------
     KeyboardInterrupt
-        When the fit was interrupted; the device's memory is released by then.
+        The fit was interrupted; its device memory is free.
     """
-    session = Session(source, interval, panel)
+    session = FitSession(source, interval, panel)
     try:
         session.open()
         value = fit()
@@ -261,7 +260,7 @@ def observed_fit(
     else:
         ended(session.close())
         return value
-    # The first exception holds the frames of the step, and they its tensors, in cycles: it is
-    # collected, and another raised.
+    # The original exception keeps the frames of the step and their tensors alive, in cycles.
+    # Collect it and raise a new one.
     gc.collect()
     raise KeyboardInterrupt
