@@ -86,12 +86,12 @@ class ParallelMagics(CommandMagics):
             self.call(workers.push, values, chosen)
         rewritable = in_notebook()
         output = (NotebookOutput if rewritable else TerminalOutput)(chosen)
-        view = RanksView([workers.unheard(rank) for rank in chosen], live=rewritable)
+        view = RanksView([workers.last_state(rank) for rank in chosen], live=rewritable)
         run = CellRun(workers, chosen, output, view.update, options.grace)
         try:
             run.run(cell, running_cell(self.shell))
         finally:
-            workers.heard(run.states)
+            workers.remember(run.states)
             view.finish(run.states)
             if not rewritable and view.table is not None:
                 display(view.table)

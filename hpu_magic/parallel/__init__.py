@@ -1,1 +1,1 @@
-"""Persistent worker processes, one a card, that run cells together: on ipyparallel."""
+"""Persistent worker processes, one per card, that run cells together; based on ipyparallel."""

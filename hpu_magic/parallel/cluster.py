@@ -1,7 +1,7 @@
-"""The processes behind the workers: ipyparallel's cluster, with an end that is certain.
+"""The processes of the workers: an ipyparallel cluster that always ends.
 
-Where and how engines are launched is ipyparallel's business, and its profiles': by default here,
-one process a worker, and by a profile through SLURM, MPI or SSH.
+ipyparallel launches the engines: by default on this machine, one process per worker, or with a
+profile through SLURM, MPI or SSH.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from hpu_magic.errors import RefusedError
 from hpu_magic.parallel.guard import Guard
 
 _LOCAL = "LocalEngineSetLauncher"
-_SECONDS_TO_HEAR = 2.0
-_SECONDS_TO_END = 5.0
+_NOTICE_SECONDS = 2.0
+_END_SECONDS = 5.0
 
 
 class Cluster:
-    """Engines of ipyparallel, connected.
+    """Connected ipyparallel engines.
 
     Parameters
     ----------
     count
-        How many; None leaves it to the profile (``c.Cluster.n``).
+        Number of engines; None uses the number of the profile (``c.Cluster.n``).
     profile
-        Name of an IPython profile whose ``ipcluster_config.py`` says how to launch engines;
+        Name of an IPython profile whose ``ipcluster_config.py`` configures the launch of engines;
         None launches them on this machine.
 
     Raises
     ------
     RefusedError
-        There is no such profile, or the engines did not come up.
+        The profile does not exist, or the engines did not start.
 
     Attributes
     ----------
@@ -61,20 +61,20 @@ class Cluster:
         self._guard: Guard | None = None
         self._session: int | None = None  # of the controller and its schedulers
         self.client: Any = None
-        given = _given(count, profile)
+        options = _options(count, profile)
         try:
             self._cluster = ipyparallel.Cluster(
                 delay=0,
                 log_level=logging.CRITICAL,
                 cluster_file="",
                 shutdown_atexit=False,  # it would print
-                **given,
+                **options,
             )
-        except Exception as error:  # whatever the profile's own code raises
+        except Exception as error:  # the code of the profile may raise anything
             raise RefusedError(
-                f"The profile {profile!r} launches no workers: {type(error).__name__}: {error}"
+                f"The profile {profile!r} cannot launch workers: {type(error).__name__}: {error}"
             ) from error
-        # ipyparallel hears of the end of its processes in the loop that started them.
+        # ipyparallel notices the end of its processes in the event loop that started them.
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="hpu_magic workers", daemon=True
@@ -98,41 +98,39 @@ class Cluster:
         try:
             self._do(self._cluster.start_engines(count))
         except (OSError, CalledProcessError) as error:
-            self._cluster.engines.clear()  # there are none to stop
-            raise RefusedError(f"The workers cannot be launched: {error}") from error
+            self._cluster.engines.clear()  # no engine needs to be stopped
+            raise RefusedError(f"The workers could not be launched: {error}") from error
         engines = self._cluster.engine_set
         for launcher in self._launchers(engines):
             launcher.on_stop(self._ended)
         if self.local:
             self._guard.dismiss()
-            self._guard = Guard([controller, *(one.pid for one in self._launchers(engines))])
+            self._guard = Guard([controller, *(each.pid for each in self._launchers(engines))])
         self.client = self._do(self._cluster.connect_client())
         expected, seconds = getattr(engines, "n", count), self._cluster.engine_timeout
         try:
             self.client.wait_for_engines(expected, interactive=False, timeout=seconds)
         except TimeoutError as late:
             raise RefusedError(
-                f"{len(self.client)} of {expected} workers came up within {seconds} s: "
-                f"{self._last_words(engines)}"
+                f"{len(self.client)} of {expected} workers started within {seconds} s: "
+                f"{self._last_line(engines)}"
             ) from late
 
     @staticmethod
     def _launchers(engines: Any) -> list[Any]:
         return list(getattr(engines, "launchers", {}).values())
 
-    def _last_words(self, engines: Any) -> str:
+    def _last_line(self, engines: Any) -> str:
         lines = [line for line in (engines.get_output() or "").splitlines() if line.strip()]
         if lines:
             return f"the launcher's last line is {lines[-1].strip()!r}."
-        return (
-            "c.Cluster.engine_timeout in the profile's ipcluster_config.py says how long to wait."
-        )
+        return "set a longer c.Cluster.engine_timeout in the profile's ipcluster_config.py."
 
     def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         doing = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return doing.result()
-        except BaseException:  # as an interrupt, after which it does not go on
+        except BaseException:  # such as an interrupt
             doing.cancel()
             raise
 
@@ -140,10 +138,10 @@ class Cluster:
         self._ends[data["pid"]] = data["exit_code"]
 
     def how_ended(self, pid: int) -> str:
-        """Say how a process of this machine ended, as far as it is known."""
-        until = time.monotonic() + (_SECONDS_TO_HEAR if self.local else 0.0)
+        """Return how a process of this machine ended, as far as it is known."""
+        until = time.monotonic() + (_NOTICE_SECONDS if self.local else 0.0)
         while pid not in self._ends and time.monotonic() < until:
-            time.sleep(0.02)  # that it ended is heard earlier than how
+            time.sleep(0.02)  # the exit code arrives after the notice of the end
         return how_ended(self._ends.get(pid))
 
     def interrupt(self, engines: list[int]) -> None:
@@ -152,12 +150,12 @@ class Cluster:
             self.client.send_signal(signal.SIGINT, targets=engines, block=False)
 
     def stop(self, *, at_exit: bool = False) -> None:
-        """End all processes, those that do not answer by SIGKILL; an interrupt stops none of it.
+        """End all processes, by SIGKILL if necessary; an interrupt does not stop this.
 
         Parameters
         ----------
         at_exit
-            The interpreter ends, and starts no threads any more.
+            Whether the interpreter is exiting and can start no more threads.
         """
         if at_exit:
             self._stop()
@@ -174,7 +172,7 @@ class Cluster:
             self._end_together()
             self._do(self._cluster.stop_cluster())
             if self._session is not None:
-                # A controller that ends while it starts leaves its schedulers behind.
+                # A controller that is ended during its start does not end its schedulers.
                 with suppress(ProcessLookupError):
                     os.killpg(self._session, signal.SIGTERM)
         finally:
@@ -185,46 +183,46 @@ class Cluster:
                 self._guard.dismiss()
 
     def _end_together(self) -> None:
-        """End the engines of this machine all at once.
+        """End all engines of this machine at the same time.
 
-        ipyparallel tells each to end when the one before has, and with PyTorch that takes a second.
+        ipyparallel ends one after the other, and with PyTorch each takes a second.
         """
         if not self.local or self._cluster.engine_set is None:
             return
-        left = [one for one in self._launchers(self._cluster.engine_set) if one.running]
+        left = [each for each in self._launchers(self._cluster.engine_set) if each.running]
         for signum in (signal.SIGTERM, signal.SIGKILL):
-            for one in left:
+            for launcher in left:
                 with suppress(psutil.NoSuchProcess):
-                    one.signal(signum)
-            until = time.monotonic() + _SECONDS_TO_END
+                    launcher.signal(signum)
+            until = time.monotonic() + _END_SECONDS
             while left and time.monotonic() < until:
                 time.sleep(0.02)
-                still = [one for one in left if one.running]
-                if len(still) < len(left):  # where many end, each has its time
-                    until = time.monotonic() + _SECONDS_TO_END
+                still = [each for each in left if each.running]
+                if len(still) < len(left):  # wait again after each process that ended
+                    until = time.monotonic() + _END_SECONDS
                 left = still
 
 
-def _given(count: int | None, profile: str | None) -> dict[str, Any]:
-    given: dict[str, Any] = {"engines": "local"}
+def _options(count: int | None, profile: str | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"engines": "local"}
     if profile is not None:
         try:
-            found = ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
+            folder = ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
         except ProfileDirError:
             raise RefusedError(
-                f"The profile {profile!r} launches no workers: there is none of that name. "
-                f"ipython profile create {profile} --parallel makes one."
+                f"The profile {profile!r} does not exist: create it with "
+                f"ipython profile create {profile} --parallel."
             ) from None
-        given = {"profile_dir": found.location}
+        options = {"profile_dir": folder.location}
     else:
-        given["controller"] = _controller()
-    return given if count is None else {**given, "n": count}
+        options["controller"] = _controller()
+    return options if count is None else {**options, "n": count}
 
 
 def _controller() -> type:
     """Return the launcher of a controller that imports nothing from the working directory.
 
-    Engines do import from there: they run the notebook's code.
+    Engines do import from it, because they run the notebook's code.
     """
     from ipyparallel.cluster.launcher import LocalControllerLauncher
     from traitlets import default
@@ -242,16 +240,16 @@ def _controller() -> type:
 
 
 def how_ended(code: int | None) -> str:
-    """Say how a process ended: ``was killed by SIGKILL``.
+    """Return how a process ended, such as ``was killed by SIGKILL``.
 
     Parameters
     ----------
     code
-        What its parent heard, negative for a signal; None where nobody did.
+        The exit code that its parent received, negative for a signal; None if unknown.
     """
     if code is None:
         return "ended"
     if code < 0:
-        known = {each.value: each.name for each in signal.Signals}
-        return f"was killed by {known.get(-code, f'signal {-code}')}"
+        names = {each.value: each.name for each in signal.Signals}
+        return f"was killed by {names.get(-code, f'signal {-code}')}"
     return f"ended with exit code {code}"

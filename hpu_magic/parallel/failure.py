@@ -1,4 +1,4 @@
-"""Why a cell failed on its ranks, told once."""
+"""The failure of a cell on several ranks, reported once."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from hpu_magic.parallel.output import named
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
-# What Python appends to the text of a SyntaxError: the file that stands for the cell.
+# Python appends the file name of the cell to the text of a SyntaxError.
 _IN_CELL = re.compile(r"\((?:\d+\.py|<ipython-input-[^>]*>), (line \d+)\)$")
 
 
 @dataclass(frozen=True)
 class RankFailure:
-    """How one rank failed.
+    """The failure of one rank.
 
     Attributes
     ----------
     name : str
-        Name of the exception; empty where the process ended.
+        Name of the exception; empty if the process ended.
     message : str
-        The exception's text, or how the process ended.
+        Text of the exception, or how the process ended.
     traceback : str
-        As IPython showed it on that rank.
+        IPython's traceback on that rank.
     """
 
     name: str
@@ -36,21 +36,21 @@ class RankFailure:
         """The failure as the end of a sentence about its rank."""
         if not self.name:
             return self.message
-        # The whole text stands in the traceback above.
+        # The traceback above contains the complete text.
         lines = (line.strip() for line in _COLOURS.sub("", self.message).splitlines())
         first = _IN_CELL.sub(r"(\1 of the cell)", next(filter(None, lines), ""))
         return f"raised {self.name}: {first}" if first else f"raised {self.name}"
 
 
 class RanksFailedError(RuntimeError):
-    """Some ranks did not run the cell to its end.
+    """Some ranks did not complete the cell.
 
     Attributes
     ----------
     failures : dict of int to RankFailure
-        By rank, in the order in which they failed.
+        The failures by rank, in the order of their times.
     interrupted : list of int
-        Ranks that were interrupted because of that.
+        Ranks that were interrupted because of the failures.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class RanksFailedError(RuntimeError):
         interrupted: Sequence[int] = (),
         advice: Sequence[str] = (),
     ) -> None:
-        # A process that ended is why the others failed, whoever was heard first.
-        self.failures = dict(sorted(failures.items(), key=lambda one: bool(one[1].name)))
+        # The end of a process is the cause of other failures, even if it was noticed later.
+        self.failures = dict(sorted(failures.items(), key=lambda item: bool(item[1].name)))
         self.interrupted = list(interrupted)
         super().__init__(" ".join([*self._sentences(), *advice]))
 
@@ -69,26 +69,26 @@ class RanksFailedError(RuntimeError):
         groups: dict[str, list[int]] = {}
         for rank, failure in self.failures.items():
             after = f"raised {failure.name} after that" if failure.name else failure.sentence
-            told = first if failure.sentence == first else after
-            groups.setdefault(told, []).append(rank)
+            sentence = first if failure.sentence == first else after
+            groups.setdefault(sentence, []).append(rank)
         if self.interrupted:
             were = "was" if len(self.interrupted) == 1 else "were"
             groups[f"{were} interrupted"] = self.interrupted
         return [
-            f"{named(sorted(ranks)).capitalize()} {told.rstrip('.')}."
-            for told, ranks in groups.items()
+            f"{named(sorted(ranks)).capitalize()} {sentence.rstrip('.')}."
+            for sentence, ranks in groups.items()
         ]
 
     def _render_traceback_(self) -> list[str]:
-        """Show the first failure's traceback and the sentences, in the place of Python's own."""
+        """Return the traceback of the first failure and the sentences, instead of Python's own."""
         first = next(iter(self.failures.values()))
         lines = first.traceback.splitlines()
         return [*lines, *([""] if lines else []), str(self)]
 
 
 class RanksInterrupt(KeyboardInterrupt):
-    """Ctrl-C, after it has reached the ranks."""
+    """Ctrl-C, after it has interrupted the ranks."""
 
     def _render_traceback_(self) -> list[str]:
-        """Show one sentence: the traceback would be that of the waiting."""
+        """Return one sentence: the traceback would only show the notebook waiting."""
         return [str(self)]

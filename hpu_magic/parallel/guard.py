@@ -1,8 +1,8 @@
-"""End workers whose notebook has gone, however it ended.
+"""End the workers of a notebook whose process has ended for any reason.
 
-Run as a program of its own: ``python guard.py PARENT PID...``. Its input is a pipe from the
-notebook's process, which the system closes with that process, also when it is killed. Processes
-that the notebook forked may hold the pipe open, so the guard looks for its parent as well.
+This is a separate program: ``python guard.py PARENT PID...``. Its input is a pipe from the
+notebook's process, which the system closes at the end of that process, even if it is killed.
+Processes that the notebook forked may keep the pipe open, so the guard also checks its parent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import psutil
 
 _SECONDS = 5.0
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 
 
 class Guard:
@@ -25,7 +25,7 @@ class Guard:
     Parameters
     ----------
     pids
-        The processes, of this machine.
+        Processes on this machine.
     """
 
     def __init__(self, pids: Sequence[int]) -> None:
@@ -36,7 +36,7 @@ class Guard:
         )
 
     def dismiss(self) -> None:
-        """End the guard: the processes are none of its business any more."""
+        """End the guard and leave the processes alone."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None
@@ -61,16 +61,16 @@ def _signal(process: psutil.Process, name: str) -> None:
     try:
         getattr(process, name)()
     except psutil.NoSuchProcess:
-        return  # it has ended by itself
+        return  # it has already ended
 
 
 def main(arguments: Sequence[str]) -> None:
     """Wait for the end of the parent, then end these processes."""
     parent, *pids = map(int, arguments)
-    # Taken now: a number may belong to another process later, which psutil notices.
+    # psutil notices if another process uses the same number later.
     processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     while os.getppid() == parent:
-        ready, _, _ = select.select([sys.stdin], [], [], _LOOK_SECONDS)
+        ready, _, _ = select.select([sys.stdin], [], [], _CHECK_SECONDS)
         if ready and not os.read(sys.stdin.fileno(), 1):
             break
     _end(processes)

@@ -1,8 +1,8 @@
-"""What ranks print and show, grouped by rank while it streams.
+"""Streamed output of ranks, grouped by rank.
 
-In a notebook all text stands in one output that is rewritten in place: a heading for each rank,
-in order, and one heading for ranks that say the same. An output that grows long, or that a picture
-follows, is left as it is, and the next one begins. In a terminal each line carries its rank.
+In a notebook, all text is in one output that is updated in place: a heading for each rank, in
+order, and one heading for ranks with the same text. A new output begins if the current one is long
+or if a picture follows. In a terminal, each line has its rank as a prefix.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SECONDS = 0.1
-"""Between two rewritings."""
+"""Time between two updates."""
 
 _LONG, _LARGE = 400, 100_000  # lines, characters
 _BREAKS = re.compile(r"(\r\n|\n|\r)")
@@ -23,7 +23,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def named(ranks: Sequence[int]) -> str:
-    """Name ranks: ``rank 2``, ``ranks 0, 2 and 3``, ``ranks 0 to 3``."""
+    """Return the names of ranks: ``rank 2``, ``ranks 0, 2 and 3``, ``ranks 0 to 3``."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
@@ -33,7 +33,7 @@ def named(ranks: Sequence[int]) -> str:
 
 
 class Lines:
-    """Text as a terminal shows it: a carriage return begins its line anew."""
+    """Text like in a terminal: after a carriage return, new text replaces the line."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -53,22 +53,22 @@ class Lines:
                 self._again = False
 
     def write_block(self, text: str) -> None:
-        """Add text that has lines of its own."""
+        """Add text on separate lines."""
         self.write(f"\n{text}\n" if self.current else f"{text}\n")
 
     def all(self) -> list[str]:
-        """Return all lines, the unfinished one too."""
+        """Return all lines, including the unfinished one."""
         return [*self.done, self.current] if self.current else list(self.done)
 
 
 class TerminalOutput:
-    """Each line with its rank before it, as soon as it is complete."""
+    """Prints each line with its rank as soon as it is complete."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
         self._lines = {rank: Lines() for rank in ranks}
 
     def text(self, rank: int, text: str) -> None:
-        """Show what a rank printed."""
+        """Print the complete lines of a rank."""
         self._lines[rank].write(text)
         self._print_done(rank)
 
@@ -78,25 +78,25 @@ class TerminalOutput:
             print(f"[{rank}] {line}")
 
     def show(self, rank: int, content: Mapping[str, Any], *, update: bool = False) -> None:
-        """Show what a rank displayed, as text."""
+        """Print the text form of an output of a rank."""
         self._lines[rank].write_block(content["data"].get("text/plain", ""))
         self._print_done(rank)
 
     def clear(self, rank: int) -> None:
-        """Nothing to clear: what was printed is printed."""
+        """Do nothing: printed text remains."""
 
     def refresh(self) -> None:
-        """Nothing waits."""
+        """Do nothing: all complete lines are printed."""
 
     def finish(self) -> None:
-        """Show lines that have no end."""
+        """Print unfinished lines."""
         for rank, lines in self._lines.items():
             if lines.current:
                 self.text(rank, "\n")
 
 
 class NotebookOutput:
-    """One output below the cell, rewritten in place."""
+    """One output below the cell that is updated in place."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
         self._ranks = list(ranks)
@@ -109,12 +109,12 @@ class NotebookOutput:
         self._places: dict[tuple[int, str], str] = {}
 
     def text(self, rank: int, text: str) -> None:
-        """Take what a rank printed."""
+        """Add the printed text of a rank."""
         self._lines[rank].write(text)
         self.refresh()
 
     def show(self, rank: int, content: Mapping[str, Any], *, update: bool = False) -> None:
-        """Show what a rank displayed; text alone stands among what it printed."""
+        """Show an output of a rank; plain text is added to its printed text."""
         from IPython.core.display_functions import display, publish_display_data
 
         data = content["data"]
@@ -123,9 +123,9 @@ class NotebookOutput:
             self._lines[rank].write_block(data.get("text/plain", ""))
             self.refresh()
             return
-        # Ranks may give the same id; each means an output of its own.
-        given = transient.get("display_id") or uuid.uuid4().hex
-        place = f"{given} of rank {rank}"
+        # Ranks may use the same display id for different outputs.
+        own_id = transient.get("display_id") or uuid.uuid4().hex
+        place = f"{own_id} of rank {rank}"
         if not update:
             if self._cleared[rank]:
                 place, update = self._cleared[rank].pop(0), True
@@ -133,18 +133,18 @@ class NotebookOutput:
                 self._end_block()
                 display({"text/plain": f"{_BOLD}{named([rank])}{_PLAIN}"}, raw=True)
             self._pictures[rank].append(place)
-            self._places[rank, given] = place
+            self._places[rank, own_id] = place
         publish_display_data(
             data=dict(data),
             metadata=content.get("metadata") or {},
-            transient={**transient, "display_id": self._places.get((rank, given), place)},
+            transient={**transient, "display_id": self._places.get((rank, own_id), place)},
             update=update,
         )
 
     def clear(self, rank: int) -> None:
-        """Forget what a rank printed, as far as its output can still be rewritten.
+        """Remove the printed text of a rank, if its output can still be updated.
 
-        What it shows next takes the places of what it showed before.
+        Its next outputs replace the previous ones.
         """
         self._lines[rank] = Lines()
         self._cleared[rank] = self._pictures[rank] + self._cleared[rank]
@@ -152,7 +152,7 @@ class NotebookOutput:
         self.refresh()
 
     def refresh(self) -> None:
-        """Rewrite the output if something changed, ten times a second at most."""
+        """Update the output if it has changed, at most ten times per second."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + SECONDS
@@ -164,7 +164,7 @@ class NotebookOutput:
                 self._end_block(whole_lines=True)
 
     def finish(self) -> None:
-        """Write what has not been written yet, and empty the places that stayed cleared."""
+        """Write the remaining text, and empty the outputs that were cleared and not replaced."""
         from IPython.core.display_functions import update_display
 
         self._draw()
@@ -173,7 +173,7 @@ class NotebookOutput:
                 update_display({"text/plain": ""}, display_id=place, raw=True)
 
     def _end_block(self, *, whole_lines: bool = False) -> None:
-        """Leave the output as it is; a line without an end goes into the next one if asked to."""
+        """Begin a new output; with ``whole_lines``, an unfinished line moves to the new one."""
         kept = {rank: lines.current for rank, lines in self._lines.items() if whole_lines}
         for rank in kept:
             self._lines[rank].current = ""

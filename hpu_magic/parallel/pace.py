@@ -1,8 +1,8 @@
-"""How many steps a rank makes, and how long its own part of one takes.
+"""The pace of a rank, and its own time per step.
 
-Ranks wait for each other where gradients meet, which is in the backward pass. So what a step takes
-outside of it (its batch, the forward pass, the optimizer) is the rank's own: the rank that takes
-longest there is the one for which the others wait. Times are the host's.
+Ranks wait for each other when they reduce gradients, in the backward pass. The time of a step
+outside of the backward pass (batch, forward pass, optimizer) is the rank's own time. The other
+ranks wait for the rank with the longest own time. All times are host times.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Mark(NamedTuple):
 
 
 class Pace:
-    """Counts the steps of optimizers and the time within backward passes."""
+    """Counts the steps of optimizers and measures the time in backward passes."""
 
     def __init__(self) -> None:
         self._watching = False
@@ -35,7 +35,7 @@ class Pace:
         return self._last.steps
 
     def watch(self, torch: Any) -> None:
-        """Count from now on, once torch has been imported; a second call does nothing."""
+        """Start to count when torch has been imported; a second call does nothing."""
         if self._watching or torch is None:
             return
         self._watching = True
@@ -45,16 +45,16 @@ class Pace:
         torch.autograd.backward = self._timed(torch.autograd.backward)
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Set all counts to zero."""
         self._first = self._read = self._last = _Mark(0, 0.0, 0.0)
 
     def lately(self) -> tuple[float | None, float | None]:
-        """Return steps a second and own seconds of a step, of the steps since it was last asked."""
+        """Return steps per second and own seconds per step since the last call."""
         since, self._read = self._read, self._last
         return _between(since, self._read)
 
-    def on_the_whole(self) -> tuple[float | None, float | None]:
-        """Return the same of all steps after the first."""
+    def overall(self) -> tuple[float | None, float | None]:
+        """Return steps per second and own seconds per step of all steps after the first."""
         return _between(self._first, self._last)
 
     def _stepped(self, *_: Any) -> None:
@@ -74,8 +74,8 @@ class Pace:
         return timed
 
 
-def _between(one: _Mark, other: _Mark) -> tuple[float | None, float | None]:
-    made, passed = other.steps - one.steps, other.moment - one.moment
-    if made <= 0 or passed <= 0:
+def _between(first: _Mark, last: _Mark) -> tuple[float | None, float | None]:
+    steps, seconds = last.steps - first.steps, last.moment - first.moment
+    if steps <= 0 or seconds <= 0:
         return None, None
-    return made / passed, max(0.0, passed - (other.in_backward - one.in_backward)) / made
+    return steps / seconds, max(0.0, seconds - (last.in_backward - first.in_backward)) / steps

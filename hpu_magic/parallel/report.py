@@ -1,4 +1,4 @@
-"""What ``%hpu_workers`` shows, and what a parallel cell leaves."""
+"""The report of ``%hpu_workers``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpu_magic import units
-from hpu_magic.parallel.workers import Workers
+from hpu_magic.parallel.workers import RESTART, Workers
 from hpu_magic.runtime.present.table import Table
 
 
@@ -16,7 +16,7 @@ class WorkersReport(Table):
     Attributes
     ----------
     count : int
-        How many there are; 0 without any.
+        Number of workers.
     profile : str or None
         The IPython profile that launched them.
     """
@@ -40,7 +40,7 @@ class WorkersReport(Table):
             workers = f"{self._stopped} worker{'s' if self._stopped > 1 else ''}"
             return f"Stopped {workers}." if self._stopped else "There were no workers to stop."
         if not self.count:
-            return "No workers: %%hpu_parallel -n 4 starts four and runs its cell on them."
+            return "No workers: %%hpu_parallel -n 4 starts four workers and runs its cell on them."
         workers = f"{self.count} worker{'s' if self.count > 1 else ''}"
         return workers + (f" of the profile {self.profile}" if self.profile else "")
 
@@ -53,21 +53,19 @@ class WorkersReport(Table):
         return self._lines
 
     def notes(self) -> Sequence[str]:
-        """Say what mends a group that is incomplete."""
-        if self._lost:
-            return ("%hpu_workers restart starts all ranks anew (their variables are lost).",)
-        return ()
+        """Return how to fix an incomplete group."""
+        return (RESTART,) if self._lost else ()
 
 
 def workers_report(workers: Workers | None, stopped: int | None = None) -> WorkersReport:
-    """Ask the workers for their state, and wait two seconds at most for each.
+    """Request the states of the workers, and wait at most two seconds for each.
 
     Parameters
     ----------
     workers
-        None where there are none.
+        The workers; None if there are none.
     stopped
-        How many were stopped just now; None where that was not requested.
+        Number of workers that were just stopped; None if stopping was not requested.
     """
     if workers is None:
         return WorkersReport((), stopped=stopped)
@@ -79,10 +77,10 @@ def workers_report(workers: Workers | None, stopped: int | None = None) -> Worke
         if state is not None:
             card = "none" if state.card is None else f"HPU {state.card}"
             memory = "" if state.in_use is None else units.size(state.in_use)
-        what = "idle"
+        activity = "idle"
         if rank in workers.lost:
-            what = workers.how_ended(rank)
+            activity = workers.how_ended(rank)
         elif rank in busy or state is None:
-            what = "busy with the cell before"
-        lines.append((str(rank), card, memory, introduction.host, str(introduction.pid), what))
+            activity = "busy with the previous cell"
+        lines.append((str(rank), card, memory, introduction.host, str(introduction.pid), activity))
     return WorkersReport(lines, workers.profile, len(workers.lost))

@@ -11,16 +11,16 @@ VISIBLE = "HABANA_VISIBLE_MODULES"
 
 
 class Reservation:
-    """Cards that this process leaves to others, until it is released.
+    """Cards that this process does not use until the reservation is released.
 
-    A process that holds a card already keeps it. Where no card is left over, nothing is reserved.
+    A process that already holds a card keeps it. If no other card is left, nothing is reserved.
 
     Parameters
     ----------
     modules
-        Module ids of the cards.
+        Module ids of the reserved cards.
     visible
-        Those of all cards that this process may use.
+        Module ids of all cards that this process may use.
     """
 
     def __init__(self, modules: Sequence[int], visible: Sequence[int]) -> None:
@@ -31,7 +31,7 @@ class Reservation:
             os.environ[VISIBLE] = self._set
 
     def release(self) -> None:
-        """Let this process take any card again, unless somebody has chosen others meanwhile."""
+        """Let this process use any card again, unless other code has changed the variable."""
         if not self._set or os.environ.get(VISIBLE) != self._set:
             return
         if self._before is None:

@@ -1,8 +1,8 @@
-"""One cell on some ranks: its output as it comes, its interrupt, its end.
+"""The run of one cell on some ranks: streamed output, interrupt and end.
 
-If a rank fails, the others may wait for it in a collective. They get a few seconds and are then
-interrupted. After a failure or an interrupt, all ranks leave their process group, because they may
-have started different collectives.
+If a rank fails, the others may wait for it in a collective. They have a few seconds to finish and
+are then interrupted. After a failure or an interrupt, all ranks leave their process group, because
+they may have started different collectives.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from typing import Any
 
 from hpu_magic.parallel.failure import RankFailure, RanksFailedError, RanksInterrupt
 from hpu_magic.parallel.output import NotebookOutput, TerminalOutput, named
-from hpu_magic.parallel.telling import CELL, KEY
-from hpu_magic.parallel.workers import Workers
+from hpu_magic.parallel.rank_reports import CELL, KEY
+from hpu_magic.parallel.workers import RESTART, Workers
 from hpu_magic.runtime.measure.ranks import RankState
 
 _TICK = 0.1  # seconds
 _INTERRUPT_SECONDS = 30.0
-_AGAIN_SECONDS = 0.5  # an interrupt that follows within them is the same one
-_INTERRUPTED = ("KeyboardInterrupt", "CancelledError")  # the latter where a cell awaits
+_AGAIN_SECONDS = 0.5  # a second interrupt within this time counts as the same one
+_INTERRUPTED = ("KeyboardInterrupt", "CancelledError")  # the latter if a cell awaits
 
 
 @dataclass
 class CellRun:
-    """A cell on its way through some ranks.
+    """A cell that runs on some ranks.
 
     Parameters
     ----------
     workers
-        Whose ranks.
+        The workers.
     ranks
-        Those that run it.
+        The ranks that run the cell.
     output
-        Takes what they print and show.
+        Shows their output.
     watch
-        Called about ten times a second with what each rank told last.
+        Called about ten times per second with the last state of each rank.
     grace
-        Seconds that the other ranks may go on after one has failed, before they are interrupted.
+        Seconds between the failure of a rank and the interrupt of the others.
     """
 
     workers: Workers
@@ -55,7 +55,7 @@ class CellRun:
     _waiting: dict[int, set[str]] = field(default_factory=dict)
     _replies: dict[int, Any] = field(default_factory=dict)
     _interrupted: list[int] = field(default_factory=list)
-    _by_hand: float | None = None  # when
+    _interrupted_at: float | None = None  # by the user
     _deadline: float | None = None
     _due: float = 0.0
     _gave_up: bool = False
@@ -66,16 +66,16 @@ class CellRun:
         Parameters
         ----------
         code
-            The cell.
+            Source of the cell.
         number
-            The cell's in the notebook, by which tracebacks name it.
+            Number of the cell in the notebook, for tracebacks.
 
         Raises
         ------
         RanksFailedError
-            It raised on some rank, or a rank's process ended.
+            The cell raised on some rank, or the process of a rank ended.
         KeyboardInterrupt
-            It was interrupted by hand.
+            The user interrupted the cell.
         """
         unsent = list(self.ranks)
         while unsent or (self._waiting and not self._gave_up):
@@ -86,11 +86,11 @@ class CellRun:
                 self._step()
             except KeyboardInterrupt:
                 now = time.monotonic()
-                if self._by_hand is None:
-                    self._by_hand = now
+                if self._interrupted_at is None:
+                    self._interrupted_at = now
                     unsent.clear()
                     self._interrupt(now + _INTERRUPT_SECONDS)
-                elif now - self._by_hand > _AGAIN_SECONDS:
+                elif now - self._interrupted_at > _AGAIN_SECONDS:
                     break
         self.output.finish()
         self._raise()
@@ -109,39 +109,40 @@ class CellRun:
         )
 
     def _listen(self, rank: int, future: Any) -> None:
-        """Turn what ipyparallel's thread hears into events for this one."""
+        """Turn messages that ipyparallel's thread receives into events for this thread."""
         put = self._events.put
         future.iopub_callbacks.append(lambda message: put((rank, "message", message)))
         future.add_done_callback(lambda done: put((rank, "reply", done.result())))
         future.output.add_done_callback(lambda _: put((rank, "output", None)))
 
     def _step(self) -> None:
-        """Handle what comes within a tick, then look around."""
+        """Handle one event, and check deadlines at intervals."""
         now = time.monotonic()
         if now >= self._due:  # also while ranks print without a pause
             self._due = now + _TICK
             self.output.refresh()
             self.watch(self.states)
-            self._look_at_the_clock()
+            self._check_deadline()
         try:
-            rank, kind, what = self._events.get(timeout=_TICK)
+            rank, kind, content = self._events.get(timeout=_TICK)
         except queue.Empty:
             return
         if kind == "reply":
-            self._replied(rank, what)
+            self._on_reply(rank, content)
         elif kind == "output":
             self._ended(rank, "output")
         else:
-            self._heard(rank, what)
+            self._on_message(rank, content)
 
-    def _look_at_the_clock(self) -> None:
+    def _check_deadline(self) -> None:
         if self._deadline is None or time.monotonic() < self._deadline:
             return
-        if self._by_hand is not None or self._interrupted:
-            self._gave_up = True  # who does not answer an interrupt is not waited for
+        if self._interrupted_at is not None or self._interrupted:
+            self._gave_up = True  # do not wait for ranks that ignore an interrupt
         else:
             self._interrupted = sorted(self._waiting)
-            # A backward pass that waits for these ranks takes no interrupt, but an error.
+            # A backward pass that waits for these ranks ignores an interrupt, but ends with an
+            # error when they leave their group.
             self.workers.begin_to_leave(list(self.failures))
             self._interrupt(time.monotonic() + _INTERRUPT_SECONDS)
 
@@ -156,7 +157,7 @@ class CellRun:
             if not waiting:
                 del self._waiting[rank]
 
-    def _replied(self, rank: int, reply: Any) -> None:
+    def _on_reply(self, rank: int, reply: Any) -> None:
         from ipyparallel.error import EngineError, RemoteError
 
         if isinstance(reply, RemoteError) and reply.ename == EngineError.__name__:
@@ -168,14 +169,14 @@ class CellRun:
         self._ended(rank, "reply")
 
     def _failed(self, rank: int, failure: RankFailure) -> None:
-        by_hand = self._by_hand is not None and failure.name in _INTERRUPTED
-        if by_hand or rank in self._interrupted:
+        by_user = self._interrupted_at is not None and failure.name in _INTERRUPTED
+        if by_user or rank in self._interrupted:
             return
         self.failures[rank] = failure
         if self._deadline is None:
             self._deadline = time.monotonic() + self.grace
 
-    def _heard(self, rank: int, message: Any) -> None:
+    def _on_message(self, rank: int, message: Any) -> None:
         kind, content = message["header"]["msg_type"], message["content"]
         if kind == "stream":
             self.output.text(rank, content["text"])
@@ -186,19 +187,19 @@ class CellRun:
         elif kind == "clear_output":
             self.output.clear(rank)
         elif kind == "data_message":
-            self._told(rank, message)
+            self._on_data(rank, message)
 
-    def _told(self, rank: int, message: Any) -> None:
+    def _on_data(self, rank: int, message: Any) -> None:
         from ipyparallel import serialize
 
         data, _ = serialize.deserialize_object(message["buffers"])
-        if isinstance(data, dict) and KEY in data:  # a cell may publish data of its own
+        if isinstance(data, dict) and KEY in data:  # a cell may publish other data
             self.states[rank] = data[KEY]
 
     def _raise(self) -> None:
         silent = sorted(self._waiting)
         self.workers.unanswered.update({rank: self._replies[rank] for rank in silent})
-        if not self.failures and self._by_hand is None:
+        if not self.failures and self._interrupted_at is None:
             return
         advice = self._advice(silent)
         if self.failures:
@@ -206,22 +207,15 @@ class CellRun:
         raise RanksInterrupt(" ".join([f"Interrupted on {named(self.ranks)}.", *advice]))
 
     def _advice(self, silent: list[int]) -> list[str]:
-        """Say what is left of the workers; ranks that may be out of step leave their group."""
+        """Let ranks leave their group, and return the state of the workers and the next step."""
         if silent:
-            who = named(silent)
             verb = "does" if len(silent) == 1 else "do"
-            return [
-                f"{who.capitalize()} {verb} not answer the interrupt: %hpu_workers restart "
-                "ends all workers and starts new ones."
-            ]
+            return [f"{named(silent).capitalize()} {verb} not respond to the interrupt.", RESTART]
         if self.workers.look():
-            return ["%hpu_workers restart starts all ranks anew (their variables are lost)."]
+            return [RESTART]
         left, stuck = self._leave()
         if stuck:
-            return [
-                f"{named(stuck).capitalize()} could not leave the process group: %hpu_workers "
-                "restart starts all ranks anew (their variables are lost)."
-            ]
+            return [f"{named(stuck).capitalize()} could not leave the process group.", RESTART]
         if left:
             return ["The ranks have left their process group: the next cell may form a new one."]
         return []
@@ -231,5 +225,6 @@ class CellRun:
             try:
                 return self.workers.leave_group()
             except KeyboardInterrupt:
-                if self._by_hand is None or time.monotonic() - self._by_hand > _AGAIN_SECONDS:
+                interrupted_at = self._interrupted_at
+                if interrupted_at is None or time.monotonic() - interrupted_at > _AGAIN_SECONDS:
                     return False, sorted(self.ranks)

@@ -1,7 +1,7 @@
-"""Variables on their way between the notebook and the workers.
+"""Transfer of variables between the notebook and the workers.
 
-Functions and classes of the notebook travel whole (cloudpickle). Tensors on the card travel as
-tensors of the host: the card of the other process is another one.
+Functions and classes of the notebook are sent by value (cloudpickle). Tensors on the card are sent
+as host tensors, because the other process uses another card.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from hpu_magic.errors import RefusedError
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles tensors of the card as those of the host, to be moved to a device at the end."""
+    """Pickles tensors on the card as host tensors that move to a device when they are loaded."""
 
     def __init__(self, file: io.BytesIO, device: str) -> None:
         super().__init__(file, protocol=pickle.DEFAULT_PROTOCOL)
         self._device = device
 
     def reducer_override(self, obj: Any) -> Any:
-        # By name, so that nothing here imports torch.
+        # By name: this module does not import torch.
         kind = f"{type(obj).__module__}.{type(obj).__name__}"
         if _has_memory(obj) and obj.device.type == "hpu":
             import torch
 
             host = obj.detach().as_subclass(torch.Tensor).cpu()
-            return _arrived, (host, self._device, obj.requires_grad, type(obj), dict(vars(obj)))
+            return _rebuild, (host, self._device, obj.requires_grad, type(obj), dict(vars(obj)))
         if kind == "torch.device" and obj.type == "hpu" and self._device == "cpu":
             return _device, ("cpu",)
         return super().reducer_override(obj)
 
 
 def _has_memory(value: Any) -> bool:
-    """Tell tensors, of subclasses too, from those made of other tensors, which travel as these."""
-    # Nobody has a tensor before torch is imported.
+    """Return whether a value is a tensor with its own memory, not one made of other tensors."""
+    # Without torch, there are no tensors.
     kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
     return (
         kind is not None
@@ -49,12 +49,12 @@ def _has_memory(value: Any) -> bool:
     )
 
 
-def _arrived(
+def _rebuild(
     tensor: Any, device: str, requires_grad: bool, kind: type, attributes: Mapping[str, Any]
 ) -> Any:
-    arrived = tensor.to(device).as_subclass(kind).requires_grad_(requires_grad)
-    vars(arrived).update(attributes)
-    return arrived
+    rebuilt = tensor.to(device).as_subclass(kind).requires_grad_(requires_grad)
+    vars(rebuilt).update(attributes)
+    return rebuilt
 
 
 def _device(name: str) -> Any:
@@ -69,19 +69,18 @@ def pack(values: Mapping[str, Any], device: str) -> bytes:
     Parameters
     ----------
     values
-        By name.
+        The values by name.
     device
-        Where tensors of the card shall lie at the end: ``"hpu"``, the other process's card, or
-        ``"cpu"``.
+        Device of card tensors in the other process: ``"hpu"``, its card, or ``"cpu"``.
 
     Raises
     ------
     RefusedError
-        A value cannot be sent; the text names it and says why.
+        A value cannot be sent; the message contains its name and the reason.
     """
     try:
         return _packed(dict(values), device)
-    except Exception as error:  # whatever the values' own code raises
+    except Exception as error:  # the code of the values may raise anything
         name, reason = _culprit(values, device, error)
         raise RefusedError(
             f"{name} cannot be sent to another process: {type(reason).__name__}: {reason}"
@@ -104,17 +103,17 @@ def _culprit(values: Mapping[str, Any], device: str, error: Exception) -> tuple[
 
 
 def unpack(payload: bytes) -> dict[str, Any]:
-    """Return the variables that `pack` made into bytes.
+    """Return the variables that `pack` converted to bytes.
 
     Raises
     ------
     RefusedError
-        This process cannot make them, for example for want of a module.
+        This process cannot load them, for example because a module is missing.
     """
     try:
         values: dict[str, Any] = pickle.loads(payload)
-    except Exception as error:  # whatever the values' own code raises
+    except Exception as error:  # the code of the values may raise anything
         raise RefusedError(
-            f"The variables cannot be made again in this process: {type(error).__name__}: {error}"
+            f"This process cannot load the variables: {type(error).__name__}: {error}"
         ) from error
     return values

@@ -1,10 +1,11 @@
-"""What runs in a worker: it becomes a rank, takes variables and gives them, tells its state."""
+"""Functions that run in a worker: set its rank, transfer variables, report its state."""
 
 from __future__ import annotations
 
 import os
 import socket
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +13,13 @@ from typing import Any
 from hpu_magic import sessions
 from hpu_magic.errors import RefusedError, suggestion
 from hpu_magic.parallel import transfer
-from hpu_magic.parallel.awaiting import let_cells_await
-from hpu_magic.parallel.telling import Telling
+from hpu_magic.parallel.rank_reports import RankReports
 from hpu_magic.runtime.measure.ranks import RankState
 
 
 @dataclass(frozen=True)
 class Introduction:
-    """A worker before it has a rank: on which machine, and as which process."""
+    """The machine and the process of a worker."""
 
     host: str
     pid: int
@@ -27,18 +27,18 @@ class Introduction:
 
 @dataclass(frozen=True)
 class Place:
-    """What a worker needs to know to become a rank.
+    """The place of a worker in the group.
 
     Attributes
     ----------
     environment : dict of str to str
-        Rank, sizes and rendezvous under torchrun's names, the card, and the notebook's flags.
+        Rank, sizes and rendezvous with torchrun's names, the card, and the notebook's flags.
     folder : str or None
-        The notebook's working directory, on its own machine.
+        The notebook's working directory; None on other machines.
     path : list of str or None
-        Where the notebook finds modules, on its own machine.
+        The notebook's module path; None on other machines.
     leader : str
-        The notebook, or its process where it has no name.
+        Name of the notebook, or of its process.
     """
 
     environment: Mapping[str, str]
@@ -47,16 +47,16 @@ class Place:
     leader: str
 
 
-_telling: Telling | None = None
+_reports: RankReports | None = None
 
 
 def introduce() -> Introduction:
-    """Return who this worker is."""
+    """Return the machine and the process of this worker."""
     return Introduction(socket.gethostname(), os.getpid())
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at on this machine."""
+    """Return a free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("", 0))
         port: int = listener.getsockname()[1]
@@ -64,14 +64,14 @@ def free_port() -> int:
 
 
 def become_rank(place: Place) -> list[str]:
-    """Make this worker a rank; the commands of ``%load_ext hpu_magic`` are there afterwards.
+    """Make this worker a rank, and load hpu_magic in it.
 
     Returns
     -------
     list of str
-        What had been imported too early to know of its rank; empty in a fresh worker.
+        Modules that were imported before the rank was set; empty in a new worker.
     """
-    global _telling
+    global _reports
     from IPython.core.getipython import get_ipython
 
     os.environ.update(place.environment)
@@ -82,26 +82,50 @@ def become_rank(place: Place) -> list[str]:
         os.chdir(place.folder)
     _look_in(place.path)
     shell: Any = get_ipython()
-    let_cells_await(shell)
+    _let_cells_await(shell)
     sessions.name_this_process(f"rank {os.environ['RANK']} of {os.path.basename(place.leader)}")
     shell.run_line_magic("load_ext", "hpu_magic")
-    _telling = Telling(shell, int(os.environ["RANK"]))
-    _telling.begin()
+    _reports = RankReports(shell, int(os.environ["RANK"]))
+    _reports.begin()
     return [name for name in ("torch", "habana_frameworks") if name in sys.modules]
 
 
+class _MainThread:
+    """Replaces the thread of the shell channel, which an ipyparallel engine does not have.
+
+    While a cell awaits, ipykernel 7.2 and newer reads the thread to interrupt from it. All other
+    code must treat it as missing.
+    """
+
+    parent_thread = threading.main_thread()
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def _let_cells_await(shell: Any) -> None:
+    """Support top-level ``await`` in cells; without this, ipykernel loses their replies."""
+    kernel = shell.kernel
+    if getattr(kernel, "shell_channel_thread", kernel) is not None:
+        return  # this release does not read the thread, or it exists
+    kernel.shell_channel_thread = _MainThread()
+    kind = type(kernel)
+    no_subshells = {"_supports_kernel_subshells": property(lambda _: False)}
+    kernel.__class__ = type(kind.__name__, (kind,), no_subshells)
+
+
 def rank() -> int | None:
-    """Return this process's rank; None where it is no worker."""
-    return None if _telling is None else int(os.environ["RANK"])
+    """Return the rank of this process; None if it is not a worker."""
+    return None if _reports is None else int(os.environ["RANK"])
 
 
 def receive(payload: bytes, path: Sequence[str] | None) -> None:
-    """Take variables from the notebook, which finds modules in `path`.
+    """Set variables of the notebook, whose module path is `path`.
 
     Raises
     ------
     RefusedError
-        They cannot be made again here.
+        This process cannot load them.
     """
     _look_in(path)
     _namespace().update(transfer.unpack(payload))
@@ -113,38 +137,38 @@ def send(names: Sequence[str]) -> bytes:
     Raises
     ------
     RefusedError
-        A name is not there, or its value cannot be sent.
+        A variable does not exist, or its value cannot be sent.
     """
     namespace = _namespace()
     for name in names:
         if name not in namespace:
             visible = [known for known in namespace if not known.startswith("_")]
-            mend = suggestion(name, visible) or "define it in a %%hpu_parallel cell first."
-            raise RefusedError(f"There is no variable {name!r} on this rank: {mend}")
+            fix = suggestion(name, visible) or "define it in a %%hpu_parallel cell first."
+            raise RefusedError(f"There is no variable {name!r} on this rank: {fix}")
     return transfer.pack({name: namespace[name] for name in names}, "cpu")
 
 
-def tell() -> RankState:
+def state() -> RankState:
     """Return the state of this rank."""
-    assert _telling is not None
-    return _telling.state()
+    assert _reports is not None
+    return _reports.state()
 
 
 def in_group() -> bool:
-    """Tell whether this rank has joined a process group of ``torch.distributed``."""
+    """Return whether this rank has joined a process group of ``torch.distributed``."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and bool(
         distributed.is_available() and distributed.is_initialized()
     )
 
 
-def meet_at(port: int) -> None:
-    """Form the next process group at another port."""
+def set_port(port: int) -> None:
+    """Set the port of the next process group."""
     os.environ["MASTER_PORT"] = str(port)
 
 
 def leave_group() -> bool:
-    """Leave the process group, and tell whether there was one."""
+    """Leave the process group; return whether there was one."""
     joined = in_group()
     if joined:
         sys.modules["torch.distributed"].destroy_process_group()
@@ -153,7 +177,7 @@ def leave_group() -> bool:
 
 def _look_in(path: Sequence[str] | None) -> None:
     if path is not None:
-        sys.path[:] = [*path, *(one for one in sys.path if one not in path)]
+        sys.path[:] = [*path, *(folder for folder in sys.path if folder not in path)]
 
 
 def _namespace() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The workers of this notebook: started, asked, told, ended."""
+"""The workers of this notebook: start, requests and end."""
 
 from __future__ import annotations
 
@@ -24,23 +24,27 @@ _ANSWER_SECONDS = 2.0
 _LEAVE_SECONDS = 20.0
 _CARD = "HLS_MODULE_ID"
 
+RESTART = "Run %hpu_workers restart to start all ranks again (their variables are lost)."
+"""Advice for a group that is incomplete or out of step."""
+
 
 class Workers:
-    """A set of processes that run cells together, each with a card of its own.
+    """A set of processes that run cells together, each with its own card.
 
-    They take some seconds to start, which is said on standard output before.
+    They need some seconds to start, which a line on standard output announces.
 
     Parameters
     ----------
     count
-        How many; None takes all free cards of this machine, or what the profile says.
+        Number of workers; None for all free cards of this machine, or for the number of the
+        profile.
     profile
-        IPython profile whose ``ipcluster_config.py`` launches them; None launches them here.
+        IPython profile whose ``ipcluster_config.py`` launches them; None for this machine.
 
     Raises
     ------
     RefusedError
-        There are not as many free cards, or the processes did not come up.
+        There are not enough free cards, or the processes did not start.
     """
 
     def __init__(self, count: int | None, profile: str | None = None) -> None:
@@ -62,25 +66,25 @@ class Workers:
             raise
 
     def _seat(self, modules: Sequence[int]) -> None:
-        """Give each engine its rank: those of one machine follow each other."""
+        """Assign a rank to each engine; engines of one machine have consecutive ranks."""
         client = self._cluster.client
         who = client[:].apply_sync(worker.introduce)
-        order = sorted(zip(who, client.ids, strict=True), key=lambda one: (one[0].host, one[1]))
+        order = sorted(zip(who, client.ids, strict=True), key=lambda item: (item[0].host, item[1]))
         self.introductions = [introduction for introduction, _ in order]
         self.engines = [engine for _, engine in order]
-        self._heard = [
-            RankState(rank, one.host, one.pid) for rank, one in enumerate(self.introductions)
+        self._last_states = [
+            RankState(rank, each.host, each.pid) for rank, each in enumerate(self.introductions)
         ]
         self.lost: set[int] = set()
         self.unanswered: dict[int, Future[Any]] = {}
-        hosts = list(dict.fromkeys(one.host for one in self.introductions))
+        hosts = list(dict.fromkeys(each.host for each in self.introductions))
         shared = _settings()
         shared["WORLD_SIZE"] = str(len(order))
         shared["MASTER_ADDR"] = "127.0.0.1" if len(hosts) == 1 else hosts[0]
         shared["MASTER_PORT"] = str(client[self.engines[0]].apply_sync(worker.free_port))
-        told = sessions.session(os.getpid())
-        leader = (told and told.notebook) or f"pid {os.getpid()}"
-        here = [one.host for one in self.introductions]
+        session = sessions.session(os.getpid())
+        leader = (session and session.notebook) or f"pid {os.getpid()}"
+        here = [each.host for each in self.introductions]
         requests = []
         for rank, (introduction, engine) in enumerate(order):
             local = rank - here.index(introduction.host)
@@ -103,25 +107,25 @@ class Workers:
 
     @property
     def client(self) -> Any:
-        """Return ipyparallel's client; engines are named by `engines`, in the order of ranks."""
+        """Return ipyparallel's client; `engines` contains its engines in the order of ranks."""
         return self._cluster.client
 
     def interrupt(self, ranks: Sequence[int]) -> None:
-        """Interrupt what ranks do, as Ctrl-C does."""
+        """Interrupt ranks like Ctrl-C."""
         self._cluster.interrupt([self.engines[rank] for rank in ranks if rank not in self.lost])
 
     def how_ended(self, rank: int) -> str:
-        """Say how a rank's process ended: ``was killed by SIGKILL``."""
+        """Return how the process of a rank ended, such as ``was killed by SIGKILL``."""
         return self._cluster.how_ended(self.introductions[rank].pid)
 
     def look(self) -> set[int]:
-        """Return the ranks that have ended, those included that ended since the last look."""
+        """Check which ranks exist, and return all ranks that have ended."""
         there = set(self.client.ids)
         self.lost |= {rank for rank, engine in enumerate(self.engines) if engine not in there}
         return self.lost
 
     def busy(self) -> list[int]:
-        """Return the ranks that still run a cell for which nobody waits any more."""
+        """Return the ranks that still run a cell whose results are no longer awaited."""
         self.unanswered = {
             rank: reply for rank, reply in self.unanswered.items() if not reply.done()
         }
@@ -136,36 +140,36 @@ class Workers:
             A value cannot be sent.
         """
         payload = transfer.pack(values, "hpu")
-        self._ask(ranks, worker.receive, payload, self._path())
+        self._call(ranks, worker.receive, payload, self._path())
 
     def pull(self, names: Sequence[str], ranks: Sequence[int]) -> dict[str, list[Any]]:
-        """Return variables of ranks, a list in the order of `ranks` for each name.
+        """Return variables of ranks: for each name, a list in the order of `ranks`.
 
         Raises
         ------
         RefusedError
-            A rank has no such variable, or its value cannot be sent.
+            A rank does not have the variable, or its value cannot be sent.
         """
-        payloads = self._ask(ranks, worker.send, list(names))
+        payloads = self._call(ranks, worker.send, list(names))
         values = [transfer.unpack(payload) for payload in payloads]
         return {name: [each[name] for each in values] for name in names}
 
-    def unheard(self, rank: int) -> RankState:
-        """Return what is known of a rank before it tells of a new cell."""
-        return self._heard[rank]
+    def last_state(self, rank: int) -> RankState:
+        """Return the last known state of a rank before a new cell."""
+        return self._last_states[rank]
 
-    def heard(self, states: Mapping[int, RankState]) -> None:
-        """Remember what ranks told last; their steps were those of that cell."""
+    def remember(self, states: Mapping[int, RankState]) -> None:
+        """Store the last states of ranks, without the steps of that cell."""
         for rank, state in states.items():
-            self._heard[rank] = dataclasses.replace(
+            self._last_states[rank] = dataclasses.replace(
                 state, steps=0, steps_per_second=None, own_seconds=None
             )
 
     def states(self) -> list[RankState | None]:
-        """Return what each rank tells of itself; None for those that do not answer in time."""
+        """Request the state of each rank; None for ranks that do not answer in time."""
         self.look()
         requests = {
-            rank: self.client[engine].apply_async(worker.tell)
+            rank: self.client[engine].apply_async(worker.state)
             for rank, engine in enumerate(self.engines)
             if rank not in self.lost and rank not in self.busy()
         }
@@ -177,7 +181,7 @@ class Workers:
         return states
 
     def begin_to_leave(self, ranks: Sequence[int]) -> None:
-        """Let ranks leave their process group, and do not wait for that."""
+        """Let ranks leave their process group, without waiting for them."""
         gone = self.look()
         self._request([rank for rank in ranks if rank not in gone], worker.leave_group)
 
@@ -187,7 +191,7 @@ class Workers:
         Returns
         -------
         bool
-            Whether there was one.
+            Whether there was a process group.
         list of int
             Ranks that could not leave it.
         """
@@ -197,8 +201,8 @@ class Workers:
         alive = [rank for rank in range(len(self)) if rank not in gone]
         if not alive:
             return False, []
-        (port,) = self._ask(alive[:1], worker.free_port)
-        self._ask(alive, worker.meet_at, port)
+        (port,) = self._call(alive[:1], worker.free_port)
+        self._call(alive, worker.set_port, port)
         requests = self._request(alive, worker.leave_group)
         left, stuck, until = False, [], time.monotonic() + _LEAVE_SECONDS
         for rank, request in requests.items():
@@ -217,20 +221,22 @@ class Workers:
         self._cluster.stop(at_exit=at_exit)
 
     def _path(self) -> list[str] | None:
-        """Return where this process finds modules, as far as workers can look there."""
+        """Return the module path of this process; None if the workers are on other machines."""
         return list(sys.path) if self._cluster.local else None
 
     def _request(
-        self, ranks: Sequence[int], function: Callable[..., Any], *given: Any
+        self, ranks: Sequence[int], function: Callable[..., Any], *arguments: Any
     ) -> dict[int, Any]:
         engines = {rank: self.client[self.engines[rank]] for rank in ranks}
-        return {rank: view.apply_async(function, *given) for rank, view in engines.items()}
+        return {rank: view.apply_async(function, *arguments) for rank, view in engines.items()}
 
-    def _ask(self, ranks: Sequence[int], function: Callable[..., Any], *given: Any) -> list[Any]:
+    def _call(
+        self, ranks: Sequence[int], function: Callable[..., Any], *arguments: Any
+    ) -> list[Any]:
         from ipyparallel.error import EngineError, RemoteError
 
         answers = []
-        for rank, request in self._request(ranks, function, *given).items():
+        for rank, request in self._request(ranks, function, *arguments).items():
             try:
                 answers.append(request.get())
             except RemoteError as error:
@@ -249,32 +255,29 @@ def _announcement(count: int | None, profile: str | None) -> str:
 
 
 def _settings() -> dict[str, str]:
-    """Return the flags of this process that ranks shall have too."""
+    """Return the flags of this process, for its ranks."""
     own = set(flags.documented()) - {_CARD, VISIBLE}
     return {name: value for name, value in os.environ.items() if name in own}
 
 
 def _modules(count: int | None, machine: Snapshot) -> list[int]:
-    """Return the modules of the cards that workers shall take; none where nobody knows them."""
+    """Return the module ids of the cards for workers; none if the cards are unknown."""
     cards = _visible(machine)
     if machine.cards and not cards:
         raise RefusedError(
-            f"{VISIBLE}={os.environ[VISIBLE]!r} leaves none of the {len(machine.cards)} cards: "
-            "unset it, or write their module ids with commas between."
+            f"{VISIBLE}={os.environ[VISIBLE]!r} excludes all {len(machine.cards)} cards: unset it, "
+            "or set it to their module ids, separated by commas."
         )
     free = [card.module_id for card in cards if not card.holders and not card.error]
     if not cards and count is None:
-        raise RefusedError(
-            f"It is not known how many cards there are: write -n N. {machine.reason}"
-        )
+        raise RefusedError(f"The number of cards is unknown: pass -n N. {machine.reason}")
     if count is not None and cards and count > len(cards):
         raise RefusedError(
-            f"{count} workers need {count} cards, and there are {len(cards)}: "
-            f"write -n {len(cards)}."
+            f"{count} workers need {count} cards, but there are {len(cards)}: pass -n {len(cards)}."
         )
     if cards and len(free) < (count or 1):
         wanted = f"{count} workers need {count} cards" if count else "A worker needs a card"
-        raise RefusedError(f"{wanted}, and {_busy(cards, len(free))}")
+        raise RefusedError(f"{wanted}, but {_busy(cards, len(free))}")
     return free[:count]
 
 
@@ -289,6 +292,6 @@ def _busy(cards: Sequence[CardReading], free: int) -> str:
     busy = [card for card in cards if card.holders or card.error]
     who = "; ".join(f"{card.label} is held by {card.held_by()}" for card in busy)
     own = device.own_card() is not None
-    fewer = f", or write -n {free}" if free else ""
-    ask = "hand this notebook's own back with %hpu_release --restart" if own else "wait for one"
-    return f"{free} of {len(cards)} are free: {who}. You may {ask}{fewer}."
+    fewer = f", or pass -n {free}" if free else ""
+    fix = "release the card of this notebook with %hpu_release --restart" if own else "wait for one"
+    return f"{free} of {len(cards)} are free: {who}. You can {fix}{fewer}."

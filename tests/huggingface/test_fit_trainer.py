@@ -410,7 +410,10 @@ def test_a_model_with_adapters_is_called_what_it_is(trains: Callable[[str], Any]
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%hpu_fit rows", "The first argument must be a Lightning or transformers Trainer, got a list"),
+        (
+            "%hpu_fit rows",
+            "The first argument must be a Lightning or transformers Trainer, got a list",
+        ),
         ("%hpu_fit trainer config", "has its model, a BertForSequenceClassification"),
         ("%hpu_fit trainer model rows", "takes its data as train_dataset when it is made"),
         ("%hpu_fit empty", "The Trainer has no data: give it a train_dataset"),

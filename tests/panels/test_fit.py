@@ -133,7 +133,7 @@ def test_fit_on_the_cpu_shows_no_device_memory(fits: Callable[[str], Any]) -> No
             "The first argument must be a Lightning or transformers Trainer",
         ),
         ("%hpu_fit trainer data", "fit needs a LightningModule to train, not a DataLoader"),
-        ("%hpu_fit trainer model --interval 0", "every 0.02 to 60 seconds, not every 0"),
+        ("%hpu_fit trainer model --interval 0", "must be 0.02 to 60 seconds, got 0"),
         ("%hpu_fit trainer model --fast", "no option '--fast'"),
         ("%%hpu_fit trainer\npass", "takes no names"),
     ],

@@ -55,7 +55,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture
 def fit(run: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Fit what an expression makes; return the result, the progress and what was printed."""
-    from hpu_magic.panels import session
+    from hpu_magic.fits import session
 
     seen: list[FitProgress] = []
 

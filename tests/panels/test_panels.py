@@ -409,9 +409,9 @@ def test_panel_outside_a_notebook_is_a_table(run: Callable[[str], Any], torch: A
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%hpu_panel --interval 0", "every 0.02 to 60 seconds, not every 0"),
+        ("%hpu_panel --interval 0", "must be 0.02 to 60 seconds, got 0"),
         ("%hpu_panel --interval often", "invalid float value"),
-        ("%hpu_panel --history 0.5", "1 to 86400 seconds, not 0.5"),
+        ("%hpu_panel --history 0.5", "must be 1 to 86400 seconds, got 0.5"),
         ("%hpu_panel --stop", "No panel is live"),
         ("%hpu_panel now", "does not take 'now'"),
         ("%hpu_panel --colour", "no option '--colour'"),

@@ -641,7 +641,7 @@ def test_an_empty_loader_is_named(loops: Callable[[str], Any]) -> None:
         ("watch(loader, total='8')", "total must be the number of batches, got '8'"),
         ("watch(iter([1]), epochs=2)", "can be iterated once, not 2 times"),
         ("watch(loader, loss=torch.ones(1))", "loss must be a function that returns the loss"),
-        ("watch(loader, interval=0)", "every 0.02 to 60 seconds, not every 0"),
+        ("watch(loader, interval=0)", "must be 0.02 to 60 seconds, got 0"),
         ("watch(loader, panel='tv')", "panel must be one of auto, widget, picture, got 'tv'"),
         ("watch.log(loss=1)", "No watched loop is running"),
         ("watch(loader).log(loss=1)", "The loop is not running"),

@@ -100,7 +100,7 @@ def test_data_that_a_cell_publishes_is_its_own(notebook):
 def test_workers_start_no_workers(notebook):
     below = notebook.run("%%hpu_parallel --ranks 1\n%hpu_workers start -n 1")
     assert (
-        "This is rank 1 of a notebook's workers, which start none of their own: run this in the "
+        "This is rank 1 of a notebook's workers, which cannot start workers: run this in the "
         "notebook."
     ) in below.error
 
@@ -230,17 +230,17 @@ def test_what_the_notebook_can_import_its_workers_can(notebook, tmp_path):
         "made = sys.modules['of_a_rank'].Made()"
     )
     assert below.texts == [
-        "UsageError: The variables cannot be made again in this process: ModuleNotFoundError: No "
-        "module named 'of_a_rank'\n"
+        "UsageError: This process cannot load the variables: ModuleNotFoundError: No module "
+        " named 'of_a_rank'\n"
     ]
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("-n 3", "There are 2 workers, not 3: leave -n out, or end them with %hpu_workers stop"),
+        ("-n 3", "There are 2 workers, not 3: omit -n, or end them first with %hpu_workers stop"),
         ("-n 0", "-n 0: there must be at least 1 worker."),
-        ("--ranks 0,2", "There is no rank 2: ranks are 0 to 1."),
+        ("--ranks 0,2", "Rank 2 does not exist: choose ranks from 0 to 1."),
         ("--ranks a", "--ranks 'a': write numbers with commas between, as 0,2."),
         ("--push nothing", "There is no variable 'nothing'"),
         ("--grace -1", "--grace -1: a time is 0 seconds or more."),
@@ -296,8 +296,8 @@ def test_a_rank_that_cannot_leave_its_group_is_told(notebook):
     )
     below = notebook.run("%%hpu_parallel --ranks 0\nraise ValueError('no data')")
     assert below.error.endswith(
-        "Rank 0 raised ValueError: no data. Rank 1 could not leave the process group: "
-        "%hpu_workers restart starts all ranks anew (their variables are lost)."
+        "Rank 0 raised ValueError: no data. Rank 1 could not leave the process group. "
+        "Run %hpu_workers restart to start all ranks again (their variables are lost)."
     )
     notebook.run("%%hpu_parallel --ranks 1\ndist.destroy_process_group = leave\nleave()")
     assert notebook.run(JOIN).texts == JOINED
@@ -377,14 +377,15 @@ def test_a_rank_that_takes_no_interrupt_is_told_and_waited_for(notebook, moments
             "time.sleep(4)\nsignal.signal(signal.SIGINT, before)"
         )
     assert below.error == (
-        "Interrupted on rank 1. Rank 1 does not answer the interrupt: %hpu_workers restart ends "
-        "all workers and starts new ones."
+        "Interrupted on rank 1. Rank 1 does not respond to the interrupt. Run %hpu_workers restart "
+        "to start all ranks again (their variables are lost)."
     )
     refused = notebook.run("%%hpu_parallel\npass")
     assert refused.texts == [
-        "UsageError: The cell before still runs on rank 1: wait for it, or %hpu_workers restart.\n"
+        "UsageError: The previous cell still runs on rank 1: wait for it, or run "
+        "%hpu_workers restart.\n"
     ]
-    assert "busy with the cell before" in notebook.run("%hpu_workers").texts[0]
+    assert "busy with the previous cell" in notebook.run("%hpu_workers").texts[0]
     wait_for(lambda: not notebook.run("%%hpu_parallel\npass").outputs)
     notebook.run("run._INTERRUPT_SECONDS = 30.0")
 
@@ -399,7 +400,7 @@ def test_a_killed_rank_is_told_once_and_a_restart_mends_it(notebook):
     assert below.error.count("killed") == 1
     assert "Rank 1 was killed by SIGKILL. Rank 0 raised DistBackendError after that." in below.error
     assert below.error.endswith(
-        "%hpu_workers restart starts all ranks anew (their variables are lost)."
+        "Run %hpu_workers restart to start all ranks again (their variables are lost)."
     )
     assert "was killed by SIGKILL" in notebook.run("%hpu_workers").texts[0]
     assert "Rank 1 has ended" in notebook.run("%%hpu_parallel\npass").texts[0]
@@ -436,25 +437,25 @@ def test_workers_end_at_the_same_time_and_an_interrupt_stops_no_stop(notebook, t
 def test_too_many_workers_are_refused_by_the_cards_there_are(notebook):
     assert notebook.run("%hpu_workers stop").texts == ["There were no workers to stop."]
     assert notebook.run("%hpu_workers").texts == [
-        "No workers: %%hpu_parallel -n 4 starts four and runs its cell on them."
+        "No workers: %%hpu_parallel -n 4 starts four workers and runs its cell on them."
     ]
     assert notebook.run("os.environ.setdefault('HABANA_VISIBLE_MODULES', 'all')").texts == ["'all'"]
     assert notebook.run("%hpu_workers start -n 2").texts[-1] == (
-        "UsageError: HABANA_VISIBLE_MODULES='all' leaves none of the 8 cards: unset it, or write "
-        "their module ids with commas between.\n"
+        "UsageError: HABANA_VISIBLE_MODULES='all' excludes all 8 cards: unset it, or set it to "
+        "their module ids, separated by commas.\n"
     )
     notebook.run("del os.environ['HABANA_VISIBLE_MODULES']")
     assert notebook.run("%hpu_workers start -n 9").texts == [
-        "UsageError: 9 workers need 9 cards, and there are 8: write -n 8.\n"
+        "UsageError: 9 workers need 9 cards, but there are 8: pass -n 8.\n"
     ]
     notebook.run("import torch\ntorch.ones(1, device='hpu')")
     below = notebook.run("%hpu_workers start -n 8").texts[-1]
-    assert "8 workers need 8 cards, and 7 of 8 are free" in below
+    assert "8 workers need 8 cards, but 7 of 8 are free" in below
     assert below.endswith(
-        "You may hand this notebook's own back with %hpu_release --restart, or write -n 7.\n"
+        "You can release the card of this notebook with %hpu_release --restart, or pass -n 7.\n"
     )
     assert notebook.run("%hpu_workers restart").texts == [
-        "UsageError: There are no workers to restart: %hpu_workers start -n N starts some.\n"
+        "UsageError: There are no workers to restart: start some with %hpu_workers start -n N.\n"
     ]
     assert notebook.run("%hpu_workers -n 2").texts == [
         "UsageError: -n and --profile belong to %hpu_workers start.\n"

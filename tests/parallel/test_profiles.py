@@ -71,7 +71,7 @@ def test_a_profile_launches_the_workers_and_its_job_ends_with_them(notebook):
 
 def test_a_profile_that_is_not_there(notebook):
     below = notebook.run("%hpu_workers start --profile nowhere")
-    assert below.texts[-1].startswith("UsageError: The profile 'nowhere' launches no workers: ")
+    assert below.texts[-1].startswith("UsageError: The profile 'nowhere' does not exist: ")
     assert "ipython profile create nowhere --parallel" in below.texts[-1]
 
 

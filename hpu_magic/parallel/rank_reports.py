@@ -1,4 +1,4 @@
-"""A thread of each worker that tells, while a cell runs, how its rank is doing."""
+"""A thread of each worker that publishes the state of its rank while a cell runs."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hpu_magic.runtime.device.peak import since_reset
 from hpu_magic.runtime.measure.ranks import RankState
 
 KEY = "hpu_magic.rank"
-"""Name under which a rank's state is published."""
+"""Name of a rank's state in published data."""
 
 CELL = "hpu_magic.cell"
-"""Name under which a request tells the number of the notebook's cell."""
+"""Name of the number of the notebook's cell in the metadata of a request."""
 
 SECONDS = 0.5
-"""Between two tellings."""
+"""Time between two reports."""
 
 
-class Telling:
-    """Publish this rank's state while a cell runs.
+class RankReports:
+    """Publishes the state of this rank while a cell runs.
 
     Parameters
     ----------
     shell
-        The worker's shell, of ipyparallel's kernel.
+        The shell of the worker's ipyparallel kernel.
     rank
-        This worker's rank.
+        The rank of this worker.
     """
 
     def __init__(self, shell: Any, rank: int) -> None:
@@ -43,23 +43,23 @@ class Telling:
         self._card: int | None = None
         self._cells = 0
         self._number: int | None = None
-        self._told = False
+        self._published = False
 
     def begin(self) -> None:
-        """Listen for cells from now on."""
+        """Start to listen for cells."""
         self._shell.events.register("pre_run_cell", self._cell_begins)
         self._shell.events.register("post_run_cell", self._cell_ended)
         self._cache = self._shell.compile.cache
-        self._shell.compile.cache = self._named
-        threading.Thread(target=self._tell, name="hpu_magic rank", daemon=True).start()
+        self._shell.compile.cache = self._cache_cell
+        threading.Thread(target=self._run, name="hpu_magic rank", daemon=True).start()
 
     def state(self, *, over: bool = False) -> RankState:
-        """Return the state of this moment, with the pace lately or, once it is over, of all."""
+        """Return the current state, with the recent pace or, if ``over``, the pace of the cell."""
         memory = device.memory()
         if self._card is None and memory:
             card = device.own_card()
             self._card = card.module_id if card else None
-        pace = self._pace.on_the_whole() if over else self._pace.lately()
+        pace = self._pace.overall() if over else self._pace.lately()
         return RankState(
             self._rank,
             socket.gethostname(),
@@ -79,21 +79,21 @@ class Telling:
         if not device.importing():
             self._pace.watch(sys.modules.get("torch"))
         self._pace.reset()
-        self._told = False
+        self._published = False
         self._cells += 1
         self._running.set()
 
-    def _named(self, code: str, number: int = 0, raw_code: str | None = None) -> str:
-        """Keep a cell for tracebacks under the number that it has in the notebook."""
+    def _cache_cell(self, code: str, number: int = 0, raw_code: str | None = None) -> str:
+        """Cache the source of a cell for tracebacks, with its number in the notebook."""
         name: str = self._cache(code, self._number or number, raw_code)
         return name
 
     def _cell_ended(self, _: Any) -> None:
         self._running.clear()
-        if self._told:
+        if self._published:
             self._publish(self.state(over=True))
 
-    def _tell(self) -> None:
+    def _run(self) -> None:
         while True:
             self._running.wait()
             cell = self._cells
@@ -101,7 +101,7 @@ class Telling:
             same = self._running.is_set() and cell == self._cells
             if same and not device.importing():
                 self._pace.watch(sys.modules.get("torch"))
-                self._told = True
+                self._published = True
                 self._publish(self.state())
 
     def _publish(self, state: RankState) -> None:
