@@ -7,7 +7,7 @@ import type { Card, Holder } from './model/snapshot';
 import { cardTitle, holderName, kernelPhrase, shutdownWarning } from './model/wording';
 import { trans } from './model/translation';
 
-/** Open, or bring to the front, the notebook or console of a holder. */
+/** Open or activate the notebook or console of a holder. */
 export async function goToHolder(commands: CommandRegistry, holder: Holder): Promise<void> {
   const notebook = holder.kernel?.notebook;
   if (!notebook) {
@@ -17,7 +17,7 @@ export async function goToHolder(commands: CommandRegistry, holder: Holder): Pro
   await commands.execute(command, { path: notebook.path, activate: true });
 }
 
-/** Stop a holder's fit; says what went wrong. Resolves to whether the fit was told to stop. */
+/** Stop a holder's fit and show errors. Resolves to whether the fit received the request. */
 export async function stopHoldersFit(
   machine: Machine,
   card: Card,
@@ -31,7 +31,7 @@ export async function stopHoldersFit(
     return true;
   } catch (error) {
     const message = trans.__(
-      'The fit of %1 was not stopped. %2',
+      'The fit of %1 could not be stopped. %2',
       holderName(holder),
       reasonOf(error)
     );
@@ -41,8 +41,8 @@ export async function stopHoldersFit(
 }
 
 /**
- * Shut down a holder's kernel after the user has agreed; says what went wrong.
- * Resolves to whether the kernel was shut down.
+ * Shut down a holder's kernel after the user has confirmed, and show errors. Resolves to whether
+ * the kernel was shut down.
  */
 export async function shutDownHolder(
   machine: Machine,
@@ -68,7 +68,8 @@ export async function shutDownHolder(
     await machine.shutDownHolder(card.module_id, holder.kernel.id);
     return true;
   } catch (error) {
-    const message = trans.__('%1 was not freed. %2', cardTitle(card.module_id), reasonOf(error));
+    const title = cardTitle(card.module_id);
+    const message = trans.__('The kernel on %1 was not shut down. %2', title, reasonOf(error));
     Notification.error(message, { autoClose: false });
     return false;
   }

@@ -1,4 +1,4 @@
-// Of Notebook 7, which brings it along; JupyterLab does not have it.
+// A package of Notebook 7 that JupyterLab does not contain.
 declare module '@jupyter-notebook/tree' {
   import type { Token } from '@lumino/coreutils';
   import type { TabPanel } from '@lumino/widgets';

@@ -6,7 +6,7 @@ import type { Card, Held, Snapshot } from './model/snapshot';
 import { cardLabel, heldText, unreadable } from './model/wording';
 import { trans } from './model/translation';
 
-/** Let the user choose one of `choices`; no question is asked where there is no choice. */
+/** Let the user select one of `choices`; a single choice is returned without a dialog. */
 async function pick<T>(
   title: string,
   choices: readonly T[],
@@ -25,8 +25,8 @@ async function pick<T>(
   return answer.button.accept ? choices[items.indexOf(answer.value ?? '')] : undefined;
 }
 
-/** Return the cards as they are now; where they cannot be read, say so and return null. */
-async function look(machine: Machine): Promise<Snapshot | null> {
+/** Request the current cards; show an error and return null if they cannot be read. */
+async function fetchCards(machine: Machine): Promise<Snapshot | null> {
   try {
     return await machine.fetch();
   } catch (error) {
@@ -37,15 +37,15 @@ async function look(machine: Machine): Promise<Snapshot | null> {
   }
 }
 
-/** Ask for one of the machine's cards. */
+/** Let the user select one of the machine's cards. */
 export async function pickCard(machine: Machine, title: string): Promise<Card | undefined> {
-  const seen = await look(machine);
-  return seen
-    ? pick(title, seen.cards, cardLabel, seen.reason ?? trans.__('There is no Gaudi card.'))
+  const snapshot = await fetchCards(machine);
+  return snapshot
+    ? pick(title, snapshot.cards, cardLabel, snapshot.reason ?? trans.__('There is no Gaudi card.'))
     : undefined;
 }
 
-/** Ask which of the notebooks in `held` to go to; the longest idle comes first. */
+/** Let the user select one of the notebooks in `held`, the longest idle first. */
 export function pickNotebook(held: readonly Held[]): Promise<Held | undefined> {
   const notebooks = longestIdleFirst(held).filter(({ holder }) => holder.kernel?.notebook);
   return pick(
@@ -56,15 +56,15 @@ export function pickNotebook(held: readonly Held[]): Promise<Held | undefined> {
   );
 }
 
-/** Ask which of the kernels in `held` to shut down; the longest idle comes first. */
+/** Let the user select one of the kernels in `held` to shut down, the longest idle first. */
 export function pickKernel(held: readonly Held[]): Promise<Held | undefined> {
   const kernels = longestIdleFirst(held).filter(({ holder }) => holder.kernel);
   const title = trans.__('Shut down a kernel that holds a card');
   return pick(title, kernels, heldText, trans.__('No kernel of this server holds a card.'));
 }
 
-/** Return who holds the machine's cards now; undefined where they cannot be read. */
+/** Return the current holders of the machine's cards; undefined if they cannot be read. */
 export async function fetchHoldings(machine: Machine): Promise<Held[] | undefined> {
-  const seen = await look(machine);
-  return seen ? holdings(seen.cards) : undefined;
+  const snapshot = await fetchCards(machine);
+  return snapshot ? holdings(snapshot.cards) : undefined;
 }

@@ -5,24 +5,24 @@ import type { TabPanel, Widget } from '@lumino/widgets';
 
 import { CommandIDs } from './tokens';
 
-/** What a page of its own shows, as the part of its address after `#hpu-`. */
+/** The content of a separate page, as the part of its URL after `#hpu-`. */
 export type Page = 'cards' | 'overview' | `card-${number}`;
 
 const PREFIX = '#hpu-';
 
 /**
- * Where tabs go: to JupyterLab's main area, or to the tabs of Notebook's page of files. On
- * Notebook's other pages there is room for one document only; that page is opened instead.
+ * The place of tabs: JupyterLab's main area, or the tabs of Notebook's file browser page. Notebook's
+ * other pages show only one document, so they open the file browser page instead.
  */
 export class Place {
   constructor(
     private readonly _app: JupyterFrontEnd,
     private readonly _tree: TabPanel | null,
-    /** Whether this page takes no tabs. */
+    /** Whether tabs open on another page. */
     readonly isElsewhere: boolean
   ) {}
 
-  /** Whether the cards have a tab here, as there is no sidebar that stays open. */
+  /** Whether the cards have a tab on this page, because it has no permanent sidebar. */
   get hasTree(): boolean {
     return this._tree !== null;
   }
@@ -35,7 +35,7 @@ export class Place {
     }
   }
 
-  /** Whether a tab is the one that is in front. */
+  /** Whether a tab is in front. */
   isCurrent(tab: Widget): boolean {
     return tab === (this._tree ? this._tree.currentWidget : this._app.shell.currentWidget);
   }
@@ -49,13 +49,13 @@ export class Place {
     }
   }
 
-  /** Show `page` in a browser tab of its own. */
+  /** Show `page` in a separate browser tab. */
   open(page: Page): void {
     const address = URLExt.join(PageConfig.getBaseUrl(), 'tree') + PREFIX + page;
     window.open(address, `hpu_magic-${page}`);
   }
 
-  /** Show what this page's address asks for. */
+  /** Show the content that the fragment of this page's URL names. */
   async follow(commands: CommandRegistry, hash: string): Promise<void> {
     const page = hash.startsWith(PREFIX) ? hash.slice(PREFIX.length) : '';
     const card = /^card-(\d{1,4})$/.exec(page);
@@ -69,7 +69,7 @@ export class Place {
   }
 }
 
-/** Tell where this page has room for tabs. */
+/** Return the place of tabs on this page. */
 export async function findPlace(app: JupyterFrontEnd): Promise<Place> {
   const page = PageConfig.getOption('notebookPage'); // empty in JupyterLab
   if (page !== 'tree') {

@@ -3,7 +3,7 @@ import { Token } from '@lumino/coreutils';
 import type { Machine } from './model/machine';
 import type { Place } from './place';
 
-/** Ids of the commands, for palettes, menus and other plugins. */
+/** IDs of the commands, for palettes, menus and other plugins. */
 export const CommandIDs = {
   openSidebar: 'hpu_magic:open-sidebar',
   openCard: 'hpu_magic:open-card',
@@ -14,20 +14,20 @@ export const CommandIDs = {
   resetZoom: 'hpu_magic:reset-zoom'
 } as const;
 
-/** Where the commands stand in the palette. */
+/** Category of the commands in the palette. */
 export const PALETTE_CATEGORY = 'HPU';
 
-/** The settings' plugin; the schema is schema/plugin.json. */
+/** ID of the settings; their schema is schema/plugin.json. */
 export const SETTINGS_ID = 'hpu_magic:plugin';
 
-/** The cards of the server's machine, one model for all views. */
+/** The model of the cards, shared by all views. */
 export const IMachine = new Token<Machine>(
   'hpu_magic:IMachine',
   'The Gaudi cards of the machine that runs the Jupyter server.'
 );
 
-/** Where tabs go on this page. */
+/** The place of tabs on this page. */
 export const IPlace = new Token<Place>(
   'hpu_magic:IPlace',
-  'Where tabs go: JupyterLab’s main area, or the tabs of Notebook’s page of files.'
+  'The place of tabs: JupyterLab’s main area, or the tabs of Notebook’s file browser page.'
 );

@@ -76,8 +76,8 @@ def test_overview_shows_who_held_which_card_before_anybody_looked(page: Any, wat
     legend = page.locator(".hpu-Past-legend").inner_text().split("\n")
     assert legend == ["Holders, numbered as on the bars:", "1: first.ipynb", "2: second.ipynb"]
     said = labels(page, ".hpu-Past-plot")
-    assert said[0] == "Memory of HPU 0, up to 5.00 GiB in sight; held by first.ipynb, second.ipynb"
-    assert said[1] == "Memory of HPU 1, up to 0 B in sight"
+    assert said[0] == "Memory of HPU 0, visible maximum 5.00 GiB; held by first.ipynb, second.ipynb"
+    assert said[1] == "Memory of HPU 1, visible maximum 0 B"
 
     row = page.locator(ROWS).first
     assert row.locator(".hpu-Past-holder").inner_text() == "second.ipynb"

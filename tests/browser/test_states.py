@@ -44,7 +44,7 @@ def test_real_cards_show_what_each_knows(
         assert lost[0] == "HPU 0"
         assert lost[1].startswith("The card is lost")
         title, detail = told(sidebar)
-        assert title == "Not everything can be seen"
+        assert title == "Some data are not available"
         assert "HPU 4 and HPU 5 are in use" in detail
         assert sidebar.get_by_role("button", name="HPU 0: open charts").count() == 1
     assert page.problems == []
@@ -75,7 +75,7 @@ def test_server_without_the_extension_says_how_to_get_it(page: Any, tmp_path: Pa
     (tmp_path / ".config" / "jupyter_server_config.json").write_text(json.dumps(off))
     with run_lab(tmp_path) as lab:
         title, detail = told(open_sidebar(page, lab))
-    assert title == "The server extension is off"
+    assert title == "The server extension is not running"
     assert "jupyter server extension enable hpu_magic" in detail
 
 

@@ -78,9 +78,9 @@ def test_status_before_torch_is_loaded(start):
         "loaded": None,
         "requested": None,
         "card": None,
-        "memory_used": None,
-        "memory_peak": None,
-        "memory_limit": None,
+        "in_use": None,
+        "peak": None,
+        "limit": None,
         "fit": None,
     }
     assert not kernel.value("'torch' in __import__('sys').modules")
@@ -101,9 +101,9 @@ def test_status_tells_memory_while_a_cell_runs(start, tmp_path):
     answer = kernel.ask("status", timeout=60)
     answered.touch()
     assert (answer["loaded"], answer["card"]) == ("eager", 3)
-    assert answer["memory_used"] == stats["InUse"] >= 4_000_000
-    assert answer["memory_peak"] == stats["MaxInUse"] >= 8_000_000
-    assert answer["memory_limit"] == stats["Limit"]
+    assert answer["in_use"] == stats["InUse"] >= 4_000_000
+    assert answer["peak"] == stats["MaxInUse"] >= 8_000_000
+    assert answer["limit"] == stats["Limit"]
 
 
 def test_status_is_told_at_once_while_torch_is_being_imported(start):

@@ -231,7 +231,7 @@ def test_what_the_notebook_can_import_its_workers_can(notebook, tmp_path):
     )
     assert below.texts == [
         "UsageError: This process cannot load the variables: ModuleNotFoundError: No module "
-        " named 'of_a_rank'\n"
+        "named 'of_a_rank'\n"
     ]
 
 

@@ -79,7 +79,7 @@ def test_a_queue_that_is_not_there(notebook, queue):
     (queue / "sbatch").unlink()
     below = notebook.run("%hpu_workers start --profile slurm")
     assert below.texts[-1] == (
-        "UsageError: The workers cannot be launched: [Errno 2] No such file or directory: "
+        "UsageError: The workers could not be launched: [Errno 2] No such file or directory: "
         "'sbatch'\n"
     )
     assert psutil.Process(notebook.pid).children() == []

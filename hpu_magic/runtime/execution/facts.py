@@ -29,7 +29,7 @@ class Facts:
         The mode of this process, and the mode that the next process will load.
     card : int or None
         Module id of the card that this process holds.
-    memory_used, memory_peak, memory_limit : int or None
+    in_use, peak, limit : int or None
         Device memory in bytes.
     """
 
@@ -38,9 +38,9 @@ class Facts:
     loaded: str | None
     requested: str | None
     card: int | None = None
-    memory_used: int | None = None
-    memory_peak: int | None = None
-    memory_limit: int | None = None
+    in_use: int | None = None
+    peak: int | None = None
+    limit: int | None = None
 
 
 def facts() -> Facts:

@@ -32,7 +32,7 @@ const CHART_HEAD = 34;
 const LOWEST_CHART = 130;
 const HIGHEST_CHART = 300;
 
-/** A card's history as charts that share their time axis, their cursor and their zoom. */
+/** The history of a card, as charts with a shared time axis, cursor and zoom. */
 export class CardCharts extends CardsView {
   constructor(
     machine: Machine,
@@ -55,12 +55,12 @@ export class CardCharts extends CardsView {
     this.node.append(...parts);
   }
 
-  /** Emitted when charts were paused, resumed or zoomed. */
+  /** Emitted when the charts are paused, resumed or zoomed. */
   get stateChanged(): ISignal<this, void> {
     return this._stateChanged;
   }
 
-  /** Whether the charts stand still; samples are kept meanwhile. */
+  /** Whether the charts are paused; samples are still recorded. */
   get paused(): boolean {
     return this._frozen !== null;
   }
@@ -72,17 +72,17 @@ export class CardCharts extends CardsView {
     }
   }
 
-  /** Whether a part of the history is in sight instead of all. */
+  /** Whether the charts show only a part of the history. */
   get zoomed(): boolean {
     return this._zoom !== null;
   }
 
-  /** Show the whole history again. */
+  /** Show the entire history again. */
   resetZoom(): void {
     this._show(null);
   }
 
-  /** Take over the colours of another theme. */
+  /** Apply the colors of a new theme. */
   restyle(): void {
     this._shown.forEach(chart => chart.restyle());
     this.request();
@@ -129,7 +129,7 @@ export class CardCharts extends CardsView {
     this._empty.hidden = this._shown.size > 0;
   }
 
-  /** Say which card this is, what it does now, and what keeps it from showing more. */
+  /** Show the card's name, its current state, and problems. */
   private _describe(): void {
     const { snapshot, missed, connection } = this.machine;
     const problem = notice(connection, snapshot, missed);
@@ -154,13 +154,13 @@ export class CardCharts extends CardsView {
     setText(
       this._empty,
       gone
-        ? trans.__('The machine has no card of this number.')
+        ? trans.__('The machine has no card with this number.')
         : (card?.error ?? trans.__('No history yet.'))
     );
   }
 
   private _add(metric: Metric): void {
-    const kind = CHARTS.find(one => one.metric === metric)!;
+    const kind = CHARTS.find(candidate => candidate.metric === metric)!;
     const chart = new Chart(kind, {
       syncKey: this.id,
       range: () => this._range,
@@ -168,9 +168,9 @@ export class CardCharts extends CardsView {
       reset: () => this._show(null)
     });
     this._shown.set(metric, chart);
-    // The order of the charts does not depend on which had a value first.
-    const order = CHARTS.filter(one => this._shown.has(one.metric));
-    this._charts.append(...order.map(one => this._shown.get(one.metric)!.node));
+    // The order of the charts must not depend on which metric had a value first.
+    const order = CHARTS.filter(({ metric }) => this._shown.has(metric));
+    this._charts.append(...order.map(({ metric }) => this._shown.get(metric)!.node));
     this._fit();
   }
 
@@ -180,7 +180,7 @@ export class CardCharts extends CardsView {
     this.request();
   }
 
-  /** Zoom and move by keys, which only count where no control inside takes them. */
+  /** Zoom and move by keys, unless a control inside has the focus. */
   private _keyed(event: KeyboardEvent): void {
     if (event.target !== this.node || event.ctrlKey || event.altKey || event.metaKey) {
       return;
@@ -194,14 +194,14 @@ export class CardCharts extends CardsView {
 
   private _fit(): void {
     const width = this._charts.clientWidth;
-    // All charts fit on the page where that leaves them legible.
+    // All charts fit on the page if they remain legible.
     const room = this.node.clientHeight - HEADINGS - this._fits.node.clientHeight;
     const share = room / Math.max(this._shown.size, 1) - CHART_HEAD;
     const height = Math.round(Math.min(Math.max(share, LOWEST_CHART), HIGHEST_CHART));
     this._shown.forEach(chart => chart.resize(width, height));
   }
 
-  /** Copy the history as it is now: the series itself is a view of a ring. */
+  /** Copy the current history: the series is a view of a ring buffer. */
   private _copy(): Series {
     const { span, time, memory_used, utilization, temperature, power } =
       this.machine.history.series(this.moduleId);

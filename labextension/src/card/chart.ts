@@ -5,19 +5,19 @@ import type { ChartKind } from './metrics';
 import type { TimeRange } from '../view/zoom';
 import { trans } from '../model/translation';
 
-/** What the charts of one tab share. */
+/** The context that the charts of one tab share. */
 export interface ChartContext {
-  /** Charts with the same key show the same moment under the cursor. */
+  /** Charts with the same key show the same time under the cursor. */
   readonly syncKey: string;
-  /** The stretch of time in sight. */
+  /** The visible time range. */
   range(): TimeRange;
-  /** Called with the stretch that the user has marked. */
+  /** Called with the time range that the user selects. */
   zoom(range: TimeRange): void;
-  /** Called when the user wants to see all again. */
+  /** Called when the user resets the zoom. */
   reset(): void;
 }
 
-/** Colours of the theme, as a canvas takes them. */
+/** Colors of the theme, for a canvas. */
 interface Palette {
   readonly line: string;
   readonly fill: string;
@@ -26,7 +26,7 @@ interface Palette {
   readonly font: string;
 }
 
-const NARROWEST_SELECTION = 4; // px; less is a click
+const NARROWEST_SELECTION = 4; // px; a narrower selection is a click
 
 function readPalette(node: Element): Palette {
   const style = getComputedStyle(node);
@@ -37,7 +37,7 @@ function readPalette(node: Element): Palette {
     fill: `color-mix(in srgb, ${line} 14%, transparent)`,
     text: read('--jp-ui-font-color2'),
     grid: read('--jp-border-color2'),
-    // In pixels: uPlot scales the number that it finds for the screen's density.
+    // In pixels, which uPlot scales with the screen's density.
     font: `${Math.round(0.85 * parseFloat(style.fontSize))}px ${style.fontFamily}`
   };
 }
@@ -45,7 +45,7 @@ function readPalette(node: Element): Palette {
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
 const clockMinutes = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
 
-/** One measurement over time, with a cursor shared by all charts of the tab. */
+/** One metric over time, with a cursor that all charts of the tab share. */
 export class Chart {
   constructor(
     readonly kind: ChartKind,
@@ -65,7 +65,7 @@ export class Chart {
     this.node.remove();
   }
 
-  /** Take `width` by `height` pixels for axes and plot. */
+  /** Set the size of axes and plot to `width` by `height` pixels. */
   resize(width: number, height: number): void {
     if (this._plot) {
       this._plot.setSize({ width, height });
@@ -75,13 +75,13 @@ export class Chart {
     }
   }
 
-  /** Use the colours of the present theme. */
+  /** Apply the colors of the current theme. */
   restyle(): void {
     this._palette = readPalette(this.node);
     this._plot?.redraw(false, true);
   }
 
-  /** Show samples of a part of the whole, if there is one; NaN leaves a gap. */
+  /** Draw samples, as parts of `whole` if it is known; NaN leaves a gap. */
   draw(time: Float64Array, values: Float64Array, whole: number | null): void {
     const { min, max } = this._context.range();
     this._time.length = this._values.length = time.length;
@@ -108,9 +108,9 @@ export class Chart {
     setText(this._title, described && seen ? described(highest, whole) : title());
     const now = isNaN(latest) ? '' : write(latest);
     setText(this._latest, now);
-    const sight = seen ? trans.__('up to %1 in sight', write(highest)) : trans.__('none in sight');
+    const most = seen ? trans.__('visible maximum %1', write(highest)) : trans.__('none visible');
     const last = now || trans.__('no value');
-    const label = trans.__('%1: %2 at last, %3', title(), last, sight);
+    const label = trans.__('%1: latest %2, %3', title(), last, most);
     setAttribute(this._plotted, 'aria-label', label);
   }
 
@@ -172,7 +172,7 @@ export class Chart {
     return {
       sync: { key: this._context.syncKey },
       y: false,
-      // All charts zoom together, so the tab decides instead of the plot.
+      // All charts zoom together, so the tab sets the range instead of the plot.
       drag: { x: true, y: false, setScale: false },
       bind: { dblclick: () => reset }
     };
@@ -187,7 +187,7 @@ export class Chart {
     }
   }
 
-  /** Show the value under the cursor, or else the latest. */
+  /** Show the value under the cursor, or else the latest value. */
   private _pointed(at: number | null | undefined): void {
     const pointed = at !== null && at !== undefined;
     this._latest.hidden = pointed;
@@ -203,7 +203,7 @@ export class Chart {
   private readonly _latest = element('span', 'hpu-Chart-latest');
   private readonly _legend = element('div', 'hpu-Chart-legend');
   private readonly _plotted = element('div', 'hpu-Chart-plot');
-  // Filled anew for each drawing: uPlot wants null where a value is absent.
+  // Filled for each drawing: uPlot requires null for missing values.
   private readonly _time: number[] = [];
   private readonly _values: (number | null)[] = [];
   private _highest = 0;

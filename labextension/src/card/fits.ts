@@ -3,7 +3,7 @@ import { holderName } from '../model/wording';
 import { element } from '../view/dom';
 import { FitView } from '../view/fit';
 
-/** Stops a holder's fit; resolves to whether it was told to stop. */
+/** Stops a holder's fit; resolves to whether the fit received the request. */
 export type StopFit = (card: Card, holder: Holder) => Promise<boolean>;
 
 /** The fits that run on a card. */
@@ -12,7 +12,7 @@ export class Fits {
 
   readonly node = element('div', 'hpu-CardCharts-fits');
 
-  /** Show the fits of a card; returns whether there are more of them than before, or less. */
+  /** Show the fits of a card; return whether their number has changed. */
   show(card: Card | undefined): boolean {
     const before = this._views.size;
     const gone = new Set(this._views.keys());

@@ -2,24 +2,24 @@ import type { Metric } from '../model/snapshot';
 import { capacity, peak } from '../model/units';
 import { trans } from '../model/translation';
 
-/** How a chart shows one measurement. */
+/** The description of a chart of one metric. */
 export interface ChartKind {
   readonly metric: Metric;
   readonly title: () => string;
-  /** The title with the highest value in sight and its share of the whole, where there is one. */
+  /** The title with the highest visible value and its share of the whole, if it is known. */
   readonly described?: (highest: number, whole: number | null) => string;
-  /** Write a value, with its unit, for axis, legend and screen reader. */
+  /** Format a value with its unit for axis, legend and screen reader. */
   readonly write: (value: number) => string;
-  /** Distances that ticks may have; the axis chooses among them. */
+  /** Allowed distances between ticks. */
   readonly steps?: readonly number[];
-  /** The top of the axis for the highest value in sight. */
+  /** The top of the axis for the highest visible value. */
   readonly top: (highest: number) => number;
 }
 
-/** Leave a little air above a line. */
+/** Add space above a line. */
 const above = (highest: number): number => (highest > 0 ? 1.15 * highest : 1);
 
-// Powers of two, so that ticks fall on whole units of memory.
+// Powers of two, so that ticks are whole units of memory.
 const MEMORY_STEPS = Array.from({ length: 43 }, (_, power) => 2 ** power);
 
 /** The charts of a card's tab, from top to bottom. */
@@ -34,7 +34,7 @@ export const CHARTS: readonly ChartKind[] = [
   },
   {
     metric: 'utilization',
-    title: () => trans.__('Utilisation'),
+    title: () => trans.__('Utilization'),
     write: value => `${Math.round(value)} %`,
     top: () => 100
   },

@@ -5,15 +5,15 @@ import { pauseIcon } from '../view/icons';
 import type { CardCharts } from './cardcharts';
 import { trans } from '../model/translation';
 
-/** Put a card's charts into a tab with the buttons that act on them. */
+/** Create a tab with a card's charts and their buttons. */
 export function cardTab(content: CardCharts): MainAreaWidget<CardCharts> {
   const tab = new MainAreaWidget({ content });
   tab.addClass('hpu-CardTab');
   const pause = new ToolbarButton({
     icon: pauseIcon,
     label: trans.__('Pause'),
-    tooltip: trans.__('Let the charts stand still'),
-    pressedTooltip: trans.__('Let the charts go on'),
+    tooltip: trans.__('Pause the charts'),
+    pressedTooltip: trans.__('Resume the charts'),
     onClick: () => {
       content.paused = !content.paused;
     }
@@ -22,7 +22,7 @@ export function cardTab(content: CardCharts): MainAreaWidget<CardCharts> {
     icon: undoIcon,
     label: trans.__('Reset zoom'),
     tooltip: trans.__(
-      'Show the whole history (double-click or Escape). Drag in a chart, or press + and -, to zoom.'
+      'Show the entire history (double-click or Escape). Drag in a chart, or press + and -, to zoom.'
     ),
     enabled: false,
     onClick: () => content.resetZoom()

@@ -1,15 +1,15 @@
 import { DisposableDelegate } from '@lumino/disposable';
 import type { IDisposable } from '@lumino/disposable';
 
-/** The part of `Document` that tells whether anybody can see the page. */
+/** The part of `Document` that reports whether the page is visible. */
 export type Page = Pick<Document, 'hidden' | 'addEventListener' | 'removeEventListener'>;
 
-/** Switching between two views must not close the stream: wait this long (ms). */
+/** Milliseconds without a visible view before the stream closes, for switches between views. */
 const GRACE = 2000;
 
 /**
- * Who is looking. The stream runs while at least one view is visible on a visible
- * page, and ends a moment after that.
+ * The visible views. The stream runs while at least one view is visible on a visible
+ * page, and ends shortly after that.
  */
 export class Audience implements IDisposable {
   constructor(
@@ -30,7 +30,7 @@ export class Audience implements IDisposable {
     this._page.removeEventListener('visibilitychange', this._update);
   }
 
-  /** Count a view in until what is returned is disposed. */
+  /** Count a view as visible until the result is disposed. */
   join(): IDisposable {
     const view = new DisposableDelegate(() => {
       this._views.delete(view);

@@ -8,23 +8,23 @@ import { fetchSnapshot, ServerError, streamUrl } from './server';
 import { parseMessage } from './snapshot';
 import type { StreamMessage } from './snapshot';
 
-/** Where the stream stands; times are `Date.now()`'s. */
+/** The state of the stream; times are those of `Date.now()`. */
 export type ConnectionState =
   | { readonly kind: 'idle' }
   | { readonly kind: 'connecting' }
   | { readonly kind: 'live' }
-  /** The server does not answer. */
+  /** The server does not respond. */
   | { readonly kind: 'lost'; readonly retryAt: number }
-  /** The server answers requests, but no WebSocket comes through. */
+  /** The server answers requests, but WebSockets cannot be opened. */
   | { readonly kind: 'blocked'; readonly retryAt: number }
   /** The server runs without hpu_magic's extension. */
   | { readonly kind: 'missing'; readonly retryAt: number }
-  /** The server does not let this user see the cards. */
+  /** The user has no permission to see the cards. */
   | { readonly kind: 'refused'; readonly retryAt: number };
 
 type Failure = 'lost' | 'blocked' | 'missing' | 'refused';
 
-/** Tell from the error of a request what keeps the server from answering it. */
+/** Return the cause of a failed request. */
 export function failureOf(error: unknown): Exclude<Failure, 'blocked'> {
   const status = error instanceof ServerError ? error.status : 0;
   if (status === 404) {
@@ -33,12 +33,12 @@ export function failureOf(error: unknown): Exclude<Failure, 'blocked'> {
   return status === 401 || status === 403 ? 'refused' : 'lost';
 }
 
-/** A stream that has been silent this long, and for three intervals, is taken as lost. */
+/** Milliseconds of silence after which a stream is lost, unless three intervals are longer. */
 const LONGEST_SILENCE = 15_000;
 
 /**
- * The stream of samples. It opens and closes on demand, says why it is not there,
- * and comes back by itself, waiting longer after each failure.
+ * The stream of samples. It opens and closes on demand, reports the cause of a failure,
+ * and reconnects automatically, with a longer wait after each failure.
  */
 export class StreamConnection implements IDisposable {
   constructor(
@@ -47,12 +47,12 @@ export class StreamConnection implements IDisposable {
     private readonly _backoff = new Backoff()
   ) {}
 
-  /** Emitted when the state has changed. */
+  /** Emitted when the state changes. */
   get stateChanged(): ISignal<this, ConnectionState> {
     return this._stateChanged;
   }
 
-  /** Emitted for each message of the server. */
+  /** Emitted for each message from the server. */
   get received(): ISignal<this, StreamMessage> {
     return this._received;
   }
@@ -87,21 +87,21 @@ export class StreamConnection implements IDisposable {
     }
   }
 
-  /** Begin to listen; without effect while the stream is open or being opened. */
+  /** Open the stream; has no effect while it is open or opening. */
   open(): void {
     if (!this._isDisposed && this._state.kind === 'idle') {
       this._connect();
     }
   }
 
-  /** Stop listening and trying. */
+  /** Close the stream and stop all attempts. */
   close(): void {
     this._drop();
     this._backoff.reset();
     this._change({ kind: 'idle' });
   }
 
-  /** Try again now instead of at the end of the wait. */
+  /** Reconnect now instead of after the wait. */
   retry(): void {
     if ('retryAt' in this._state) {
       this._connect();
@@ -113,9 +113,9 @@ export class StreamConnection implements IDisposable {
     this._change({ kind: 'connecting' });
     const socket = new this._settings.WebSocket(streamUrl(this._settings, this._interval));
     this._socket = socket;
-    const asked = this._interval;
+    const requested = this._interval;
     socket.onopen = () => {
-      if (this._interval !== asked) {
+      if (this._interval !== requested) {
         socket.send(JSON.stringify({ type: 'interval', seconds: this._interval }));
       }
       this._listen();
@@ -124,7 +124,7 @@ export class StreamConnection implements IDisposable {
       this._listen();
       const message = parseMessage(event.data);
       if (message) {
-        // Only data proves a working stream: proxies open sockets to dead servers.
+        // Only data proves that the stream works: proxies open sockets to dead servers.
         this._backoff.reset();
         this._change({ kind: 'live' });
         this._received.emit(message);
@@ -134,7 +134,7 @@ export class StreamConnection implements IDisposable {
     socket.onclose = () => void this._ended(socket);
   }
 
-  /** Give the server another while before its silence counts as a loss. */
+  /** Restart the timer after which silence counts as a lost stream. */
   private _listen(): void {
     window.clearTimeout(this._watchdog);
     const socket = this._socket;
@@ -154,14 +154,14 @@ export class StreamConnection implements IDisposable {
     const attempt = this._attempt;
     const kind = await this._reason(this._state.kind === 'live');
     if (attempt !== this._attempt) {
-      return; // closed or reconnected while the server was being asked
+      return; // closed or reconnected during the request
     }
     const wait = this._backoff.next();
     this._change({ kind, retryAt: Date.now() + wait });
     this._timer = window.setTimeout(() => this._connect(), wait);
   }
 
-  /** Ask why: a browser does not tell which HTTP status refused a WebSocket. */
+  /** Request the cards to find the cause: browsers hide the HTTP status of a refused WebSocket. */
   private async _reason(wasLive: boolean): Promise<Failure> {
     const attempt = this._attempt;
     try {
@@ -201,7 +201,7 @@ export class StreamConnection implements IDisposable {
   private _socket: WebSocket | null = null;
   private _timer = 0;
   private _watchdog = 0;
-  /** Tells a late answer from a current one. */
+  /** Number of the attempt, to ignore late answers. */
   private _attempt = 0;
   private _isDisposed = false;
 }

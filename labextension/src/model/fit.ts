@@ -1,4 +1,4 @@
-// How far a fit is, as its kernel tells it, and the same in words.
+// The progress of a fit, as its kernel reports it, and in words.
 
 import { percent, rate, rough } from './units';
 import { trans } from './translation';
@@ -6,7 +6,7 @@ import { trans } from './translation';
 export const PHASES = ['starting', 'training', 'validating', 'stopping'] as const;
 export type Phase = (typeof PHASES)[number];
 
-/** State of a fit that runs; null stands for what is not known. Field names are the server's. */
+/** State of a running fit; null means unknown. The server uses the same field names. */
 export interface Fit {
   readonly model: string;
   /** Seconds since 1970. */
@@ -16,18 +16,18 @@ export interface Fit {
   readonly epoch: number | null;
   readonly epochs: number | null;
   readonly batch: number;
-  /** How much is done, from 0 to 1. */
+  /** Completed share, from 0 to 1. */
   readonly share: number | null;
-  /** Seconds until the planned end, about. */
+  /** Approximate seconds until the planned end. */
   readonly remaining: number | null;
   /** Optimizer steps per second. */
   readonly rate: number | null;
   readonly loss_name: string;
-  /** As text where it is not finite, for which JSON has no number. */
+  /** A string if the loss is not finite, because JSON has no such numbers. */
   readonly loss: number | string | null;
-  /** What became NaN or infinite, and when; empty where nothing did. */
+  /** The values that became NaN or infinite, and the steps; empty if there are none. */
   readonly broken: string;
-  /** Whether it can be stopped from here. */
+  /** Whether the sidebar can stop the fit. */
   readonly stoppable: boolean;
 }
 
@@ -35,13 +35,13 @@ function isNumberOrNull(value: unknown): boolean {
   return value === null || typeof value === 'number';
 }
 
-/** Read a fit that a kernel tells of; null if it is none. */
+/** Parse the fit that a kernel reports; return null if it is invalid. */
 export function parseFit(value: unknown): Fit | null {
   if (typeof value !== 'object' || value === null) {
     return null;
   }
   const { model, began, phase, loss_name, loss, broken, ...others } = value as Partial<Fit>;
-  const whole =
+  const valid =
     [model, loss_name, broken].every(text => typeof text === 'string') &&
     [began, others.batch].every(number => typeof number === 'number') &&
     PHASES.some(one => one === phase) &&
@@ -49,10 +49,10 @@ export function parseFit(value: unknown): Fit | null {
     [others.epoch, others.epochs, others.share, others.remaining, others.rate].every(
       isNumberOrNull
     );
-  return whole ? (value as Fit) : null;
+  return valid ? (value as Fit) : null;
 }
 
-/** Write what it does, where that is not training. */
+/** Return the phase of a fit; empty while it trains. */
 export function fitPhase({ phase }: Fit): string {
   switch (phase) {
     case 'starting':
@@ -66,22 +66,22 @@ export function fitPhase({ phase }: Fit): string {
   }
 }
 
-/** Write where it is: `epoch 3 of 10`. */
+/** Return the position in a fit: `epoch 3 of 10`. */
 export function fitPlace({ epoch, epochs, batch, share }: Fit): string {
   if (epoch === null) {
     return '';
   }
   const place = epochs ? trans.__('epoch %1 of %2', epoch, epochs) : trans.__('epoch %1', epoch);
-  // Where nobody knows how much is left, that it goes on.
+  // Without a known end, the batch shows the progress.
   return share === null && batch > 0 ? trans.__('%1, batch %2', place, batch) : place;
 }
 
-/** Write its pace: `42.0 steps/s`. */
+/** Return the pace of a fit: `42.0 steps/s`. */
 export function fitRate(fit: Fit): string {
   return fit.rate === null ? '' : rate(fit.rate);
 }
 
-/** Write its loss, by the name that the model gave it: `loss 0.231`. */
+/** Return the loss of a fit, with the model's name for it: `loss 0.231`. */
 export function fitLoss({ loss_name, loss }: Fit): string {
   if (loss === null) {
     return '';
@@ -89,21 +89,21 @@ export function fitLoss({ loss_name, loss }: Fit): string {
   return `${loss_name} ${typeof loss === 'string' ? loss : String(Number(loss.toPrecision(3)))}`;
 }
 
-/** Write how long it will go on: `40 s left`. */
+/** Return the remaining time of a fit: `40 s left`. */
 export function fitLeft({ remaining }: Fit): string {
   return remaining === null ? '' : trans.__('%1 left', rough(remaining));
 }
 
-/** Tell all: `DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left`. */
+/** Describe a fit: `DigitReader: epoch 3 of 10, 42.0 steps/s, loss 0.231, about 40 s left`. */
 export function fitText(fit: Fit): string {
-  // What is broken names the loss already.
+  // `broken` already names the loss.
   const loss = typeof fit.loss === 'string' && fit.broken !== '' ? '' : fitLoss(fit);
   const left = fit.remaining === null ? '' : trans.__('about %1 left', rough(fit.remaining));
   const parts = [fitPhase(fit).toLowerCase(), fitPlace(fit), fit.broken, fitRate(fit), loss, left];
   return `${fit.model}: ${parts.filter(part => part !== '').join(', ')}`;
 }
 
-/** Tell the most important: `42 %, 40 s left`. */
+/** Describe a fit briefly: `42 %, 40 s left`. */
 export function fitBrief(fit: Fit): string {
   if (fit.phase === 'starting' || fit.phase === 'stopping') {
     return fitPhase(fit).toLowerCase();

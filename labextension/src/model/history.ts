@@ -1,19 +1,19 @@
 import { METRICS } from './snapshot';
 import type { Measurement, Metric, PastSamples, Snapshot } from './snapshot';
 
-/** A card's samples, oldest first; absent values are NaN. The arrays are views: use them at once. */
+/** Samples of a card, oldest first; missing values are NaN. The arrays are short-lived views. */
 export interface Series extends Readonly<Record<Metric, Float64Array>> {
   readonly time: Float64Array;
-  /** Seconds that a time axis should show: few at first, the history's length in the end. */
+  /** Seconds that a time axis should show; grows to the length of the history. */
   readonly span: number;
 }
 
-/** A time axis shows no less than this, in seconds. */
+/** Minimum length of a time axis, in seconds. */
 const SHORTEST_SPAN = 60;
 
 /**
- * A ring of numbers. Each is written twice, one capacity apart, so that the newest
- * `count` always lie in one piece and no reader needs to copy.
+ * A ring buffer of numbers. Each number is written twice, one capacity apart, so that the
+ * newest `count` numbers are always contiguous and readers do not copy.
  */
 class Ring {
   constructor(readonly capacity: number) {
@@ -39,11 +39,11 @@ type Write = (moduleId: number, metric: Metric, value: Measurement) => void;
 const NOTHING = new Float64Array(0);
 
 /**
- * The last minutes of all cards, in memory that is set aside once.
+ * The last minutes of all cards, in memory that is allocated once.
  *
- * At most one sample an `interval` is kept, however fast the server samples for
- * somebody else. Where samples are missing for longer than three intervals, a row
- * of NaN marks the gap, so that no chart draws a line through it.
+ * At most one sample per `interval` is kept, even if the server samples faster for other
+ * clients. If samples are missing for more than three intervals, a row of NaN marks the gap,
+ * so that charts interrupt their lines.
  */
 export class History {
   /** `length` and `interval` are in seconds. */
@@ -58,17 +58,17 @@ export class History {
   readonly interval: number;
   readonly capacity: number;
 
-  /** The number of samples kept now. */
+  /** The current number of samples. */
   get count(): number {
     return this._count;
   }
 
-  /** The time of the newest sample, -Infinity without any. */
+  /** The time of the newest sample; -Infinity without samples. */
   get latest(): number {
     return this._latest;
   }
 
-  /** Add a sample; it is dropped when it comes before the interval is over. */
+  /** Add a sample, unless it arrives before the end of the interval. */
   push(snapshot: Snapshot): void {
     if (snapshot.time < this._latest - 3 * this.interval) {
       // The server's clock was set back; times must rise along the axis.
@@ -84,7 +84,7 @@ export class History {
     });
   }
 
-  /** Add what happened before and between: samples no newer than the latest are known already. */
+  /** Add past samples, except those that are not newer than the latest sample. */
   fill(past: PastSamples): void {
     past.time.forEach((time, row) => {
       this._append(time, write => {
@@ -114,7 +114,7 @@ export class History {
     };
   }
 
-  /** Return a history of another length or interval with the samples of this one. */
+  /** Return a history with another length or interval and the same samples. */
   resized(length: number, interval: number): History {
     const other = new History(length, interval);
     const time = Array.from(this._time.view(this._position, this._count));
@@ -132,7 +132,7 @@ export class History {
   }
 
   private _append(time: number, samples: (write: Write) => void): void {
-    // A tenth of slack: timers of client and server are not exact.
+    // Tolerance of a tenth: timers of client and server are not exact.
     if (!(time >= this._latest + 0.9 * this.interval)) {
       return;
     }
@@ -147,7 +147,7 @@ export class History {
     this._latest = time;
   }
 
-  /** Begin a row; values are absent until they are written. */
+  /** Begin a row; values are missing until they are written. */
   private _row(time: number): void {
     this._time.write(this._position, time);
     for (const rings of this._cards.values()) {
@@ -169,7 +169,7 @@ export class History {
     return rings;
   }
 
-  /** Count the samples that are young enough. */
+  /** Return the number of samples that are not older than `length`. */
   private _recent(): number {
     const time = this._time.view(this._position, this._count);
     const oldest = this._latest - this.length;

@@ -4,23 +4,20 @@ import { Signal } from '@lumino/signaling';
 import type { ISignal } from '@lumino/signaling';
 
 import { Audience } from './audience';
-import type { Page } from './audience';
-import type { Backoff } from './backoff';
 import { StreamConnection } from './connection';
 import type { ConnectionState } from './connection';
 import { History } from './history';
-import type { PastAnswer } from './past';
 import { fetchPast, fetchSnapshot, shutDownHolder, stopFit } from './server';
 import { isMissed } from './snapshot';
-import type { Card, Snapshot, StreamMessage } from './snapshot';
+import type { Card, PastAnswer, Snapshot, StreamMessage } from './snapshot';
 
-/** What the user may choose; see the settings' schema. */
+/** Options that the user can set; see schema/plugin.json. */
 export interface MachineOptions {
   /** Seconds between samples. */
   readonly interval: number;
   /** Minutes of samples to keep. */
   readonly history: number;
-  /** Per cent of a card's memory. */
+  /** Percentage of a card's memory. */
   readonly memoryWarning: number;
   readonly memoryCritical: number;
 }
@@ -32,44 +29,34 @@ export const DEFAULT_OPTIONS: MachineOptions = {
   memoryCritical: 95
 };
 
-/** Where the model gets things from; tests bring their own. */
-export interface MachineSources {
-  readonly page?: Page;
-  readonly backoff?: Backoff;
-}
-
 /**
- * The machine's cards as one stream shows them, for all views: the last snapshot,
- * the history, and the state of the connection.
+ * The cards of the machine, shared by all views: the last snapshot, the history, and the
+ * state of the connection.
  */
 export class Machine implements IDisposable {
-  constructor(
-    private readonly _settings: ServerConnection.ISettings,
-    sources: MachineSources = {}
-  ) {
+  constructor(private readonly _settings: ServerConnection.ISettings) {
     const { interval, history } = this._options;
     this._history = new History(60 * history, interval);
-    this._connection = new StreamConnection(_settings, interval, sources.backoff);
+    this._connection = new StreamConnection(_settings, interval);
     this._connection.received.connect((_, message) => this._receive(message));
     this._connection.stateChanged.connect(() => this._changed.emit());
     this._audience = new Audience(
       () => this._connection.open(),
-      () => this._connection.close(),
-      sources.page
+      () => this._connection.close()
     );
   }
 
-  /** Emitted after each sample, and when connection or options change. */
+  /** Emitted after each sample and when the connection or the options change. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
 
-  /** The newest sample that holds something, or null before the first one. */
+  /** The newest sample with readings, or null before the first one. */
   get snapshot(): Snapshot | null {
     return this._snapshot;
   }
 
-  /** Why there is no newer sample than `snapshot`, where the server has told. */
+  /** The server's reason for the lack of a newer sample, if there is one. */
   get missed(): string | null {
     return this._missed;
   }
@@ -105,22 +92,22 @@ export class Machine implements IDisposable {
     Signal.clearData(this);
   }
 
-  /** Keep the stream open, while the page is visible, until what is returned is disposed. */
+  /** Keep the stream open while the page is visible, until the result is disposed. */
   watch(): IDisposable {
     return this._audience.join();
   }
 
-  /** Connect now instead of at the end of the wait. */
+  /** Reconnect now instead of after the wait. */
   retry(): void {
     this._connection.retry();
   }
 
-  /** Ask the server for the cards now, whether the stream runs or not. */
+  /** Request the current cards, whether the stream runs or not. */
   fetch(): Promise<Snapshot> {
     return fetchSnapshot(this._settings);
   }
 
-  /** Ask the server for what it has kept of the last day after `since`. */
+  /** Request the history of the last day after `since`. */
   fetchPast(since: number): Promise<PastAnswer> {
     return fetchPast(this._settings, since);
   }
@@ -130,12 +117,12 @@ export class Machine implements IDisposable {
     return this._snapshot?.cards.find(card => card.module_id === moduleId);
   }
 
-  /** Shut down a kernel of this server that holds HPU `moduleId`; rejects with the server's sentence. */
+  /** Shut down a kernel of this server that holds HPU `moduleId`; rejects with the server's error. */
   shutDownHolder(moduleId: number, kernelId: string): Promise<void> {
     return shutDownHolder(this._settings, moduleId, kernelId);
   }
 
-  /** Stop the fit of a kernel that holds HPU `moduleId`; rejects with the server's sentence. */
+  /** Stop the fit of a kernel that holds HPU `moduleId`; rejects with the server's error. */
   stopFit(moduleId: number, kernelId: string): Promise<void> {
     return stopFit(this._settings, moduleId, kernelId);
   }
@@ -146,7 +133,7 @@ export class Machine implements IDisposable {
     } else {
       const missed = isMissed(message);
       this._missed = missed ? message.reason : null;
-      // The last figures are worth more than none, as long as they are marked as such.
+      // Old figures are better than none, if the views mark them as old.
       if (!missed || this._snapshot === null) {
         this._snapshot = message;
       }

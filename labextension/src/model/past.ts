@@ -5,78 +5,37 @@ import type { ISignal } from '@lumino/signaling';
 import { History } from './history';
 import type { Machine } from './machine';
 import { reasonOf } from './server';
-import type { PastSamples } from './snapshot';
+import { holderKey } from './snapshot';
+import type { HolderSpan, PastAnswer } from './snapshot';
 
-/** One holder of one card, from the first to the last sample that saw it there. */
-export interface HolderSpan {
-  readonly id: number;
-  readonly card: number;
-  readonly pid: number;
-  readonly command: string;
-  /** Name of the kernel's kind, where the holder is a kernel of this server. */
-  readonly kernel: string | null;
-  /** Path of its notebook or console. */
-  readonly notebook: string | null;
-  readonly from: number;
-  readonly to: number;
-  /** Whether it holds the card still. */
-  readonly held: boolean;
-}
-
-/** What the server keeps of the last day, whether somebody looks or not. */
-export interface PastAnswer extends PastSamples {
-  /** Seconds between samples. */
-  readonly interval: number;
-  /** Seconds that are kept. */
-  readonly length: number;
-  /** The time of the first sample of all; another one where the server was restarted. */
-  readonly begun: number | null;
-  readonly holders: readonly HolderSpan[];
-}
-
-/** Whether a decoded answer has the shape of the last day. */
-export function isPastAnswer(value: unknown): value is PastAnswer {
-  if (typeof value !== 'object' || value === null) {
-    return false;
-  }
-  const { time, holders, interval, length } = value as Partial<PastAnswer>;
-  const numbers = typeof interval === 'number' && typeof length === 'number';
-  return numbers && Array.isArray(time) && Array.isArray(holders);
-}
-
-/** Who stands behind a span: the same notebook or program has the same key on every card. */
-export function holderKey({ notebook, command, kernel, pid }: HolderSpan): string {
-  return notebook ?? (kernel !== null ? `kernel ${kernel} ${pid}` : command || `process ${pid}`);
-}
-
-/** Seconds until the next attempt where nothing has come yet. */
+/** Seconds between two requests before the first answer. */
 const RETRY = 20;
 
 /**
- * The last day of all cards, as the server has kept it. With each sample of the machine it asks for
- * what is new, at most once an interval and at once where other holders are seen.
+ * The last day of all cards, from the server. At samples of the machine, it requests new data: at
+ * most once per interval, and immediately if the holders change.
  */
 export class Past implements IDisposable {
   constructor(private readonly _machine: Machine) {
     _machine.changed.connect(this._follow, this);
   }
 
-  /** Emitted when something has arrived, or has not. */
+  /** Emitted after each request, successful or not. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
 
-  /** Counts what has arrived. */
+  /** The number of requests. */
   get version(): number {
     return this._version;
   }
 
-  /** The samples, or null before they have arrived. */
+  /** The samples, or null before the first answer. */
   get history(): History | null {
     return this._history;
   }
 
-  /** Why there is no older history to show, where that is known. */
+  /** The error of the last request, or null. */
   get failure(): string | null {
     return this._failure;
   }
@@ -91,12 +50,12 @@ export class Past implements IDisposable {
     Signal.clearData(this);
   }
 
-  /** Return who held a card, in the order of their coming. */
+  /** Return the holders of a card in the order in which they took it. */
   spans(card: number): HolderSpan[] {
     return [...this._spans.values()].filter(span => span.card === card);
   }
 
-  /** Return a holder's number, which it keeps: the first that was seen is 1. */
+  /** Return the permanent number of a holder; the first holder has the number 1. */
   numberOf(span: HolderSpan): number {
     const key = holderKey(span);
     const known = this._numbers.get(key) ?? this._numbers.size + 1;
@@ -112,32 +71,32 @@ export class Past implements IDisposable {
     const holders = snapshot.cards
       .flatMap(card => card.holders.map(holder => `${card.module_id} ${holder.pid}`))
       .join();
-    const due = Date.now() - this._asked >= 1000 * (this._history?.interval ?? RETRY);
-    if (!this._asking && (due || holders !== this._holders)) {
+    const due = Date.now() - this._requestedAt >= 1000 * (this._history?.interval ?? RETRY);
+    if (!this._requesting && (due || holders !== this._holders)) {
       this._holders = holders;
-      void this._ask();
+      void this._request();
     }
   }
 
-  private async _ask(): Promise<void> {
-    this._asking = true;
-    this._asked = Date.now();
+  private async _request(): Promise<void> {
+    this._requesting = true;
+    this._requestedAt = Date.now();
     try {
       const since = Math.max(this._history?.latest ?? 0, 0);
       const answer = await this._machine.fetchPast(since);
       const restarted = this._history !== null && answer.begun !== this._begun;
-      this._take(restarted && since > 0 ? await this._machine.fetchPast(0) : answer);
+      this._add(restarted && since > 0 ? await this._machine.fetchPast(0) : answer);
       this._failure = null;
     } catch (error) {
       this._failure = reasonOf(error);
     } finally {
-      this._asking = false;
+      this._requesting = false;
       this._version += 1;
     }
     this._changed.emit();
   }
 
-  private _take(answer: PastAnswer): void {
+  private _add(answer: PastAnswer): void {
     const { interval, length, begun } = answer;
     if (this._history === null || begun !== this._begun || interval !== this._history.interval) {
       this._history = new History(length, interval);
@@ -164,8 +123,8 @@ export class Past implements IDisposable {
   private _begun: number | null = null;
   private _failure: string | null = null;
   private _version = 0;
-  private _asking = false;
-  private _asked = 0;
+  private _requesting = false;
+  private _requestedAt = 0;
   private _holders: string | null = null;
   private _isDisposed = false;
 }

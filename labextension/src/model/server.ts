@@ -1,15 +1,13 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import { isPastAnswer } from './past';
-import type { PastAnswer } from './past';
-import { isSnapshot } from './snapshot';
-import type { Snapshot } from './snapshot';
+import { isPastAnswer, isSnapshot } from './snapshot';
+import type { PastAnswer, Snapshot } from './snapshot';
 import { trans } from './translation';
 
 const ROUTES = 'hpu_magic';
 
-/** An answer of the server that is not a success; `status` is HTTP's. */
+/** An error that the server answered, with its HTTP status. */
 export class ServerError extends Error {
   constructor(
     readonly status: number,
@@ -19,7 +17,7 @@ export class ServerError extends Error {
   }
 }
 
-/** Return what an error says to the user. */
+/** Return the message of an error. */
 export function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
@@ -43,7 +41,7 @@ async function request(
   return response;
 }
 
-/** Return the state of all cards now. */
+/** Request the current state of all cards. */
 export async function fetchSnapshot(settings: ServerConnection.ISettings): Promise<Snapshot> {
   const answer: unknown = await (await request(settings, ['snapshot'])).json();
   if (!isSnapshot(answer)) {
@@ -52,7 +50,7 @@ export async function fetchSnapshot(settings: ServerConnection.ISettings): Promi
   return answer;
 }
 
-/** Return what the server has kept of the last day after `since`, in seconds since 1970. */
+/** Request the history of the last day after `since`, in seconds since 1970. */
 export async function fetchPast(
   settings: ServerConnection.ISettings,
   since: number
@@ -74,7 +72,7 @@ export async function shutDownHolder(
   await request(settings, path, { method: 'DELETE' });
 }
 
-/** Have the kernel `kernelId` of this server, which holds HPU `moduleId`, stop its fit. */
+/** Stop the fit of the kernel `kernelId` of this server if it still holds HPU `moduleId`. */
 export async function stopFit(
   settings: ServerConnection.ISettings,
   moduleId: number,
@@ -84,7 +82,7 @@ export async function stopFit(
   await request(settings, path, { method: 'DELETE' });
 }
 
-/** Return the address of the stream of samples, `interval` seconds apart. */
+/** Return the URL of the stream of samples, `interval` seconds apart. */
 export function streamUrl(settings: ServerConnection.ISettings, interval: number): string {
   const url = URLExt.join(settings.wsUrl, ROUTES, 'stream');
   const query = new URLSearchParams({ interval: String(interval) });

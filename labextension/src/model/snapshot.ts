@@ -1,4 +1,4 @@
-// What the server says of the cards; field names are the server's.
+// The server's data about the cards. The server uses the same field names.
 
 import type { Fit } from './fit';
 
@@ -22,19 +22,19 @@ export interface Holder {
   readonly pid: number;
   readonly command: string;
   readonly user: string | null;
-  /** Seconds since it last ran a cell, 0 while it runs one; null where nobody knows. */
+  /** Seconds since it last ran a cell; 0 while it runs one, null if unknown. */
   readonly idle: Measurement;
   readonly kernel: HolderKernel | null;
-  /** The fit that runs in it, where it tells of one. */
+  /** The fit that runs in it, if it reports one. */
   readonly fit: Fit | null;
 }
 
-/** What can be absent from a card's sample. */
+/** A value of a card's sample; null if it is missing. */
 export type Measurement = number | null;
 
-/** One card; memory in bytes, utilisation in per cent, °C, W and MHz. */
+/** One card; memory in bytes, utilization in percent, °C, W and MHz. */
 export interface Card {
-  /** The number by which users know the card, and the vendor's bridge takes it. */
+  /** The number of the card for users and for the vendor's software. */
   readonly module_id: number;
   readonly name: string;
   readonly generation: string | null;
@@ -49,7 +49,7 @@ export interface Card {
   readonly holders: readonly Holder[];
 }
 
-/** All cards of the machine at one time (seconds since 1970). */
+/** All cards of the machine at one time, in seconds since 1970. */
 export interface Snapshot {
   readonly time: number;
   readonly source: 'hlml' | 'hl-smi' | 'simulator' | 'none';
@@ -63,7 +63,7 @@ export interface Held {
   readonly holder: Holder;
 }
 
-/** Return who holds which of `cards`; a kernel once a card, whatever processes it has started. */
+/** Return the holders of `cards`; a kernel is listed once per card, without its child processes. */
 export function holdings(cards: readonly Card[]): Held[] {
   return cards.flatMap(card => {
     const kernels = new Set<string>();
@@ -77,17 +77,17 @@ export function holdings(cards: readonly Card[]): Held[] {
   });
 }
 
-/** Return holdings with those first whose holders have been idle for longest. */
+/** Sort holdings by the idle time of their holders, the longest first. */
 export function longestIdleFirst(held: readonly Held[]): Held[] {
-  return [...held].sort((one, other) => (other.holder.idle ?? 0) - (one.holder.idle ?? 0));
+  return [...held].sort((first, second) => (second.holder.idle ?? 0) - (first.holder.idle ?? 0));
 }
 
-/** Whether the server could not read any card this time; its `reason` says why. */
+/** Return whether the server could not read any card; `reason` is the cause. */
 export function isMissed({ cards, reason }: Snapshot): boolean {
   return reason !== null && cards.length > 0 && cards.every(card => card.error === reason);
 }
 
-/** The measurements that have a history. */
+/** The measurements with a history. */
 export const METRICS = ['memory_used', 'utilization', 'temperature', 'power'] as const;
 export type Metric = (typeof METRICS)[number];
 
@@ -97,7 +97,39 @@ export interface PastSamples {
   readonly cards: Readonly<Record<string, Partial<Record<Metric, readonly Measurement[]>>>>;
 }
 
-/** What the stream sends. */
+/** One holder of one card, from the first to the last sample in which it held the card. */
+export interface HolderSpan {
+  readonly id: number;
+  readonly card: number;
+  readonly pid: number;
+  readonly command: string;
+  /** Name of the kernel, if the holder is a kernel of this server. */
+  readonly kernel: string | null;
+  /** Path of its notebook or console. */
+  readonly notebook: string | null;
+  readonly from: number;
+  readonly to: number;
+  /** Whether it still holds the card. */
+  readonly held: boolean;
+}
+
+/** The server's history of the last day, which it records even without clients. */
+export interface PastAnswer extends PastSamples {
+  /** Seconds between samples. */
+  readonly interval: number;
+  /** Seconds that the history covers. */
+  readonly length: number;
+  /** The time of the first sample; it changes when the server is restarted. */
+  readonly begun: number | null;
+  readonly holders: readonly HolderSpan[];
+}
+
+/** Return a key that is the same for a notebook or a program on all cards. */
+export function holderKey({ notebook, command, kernel, pid }: HolderSpan): string {
+  return notebook ?? (kernel !== null ? `kernel ${kernel} ${pid}` : command || `process ${pid}`);
+}
+
+/** A message of the stream. */
 export type StreamMessage =
   ({ readonly type: 'history' } & PastSamples) | ({ readonly type: 'snapshot' } & Snapshot);
 
@@ -105,12 +137,21 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Whether a decoded answer has the shape of a snapshot. */
+/** Return whether a decoded answer is a history of the last day. */
+export function isPastAnswer(value: unknown): value is PastAnswer {
+  if (!isRecord(value)) {
+    return false;
+  }
+  const numbers = typeof value.interval === 'number' && typeof value.length === 'number';
+  return numbers && Array.isArray(value.time) && Array.isArray(value.holders);
+}
+
+/** Return whether a decoded answer is a snapshot. */
 export function isSnapshot(value: unknown): value is Snapshot {
   return isRecord(value) && typeof value.time === 'number' && Array.isArray(value.cards);
 }
 
-/** Return the message in a frame of the stream, or null where it is something else. */
+/** Parse a message of the stream; return null if it is invalid. */
 export function parseMessage(text: unknown): StreamMessage | null {
   if (typeof text !== 'string') {
     return null;

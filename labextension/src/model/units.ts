@@ -1,4 +1,4 @@
-// Numbers as people read them, in the same form as the Python side prints them.
+// Formatted numbers, in the same format as in Python.
 
 import { trans } from './translation';
 
@@ -16,7 +16,7 @@ function threeDigits(value: number): string {
   return value.toFixed(value >= 9.995 ? 1 : 2);
 }
 
-/** Write a number of bytes, for example `14.2 MiB`. */
+/** Format a number of bytes: `14.2 MiB`. */
 export function size(bytes: number): string {
   for (const [scale, unit] of BINARY) {
     // 1023.9996 KiB must not print as "1024 KiB".
@@ -27,16 +27,16 @@ export function size(bytes: number): string {
   return `${Math.round(bytes)} B`;
 }
 
-/** Write memory in use next to the whole, for example `12.3 / 96 GiB`. */
+/** Format the memory in use and its total: `12.3 / 96 GiB`. */
 export function usage(used: number, total: number): string {
   const whole = capacity(total);
   const part = size(used);
   const [number, unit] = part.split(' ');
-  // One unit is enough where both share it.
+  // Omit a unit that both share.
   return whole.endsWith(` ${unit}`) ? `${number} / ${whole}` : `${part} / ${whole}`;
 }
 
-/** Write a part of a memory in per cent of the whole, for example `45 %` or `0.01 %`. */
+/** Format a part as a percentage of the whole: `45 %`, `0.01 %`. */
 export function share(part: number, whole: number): string {
   const percent = (100 * part) / whole;
   if (percent > 0 && percent < 0.005) {
@@ -45,14 +45,14 @@ export function share(part: number, whole: number): string {
   return `${percent.toFixed(percent >= 9.95 || percent === 0 ? 0 : percent >= 0.095 ? 1 : 2)} %`;
 }
 
-/** Write the size of a memory, without zeros that say nothing: `96 GiB`, `1.5 GiB`. */
+/** Format the size of a memory without trailing zeros: `96 GiB`, `1.5 GiB`. */
 export function capacity(bytes: number): string {
   return size(bytes)
     .replace(/(\.\d*?)0+ /, '$1 ')
     .replace('. ', ' ');
 }
 
-/** Write the highest memory in use with its share of the card: `12 MiB, 0.01 % of 96 GiB`. */
+/** Format the peak of the memory in use with its share of the card: `12 MiB, 0.01 % of 96 GiB`. */
 export function peak(bytes: number, total: number | null): string {
   return total
     ? trans.__('%1, %2 of %3', capacity(bytes), share(bytes, total), capacity(total))
@@ -62,19 +62,18 @@ export function peak(bytes: number, total: number | null): string {
 const PARTS = [1e-4, 1e-3, 1e-2, 1e-1];
 
 /**
- * The memory at the upper edge of a small curve: all of a card, or a tenth, a hundredth, ... of it.
- *
- * It is never so little that a few bytes look like a full card.
+ * Return the memory at the upper edge of a small curve: all memory of a card, or a tenth, a
+ * hundredth, ... of it, but not so little that a few bytes look like a full card.
  */
 export function upperEdge(highest: number, total: number | null): number {
   if (!total) {
     return highest || 1;
   }
-  const part = PARTS.find(one => 1.25 * highest <= one * total) ?? 1;
+  const part = PARTS.find(share => 1.25 * highest <= share * total) ?? 1;
   return part * total;
 }
 
-/** Write a frequency given per second, for example `412 steps/s` or `1,230 steps/s`. */
+/** Format a pace: `412 steps/s`, `1,230 steps/s`. */
 export function rate(perSecond: number): string {
   if (perSecond >= 999.5) {
     const rounded = Number(perSecond.toPrecision(3));
@@ -83,7 +82,7 @@ export function rate(perSecond: number): string {
   return trans.__('%1 steps/s', threeDigits(perSecond));
 }
 
-/** Write a time that is estimated, no finer than that: `40 s`, `2 min 5 s`, `42 min`. */
+/** Format an estimated time, with suitable precision: `40 s`, `2 min 5 s`, `42 min`. */
 export function rough(seconds: number): string {
   if (seconds < 59.5) {
     return trans.__('%1 s', Math.max(1, Math.round(seconds)));
@@ -96,12 +95,12 @@ export function rough(seconds: number): string {
   return minutes < 10 ? trans.__('%1 min %2 s', minutes, whole % 60) : trans.__('%1 min', minutes);
 }
 
-/** Write a share given in per cent, for example `7 %`. */
+/** Format a percentage: `7 %`. */
 export function percent(value: number): string {
   return `${Math.round(value)} %`;
 }
 
-/** Write a span of time given in seconds, for example `10 min`. */
+/** Format a time span in seconds: `10 min`. */
 export function span(seconds: number): string {
   if (seconds < 90) {
     return trans.__('%1 s', Math.round(seconds));

@@ -1,63 +1,62 @@
-// What the views say. No markup here: views show these sentences as text.
+// The texts of the views, without markup.
 
 import { fitBrief } from './fit';
 import { failureOf } from './connection';
 import type { ConnectionState } from './connection';
 import type { MachineOptions } from './machine';
-import type { HolderSpan } from './past';
 import { reasonOf } from './server';
 import { holdings, longestIdleFirst } from './snapshot';
-import type { Card, Held, Holder, Snapshot } from './snapshot';
+import type { Card, Held, Holder, HolderSpan, Snapshot } from './snapshot';
 import { percent, usage } from './units';
 import { trans } from './translation';
 
-/** How full a card is, in words that style sheets know. */
+/** The level of a card's memory, as style sheets name it. */
 export type MemoryLevel = 'normal' | 'warning' | 'critical';
 
-/** Why a view has nothing, or nothing new, to show. */
+/** The reason why a view shows no data or no new data. */
 export interface Notice {
   readonly kind:
     'waiting' | 'empty' | 'remark' | 'missed' | 'lost' | 'blocked' | 'missing' | 'refused';
   readonly title: string;
   readonly detail: string;
-  /** When the next attempt is made, `Date.now()`'s time. */
+  /** Time of the next attempt, as of `Date.now()`. */
   readonly retryAt?: number;
 }
 
-/** Return a card's generation as the vendor spells it in prose, `Gaudi2`, or else its name. */
+/** Return a card's generation in the vendor's spelling, `Gaudi2`, or else its name. */
 export function productName(card: Card): string {
   return (card.generation ?? card.name).replace(/\bGAUDI/g, 'Gaudi');
 }
 
-/** Return the number by which a card is known to users. */
+/** Return the name of a card: `HPU 0`. */
 export function cardTitle(moduleId: number): string {
   return `HPU ${moduleId}`;
 }
 
-/** Name a card with its product, where that is known: `HPU 0 (Gaudi2)`. */
+/** Return the name of a card with its product, if known: `HPU 0 (Gaudi2)`. */
 export function cardLabel(card: Card): string {
   const name = productName(card);
   return name ? `${cardTitle(card.module_id)} (${name})` : cardTitle(card.module_id);
 }
 
-/** Say what the machine has: `8 Gaudi2 cards`. */
+/** Return the number and the product of the cards: `8 Gaudi2 cards`. */
 export function inventory(cards: readonly Card[]): string {
-  // A card that cannot be read has no name.
+  // An unreadable card has no name.
   const names = new Set(cards.map(productName).filter(name => name !== ''));
   const [name] = names.size === 1 ? names : ['Gaudi'];
   return trans._n('%1 %2 card', '%1 %2 cards', cards.length, name!);
 }
 
 /**
- * What is known of a card's holder: seen, not seen although there must be one, none,
- * or nothing, because the card cannot be read.
+ * The use of a card: it has a visible holder, an invisible holder, no holder, or it cannot
+ * be read.
  */
 export type Occupancy = 'held' | 'unseen' | 'free' | 'unknown';
 
-// The driver itself takes up to about a hundredth of a free card's memory.
+// The driver itself uses up to about a hundredth of a free card's memory.
 const MOST_OF_FREE_CARD = 1 / 50;
 
-/** Tell whether a card is in use. */
+/** Return whether a card is in use. */
 export function occupancy(card: Card): Occupancy {
   if (card.holders.length > 0) {
     return 'held';
@@ -68,13 +67,13 @@ export function occupancy(card: Card): Occupancy {
   return (memoryShare(card) ?? 0) > MOST_OF_FREE_CARD ? 'unseen' : 'free';
 }
 
-/** Say how many of them are in use: `2 in use`. */
+/** Return the number of cards in use: `2 in use`. */
 export function inUse(cards: readonly Card[]): string {
   const held = cards.filter(card => ['held', 'unseen'].includes(occupancy(card))).length;
   return held === 0 ? trans.__('none in use') : trans._n('%1 in use', '%1 in use', held);
 }
 
-/** Return the share of a card's memory that is in use, or null where it is not known. */
+/** Return the share of a card's memory that is in use; null if unknown. */
 export function memoryShare(card: Card): number | null {
   if (card.memory_used === null || !card.memory_total) {
     return null;
@@ -82,7 +81,7 @@ export function memoryShare(card: Card): number | null {
   return Math.min(Math.max(card.memory_used / card.memory_total, 0), 1);
 }
 
-/** Return how full a card is by the user's thresholds. */
+/** Return the level of a card's memory according to the user's thresholds. */
 export function memoryLevel(
   share: number | null,
   options: Pick<MachineOptions, 'memoryWarning' | 'memoryCritical'>
@@ -94,7 +93,7 @@ export function memoryLevel(
   return full >= options.memoryWarning ? 'warning' : 'normal';
 }
 
-/** Write a card's memory: `12.3 / 96 GiB`. */
+/** Return the memory of a card: `12.3 / 96 GiB`. */
 export function memoryText(card: Card): string {
   if (card.memory_used === null || card.memory_total === null) {
     return '';
@@ -102,11 +101,11 @@ export function memoryText(card: Card): string {
   return usage(card.memory_used, card.memory_total);
 }
 
-/** Write what else is known of a card; what is absent takes no place. */
+/** Return the other known measurements of a card. */
 export function measurements(card: Card): { text: string; label: string }[] {
   const known: { text: string; label: string }[] = [];
   if (card.utilization !== null) {
-    known.push({ text: percent(card.utilization), label: trans.__('Utilisation') });
+    known.push({ text: percent(card.utilization), label: trans.__('Utilization') });
   }
   if (card.temperature !== null) {
     known.push({ text: `${Math.round(card.temperature)} °C`, label: trans.__('Temperature') });
@@ -117,7 +116,7 @@ export function measurements(card: Card): { text: string; label: string }[] {
   return known;
 }
 
-/** Name a holder: its notebook, its kernel, or the process; of workers their rank, too. */
+/** Return the name of a holder: its notebook, kernel or process; for a worker, also its rank. */
 export function holderName(holder: Holder): string {
   if (holder.kernel) {
     const { notebook, name } = holder.kernel;
@@ -128,7 +127,7 @@ export function holderName(holder: Holder): string {
   return holder.command || trans.__('Process %1', holder.pid);
 }
 
-/** Name a holder of the past as one of the present is named. */
+/** Return the name of a past holder in the same form. */
 export function spanName(span: HolderSpan): string {
   const { pid, command, kernel, notebook } = span;
   const name = notebook?.split('/').pop() ?? '';
@@ -137,12 +136,12 @@ export function spanName(span: HolderSpan): string {
   return holderName({ pid, command, user: null, idle: null, kernel: known, fit: null });
 }
 
-/** Name whose bars have one number and colour: a notebook with all of its workers, or a program. */
+/** Return the name of bars with one number and color: a notebook with its workers, or a program. */
 export function sessionName(span: HolderSpan): string {
   return spanName(span.kernel === null ? span : { ...span, command: '' });
 }
 
-/** Name the kernel that can be shut down: `the kernel of a.ipynb`. */
+/** Return the name of a kernel in a sentence: `the kernel of a.ipynb`. */
 export function kernelPhrase(holder: Holder): string {
   const notebook = holder.kernel?.notebook;
   return notebook
@@ -150,15 +149,15 @@ export function kernelPhrase(holder: Holder): string {
     : trans.__('kernel %1', holder.kernel?.name ?? '');
 }
 
-/** A session that was active within this many seconds is idle for no time that is worth telling. */
+/** Shorter idle times are not shown, in seconds. */
 const SHORTEST_IDLENESS = 60;
 
-/** Whether a session has been idle for a time that is worth telling. */
+/** Return whether a session has been idle long enough to show the time. */
 export function isLongIdle(idle: number | null): idle is number {
   return idle !== null && idle >= SHORTEST_IDLENESS;
 }
 
-/** Say for how long a session has been idle, as the Python side does: `idle for 2 h`. */
+/** Return the activity of a session, in the same form as in Python: `idle for 2 h`. */
 export function activity(idle: number | null): string {
   if (idle === null) {
     return '';
@@ -177,7 +176,7 @@ export function activity(idle: number | null): string {
     : trans.__('idle for %1 min', Math.floor(idle / 60));
 }
 
-/** Say what a kernel does, which Jupyter Server tells in a word. */
+/** Translate the state of a kernel from Jupyter Server. */
 function stateText(state: string): string {
   switch (state) {
     case 'starting':
@@ -195,33 +194,33 @@ function stateText(state: string): string {
   }
 }
 
-/** Say what a session does, or for how long it has been idle: `in a fit: 42 %, 40 s left`. */
+/** Return the fit or the activity of a session: `in a fit: 42 %, 40 s left`. */
 export function doing({ fit, idle }: Holder): string {
   return fit === null ? activity(idle) : trans.__('in a fit: %1', fitBrief(fit));
 }
 
-/** Say more of a holder, for a second line. */
+/** Return further information about a holder, for a second line. */
 export function holderDetail(holder: Holder): string {
   const { kernel, idle, pid, user } = holder;
-  // A kernel that starts, restarts or is dead is neither idle nor busy.
-  const told = kernel === null || ['idle', 'busy'].includes(kernel.state) ? activity(idle) : '';
+  // A kernel that is starting, restarting or dead is neither idle nor busy.
+  const state = kernel === null || ['idle', 'busy'].includes(kernel.state) ? activity(idle) : '';
   const parts = [
-    told || stateText(kernel?.state ?? ''),
+    state || stateText(kernel?.state ?? ''),
     trans.__('process %1', pid),
     kernel ? '' : (user ?? '')
   ];
   return parts.filter(part => part !== '').join(' · ');
 }
 
-/** Say which card a holder has, and whether it uses it: `HPU 1: a.ipynb, idle for 2 h`. */
+/** Return a holder with its card and activity: `HPU 1: a.ipynb, idle for 2 h`. */
 export function heldText({ card, holder }: Held): string {
-  // That somebody is idle just now is no news.
+  // Omit a short idle time.
   const isNews = holder.fit !== null || holder.idle === 0 || isLongIdle(holder.idle);
   const idle = isNews ? `, ${doing(holder)}` : '';
   return `${cardTitle(card.module_id)}: ${holderName(holder)}${idle}`;
 }
 
-/** Where no card is free, return the kernel that has been idle for longest. */
+/** Return the kernel that has been idle for longest; null if a card is free. */
 export function idlest(cards: readonly Card[]): Held | null {
   if (cards.some(card => occupancy(card) === 'free')) {
     return null;
@@ -231,35 +230,35 @@ export function idlest(cards: readonly Card[]): Held | null {
   return first !== undefined && isLongIdle(first.holder.idle) ? first : null;
 }
 
-/** Say what shutting a holder down means, before it is done. */
+/** Return a warning about the consequences of shutting down a holder. */
 export function shutdownWarning(card: Card, holder: Holder): string {
   const path = holder.kernel?.notebook?.path;
   const title = cardTitle(card.module_id);
   const fit = holder.fit;
   const running =
     fit === null
-      ? trans.__('A cell is running in it now; it will not finish.')
-      : trans.__('A fit runs in it (%1); it will not finish.', fitBrief(fit));
+      ? trans.__('It is running a cell, which will not finish.')
+      : trans.__('It is running a fit (%1), which will not finish.', fitBrief(fit));
   return [
     path
       ? trans.__('The kernel of %1 holds %2.', path, title)
       : trans.__('A %1 kernel holds %2.', holder.kernel?.name ?? '', title),
     ...(holder.kernel?.state === 'busy' || fit !== null ? [running] : []),
     trans.__(
-      'Its variables are lost: models, tensors and results that were not saved to a file. ' +
-        'The document itself stays as it is.'
+      'All of its variables will be lost, such as models, tensors and results that are not ' +
+        'saved to a file. The document does not change.'
     )
   ].join(' ');
 }
 
-/** Say why a request for the cards failed. */
+/** Return why a request for the cards failed. */
 export function unreadable(error: unknown): string {
   const kind = failureOf(error);
   const title = notice({ kind, retryAt: 0 }, null, null)?.title;
   return kind === 'lost' ? reasonOf(error) : `${title}.`;
 }
 
-/** Say why there is nothing, nothing new, or not all to show; null when all is well. */
+/** Return why there are no data, no new data or incomplete data; null without a problem. */
 export function notice(
   state: ConnectionState,
   snapshot: Snapshot | null,
@@ -270,7 +269,7 @@ export function notice(
       return {
         kind: 'lost',
         title: trans.__('Connection to the server lost'),
-        detail: snapshot ? trans.__('The figures are the last that arrived.') : '',
+        detail: snapshot ? trans.__('The figures are from the last sample.') : '',
         retryAt: state.retryAt
       };
     case 'blocked':
@@ -278,17 +277,17 @@ export function notice(
         kind: 'blocked',
         title: trans.__('No live figures'),
         detail: trans.__(
-          'The server answers, but no WebSocket to it opens; a proxy in between may not pass them on.'
+          'The server responds, but no WebSocket can be opened. A proxy may block WebSockets.'
         ),
         retryAt: state.retryAt
       };
     case 'missing':
       return {
         kind: 'missing',
-        title: trans.__('The server extension is off'),
+        title: trans.__('The server extension is not running'),
         detail: trans.__(
-          'The Jupyter server runs without hpu_magic. Install it in the server’s environment, ' +
-            'or turn it on with “jupyter server extension enable hpu_magic”, and restart the server.'
+          'The Jupyter server runs without hpu_magic. Install it in the server’s environment, or ' +
+            'enable it with “jupyter server extension enable hpu_magic”, and restart the server.'
         ),
         retryAt: state.retryAt
       };
@@ -297,7 +296,7 @@ export function notice(
         kind: 'refused',
         title: trans.__('No permission'),
         detail: trans.__(
-          'The Jupyter server does not let you see its cards. Log in again, or ask for access.'
+          'You are not allowed to see the cards of this Jupyter server. Log in again, or request access.'
         ),
         retryAt: state.retryAt
       };
@@ -318,11 +317,11 @@ export function notice(
     return { kind: 'missed', title: trans.__('No new figures'), detail: missed };
   }
   return snapshot.reason
-    ? { kind: 'remark', title: trans.__('Not everything can be seen'), detail: snapshot.reason }
+    ? { kind: 'remark', title: trans.__('Some data are not available'), detail: snapshot.reason }
     : null;
 }
 
-/** Whether the figures beside a notice are old ones. */
+/** Return whether the figures next to a notice are old. */
 export function isStale(problem: Notice | null): boolean {
   return problem !== null && problem.kind !== 'remark' && problem.kind !== 'waiting';
 }

@@ -1,11 +1,11 @@
-/** Questions in a row that a stuck kernel may leave open before it is left alone. */
+/** Number of consecutive requests without a reply after which requests stop. */
 const PATIENCE = 3;
 
 /**
- * Whether it is worth asking a kernel for its facts.
+ * Decides whether to request facts from a kernel.
  *
- * A kernel without the extension gives no reply and logs an error for each question, so it is
- * asked only after a cell that uses the extension, and once more after each such cell.
+ * A kernel without the extension does not reply and logs an error for each request. So requests
+ * start only after a cell that uses the extension, and again after each such cell.
  */
 export class Asking {
   private _hopeful = false;
@@ -16,13 +16,13 @@ export class Asking {
     return this._hopeful || this._answered;
   }
 
-  /** A new process: nothing has run in it. */
+  /** A new process started, in which no cell has run. */
   started(): void {
     this._hopeful = this._answered = false;
     this._silences = 0;
   }
 
-  /** A cell that uses the extension was run. */
+  /** A cell that uses the extension has run. */
   used(): void {
     this._hopeful = true;
     this._silences = 0;
@@ -34,12 +34,12 @@ export class Asking {
     this._silences = 0;
   }
 
-  /** The kernel does not know the question: the extension is not loaded. */
+  /** The kernel does not support the request: the extension is not loaded. */
   refused(): void {
     this._hopeful = this._answered = false;
   }
 
-  /** No reply in time: the process is stuck for the moment, or speaks another protocol. */
+  /** There was no reply in time: the process is stuck, or uses another protocol. */
   silent(): void {
     this._silences += 1;
     if (this._silences >= PATIENCE) {

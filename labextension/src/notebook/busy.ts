@@ -3,27 +3,27 @@ import type { Card, Held, Holder, Snapshot } from '../model/snapshot';
 import { activity, cardTitle, doing, holderName, isLongIdle } from '../model/wording';
 import { trans } from '../model/translation';
 
-/** What the notification says, and whom it offers to go to. */
+/** The text of a notification, and the kernels for its buttons. */
 export interface BusyReport {
   readonly message: string;
-  /** The kernels of this server that hold the cards in question. */
+  /** The kernels of this server that hold the busy cards. */
   readonly kernels: readonly Held[];
 }
 
-/** JupyterLab cuts notifications off at this many characters. */
+/** Number of characters at which JupyterLab cuts off notifications. */
 const LONGEST_MESSAGE = 140;
 const LONGEST_NAME = 48;
 const MOST_NAMES = 3;
 
-// The vendor's sentence; "No devices found." behind it means that there is no card at all.
+// The vendor's message; "No devices found." after it means that there is no card.
 const BUSY = /synStatus=\d+ \[[^\]]*\] Device acquire failed\.(?!\s*No devices found)/;
 
-/** Whether an error says that a card could not be had because it is taken. */
+/** Return whether an error means that a card is busy. */
 export function isBusyError(text: string): boolean {
   return BUSY.test(text);
 }
 
-/** Tell who holds the card that an error in kernel `kernelId` is about. */
+/** Return the holders of the card for which an error in kernel `kernelId` occurred. */
 export function busyReport(error: string, snapshot: Snapshot, kernelId: string): BusyReport {
   const held = longestIdleFirst(holdings(candidates(error, snapshot))).filter(
     ({ holder }) => holder.kernel?.id !== kernelId
@@ -48,7 +48,7 @@ export function busyReport(error: string, snapshot: Snapshot, kernelId: string):
   return { message, kernels };
 }
 
-/** The cards that the error names, else all of them. */
+/** Return the cards that the error names, or else all cards. */
 function candidates(error: string, snapshot: Snapshot): readonly Card[] {
   const named = [...error.matchAll(/\bHPU (\d+) by\b/g)].map(match => Number(match[1]));
   const cards = snapshot.cards.filter(card => named.includes(card.module_id));
@@ -57,14 +57,14 @@ function candidates(error: string, snapshot: Snapshot): readonly Card[] {
 
 function nobody(snapshot: Snapshot): string {
   if (snapshot.cards.length === 0) {
-    return trans.__('A card is busy, and its holder cannot be seen from this server.');
+    return trans.__('A card is busy, but this server cannot see its holder.');
   }
   return trans.__(
-    'A card is busy, but nobody is seen to hold one. If it was released just now, run the cell again.'
+    'A card is busy, but no holder is visible. If it was released just now, run the cell again.'
   );
 }
 
-/** Name as many holders as there is room for, and for how long the first has been idle. */
+/** Return a message with as many holders as fit, and the idle time of the first. */
 function several(held: readonly Held[]): string {
   const names = [...new Set(held.map(({ holder }) => shortName(holder)))];
   const { idle } = held[0]!.holder;
@@ -88,7 +88,7 @@ function several(held: readonly Held[]): string {
   return fitting ?? trans.__('No card is free.');
 }
 
-/** Write a list with at most `shown` of the names: `a, b and 2 others`. */
+/** Return a list with at most `shown` names: `a, b and 2 others`. */
 function list(names: readonly string[], shown: number): string {
   const words = names.slice(0, shown);
   const others = names.length - words.length;

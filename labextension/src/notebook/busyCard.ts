@@ -8,14 +8,14 @@ import { unreadable } from '../model/wording';
 import { busyReport, isBusyError, type BusyReport } from './busy';
 import { trans } from '../model/translation';
 
-/** What the notification can do for the user; of several kernels, the user chooses one. */
+/** The actions of the notification; the user selects one of several kernels. */
 export interface BusyActions {
   openSidebar(): void;
   goTo(kernels: readonly Held[]): void;
   shutDown(kernels: readonly Held[]): void;
 }
 
-/** Says who holds the card when a cell fails because a card is busy. */
+/** Shows a notification with the holder of a card if a cell fails because a card is busy. */
 export class BusyCardWatch {
   constructor(
     private readonly _tracker: INotebookTracker,
@@ -25,7 +25,7 @@ export class BusyCardWatch {
     NotebookActions.executed.connect(this._onExecuted, this);
   }
 
-  /** Whether the user's settings want it. */
+  /** Whether the user's settings enable the notification. */
   isWanted = false;
 
   private _onExecuted(
@@ -42,25 +42,22 @@ export class BusyCardWatch {
     const { errorValue = '', traceback = [] } = executed.error ?? {};
     const text = [errorValue, ...traceback].join('\n');
     if (isBusyError(text)) {
-      void this._tell(text, executed.notebook);
+      void this._notify(text, executed.notebook);
     }
   }
 
-  private async _tell(text: string, notebook: Notebook): Promise<void> {
+  private async _notify(text: string, notebook: Notebook): Promise<void> {
     const panel = this._tracker.find(candidate => candidate.content === notebook);
     const kernelId = panel?.sessionContext.session?.kernel?.id ?? '';
     let report: BusyReport;
     try {
       report = busyReport(text, await fetchSnapshot(this._settings), kernelId);
     } catch (reason) {
-      const message = trans.__(
-        'A card is busy. Who holds it cannot be seen. %1',
-        unreadable(reason)
-      );
+      const message = trans.__('A card is busy. Its holder cannot be read. %1', unreadable(reason));
       report = { message, kernels: [] };
     }
     const { message, kernels } = report;
-    // One notification a kernel: running the cell again replaces what the last run said.
+    // One notification per kernel: another run of the cell replaces it.
     const former = this._shown.get(kernelId);
     if (former !== undefined) {
       Notification.dismiss(former);
@@ -90,6 +87,6 @@ export class BusyCardWatch {
     return { label: trans.__('Show cards'), callback: () => this._actions.openSidebar() };
   }
 
-  /** Kernel id to the notification that is shown for it. */
+  /** IDs of visible notifications by kernel ID. */
   private readonly _shown = new Map<string, string>();
 }

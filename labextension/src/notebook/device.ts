@@ -18,10 +18,10 @@ import { requestFacts, requestMode, restoreMode, type Silence } from './kernel';
 
 const METADATA = 'hpu_magic';
 
-/** Milliseconds after which a cell that is still running is taken to have loaded the extension. */
+/** Milliseconds after which a running cell has probably loaded the extension. */
 const LOADING = 2000;
 
-/** The device of one notebook: what its kernel tells, and the mode that its file stores. */
+/** The device of one notebook: the facts of its kernel, and the mode in its file. */
 export class NotebookDevice implements IDisposable {
   constructor(readonly panel: NotebookPanel) {
     const session = panel.sessionContext;
@@ -34,27 +34,27 @@ export class NotebookDevice implements IDisposable {
     void panel.context.ready.then(() => this._onReady());
   }
 
-  /** Emitted when facts, stored mode or signs of the extension changed. */
+  /** Emitted when the facts, the stored mode or the use of the extension change. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
 
-  /** What the kernel told last; null as long as it tells nothing. */
+  /** The last facts of the kernel; null if it reports none. */
   get facts(): KernelFacts | null {
     return this._facts;
   }
 
-  /** The choice in the notebook's file. */
+  /** The mode in the notebook's file. */
   get storedMode(): Mode | null {
     return storedMode(this.panel.content.model?.getMetadata(METADATA));
   }
 
-  /** Whether anything in the notebook or its kernel speaks of hpu_magic. */
+  /** Whether the notebook or its kernel uses hpu_magic. */
   get inUse(): boolean {
     return this._facts !== null || this.storedMode !== null || this._named;
   }
 
-  /** Whether it is worth asking the kernel. */
+  /** Whether requests to the kernel make sense. */
   get worthAsking(): boolean {
     return this._asking.worthwhile;
   }
@@ -71,7 +71,7 @@ export class NotebookDevice implements IDisposable {
     }
   }
 
-  /** Ask the kernel, if that is worthwhile; questions at the same time share one answer. */
+  /** Request the facts, if that makes sense; simultaneous calls share one request. */
   refresh(): Promise<void> {
     this._refreshing ??= this._refresh().finally(() => {
       this._refreshing = null;
@@ -79,7 +79,7 @@ export class NotebookDevice implements IDisposable {
     return this._refreshing;
   }
 
-  /** Ask a kernel, once a process, that was found to hold a card. */
+  /** Request the facts of a kernel that holds a card, once per process. */
   holdsCard(pid: number): void {
     if (this._holder !== pid) {
       this._holder = pid;
@@ -88,9 +88,9 @@ export class NotebookDevice implements IDisposable {
   }
 
   /**
-   * Take over a mode that the user chose: remembered by the kernel, stored with the notebook.
+   * Set the mode that the user selected, in the kernel and in the notebook's file.
    *
-   * Gives whether the mode takes effect with a restart of the kernel only.
+   * Resolves to whether the mode requires a restart of the kernel.
    */
   async chooseMode(mode: Mode): Promise<boolean> {
     const kernel = this._kernel;
@@ -126,7 +126,7 @@ export class NotebookDevice implements IDisposable {
     try {
       facts = await requestFacts(kernel);
     } catch {
-      return; // The kernel restarts or ended, and that is told by signals of its own.
+      return; // The kernel restarts or has ended; other signals report this.
     }
     if (this._isDisposed || start !== this._start) {
       return;
@@ -146,7 +146,7 @@ export class NotebookDevice implements IDisposable {
     this._changed.emit();
   }
 
-  /** Write a mode that a cell asked for to the notebook's file. */
+  /** Store a mode that a cell has set in the notebook's file. */
   private _follow(facts: KernelFacts): void {
     if (this._choosing) {
       return;
@@ -173,7 +173,7 @@ export class NotebookDevice implements IDisposable {
       return;
     }
     restoreMode(kernel, mode).catch(() => {
-      // The kernel ended before it came to it; its successor is asked again.
+      // The kernel ended before the request; the next kernel receives it again.
     });
   }
 
@@ -183,7 +183,7 @@ export class NotebookDevice implements IDisposable {
     }
     this.panel.content.model?.metadataChanged.connect(() => this._changed.emit(), this);
     this._named = this._codeCells().some(cell => usesExtension(cell.source));
-    // A kernel that was there before this page may have the extension loaded.
+    // A kernel that started before this page may have loaded the extension.
     const cells = this._codeCells().filter(cell => cell.executionCount);
     this._ran ||= cells.length > 0;
     if (cells.some(cell => usesExtension(cell.source))) {
@@ -219,7 +219,7 @@ export class NotebookDevice implements IDisposable {
     }
   }
 
-  /** Another window or a console may use the extension in the same kernel. */
+  /** Notice uses of the extension in the same kernel by another window or a console. */
   private _onPublished(_: ISessionContext, message: KernelMessage.IMessage): void {
     if (KernelMessage.isExecuteInputMsg(message)) {
       const { session } = message.parent_header as Partial<KernelMessage.IHeader>;
@@ -236,8 +236,8 @@ export class NotebookDevice implements IDisposable {
     this._changed.emit();
     const mode = this.storedMode;
     if (kernel !== null && mode !== null) {
-      // The connection forgets what is queued right after it says that it restarts. Queued a
-      // moment later, the request is the first that the new process gets.
+      // The connection clears its queue right after it reports a restart. A request that is queued
+      // in the next microtask is the first one that the new process receives.
       queueMicrotask(() => this._restore(kernel, mode));
     }
   }
@@ -268,13 +268,13 @@ export class NotebookDevice implements IDisposable {
   }
 
   private async _onUsed(): Promise<void> {
-    // A question asked before the extension was loaded says nothing.
+    // The reply to a request before the extension was loaded is not valid.
     await this._refreshing;
     this._asking.used();
     await this.refresh();
   }
 
-  /** Also across a restart, which a cell may ask for together with the mode. */
+  /** Also kept across a restart, which a cell may request together with the mode. */
   private _askedInCell = false;
   private readonly _asking = new Asking();
   private readonly _changed = new Signal<this, void>(this);

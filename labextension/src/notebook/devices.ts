@@ -16,7 +16,7 @@ export class NotebookDevices {
     _machine?.changed.connect(this._onSample, this);
   }
 
-  /** Return the device of a notebook, one and the same for each view. */
+  /** Return the device of a notebook, the same for all views. */
   of(panel: NotebookPanel): NotebookDevice {
     let device = this._devices.get(panel);
     if (device === undefined) {
@@ -27,27 +27,27 @@ export class NotebookDevices {
     return device;
   }
 
-  /** A kernel may have run cells before this page, whether or not the file tells of them. */
+  /** Check whether the kernel holds a card: it may have run cells that the file does not contain. */
   private async _onOpened(panel: NotebookPanel, device: NotebookDevice): Promise<void> {
     await Promise.all([panel.context.ready, panel.sessionContext.ready]);
     if (this._machine === null || !device.inUse || device.worthAsking) {
       return;
     }
     try {
-      this._tell(await this._machine.fetch());
+      this._notifyHolders(await this._machine.fetch());
     } catch {
-      // The cards cannot be read, which is for the views of them to say.
+      // The views of the cards report this error.
     }
   }
 
   private _onSample(machine: Machine): void {
     if (machine.snapshot !== null) {
-      this._tell(machine.snapshot);
+      this._notifyHolders(machine.snapshot);
     }
   }
 
-  /** A kernel that holds a card may have the extension loaded, whatever its notebook says. */
-  private _tell(snapshot: Snapshot): void {
+  /** Notify the devices whose kernels hold a card: these may have loaded the extension. */
+  private _notifyHolders(snapshot: Snapshot): void {
     const holders = snapshot.cards.flatMap(card => card.holders);
     const pids = new Map(holders.map(({ kernel, pid }) => [kernel?.id, pid]));
     this._tracker.forEach(panel => {
@@ -64,5 +64,5 @@ export class NotebookDevices {
 
 export const INotebookDevices = new Token<NotebookDevices>(
   'hpu_magic:INotebookDevices',
-  'What the kernels of the open notebooks tell of their mode, card and memory.'
+  'Mode, card and memory of the kernels of open notebooks.'
 );

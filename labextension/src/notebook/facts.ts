@@ -1,4 +1,4 @@
-/** What a kernel tells of its device, and what the notebook's file says about it. */
+// The facts of a kernel about its device, and the mode in the notebook's file.
 
 import { parseFit } from '../model/fit';
 import type { Fit } from '../model/fit';
@@ -6,7 +6,7 @@ import type { Fit } from '../model/fit';
 export const MODES = ['eager', 'lazy'] as const;
 export type Mode = (typeof MODES)[number];
 
-/** State of a kernel's process; null stands for what is not there yet or not known. */
+/** State of a kernel's process; null means missing or unknown. */
 export interface KernelFacts {
   readonly version: string;
   readonly simulated: boolean;
@@ -14,13 +14,13 @@ export interface KernelFacts {
   readonly loaded: Mode | null;
   /** The mode that the next process will load. */
   readonly requested: Mode | null;
-  /** Module id of the card that the process holds. */
+  /** Module ID of the card that the process holds. */
   readonly card: number | null;
-  /** Bytes on it. */
-  readonly memoryUsed: number | null;
-  readonly memoryPeak: number | null;
-  readonly memoryLimit: number | null;
-  /** The fit that runs in it. */
+  /** Memory of the card in bytes: in use, its peak, and the limit. */
+  readonly inUse: number | null;
+  readonly peak: number | null;
+  readonly limit: number | null;
+  /** The running fit. */
   readonly fit: Fit | null;
 }
 
@@ -28,7 +28,7 @@ export function isMode(value: unknown): value is Mode {
   return MODES.some(mode => mode === value);
 }
 
-/** Read the content of a status reply; null if it is none. */
+/** Parse the content of a status reply; return null if it is invalid. */
 export function parseFacts(content: unknown): KernelFacts | null {
   if (!isRecord(content) || content.status !== 'ok') {
     return null;
@@ -39,38 +39,38 @@ export function parseFacts(content: unknown): KernelFacts | null {
     loaded: isMode(content.loaded) ? content.loaded : null,
     requested: isMode(content.requested) ? content.requested : null,
     card: count(content.card),
-    memoryUsed: count(content.memory_used),
-    memoryPeak: count(content.memory_peak),
-    memoryLimit: count(content.memory_limit),
+    inUse: count(content.in_use),
+    peak: count(content.peak),
+    limit: count(content.limit),
     fit: parseFit(content.fit)
   };
 }
 
-/** The mode in a notebook's `hpu_magic` metadata, if there is a known one. */
+/** Return the mode in a notebook's `hpu_magic` metadata; null if there is no valid one. */
 export function storedMode(metadata: unknown): Mode | null {
   return isRecord(metadata) && isMode(metadata.mode) ? metadata.mode : null;
 }
 
-// A magic of ours at the start of a line, or the package by name.
+// A magic of hpu_magic at the start of a line, or the name of the package.
 const NAMES = /\bhpu_magic\b|^[ \t]*%{1,2}hpu(?:_[a-z]+)?\b/m;
 
-/** Whether a cell uses hpu_magic, so that its kernel may answer for it. */
+/** Return whether a cell uses hpu_magic, so that its kernel may reply to requests. */
 export function usesExtension(source: string): boolean {
   return NAMES.test(source);
 }
 
 const TYPED = /^[ \t]*%hpu_mode\b.*\b(?:eager|lazy)\b|\bhpu_magic\.mode\(\s*['"]/m;
 
-/** Whether a cell asks for a mode. */
+/** Return whether a cell sets a mode. */
 export function asksForMode(source: string): boolean {
   return TYPED.test(source);
 }
 
 /**
- * The mode that the notebook's file should say after its kernel told what is requested there.
+ * Return the mode to store in the notebook's file after its kernel reports the requested mode.
  *
- * A mode asked for in a cell is followed. One that the kernel merely started with (an
- * administrator may set it for everybody) is written to no file that says nothing itself.
+ * A mode that a cell has set is stored. A mode that the kernel started with (an administrator may
+ * set it for all users) is not stored in a file that has none.
  */
 export function modeToStore(
   requested: Mode | null,

@@ -7,14 +7,14 @@ import { Signal, type ISignal } from '@lumino/signaling';
 import type { NotebookDevice } from './device';
 import type { NotebookDevices } from './devices';
 
-/** Milliseconds between two questions to the kernel of the focused notebook. */
+/** Milliseconds between two requests to the kernel of the focused notebook. */
 const INTERVAL = 2000;
 
 /**
- * The device of the notebook that has the focus, asked anew while it is looked at.
+ * The device of the notebook with the focus, polled while it is visible.
  *
- * Nothing is asked on a hidden page, of a kernel that does not answer, or while another kind of
- * document has the focus.
+ * There are no requests on a hidden page, to a kernel that does not reply, or while another kind
+ * of document has the focus.
  */
 export class FocusedDevice implements IDisposable {
   constructor(
@@ -34,7 +34,7 @@ export class FocusedDevice implements IDisposable {
     this._update();
   }
 
-  /** Emitted when another notebook has the focus, or its device changed. */
+  /** Emitted when the focus or the focused device changes. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
@@ -44,7 +44,7 @@ export class FocusedDevice implements IDisposable {
     return this._device;
   }
 
-  /** Whether somebody looks at it. */
+  /** Whether a view shows the device. */
   get isWatched(): boolean {
     return this._isWatched;
   }

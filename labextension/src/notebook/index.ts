@@ -26,7 +26,7 @@ import { trans } from '../model/translation';
 
 const devices: JupyterFrontEndPlugin<NotebookDevices> = {
   id: 'hpu_magic:kernel-facts',
-  description: 'Asks the kernels of notebooks for their device and restores stored modes.',
+  description: 'Requests the device of notebook kernels and restores stored modes.',
   autoStart: true,
   requires: [INotebookTracker],
   optional: [IMachine],
@@ -85,17 +85,17 @@ const modeSwitch: JupyterFrontEndPlugin<void> = {
     let wanted = false;
     followOptions(settings, options => {
       wanted = options.modeSwitch;
-      switches.forEach(one => {
-        one.isWanted = wanted;
+      switches.forEach(each => {
+        each.isWanted = wanted;
       });
     });
-    // The place in the toolbar is in schema/plugin.json, where users may move it.
+    // The position in the toolbar is in schema/plugin.json; users can change it.
     toolbars.addFactory<NotebookPanel>('Notebook', 'hpu-mode', panel => {
-      const one = new ModeSwitch(all.of(panel));
-      one.isWanted = wanted;
-      switches.add(one);
-      one.disposed.connect(() => switches.delete(one));
-      return one;
+      const added = new ModeSwitch(all.of(panel));
+      added.isWanted = wanted;
+      switches.add(added);
+      added.disposed.connect(() => switches.delete(added));
+      return added;
     });
   }
 };
@@ -138,7 +138,7 @@ async function free(machine: Machine, kernels: readonly Held[]): Promise<void> {
 
 const outputs: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:outputs',
-  description: 'Brings outputs up to date that were written while no page listened.',
+  description: 'Updates outputs that were written while no page was open.',
   autoStart: true,
   requires: [INotebookTracker],
   activate: (_: JupyterFrontEnd, tracker: INotebookTracker) => {
@@ -147,7 +147,7 @@ const outputs: JupyterFrontEndPlugin<void> = {
   }
 };
 
-/** What belongs to one notebook: status bar, mode switch, busy-card notification. */
+/** The plugins for notebooks: status bar, mode switch, busy-card notification, outputs. */
 export const notebookPlugins: JupyterFrontEndPlugin<unknown>[] = [
   devices,
   statusBar,

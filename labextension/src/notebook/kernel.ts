@@ -3,19 +3,19 @@ import type { JSONObject } from '@lumino/coreutils';
 
 import { parseFacts, type KernelFacts, type Mode } from './facts';
 
-/** Milliseconds after which a kernel is taken to be stuck. */
+/** Milliseconds without a reply after which a kernel counts as stuck. */
 const TIMEOUT = 3000;
 
-/** Milliseconds by which a reply may come after the notice that its request is done with. */
+/** Milliseconds by which a reply may arrive after the idle status of its request. */
 const OVERTAKING = 500;
 
-/** Why there is no reply: the request is unknown to the kernel, or the kernel does not listen. */
+/** The reason for a missing reply: the kernel does not support the request, or does not respond. */
 export type Silence = 'unknown' | 'stuck';
 
 /**
- * Ask a kernel for its facts over the control channel, which is answered while a cell runs.
+ * Request the facts of a kernel on the control channel, which works while a cell runs.
  *
- * Rejects when the kernel restarts or ends meanwhile.
+ * Rejects if the kernel restarts or ends.
  */
 export async function requestFacts(
   kernel: Kernel.IKernelConnection
@@ -24,7 +24,7 @@ export async function requestFacts(
   return typeof reply === 'string' ? reply : (parseFacts(reply) ?? 'unknown');
 }
 
-/** Ask a kernel to remember a mode; false when it does not answer. */
+/** Request a mode in a kernel; resolves to false if there is no reply. */
 export async function requestMode(kernel: Kernel.IKernelConnection, mode: Mode): Promise<boolean> {
   const reply = await ask(kernel, 'mode', { mode });
   if (typeof reply === 'string') {
@@ -36,13 +36,13 @@ export async function requestMode(kernel: Kernel.IKernelConnection, mode: Mode):
   return true;
 }
 
-/** What a kernel says of outputs: those that were written since, and those it does not know. */
+/** Outputs of a kernel: the content of those with a newer revision, and unknown names. */
 export interface Outputs {
   outputs: Record<string, JSONObject>;
   unknown: string[];
 }
 
-/** Ask a kernel what should stand in outputs, by their names and how often they were written. */
+/** Request the current content of outputs by their names and revisions. */
 export async function requestOutputs(
   kernel: Kernel.IKernelConnection,
   outputs: Record<string, number>
@@ -52,9 +52,9 @@ export async function requestOutputs(
 }
 
 /**
- * Ask a kernel, before its first cell, for the mode stored with its notebook.
+ * Set the mode from a notebook's file in its kernel, before the first cell.
  *
- * Runs in silence, leaves no name behind, and does nothing where hpu_magic is not installed.
+ * The code is silent, defines no names, and does nothing if hpu_magic is not installed.
  */
 export async function restoreMode(kernel: Kernel.IKernelConnection, mode: Mode): Promise<void> {
   const code = [
@@ -77,7 +77,7 @@ async function ask(
   what: 'status' | 'mode' | 'outputs',
   content: JSONObject
 ): Promise<JSONObject | Silence> {
-  // The types know the protocol's own messages only.
+  // The types contain only standard messages of the protocol.
   const message = KernelMessage.createMessage({
     msgType: `hpu_magic_${what}_request`,
     channel: 'control',

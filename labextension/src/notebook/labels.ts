@@ -9,17 +9,17 @@ import { trans } from '../model/translation';
 export const PARTS = ['card', 'mode', 'memory', 'fit'] as const;
 export type Part = (typeof PARTS)[number];
 
-/** Percentages of the card's memory from which it is shown in another colour. */
+/** Percentages of the card's memory at which its color changes. */
 export type Thresholds = Pick<MachineOptions, 'memoryWarning' | 'memoryCritical'>;
 
-/** Text, tooltip and colour of the status bar item. */
+/** Text, tooltip and color of the status bar item. */
 export interface StatusView {
   readonly text: string;
   readonly tooltip: string;
   readonly level: MemoryLevel;
 }
 
-/** How the mode switch looks; an empty `value` stands for the library's default. */
+/** The content of the mode switch; an empty `value` is the library's default. */
 export interface ModeView {
   readonly value: Mode | '';
   readonly labels: Readonly<Record<Mode, string>>;
@@ -27,7 +27,7 @@ export interface ModeView {
   readonly pending: boolean;
 }
 
-/** Text and colour of the status bar item. */
+/** Return text, tooltip and color of the status bar item. */
 export function statusView(
   facts: KernelFacts,
   parts: readonly Part[],
@@ -46,7 +46,7 @@ export function statusView(
   };
 }
 
-/** What the mode switch shows for a kernel's facts and the choice in the notebook's file. */
+/** Return the content of the mode switch for a kernel's facts and the mode in the notebook's file. */
 export function modeView(facts: KernelFacts | null, stored: Mode | null): ModeView {
   const loaded = facts?.loaded ?? null;
   const requested = facts?.requested ?? stored;
@@ -69,35 +69,33 @@ function modeText(facts: KernelFacts): string {
   return requested === null || requested === loaded ? loaded : `${loaded} → ${requested}`;
 }
 
-function memoryText(facts: KernelFacts): string | null {
-  const { memoryUsed: used, memoryLimit: limit } = facts;
-  return used === null || !limit ? null : usage(used, limit);
+function memoryText({ inUse, limit }: KernelFacts): string | null {
+  return inUse === null || !limit ? null : usage(inUse, limit);
 }
 
-function memoryShare(facts: KernelFacts): number | null {
-  const { memoryUsed: used, memoryLimit: limit } = facts;
-  return used === null || !limit ? null : used / limit;
+function memoryShare({ inUse, limit }: KernelFacts): number | null {
+  return inUse === null || !limit ? null : inUse / limit;
 }
 
 function statusTooltip(facts: KernelFacts): string {
   const card = facts.card === null ? trans.__('no card yet') : cardTitle(facts.card);
-  const { memoryUsed: used, memoryPeak: peak, memoryLimit: limit } = facts;
+  const { inUse, peak, limit } = facts;
   const lines = [
     facts.simulated
       ? trans.__('This kernel holds %1 (simulated)', card)
       : trans.__('This kernel holds %1', card),
     modeTooltip(facts.loaded, facts.requested)
   ];
-  if (used !== null && limit) {
-    const percent = ((100 * used) / limit).toFixed(1);
-    const figures = [size(used), size(limit), percent] as const;
+  if (inUse !== null && limit) {
+    const percent = ((100 * inUse) / limit).toFixed(1);
+    const figures = [size(inUse), size(limit), percent] as const;
     lines.push(
       peak === null
         ? trans.__('Memory: %1 of %2 in use (%3 %)', ...figures)
         : trans.__(
             'Memory: %1 of %2 in use (%3 %), at most %4',
             ...figures,
-            size(Math.max(used, peak))
+            size(Math.max(inUse, peak))
           )
     );
   }
@@ -110,13 +108,13 @@ function statusTooltip(facts: KernelFacts): string {
 function modeTooltip(loaded: Mode | null, requested: Mode | null): string {
   if (loaded === null) {
     return requested === null
-      ? trans.__('Execution mode: the library’s default, once torch is imported')
-      : trans.__('Execution mode: %1, once torch is imported', requested);
+      ? trans.__('Execution mode: the library’s default, after torch is imported')
+      : trans.__('Execution mode: %1, after torch is imported', requested);
   }
   return requested === null || requested === loaded
     ? trans.__('Execution mode: %1', loaded)
     : trans.__(
-        'Execution mode: %1 is loaded, %2 comes with a restart of the kernel',
+        'Execution mode: %1 is loaded, %2 requires a restart of the kernel',
         loaded,
         requested
       );

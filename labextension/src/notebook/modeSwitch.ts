@@ -8,7 +8,7 @@ import { isMode, MODES, type Mode } from './facts';
 import { modeView } from './labels';
 import { trans } from '../model/translation';
 
-/** Chooses a notebook's execution mode; in its toolbar while the notebook uses hpu_magic. */
+/** Switches the execution mode, in the toolbar of a notebook that uses hpu_magic. */
 export class ModeSwitch extends Widget {
   constructor(private readonly _device: NotebookDevice) {
     super();
@@ -32,7 +32,7 @@ export class ModeSwitch extends Widget {
     this._refresh();
   }
 
-  /** Whether the user's settings want it. */
+  /** Whether the user's settings enable the switch. */
   set isWanted(value: boolean) {
     this._isWanted = value;
     this._refresh();
@@ -46,14 +46,14 @@ export class ModeSwitch extends Widget {
   private _refresh(): void {
     this.setHidden(!this._isWanted || !this._device.inUse);
     const view = modeView(this._device.facts, this._device.storedMode);
-    // Facts come every other second; a list that is open must not change under the user's hand.
+    // Facts arrive every two seconds, and an open list must not change.
     const looks = JSON.stringify(view);
     if (looks === this._looks) {
       return;
     }
     this._looks = looks;
     const options = MODES.map(mode => new Option(view.labels[mode], mode));
-    // The default is what stands where nobody asked; none can ask for it again later.
+    // The default mode is an option only until a mode is requested.
     this._select.replaceChildren(
       ...(view.value ? [] : [new Option(trans.__('default mode'), '')]),
       ...options
@@ -84,8 +84,8 @@ export class ModeSwitch extends Widget {
     const answer = await showDialog({
       title: trans.__('Restart the kernel in %1 mode?', mode),
       body: trans.__(
-        'The mode is read once, when torch is imported. A restart loses all variables of %1; ' +
-          'its cells and outputs stay. Without one, the mode comes with the next start.',
+        'The mode is read once, when torch is imported. With a restart, all variables of %1 are ' +
+          'lost; cells and outputs remain. Otherwise, the mode applies after the next restart.',
         name
       ),
       buttons: [

@@ -4,25 +4,25 @@ import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 const METADATA = 'hpu_magic';
 const WIDGET = 'application/vnd.jupyter.widget-view+json';
 
-/** What an output's metadata say of it. */
+/** The identity of an output in its metadata. */
 export interface OutputName {
-  /** By which the kernel knows it. */
+  /** Name of the output in the kernel. */
   output: string;
-  /** How often it has been written. */
+  /** Number of times that it was written. */
   revision: number;
-  /** Whether it is as it stays. */
+  /** Whether it is final. */
   over: boolean;
 }
 
-/** The name of an output; null where it has none. */
+/** Return the identity of an output; null if it has none. */
 export function named(metadata: ReadonlyPartialJSONObject): OutputName | null {
-  const told = metadata[METADATA] as Partial<OutputName> | undefined;
-  return typeof told?.output === 'string' && typeof told.revision === 'number'
-    ? { output: told.output, revision: told.revision, over: told.over === true }
+  const name = metadata[METADATA] as Partial<OutputName> | undefined;
+  return typeof name?.output === 'string' && typeof name.revision === 'number'
+    ? { output: name.output, revision: name.revision, over: name.over === true }
     : null;
 }
 
-/** An output as it stays when its kernel knows nothing of it any more: its words and pictures. */
+/** Return the final form of an output that its kernel no longer has: text and pictures only. */
 export function withoutWidget(output: IOutput): IOutput {
   const { [WIDGET]: _, ...data } = (output.data ?? {}) as Record<string, unknown>;
   const metadata = (output.metadata ?? {}) as Record<string, unknown>;

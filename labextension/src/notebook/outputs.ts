@@ -8,7 +8,7 @@ import { Signal } from '@lumino/signaling';
 import { requestOutputs } from './kernel';
 import { named, withoutWidget, type OutputName } from './outputNames';
 
-/** Milliseconds between two questions about outputs that are still written to. */
+/** Milliseconds between two requests for outputs that are not final. */
 const INTERVAL = 3000;
 
 interface Place {
@@ -18,11 +18,11 @@ interface Place {
 }
 
 /**
- * Writes into a notebook what its kernel has shown while no page of it listened.
+ * Updates outputs of a notebook that its kernel wrote while no page was open.
  *
- * A page that was loaded while a cell ran does not hear what the kernel writes into that cell's
- * outputs: nobody in it has asked for them. So outputs that were still written to when the notebook
- * was saved are asked for, from when it is opened until they are as they stay.
+ * A page that was loaded while a cell ran does not receive the outputs of that cell, because it
+ * did not send the request. So it requests all outputs that were not final when the notebook was
+ * saved, until they are final.
  */
 export class MissedOutputs implements IDisposable {
   constructor(private readonly _panel: NotebookPanel) {
@@ -65,16 +65,16 @@ export class MissedOutputs implements IDisposable {
       return;
     }
     const kernel = this._panel.sessionContext.session?.kernel ?? null;
-    const asked = Object.fromEntries(open.map(({ name }) => [name.output, name.revision]));
-    const reply = kernel === null ? 'unknown' : await requestOutputs(kernel, asked);
+    const known = Object.fromEntries(open.map(({ name }) => [name.output, name.revision]));
+    const reply = kernel === null ? 'unknown' : await requestOutputs(kernel, known);
     if (this._isDisposed) {
       return;
     }
     if (reply !== 'stuck') {
-      // What the kernel showed meanwhile may have moved the places.
+      // New outputs during the request may have moved the places.
       for (const place of this._unfinished()) {
         const id = place.name.output;
-        if (!(id in asked)) {
+        if (!(id in known)) {
           continue;
         }
         if (reply === 'unknown' || reply.unknown.includes(id)) {
@@ -90,7 +90,7 @@ export class MissedOutputs implements IDisposable {
     this._timer = window.setTimeout(() => void this._catchUp(), INTERVAL);
   }
 
-  /** The outputs that are still written to, as far as this notebook knows. */
+  /** Return the outputs in the notebook that are not final. */
   private _unfinished(): Place[] {
     const found: Place[] = [];
     for (const cell of this._panel.content.model?.cells ?? []) {

@@ -4,7 +4,7 @@ import { DEFAULT_OPTIONS } from '../model/machine';
 import { SETTINGS_ID } from '../tokens';
 import { PARTS, type Part, type Thresholds } from './labels';
 
-/** The settings of what belongs to one notebook; see schema/plugin.json. */
+/** The settings for notebooks; see schema/plugin.json. */
 export interface NotebookOptions extends Thresholds {
   readonly statusBar: readonly Part[];
   readonly modeSwitch: boolean;
@@ -19,13 +19,13 @@ const DEFAULTS: NotebookOptions = {
   busyNotifications: true
 };
 
-/** Return the parts that a setting such as `{"memory": false}` leaves on. */
+/** Return the parts that a setting such as `{"memory": false}` does not disable. */
 export function readParts(setting: unknown): Part[] {
   const chosen = Object(setting) as Partial<Record<Part, unknown>>;
   return PARTS.filter(part => chosen[part] !== false);
 }
 
-/** Call back with the settings, now and at each change; without a registry, with the defaults. */
+/** Call `apply` with the settings, now and at each change; without a registry, with defaults. */
 export function followOptions(
   registry: ISettingRegistry | null,
   apply: (options: NotebookOptions) => void
@@ -42,5 +42,7 @@ export function followOptions(
       read();
       settings.changed.connect(read);
     })
-    .catch((reason: unknown) => console.error(`hpu_magic: settings could not be read: ${reason}`));
+    .catch((reason: unknown) => {
+      console.error('The settings of hpu_magic cannot be read; using defaults.', reason);
+    });
 }

@@ -20,7 +20,7 @@ export class StatusItem extends Widget {
     this._focused.changed.connect(this._refresh, this);
   }
 
-  /** Whether there is anything to show. */
+  /** Whether there are facts to show. */
   get isActive(): boolean {
     return this._isActive;
   }

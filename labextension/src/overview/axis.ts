@@ -1,19 +1,19 @@
 import type { TimeRange } from '../view/zoom';
 import { element, setText } from '../view/dom';
 
-/** Distances between the marks of a time axis, in seconds. */
+/** Distances between the ticks of a time axis, in seconds. */
 const STEPS = [
   1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200
 ] as const;
 
-/** Pixels that a mark with its time needs. */
+/** Width of a tick with its time, in pixels. */
 const ROOM = 76;
 
-/** Return the marks of a stretch of time over `width` pixels: whole hours, minutes or seconds here. */
+/** Return the ticks of a time range over `width` pixels: full hours, minutes or seconds, local time. */
 export function ticks({ min, max }: TimeRange, width: number): { at: number[]; step: number } {
   const least = ((max - min) * ROOM) / Math.max(width, ROOM);
   const step = STEPS.find(one => one >= least) ?? 86400;
-  // Whole hours of a place need not be whole hours of the world.
+  // Full hours of local time may differ from full hours of UTC.
   const offset = 60 * new Date(1000 * max).getTimezoneOffset();
   const at: number[] = [];
   for (let time = Math.ceil((min - offset) / step) * step + offset; time <= max; time += step) {
@@ -26,7 +26,7 @@ const seconds = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
 const minutes = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
 const day = new Intl.DateTimeFormat(undefined, { weekday: 'short', day: 'numeric' });
 
-/** Write a time of the day, with its seconds. */
+/** Format a time of day, with seconds. */
 export function clockTime(at: number): string {
   return seconds.format(1000 * at);
 }
@@ -39,7 +39,7 @@ function mark(at: number, step: number): string {
   return (step < 60 ? seconds : minutes).format(date);
 }
 
-/** The one axis of all rows: times on top, and lines that run behind the rows. */
+/** The time axis of all rows: times at the top, and lines behind the rows. */
 export class TimeAxis {
   constructor() {
     this.node.setAttribute('aria-hidden', 'true');

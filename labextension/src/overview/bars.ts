@@ -1,8 +1,8 @@
 import type { TimeRange } from '../view/zoom';
-import type { HolderSpan } from '../model/past';
-import { holderKey } from '../model/past';
+import { holderKey } from '../model/snapshot';
+import type { HolderSpan } from '../model/snapshot';
 
-/** A bar of the strip below a curve, in pixels: one holder, or several that are too short alone. */
+/** A bar of the strip below a curve, in pixels: one holder, or several short ones. */
 export interface Bar {
   readonly left: number;
   readonly width: number;
@@ -10,24 +10,24 @@ export interface Bar {
   readonly spans: readonly HolderSpan[];
 }
 
-/** What is shorter is drawn this long, so that it is seen. */
+/** Minimum width of a bar, so that it is visible. */
 const NARROWEST = 3;
-/** Bars below this width that touch become one. */
+/** Adjacent bars below this width are joined. */
 const NARROW = 6;
-/** Holders of one card at one time that have a lane of their own. */
+/** Number of simultaneous holders of one card with separate lanes. */
 export const LANES = 3;
 
-/** When a span ends: that of a holder that has not gone goes on. */
+/** Return the end of a span; the span of a current holder ends now. */
 export function spanEnd(span: HolderSpan, now: number): number {
   return span.held ? Math.max(span.to, now) : span.to;
 }
 
-/** Return the spans that cover a moment. */
+/** Return the spans that include a time. */
 export function holdersAt(spans: readonly HolderSpan[], time: number, now: number): HolderSpan[] {
   return spans.filter(span => span.from <= time && time <= spanEnd(span, now));
 }
 
-/** Lay the spans of one card out over `width` pixels that stand for `range`. */
+/** Arrange the spans of one card over `width` pixels that show `range`. */
 export function layOut(
   spans: readonly HolderSpan[],
   { min, max }: TimeRange,
@@ -37,7 +37,7 @@ export function layOut(
   const bars: Bar[] = [];
   const last: (Bar | undefined)[] = [];
   const x = (time: number) => (width * (Math.min(Math.max(time, min), max) - min)) / (max - min);
-  for (const span of [...spans].sort((one, other) => one.from - other.from)) {
+  for (const span of [...spans].sort((first, second) => first.from - second.from)) {
     const end = spanEnd(span, now);
     if (end < min || span.from > max) {
       continue;
@@ -70,5 +70,5 @@ export function layOut(
 }
 
 function sameHolder(bar: Bar, span: HolderSpan): boolean {
-  return bar.spans.every(one => holderKey(one) === holderKey(span));
+  return bar.spans.every(other => holderKey(other) === holderKey(span));
 }

@@ -19,7 +19,7 @@ import { PastRow } from './row';
 import type { Scene } from './row';
 import { Legend } from './strip';
 
-/** Lengths, in seconds, of the stretch that ends now. */
+/** Lengths of the time range that ends now, in seconds. */
 export const LENGTHS = [600, 3600, 21600, 86400] as const;
 export type Length = (typeof LENGTHS)[number];
 
@@ -31,13 +31,13 @@ const HEADINGS = 96;
 const ROW_EXTRAS = 40;
 const LOWEST_PLOT = 34;
 const HIGHEST_PLOT = 150;
-/** Below this width labels stand above the curves. */
+/** Below this width, labels are above the curves. */
 const NARROW = 620;
 
-/** Steps of the reading by keys in one width. */
+/** Number of key presses that move the reading across the width. */
 const STEPS = 100;
 
-/** All cards on one axis of time, with who held them. */
+/** All cards and their holders on one time axis. */
 export class Overview extends CardsView {
   constructor(
     machine: Machine,
@@ -48,7 +48,7 @@ export class Overview extends CardsView {
     this.addClass('hpu-Tab');
     this.addClass('hpu-Past');
     this.title.label = trans.__('HPU overview');
-    this.title.caption = trans.__('The last hours of all cards, and who held them');
+    this.title.caption = trans.__('The last hours of all cards and their holders');
     this.title.icon = overviewIcon;
     this.title.closable = true;
     this.node.tabIndex = 0;
@@ -73,12 +73,12 @@ export class Overview extends CardsView {
     this.node.addEventListener('keydown', event => this._keyed(event));
   }
 
-  /** Emitted when another stretch of time, or another scale, was chosen. */
+  /** Emitted when the time range or the scale changes. */
   get stateChanged(): ISignal<this, void> {
     return this._stateChanged;
   }
 
-  /** Seconds up to now that are shown where nothing is zoomed. */
+  /** Length in seconds of the time range that ends now, without zoom. */
   get length(): Length {
     return this._length;
   }
@@ -87,17 +87,17 @@ export class Overview extends CardsView {
     this._show(null);
   }
 
-  /** Whether a stretch of the past stands still instead of following the time. */
+  /** Whether the view shows a fixed time range instead of the latest one. */
   get zoomed(): boolean {
     return this._zoom !== null;
   }
 
-  /** Follow the time again. */
+  /** Show the latest time range again. */
   resetZoom(): void {
     this._show(null);
   }
 
-  /** Whether curves are as high as their highest value in sight, not as the card's memory. */
+  /** Whether curves are scaled to their highest visible value instead of the card's memory. */
   get fitted(): boolean {
     return this._fitted;
   }
@@ -106,7 +106,7 @@ export class Overview extends CardsView {
     this._changed();
   }
 
-  /** Take over the colours of another theme. */
+  /** Apply the colors of a new theme. */
   restyle(): void {
     this._rows.forEach(row => row.restyle());
     this._changed();
@@ -141,7 +141,7 @@ export class Overview extends CardsView {
     this._notice.show(problem);
     this._update();
     const failure = this._past.failure;
-    setText(this._empty, failure ? trans.__('No older history: %1', failure) : '');
+    setText(this._empty, failure ? trans.__('The history cannot be read: %1', failure) : '');
     this._empty.hidden = failure === null;
     this.toggleClass('hpu-mod-narrow', this.node.clientWidth < NARROW);
     const width = this._axis.node.clientWidth;
@@ -152,7 +152,7 @@ export class Overview extends CardsView {
     this._readOut();
   }
 
-  /** Have a row for each card, in the order of their numbers. */
+  /** Create a row for each card, in the order of their numbers. */
   private _update(): void {
     const modules = (this.machine.snapshot?.cards ?? []).map(card => card.module_id);
     const gone = [...this._rows.keys()].filter(moduleId => !modules.includes(moduleId));
@@ -165,13 +165,13 @@ export class Overview extends CardsView {
       this._rows.set(moduleId, new PastRow(moduleId, this.machine, this._past, this._open));
     }
     if (gone.length + added.length > 0) {
-      const order = [...this._rows.keys()].sort((one, other) => one - other);
+      const order = [...this._rows.keys()].sort((first, second) => first - second);
       this._list.append(...order.map(moduleId => this._rows.get(moduleId)!.node));
       this._drawn = '';
     }
   }
 
-  /** Draw the rows, unless that would change less than a pixel. */
+  /** Draw the rows, unless the change is smaller than a pixel. */
   private _plan(width: number): void {
     const past = this._past.history?.latest ?? -Infinity;
     const now = Math.max(this.machine.snapshot?.time ?? 0, past);
@@ -193,11 +193,11 @@ export class Overview extends CardsView {
     const rows = [...this._rows.values()];
     this._legend.draw(rows.flatMap(row => row.draw(scene)));
     const both = rows.some(row => row.hasUtilization);
-    setText(this._remark, both ? trans.__('memory, utilisation dotted') : trans.__('memory'));
+    setText(this._remark, both ? trans.__('memory, utilization dotted') : trans.__('memory'));
     this._pointer.place(this._axis.node.offsetLeft, width);
   }
 
-  /** Write what was at the moment that is pointed at, or what is. */
+  /** Show the values at the pointer, or the current values. */
   private _readOut(): void {
     const at = this._reading;
     const { min, max } = this._range;
@@ -235,7 +235,7 @@ export class Overview extends CardsView {
     if (event.ctrlKey || event.altKey || event.metaKey) {
       return;
     }
-    const rows = [...this._rows.values()].sort((one, other) => one.moduleId - other.moduleId);
+    const rows = [...this._rows.values()].sort((first, second) => first.moduleId - second.moduleId);
     const focused = rows.findIndex(row => row.title === event.target);
     if (focused >= 0 && this._moved(event.key, rows, focused)) {
       event.preventDefault();
@@ -252,7 +252,7 @@ export class Overview extends CardsView {
     }
   }
 
-  /** Go to another row, or read another moment of this one; returns whether the key means that. */
+  /** Go to another row, or read another time of this one; return whether the key was handled. */
   private _moved(key: string, rows: readonly PastRow[], focused: number): boolean {
     const aim = { ArrowUp: focused - 1, ArrowDown: focused + 1, Home: 0, End: rows.length - 1 }[
       key

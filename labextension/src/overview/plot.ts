@@ -20,7 +20,7 @@ function readPalette(node: Element): Palette {
   };
 }
 
-/** A card's memory as an area, and its utilisation, where known, as a dotted line over it. */
+/** A card's memory as an area, and its utilization, if known, as a dotted line. */
 export class MemoryPlot {
   readonly node = element('div', 'hpu-Past-plot');
 
@@ -28,7 +28,7 @@ export class MemoryPlot {
     this._plot?.destroy();
   }
 
-  /** Take `width` by `height` pixels. */
+  /** Set the size to `width` by `height` pixels. */
   resize(width: number, height: number): void {
     if (this._plot) {
       this._plot.setSize({ width, height });
@@ -38,7 +38,7 @@ export class MemoryPlot {
     }
   }
 
-  /** Use the colours of the present theme. */
+  /** Apply the colors of the current theme. */
   restyle(): void {
     this._palette = readPalette(this.node);
     this._plot?.redraw(false, true);
@@ -55,7 +55,7 @@ export class MemoryPlot {
     return {
       width,
       height,
-      padding: [2, 0, 1, 0], // so that a line at zero is seen
+      padding: [2, 0, 1, 0], // so that a line at zero is visible
       legend: { show: false },
       cursor: { show: false },
       axes: [{ show: false }, { show: false }],

@@ -1,20 +1,20 @@
 import { element } from '../view/dom';
 
-/** What the mouse does over the rows; places are shares of their width. */
+/** Actions of the mouse over the rows; positions are shares of their width. */
 export interface PointerActions {
-  /** A moment is pointed at, or none any more. */
+  /** Read the values at a position, or the current values. */
   point(share: number | null): void;
-  /** A stretch was marked. */
+  /** Zoom to a selection. */
   select(from: number, to: number): void;
-  /** The stretch in sight shall move by a share of its length. */
+  /** Move the visible time range by a share of its length. */
   pan(share: number): void;
-  /** All shall be seen again. */
+  /** Reset the zoom. */
   reset(): void;
 }
 
-const NARROWEST_SELECTION = 4; // px; less is a click
+const NARROWEST_SELECTION = 4; // px; a narrower selection is a click
 
-/** The line through all rows where the mouse is, and the stretch that it marks. */
+/** The vertical line at the mouse through all rows, and the selection. */
 export class Pointer {
   constructor(
     private readonly _area: HTMLElement,
@@ -39,14 +39,14 @@ export class Pointer {
   private readonly _marked = element('div', 'hpu-Past-marked');
   readonly node = element('div', 'hpu-Past-pointer', this._line, this._marked);
 
-  /** Lie over the plots, which begin at `left` and are `width` pixels wide. */
+  /** Cover the plots, which begin at `left` and are `width` pixels wide. */
   place(left: number, width: number): void {
     this._width = width;
     this.node.style.left = `${left}px`;
     this.node.style.width = `${width}px`;
   }
 
-  /** Show the line at a share of the width, or not at all. */
+  /** Show the line at a share of the width, or hide it. */
   mark(share: number | null): void {
     this._line.hidden = share === null;
     if (share !== null) {
@@ -54,7 +54,7 @@ export class Pointer {
     }
   }
 
-  /** Where over the plots the mouse is; null beside them. */
+  /** Return the position of the mouse over the plots; null outside of them. */
   private _share(event: MouseEvent): number | null {
     const share = (event.clientX - this.node.getBoundingClientRect().left) / this._width;
     return this._width > 0 && share >= 0 && share <= 1 ? share : null;
@@ -83,7 +83,7 @@ export class Pointer {
     if (event.button === 0 && event.pointerType === 'mouse' && share !== null) {
       this._from = this._to = share;
       this._area.setPointerCapture(event.pointerId);
-      event.preventDefault(); // no text is to be marked
+      event.preventDefault(); // do not select text
     }
   }
 
@@ -103,7 +103,7 @@ export class Pointer {
     this._marked.hidden = true;
   }
 
-  /** Move along the time with a wheel that turns sideways, or with Shift. */
+  /** Move in time with a horizontal wheel, or with the wheel and Shift. */
   private _wheeled(event: WheelEvent): void {
     const by = event.deltaX || (event.shiftKey ? event.deltaY : 0);
     if (by !== 0 && this._share(event) !== null) {

@@ -13,18 +13,18 @@ import { merge, nearest } from './samples';
 import type { Samples } from './samples';
 import { HolderStrip } from './strip';
 
-/** What all rows share when they are drawn. */
+/** The parameters of a drawing, the same for all rows. */
 export interface Scene {
   readonly range: TimeRange;
   readonly now: number;
   /** Pixels of the plots. */
   readonly width: number;
   readonly height: number;
-  /** Whether the curve is as high as the highest value in sight instead of the card's memory. */
+  /** Whether the curve is scaled to its highest visible value instead of the card's memory. */
   readonly fitted: boolean;
 }
 
-/** One card of the overview: what it does now or did at a moment, its curve and its holders. */
+/** One card of the overview: its values now or at a time, its curve and its holders. */
 export class PastRow {
   constructor(
     readonly moduleId: number,
@@ -49,7 +49,7 @@ export class PastRow {
     this.node.remove();
   }
 
-  /** Whether the utilisation is known of any sample in sight. */
+  /** Whether any sample has a known utilization. */
   get hasUtilization(): boolean {
     return this._samples.utilization.some(value => value !== null);
   }
@@ -58,7 +58,7 @@ export class PastRow {
     this._plot.restyle();
   }
 
-  /** Draw curve and bars; returns the bars. */
+  /** Draw the curve and the bars; return the bars. */
   draw(scene: Scene): readonly Bar[] {
     const { range, now, width, height, fitted } = scene;
     this._now = now;
@@ -66,7 +66,7 @@ export class PastRow {
     const fine = this._machine.history.series(this.moduleId);
     const interval = coarse?.interval ?? 1;
     this._samples = merge(coarse?.series(this.moduleId) ?? null, fine, interval, range);
-    // A moment further from any sample than that is one of which nothing is known.
+    // A time further from any sample than this has no known values.
     this._distance = Math.max(1.6 * interval, 2 * this._machine.history.interval);
     let highest = 0;
     this._samples.time.forEach((time, row) => {
@@ -82,17 +82,17 @@ export class PastRow {
     const bars = layOut(spans, range, width, now);
     this._strip.draw(bars, now);
     const names = [...new Set(bars.flatMap(bar => bar.spans).map(spanName))];
-    const said = trans.__(
-      'Memory of %1, up to %2 in sight',
+    const label = trans.__(
+      'Memory of %1, visible maximum %2',
       cardTitle(this.moduleId),
       size(highest)
     );
     const held = names.length > 0 ? trans.__('held by %1', names.join(', ')) : '';
-    setAttribute(this._plot.node, 'aria-label', held ? `${said}; ${held}` : said);
+    setAttribute(this._plot.node, 'aria-label', held ? `${label}; ${held}` : label);
     return bars;
   }
 
-  /** Show what was at a moment, or, with null, what is; returns it as one sentence. */
+  /** Show the values at a time, or the current values for null; return them as one sentence. */
   read(at: number | null): string {
     const card = this._machine.card(this.moduleId);
     const [value, holders] = at === null ? this._present(card) : this._then(at, card);

@@ -1,22 +1,21 @@
 import type { Series } from '../model/history';
 import type { TimeRange } from '../view/zoom';
 
-/** Samples of one card as uPlot takes them: null where a value is absent. */
+/** Samples of one card for uPlot; missing values are null. */
 export interface Samples {
   readonly time: number[];
   readonly memory: (number | null)[];
   readonly utilization: (number | null)[];
 }
 
-/** Intervals between two samples of the coarse history at most, unless something is missing. */
+/** Maximum distance between two samples of the coarse history without a gap, in intervals. */
 const SLACK = 1.6;
 
 const absent = (value: number): number | null => (isNaN(value) ? null : value);
 
 /**
- * Put a coarse and a fine history of one card together, in the order of time: of the coarse one
- * only what lies further than half of its `interval` from any fine sample. What is far out of
- * sight is left out.
+ * Merge a coarse and a fine history of one card in the order of time. Coarse samples within half
+ * of their `interval` from a fine sample are dropped, and so are samples far outside of `sight`.
  */
 export function merge(
   coarse: Series | null,
@@ -25,20 +24,20 @@ export function merge(
   sight: TimeRange
 ): Samples {
   const samples: Samples = { time: [], memory: [], utilization: [] };
-  // The last sample that has a value.
+  // The last sample with a value.
   let known = -Infinity;
   let knownBy: Series | null = null;
   const take = (series: Series, row: number) => {
     const time = series.time[row]!;
     if (!isNaN(series.memory_used[row]!) || !isNaN(series.utilization[row]!)) {
-      // Where one history takes over from the other, none of them sees the whole.
+      // A gap of one history is not a gap if the other one has samples there.
       if ((series === coarse || knownBy === coarse) && time - known <= SLACK * interval) {
         dropGap(samples, known);
       }
       known = time;
       knownBy = series;
     }
-    // The neighbours beyond the edges are where lines come from.
+    // Lines at the edges need neighbors outside.
     if (time < sight.min - 3 * interval || time > sight.max + 3 * interval) {
       return;
     }
@@ -66,7 +65,7 @@ export function merge(
   return samples;
 }
 
-/** Take away the rows after `time`, which say that nothing is known. */
+/** Remove the rows after `time`, which mark a gap. */
 function dropGap(samples: Samples, time: number): void {
   while (samples.time.length > 0 && samples.time[samples.time.length - 1]! > time) {
     samples.time.pop();
@@ -75,7 +74,7 @@ function dropGap(samples: Samples, time: number): void {
   }
 }
 
-/** Return the row nearest to a moment, -1 where none is within `distance` seconds. */
+/** Return the row nearest to a time; -1 if there is none within `distance` seconds. */
 export function nearest(time: readonly number[], at: number, distance: number): number {
   let low = 0;
   let high = time.length;

@@ -6,10 +6,10 @@ import type { Bar } from './bars';
 import { clockTime } from './axis';
 import { trans } from '../model/translation';
 
-/** Colours that differ; further holders share them, and are told apart by number and name. */
+/** Number of different colors; further holders reuse them, but differ in number and name. */
 const COLORS = 8;
 
-/** The bars of one card's holders below its curve. */
+/** The bars of a card's holders below its curve. */
 export class HolderStrip {
   constructor(private readonly _past: Past) {
     this.node.setAttribute('role', 'list');
@@ -46,22 +46,22 @@ export class HolderStrip {
     const until = clockTime(Math.max(...ends));
     const held = spans.some(span => span.held);
     const who = single ? trans.__('Holder %1: %2', number, name) : name;
-    const said = held
+    const text = held
       ? trans.__('%1, since %2', who, from)
       : trans.__('%1, %2 to %3', who, from, until);
     const names = single ? '' : `: ${[...new Set(spans.map(spanName))].join(', ')}`;
-    setAttribute(node, 'aria-label', said + names);
-    setAttribute(node, 'title', said + names);
+    setAttribute(node, 'aria-label', text + names);
+    setAttribute(node, 'title', text + names);
   }
 
   private readonly _nodes: HTMLElement[] = [];
 }
 
-/** Which holder has which number and colour, for those in sight. */
+/** The numbers and colors of the visible holders. */
 export class Legend {
   constructor(private readonly _past: Past) {
     this.node.setAttribute('role', 'list');
-    this.node.setAttribute('aria-label', trans.__('Holders in sight'));
+    this.node.setAttribute('aria-label', trans.__('Visible holders'));
   }
 
   readonly node = element('div', 'hpu-Past-legend');
@@ -71,7 +71,7 @@ export class Legend {
     for (const span of bars.flatMap(bar => bar.spans)) {
       seen.set(this._past.numberOf(span), sessionName(span));
     }
-    const entries = [...seen].sort(([one], [other]) => one - other);
+    const entries = [...seen].sort(([first], [second]) => first - second);
     const shown = entries.slice(0, MOST_ENTRIES);
     const more = entries.length - shown.length;
     const key = JSON.stringify([shown, more]);

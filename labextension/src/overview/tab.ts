@@ -14,8 +14,8 @@ const names = (): Record<Length, string> => ({
 });
 
 /**
- * Make the overview as a tab with the buttons that act on it. It begins with the last `length`
- * seconds, where that is one of those it knows, and calls `open` with the card whose tab is wanted.
+ * Create a tab with the overview and its buttons. It shows the last `length` seconds, if that is one
+ * of `LENGTHS`, and calls `open` to open the tab of a card.
  */
 export function overviewTab(
   machine: Machine,
@@ -40,7 +40,7 @@ export function overviewTab(
   });
   const fit = new ToolbarButton({
     label: trans.__('Fit height'),
-    tooltip: trans.__('Scale each curve to its highest value instead of to the card'),
+    tooltip: trans.__('Scale each curve to its highest value instead of the card’s memory'),
     onClick: () => {
       content.fitted = !content.fitted;
     }
@@ -49,8 +49,8 @@ export function overviewTab(
     icon: undoIcon,
     label: trans.__('Reset zoom'),
     tooltip: trans.__(
-      'Follow the time again (double-click or Escape). Drag, or press + and -, to zoom; ' +
-        'press the arrows, or turn the wheel with Shift, to move.'
+      'Show the latest data again (double-click or Escape). Drag, or press + and -, to zoom; ' +
+        'press the arrow keys, or turn the wheel with Shift, to move.'
     ),
     onClick: () => content.resetZoom()
   });

@@ -16,7 +16,7 @@ import { cardTitle } from '../model/wording';
 
 type Tab = MainAreaWidget<CardCharts>;
 
-/** Make the tab of a card; the charts' code is fetched when the first is opened. */
+/** Create the tab of a card; the code of the charts is loaded with the first tab. */
 async function makeTab(machine: Machine, moduleId: number): Promise<Tab> {
   const [{ CardCharts }, { cardTab }] = await Promise.all([
     import('../card/cardcharts'),
@@ -47,7 +47,7 @@ function addCommands(
       typeof args.moduleId === 'number'
         ? trans.__('Open %1', cardTitle(args.moduleId))
         : trans.__('Open HPU Card…'),
-    caption: trans.__('Show the history of a card: memory, utilisation, power'),
+    caption: trans.__('Show the history of a card: memory, utilization, power'),
     icon: cardIcon,
     execute: async args => {
       const moduleId =
@@ -61,7 +61,7 @@ function addCommands(
         place.open(`card-${moduleId}`);
         return;
       }
-      // One tab a card, also while the first click is still loading it.
+      // One tab per card, also while it is loading.
       const tab = opening.get(moduleId) ?? open(moduleId);
       opening.set(moduleId, tab);
       place.activate(await tab);
@@ -75,7 +75,7 @@ function addCommands(
   commands.addCommand(CommandIDs.togglePause, {
     label: () =>
       current()?.content.paused ? trans.__('Resume HPU Charts') : trans.__('Pause HPU Charts'),
-    caption: trans.__('Let the charts of the current card stand still, or go on'),
+    caption: trans.__('Pause or resume the charts of the current card'),
     isEnabled,
     execute: () => {
       const charts = current()?.content;
@@ -91,7 +91,7 @@ function addCommands(
   });
 }
 
-/** The tabs with the cards' history, and their commands. */
+/** The tabs with the history of cards, and their commands. */
 export const cardPlugin: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:card',
   description: 'Tabs with the history of a Gaudi card.',

@@ -7,7 +7,7 @@ import type { MachineOptions } from '../model/machine';
 import { setTranslator } from '../model/translation';
 import { IMachine, SETTINGS_ID } from '../tokens';
 
-/** Read the model's options out of the user's settings. */
+/** Read the model's options from the user's settings. */
 function readOptions(settings: ISettingRegistry.ISettings): MachineOptions {
   const read = (key: keyof MachineOptions): number => {
     const value = settings.get(key).composite;
@@ -21,7 +21,7 @@ function readOptions(settings: ISettingRegistry.ISettings): MachineOptions {
   };
 }
 
-/** Provides the one model of the cards and keeps it to the user's settings. */
+/** Provides the model of the cards and applies the user's settings to it. */
 export const machinePlugin: JupyterFrontEndPlugin<Machine> = {
   id: SETTINGS_ID,
   description: 'The state of the Gaudi cards, streamed by the Jupyter server.',
@@ -33,7 +33,7 @@ export const machinePlugin: JupyterFrontEndPlugin<Machine> = {
     registry: ISettingRegistry | null,
     translator: ITranslator | null
   ): Machine => {
-    // All views have this model, so none is made before.
+    // All views require this model, so none exists yet.
     if (translator !== null) {
       setTranslator(translator);
     }
@@ -48,7 +48,7 @@ export const machinePlugin: JupyterFrontEndPlugin<Machine> = {
     };
     if (registry) {
       follow(registry).catch((reason: unknown) => {
-        console.error('The settings of hpu_magic cannot be read; its defaults apply.', reason);
+        console.error('The settings of hpu_magic cannot be read; using defaults.', reason);
       });
     }
     return machine;

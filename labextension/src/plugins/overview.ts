@@ -12,7 +12,7 @@ import { overviewIcon } from '../view/icons';
 
 type Tab = MainAreaWidget<Overview>;
 
-/** Make the tab; its code is fetched when it is first opened. */
+/** Create the tab; its code is loaded when it is first opened. */
 async function makeTab(app: JupyterFrontEnd, machine: Machine, length: unknown): Promise<Tab> {
   const { overviewTab } = await import('../overview/tab');
   const open = (moduleId: number) => void app.commands.execute(CommandIDs.openCard, { moduleId });
@@ -21,10 +21,10 @@ async function makeTab(app: JupyterFrontEnd, machine: Machine, length: unknown):
   return tab;
 }
 
-/** The tab with all cards on one axis of time, and its command. */
+/** The tab with all cards on one time axis, and its command. */
 export const overviewPlugin: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:overview',
-  description: 'A tab with the last hours of all Gaudi cards and who held them.',
+  description: 'A tab with the last hours of all Gaudi cards and their holders.',
   autoStart: true,
   requires: [IMachine, IPlace],
   optional: [ILabShell, ILayoutRestorer, ICommandPalette, IThemeManager],
@@ -51,7 +51,7 @@ export const overviewPlugin: JupyterFrontEndPlugin<void> = {
     };
     app.commands.addCommand(CommandIDs.openOverview, {
       label: trans.__('Open HPU Overview'),
-      caption: trans.__('Show the last hours of all cards on one axis of time, and who held them'),
+      caption: trans.__('Show the last hours of all cards and their holders on one time axis'),
       icon: overviewIcon,
       execute: async args => {
         if (place.isElsewhere) {

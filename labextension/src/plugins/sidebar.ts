@@ -21,7 +21,7 @@ function addCommands(
 ): void {
   commands.addCommand(CommandIDs.openSidebar, {
     label: trans.__('Show HPU Cards'),
-    caption: trans.__('Show every card of the machine and who holds it'),
+    caption: trans.__('Show all cards of the machine and their holders'),
     icon: cardIcon,
     execute: () => (place.isElsewhere ? place.open('cards') : place.activate(panel))
   });
@@ -43,7 +43,7 @@ function addCommands(
   });
 }
 
-/** Mark the row of the notebook that is in front, and of none while another document is. */
+/** Mark the row of the notebook in front; no row if another document is in front. */
 function followFront(panel: CardsPanel, shell: ILabShell, tracker: INotebookTracker): void {
   const follow = () => {
     const notebook = tracker.currentWidget;
@@ -52,18 +52,18 @@ function followFront(panel: CardsPanel, shell: ILabShell, tracker: INotebookTrac
   };
   shell.currentChanged.connect(follow);
   tracker.currentChanged.connect(follow);
-  const hear = (notebook: NotebookPanel) => {
+  const connect = (notebook: NotebookPanel) => {
     notebook.sessionContext.kernelChanged.connect(follow);
   };
-  tracker.forEach(hear);
-  tracker.widgetAdded.connect((_, notebook) => hear(notebook));
+  tracker.forEach(connect);
+  tracker.widgetAdded.connect((_, notebook) => connect(notebook));
   follow();
 }
 
-/** The sidebar and the commands around the cards' holders. */
+/** The sidebar, and the commands for holders of cards. */
 export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:sidebar',
-  description: 'A sidebar with every Gaudi card of the machine and who holds it.',
+  description: 'A sidebar with all Gaudi cards of the machine and their holders.',
   autoStart: true,
   requires: [IMachine, IPlace],
   optional: [ILayoutRestorer, ICommandPalette, IThemeManager, ILabShell, INotebookTracker],

@@ -6,15 +6,15 @@ import { element, iconButton, setAttribute, setText } from '../view/dom';
 import { FitView } from '../view/fit';
 import { trans } from '../model/translation';
 
-/** What can be done about a holder. */
+/** The actions on a holder. */
 export interface HolderActions {
   goTo(holder: Holder): void;
   shutDown(card: Card, holder: Holder): void;
-  /** Resolves to whether the fit was told to stop. */
+  /** Resolves to whether the fit received the request. */
   stopFit(card: Card, holder: Holder): Promise<boolean>;
 }
 
-/** A process that holds a card: its notebook with a way there and a way out, or just its name. */
+/** A process that holds a card: its name, and for a kernel, buttons to open it or shut it down. */
 export class HolderRow {
   constructor(
     private _card: Card,
@@ -28,7 +28,7 @@ export class HolderRow {
     const { kernel } = _holder;
     const isNotebook = kernel
       ? kernel.notebook?.type === 'notebook'
-      : _holder.command.endsWith('.ipynb'); // of a kernel that this server does not know
+      : _holder.command.endsWith('.ipynb'); // a kernel of another server
     const icon = isNotebook ? notebookIcon : consoleIcon;
     icon.element({ container: this._icon, tag: 'span', elementSize: 'normal' });
     if (kernel?.notebook) {
@@ -68,7 +68,7 @@ export class HolderRow {
   private readonly _detail = element('div', 'hpu-Holder-detail');
 }
 
-/** Which buttons a row has depends on these; with others it is made anew. */
+/** The properties that determine the buttons of a row, which is replaced if they change. */
 function identity({ pid, kernel }: Holder): string {
   return JSON.stringify([pid, kernel?.id, kernel?.notebook?.type, kernel?.notebook?.name]);
 }

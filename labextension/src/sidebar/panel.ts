@@ -9,7 +9,7 @@ import { Offer } from './offer';
 import { CardRow } from './row';
 import type { CardActions } from './row';
 
-/** The sidebar: every card of the machine and who holds it. */
+/** The sidebar: all cards of the machine and their holders. */
 export class CardsPanel extends CardsView {
   constructor(
     machine: Machine,
@@ -31,7 +31,7 @@ export class CardsPanel extends CardsView {
     this._resized.observe(this._list);
   }
 
-  /** The kernel of the notebook in front, whose row is marked. */
+  /** ID of the kernel of the notebook in front, whose row is marked. */
   get front(): string | null {
     return this._front;
   }
@@ -42,7 +42,7 @@ export class CardsPanel extends CardsView {
     }
   }
 
-  /** Take over the colours of another theme. */
+  /** Apply the colors of a new theme. */
   restyle(): void {
     this._rows.forEach(row => row.restyle());
     this.request();
@@ -82,14 +82,14 @@ export class CardsPanel extends CardsView {
   private _add(moduleId: number): CardRow {
     const row = new CardRow(moduleId, this._actions);
     this._rows.set(moduleId, row);
-    // Cards come in the order of their numbers, and so do rows added late.
+    // Rows are in the order of card numbers, also those that are added later.
     const later = [...this._rows.keys()].filter(other => other > moduleId);
     const next = later.length > 0 ? this._rows.get(Math.min(...later))!.node : null;
     this._list.insertBefore(row.node, next);
     return row;
   }
 
-  /** Also hears of a scroll bar that takes away width. */
+  /** Also notices a scroll bar that reduces the width. */
   private readonly _resized = new ResizeObserver(() => {
     if (this._list.clientWidth !== this._width) {
       this._width = this._list.clientWidth;

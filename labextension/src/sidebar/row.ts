@@ -19,13 +19,13 @@ import type { HolderActions } from './holders';
 import { Sparkline } from './sparkline';
 import { trans } from '../model/translation';
 
-/** What can be done about a card and its holders. */
+/** The actions on a card and its holders. */
 export interface CardActions extends HolderActions {
   open(moduleId: number): void;
   openOverview(): void;
 }
 
-/** Say whether a card is in use; a holder that is seen stands below. */
+/** Return the use of a card; visible holders are listed below it. */
 function occupancyText(state: Occupancy): string {
   if (state === 'free') {
     return trans.__('free');
@@ -46,7 +46,7 @@ export class CardRow {
     this._figures.append(this._usage, this._facts);
     const parts = [head, this._meter, this._figures, this._sparkline.node, this._error];
     this.node.append(...parts, this._holders.node);
-    // The button is the keyboard's way; the whole row is the mouse's.
+    // The button is for the keyboard; with the mouse, the entire row is clickable.
     this.node.addEventListener('click', () => actions.open(moduleId));
   }
 
@@ -69,7 +69,7 @@ export class CardRow {
     this._total = card.memory_total;
     this._updateMemory(card, options);
     this._updateFacts(card);
-    // An empty card that tells nothing else needs no line for its zero.
+    // Hide the line of a free card without further measurements.
     this._figures.hidden =
       state !== 'held' && !card.memory_used && this._facts.childElementCount === 0;
     this._error.hidden = card.error === null;
@@ -88,14 +88,14 @@ export class CardRow {
       lowest = value < lowest ? value : lowest;
       highest = value > highest ? value : highest;
     }
-    // The driver's own memory on a free card is no news.
+    // Do not draw the driver's own memory on a free card.
     const quiet = highest === 0 || (this._free && highest === lowest);
     this._sparkline.node.hidden = quiet;
     if (!quiet) {
       const edge = upperEdge(highest, this._total);
       this._sparkline.draw(series.time, series.memory_used, series.span, edge);
       const title = trans.__(
-        'Memory of the last %1: up to %2. The upper edge is %3.',
+        'Memory in the last %1: up to %2. The upper edge is %3.',
         span(series.span),
         peak(highest, this._total),
         capacity(edge)
@@ -104,7 +104,7 @@ export class CardRow {
     }
   }
 
-  /** Take over the theme's colours and the panel's width. */
+  /** Apply the theme's colors and the panel's width. */
   restyle(): void {
     this._sparkline.restyle();
   }

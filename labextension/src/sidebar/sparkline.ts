@@ -1,34 +1,34 @@
-/** Where values lie on the canvas. */
+/** The positions of values on the canvas. */
 interface Scale {
   x(time: number): number;
   y(value: number): number;
   readonly base: number;
 }
 
-/** What a drawn line ends with; in between, values only move to the left. */
+/** The ends of a drawn line; between them, values only move to the left. */
 export interface Ends {
   /** Times of the first and the last value. */
   readonly oldest: number;
   readonly newest: number;
-  /** Where the last value is on the canvas; NaN if it is missing. */
+  /** Position of the last value on the canvas; NaN if it is missing. */
   readonly height: number;
   readonly span: number;
   readonly edge: number;
 }
 
-/** Whether one line differs from another by less than a pixel, which stands for `pixel` seconds. */
-export function looksAlike(one: Ends, other: Ends, pixel: number): boolean {
-  const moved = Math.abs(one.height - other.height);
+/** Return whether two lines differ by less than a pixel, which is `pixel` seconds wide. */
+export function looksAlike(first: Ends, second: Ends, pixel: number): boolean {
+  const moved = Math.abs(first.height - second.height);
   return (
-    one.span === other.span &&
-    one.edge === other.edge &&
-    Math.abs(one.newest - other.newest) < pixel &&
-    Math.abs(one.oldest - other.oldest) < pixel &&
-    (moved < 0.5 || (isNaN(one.height) && isNaN(other.height)))
+    first.span === second.span &&
+    first.edge === second.edge &&
+    Math.abs(first.newest - second.newest) < pixel &&
+    Math.abs(first.oldest - second.oldest) < pixel &&
+    (moved < 0.5 || (isNaN(first.height) && isNaN(second.height)))
   );
 }
 
-/** Trace the values' line and the area below it; NaN leaves a gap. */
+/** Return the path of the values and of the area below them; NaN leaves a gap. */
 function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D, Path2D] {
   const line = new Path2D();
   const area = new Path2D();
@@ -71,12 +71,12 @@ export class Sparkline {
 
   readonly node = document.createElement('canvas');
 
-  /** Use the colours and the size of the moment at the next drawing. */
+  /** Apply the current colors and size at the next drawing. */
   restyle(): void {
     this._context = null;
   }
 
-  /** Draw `values` (at most `edge`) at `time`; the width stands for `span` seconds. */
+  /** Draw `values` (at most `edge`) at `time`; the width is `span` seconds. */
   draw(time: Float64Array, values: Float64Array, span: number, edge: number): void {
     const context = this._context ?? this._prepare();
     if (!context || time.length < 2) {
@@ -119,12 +119,12 @@ export class Sparkline {
     this.node.width = Math.round(this._width * ratio);
     this.node.height = Math.round(this._height * ratio);
     context.scale(ratio, ratio);
-    // The style sheet gives the theme's colour.
+    // The style sheet sets the theme's color.
     context.strokeStyle = context.fillStyle = getComputedStyle(this.node).color;
     context.lineWidth = 1.25;
     context.lineJoin = 'round';
     this._context = context;
-    this._drawn = null; // what had another size is gone
+    this._drawn = null; // resizing cleared the canvas
     return context;
   }
 

@@ -6,8 +6,8 @@ import type { Machine } from '../model/machine';
 import { frames } from './frame';
 
 /**
- * A widget over the machine's cards. It asks for samples while it is visible, and
- * draws at most once a frame.
+ * A widget that shows the machine's cards. It requests samples while it is visible, and draws
+ * at most once per frame.
  */
 export abstract class CardsView extends Widget {
   constructor(protected readonly machine: Machine) {
@@ -23,10 +23,10 @@ export abstract class CardsView extends Widget {
     }
   }
 
-  /** Draw what has changed; called in an animation frame while visible. */
+  /** Draw all changes; called in an animation frame while the widget is visible. */
   protected abstract draw(): void;
 
-  /** Ask for a drawing in the next frame. */
+  /** Request a drawing in the next frame. */
   protected request(): void {
     if (this.isVisible) {
       frames.request(this._draw);
@@ -69,7 +69,7 @@ export abstract class CardsView extends Widget {
     this.draw();
     window.clearTimeout(this._countdown);
     if ('retryAt' in this.machine.connection) {
-      // The seconds until the next attempt are part of the picture.
+      // The view shows the seconds until the next attempt.
       this._countdown = window.setTimeout(() => this.request(), 1000);
     }
   };

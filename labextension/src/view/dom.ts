@@ -1,6 +1,6 @@
 import type { LabIcon } from '@jupyterlab/ui-components';
 
-/** Create an element with a class and, as text, its content. */
+/** Create an element with a class and children; strings become text. */
 export function element<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   className: string,
@@ -12,7 +12,7 @@ export function element<K extends keyof HTMLElementTagNameMap>(
   return node;
 }
 
-/** Create a small button that shows an icon and is read out as `label`. */
+/** Create a small button with an icon and an accessible label. */
 export function iconButton(icon: LabIcon, label: string, onClick: () => void): HTMLButtonElement {
   const button = element('button', 'hpu-IconButton jp-Button jp-mod-minimal');
   button.type = 'button';
@@ -20,20 +20,20 @@ export function iconButton(icon: LabIcon, label: string, onClick: () => void): H
   button.setAttribute('aria-label', label);
   icon.element({ container: button, tag: 'span', elementSize: 'normal' });
   button.addEventListener('click', event => {
-    event.stopPropagation(); // the row behind it is clickable too
+    event.stopPropagation(); // the row is clickable too
     onClick();
   });
   return button;
 }
 
-/** Set an element's text, without work where it is the same. */
+/** Set an element's text if it differs. */
 export function setText(node: Element, text: string): void {
   if (node.textContent !== text) {
     node.textContent = text;
   }
 }
 
-/** Set an attribute, without work where it is the same. */
+/** Set an attribute if it differs. */
 export function setAttribute(node: Element, name: string, value: string): void {
   if (node.getAttribute(name) !== value) {
     node.setAttribute(name, value);

@@ -6,12 +6,12 @@ import { element, iconButton, setAttribute, setText } from './dom';
 import { trans } from '../model/translation';
 
 /**
- * Where a fit stands, with a button that stops it.
+ * The state of a fit, with a button that stops it.
  *
- * Each figure has a place of its own, so that nothing moves when one of them changes.
+ * Each figure has a fixed place, so that nothing moves if another one changes.
  */
 export class FitView {
-  /** `stop` resolves to whether the fit was told to stop. */
+  /** `stop` resolves to whether the fit received the request. */
   constructor(stop: () => Promise<boolean>) {
     this._stop = iconButton(stopIcon, '', () => void this._press(stop));
     this._bar.setAttribute('role', 'progressbar');
@@ -26,7 +26,7 @@ export class FitView {
 
   readonly node = element('div', 'hpu-Fit');
 
-  /** Show a fit of `holder`, or none; `name` stands above it. */
+  /** Show a fit of `holder` with the heading `name`, or none. */
   show(fit: Fit | null, holder: string, name = fit?.model ?? ''): void {
     this.node.hidden = fit === null;
     if (fit === null) {
@@ -57,7 +57,7 @@ export class FitView {
     const label = stopping
       ? trans.__('Stopping the fit of %1', holder)
       : trans.__('Stop the fit of %1', holder);
-    // It keeps its place while it cannot be pressed.
+    // The button remains visible while it cannot be pressed.
     this._stop.hidden = !fit.stoppable;
     setAttribute(this._stop, 'aria-disabled', String(stopping));
     setAttribute(this._stop, 'aria-label', label);
@@ -91,7 +91,7 @@ export class FitView {
     }
   }
 
-  /** When the fit began that is shown, and the one whose Stop was pressed here. */
+  /** Start time of the fit in the view, and of the fit whose Stop button was pressed. */
   private _began = 0;
   private _pressed: number | null = null;
   private readonly _name = element('span', 'hpu-Fit-name');

@@ -1,10 +1,7 @@
-/** Name of the measures of the browser's performance timeline, one for each drawn frame. */
+/** Name of the measure in the browser's performance timeline, one for each drawn frame. */
 export const DRAW_MEASURE = 'hpu_magic:draw';
 
-/**
- * Drawings wait for the next frame and are then made together, each at most once,
- * however often it was asked for.
- */
+/** Collects drawings for the next frame, each at most once. */
 class FrameQueue {
   /** Draw in the next frame. */
   request(draw: () => void): void {
@@ -14,7 +11,7 @@ class FrameQueue {
     }
   }
 
-  /** Forget a drawing whose view is gone. */
+  /** Remove a drawing whose view is no longer visible. */
   cancel(draw: () => void): void {
     this._waiting.delete(draw);
   }
@@ -27,7 +24,7 @@ class FrameQueue {
       draw();
     }
     if (drawings.length > 0) {
-      // Observers still receive it; the timeline itself must not grow.
+      // Observers still receive the measure; the timeline must not grow.
       performance.clearMeasures(DRAW_MEASURE);
       performance.measure(DRAW_MEASURE, { start });
     }
@@ -36,5 +33,5 @@ class FrameQueue {
   private readonly _waiting = new Set<() => void>();
 }
 
-/** The one queue of all views. */
+/** The queue of all views. */
 export const frames = new FrameQueue();

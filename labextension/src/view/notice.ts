@@ -2,12 +2,12 @@ import type { Notice } from '../model/wording';
 import { element, setText } from './dom';
 import { trans } from '../model/translation';
 
-/** Says why there is nothing, or nothing new, to see, and when that may end. */
+/** Shows why there are no data or no new data, and the time of the next attempt. */
 export class NoticeBox {
   constructor(retry: () => void) {
     this._retry.type = 'button';
     this._retry.addEventListener('click', retry);
-    // Read out when it changes; the running seconds beside it are not.
+    // Screen readers announce changes of this part, but not of the seconds.
     this._words.setAttribute('role', 'status');
     this._words.append(this._title, this._detail);
     this.node.append(this._words, this._footer);
@@ -28,7 +28,7 @@ export class NoticeBox {
     this._footer.hidden = retryAt === undefined;
     if (retryAt !== undefined) {
       const seconds = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
-      setText(this._countdown, trans._n('Trying again in %1 s.', 'Trying again in %1 s.', seconds));
+      setText(this._countdown, trans._n('Next attempt in %1 s.', 'Next attempt in %1 s.', seconds));
     }
   }
 

@@ -1,15 +1,15 @@
-/** A stretch of time in seconds since 1970. */
+/** A time range in seconds since 1970. */
 export interface TimeRange {
   readonly min: number;
   readonly max: number;
 }
 
-/** No chart shows less than this, in seconds. */
+/** Minimum length of a visible range, in seconds. */
 const SHORTEST = 2;
 
 /**
- * Return what a key makes of the stretch in sight: null for the whole history,
- * undefined where the key means nothing here.
+ * Return the visible time range after a key press: null for the entire history, undefined for
+ * other keys.
  */
 export function keyZoom(
   key: string,
@@ -21,7 +21,7 @@ export function keyZoom(
   switch (key) {
     case '+':
     case '=':
-      // The newest end stays: a history that has just begun is empty elsewhere.
+      // Keep the newest end: a new history is empty elsewhere.
       return max - min < 2 * SHORTEST ? shown : { min: min + 2 * quarter, max };
     case '-':
       return within({ min: min - 4 * quarter, max }, whole);
@@ -37,7 +37,7 @@ export function keyZoom(
   }
 }
 
-/** Move a stretch into the history; null where it would show all of that. */
+/** Move a time range into the history; return null if it would show the entire history. */
 function within({ min, max }: TimeRange, whole: TimeRange): TimeRange | null {
   const length = max - min;
   if (length >= whole.max - whole.min) {

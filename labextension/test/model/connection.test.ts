@@ -59,7 +59,7 @@ describe('StreamConnection', () => {
       WebSocket: Socket as unknown as typeof WebSocket,
       ...settings
     });
-    return new StreamConnection(all, 2, new Backoff({ first: 1000, jitter: 0 }));
+    return new StreamConnection(all, 2, new Backoff(1000, 30_000, 0));
   }
 
   const last = () => Socket.opened[Socket.opened.length - 1]!;

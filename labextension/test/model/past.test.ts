@@ -2,8 +2,9 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Signal } from '@lumino/signaling';
 
 import type { Machine } from '../../src/model/machine';
-import { holderKey, isPastAnswer, Past } from '../../src/model/past';
-import type { HolderSpan, PastAnswer } from '../../src/model/past';
+import { Past } from '../../src/model/past';
+import { holderKey, isPastAnswer } from '../../src/model/snapshot';
+import type { HolderSpan, PastAnswer } from '../../src/model/snapshot';
 import { card, kernelHolder, snapshot } from './samples';
 
 function span(id: number, from: number, to: number, changes: Partial<HolderSpan> = {}): HolderSpan {

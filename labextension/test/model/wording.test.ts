@@ -120,12 +120,12 @@ describe('a holder', () => {
     const text = shutdownWarning(card(3), kernelHolder('work/a.ipynb', 'busy'));
     expect(text).toContain('work/a.ipynb');
     expect(text).toContain('HPU 3');
-    expect(text).toContain('A cell is running');
-    expect(text).toContain('variables are lost');
-    expect(shutdownWarning(card(3), kernelHolder('a.ipynb'))).not.toContain('A cell is running');
+    expect(text).toContain('It is running a cell');
+    expect(text).toContain('variables will be lost');
+    expect(shutdownWarning(card(3), kernelHolder('a.ipynb'))).not.toContain('It is running a cell');
     const fitting = { ...kernelHolder('a.ipynb', 'idle'), fit: fit() };
     expect(shutdownWarning(card(3), fitting)).toContain(
-      'A fit runs in it (27 %, 40 s left); it will not finish.'
+      'It is running a fit (27 %, 40 s left), which will not finish.'
     );
   });
 });
@@ -176,7 +176,7 @@ describe('idleness', () => {
 
 describe('unreadable', () => {
   it.each([
-    [new ServerError(404, 'Not Found'), 'The server extension is off.'],
+    [new ServerError(404, 'Not Found'), 'The server extension is not running.'],
     [new ServerError(403, 'Forbidden'), 'No permission.'],
     [new ServerError(500, 'The server answered 500.'), 'The server answered 500.'],
     [new Error('Failed to fetch'), 'Failed to fetch']

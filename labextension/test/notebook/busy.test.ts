@@ -91,12 +91,12 @@ describe('busyReport', () => {
   });
 
   it('does not blame the kernel that asks', () => {
-    expect(report([holder(1, 'mine.ipynb')]).message).toContain('nobody');
+    expect(report([holder(1, 'mine.ipynb')]).message).toContain('no holder');
   });
 
   it('says so when no holder is seen', () => {
-    expect(report([]).message).toContain('nobody is seen');
-    expect(report().message).toContain('cannot be seen from this server');
+    expect(report([]).message).toContain('no holder is visible');
+    expect(report().message).toContain('this server cannot see its holder');
   });
 
   it('stays below the length at which JupyterLab cuts off', () => {

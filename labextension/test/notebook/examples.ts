@@ -10,9 +10,9 @@ export function facts(others: Partial<KernelFacts> = {}): KernelFacts {
     loaded: 'eager',
     requested: null,
     card: null,
-    memoryUsed: null,
-    memoryPeak: null,
-    memoryLimit: null,
+    inUse: null,
+    peak: null,
+    limit: null,
     fit: null,
     ...others
   };

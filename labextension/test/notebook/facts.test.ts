@@ -18,9 +18,9 @@ describe('parseFacts', () => {
       loaded: 'eager',
       requested: 'lazy',
       card: 0,
-      memory_used: 0,
-      memory_peak: 5,
-      memory_limit: 10,
+      in_use: 0,
+      peak: 5,
+      limit: 10,
       fit: fit()
     };
     expect(parseFacts(reply)).toEqual({
@@ -29,9 +29,9 @@ describe('parseFacts', () => {
       loaded: 'eager',
       requested: 'lazy',
       card: 0,
-      memoryUsed: 0,
-      memoryPeak: 5,
-      memoryLimit: 10,
+      inUse: 0,
+      peak: 5,
+      limit: 10,
       fit: fit()
     });
   });
@@ -41,10 +41,10 @@ describe('parseFacts', () => {
       status: 'ok',
       loaded: 'quick',
       card: '0',
-      memory_used: -1,
+      in_use: -1,
       fit: { model: 7 }
     });
-    expect(parsed).toMatchObject({ loaded: null, card: null, memoryUsed: null, fit: null });
+    expect(parsed).toMatchObject({ loaded: null, card: null, inUse: null, fit: null });
   });
 
   it.each([null, undefined, 'ok', [], {}, { status: 'error' }])('refuses %j', content => {

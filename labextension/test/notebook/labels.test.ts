@@ -8,8 +8,7 @@ import { facts } from './examples';
 const GIB = 2 ** 30;
 const ALL: Part[] = ['card', 'mode', 'memory', 'fit'];
 const LIMITS = { memoryWarning: 80, memoryCritical: 95 };
-const holding = (used: number) =>
-  facts({ card: 0, memoryUsed: used, memoryPeak: used, memoryLimit: 96 * GIB });
+const holding = (used: number) => facts({ card: 0, inUse: used, peak: used, limit: 96 * GIB });
 
 describe('statusView', () => {
   it('shows card, mode and memory', () => {
@@ -56,7 +55,7 @@ describe('statusView', () => {
   });
 
   it('never shows a peak below what is in use', () => {
-    const reset = facts({ card: 0, memoryUsed: 5 * GIB, memoryPeak: 0, memoryLimit: 96 * GIB });
+    const reset = facts({ card: 0, inUse: 5 * GIB, peak: 0, limit: 96 * GIB });
     expect(statusView(reset, ALL, LIMITS).tooltip).toContain('at most 5.00 GiB');
   });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import type { HolderSpan } from '../../src/model/past';
+import type { HolderSpan } from '../../src/model/snapshot';
 import { holdersAt, layOut } from '../../src/overview/bars';
 
 const range = { min: 0, max: 1000 };
