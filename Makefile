@@ -20,7 +20,7 @@
 # make docs  build the site of the documentation into build/site; its pages need no network
 # make check-docs  look at the site in Chromium: search, widths, contrast, both themes
 # make check-links  ask for every page elsewhere that the site leads to
-# make tables  write docs/vendor_api.md, docs/huggingface.md and docs/estimates.md from their tables
+# make tables  write docs/huggingface.md and docs/estimates.md from their tables
 # make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
 # make estimates  compare the estimated memory of all test models with the simulator's, in each mode
 # make examples  run the pytest plug-in and the examples of docs/examples in full
@@ -258,7 +258,6 @@ check-links: $(DOCUMENTING) engine
 	@$(BIN)/python tools/build_site.py --fast --links
 
 tables: $(RUNNING)
-	@$(BIN)/python tools/vendor_api.py
 	@$(BIN)/python tools/huggingface.py
 	@$(BIN)/python tools/estimates.py
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 
-from website import api, commands, gallery, house, links, notebooks
+from website import api, commands, gallery, house, links, notebooks, vendor_names
 
 
 def assemble(project: Path, into: Path, executions: Path | None) -> None:
@@ -36,6 +36,8 @@ def assemble(project: Path, into: Path, executions: Path | None) -> None:
         origin = project / "docs" / page.relative_to(into)
         if origin.exists():
             page.write_text(_page(origin, page, project, into))
+    with (into / "vendor_api.md").open("a", encoding="utf-8") as page:
+        page.write("\n" + vendor_names.tables())
     architecture = into / "architecture.md"
     architecture.write_text(house.with_picture(architecture.read_text()))
     for name, called in links.BESIDE.items():
