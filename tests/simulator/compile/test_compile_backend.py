@@ -10,7 +10,7 @@ def test_settings_apply_to_one_compilation_and_unknown_ones_are_refused(torch, c
     compiled = compile_on_hpu(lambda x: x + 1, options={"decomposition_mode": "core_aten"})
     assert compiled(x).tolist() == [2.0, 2.0]
     assert configuration_flags["decomposition_mode"] == "habana"
-    with pytest.raises(Exception, match="'no_such' is no setting of hpu_backend"):
+    with pytest.raises(Exception, match="'no_such' is not a setting of hpu_backend"):
         compile_on_hpu(lambda x: x + 2, options={"no_such": 1})(x)
 
 

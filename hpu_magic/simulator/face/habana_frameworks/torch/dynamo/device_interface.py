@@ -1,4 +1,4 @@
-"""What Dynamo asks about the device."""
+"""Dynamo's interface to the device."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch._dynamo.device_interface import DeviceInterface, register_interface_f
 
 
 class HpuInterface(DeviceInterface):
-    """Dynamo's view of ``torch.hpu``."""
+    """``torch.hpu`` with the names that Dynamo uses."""
 
     device = hpu.device
     Event = torch.Event
     Stream = torch.Stream
 
     class Worker:
-        """Answers in a compiling process, without acquiring the card a second time."""
+        """Functions for a compiler process, which must not acquire the card."""
 
         @staticmethod
         def set_device(device: int) -> None:
-            """Accept the device: a process has one."""
+            """Accept the device, because a process has only one."""
 
         @staticmethod
         def current_device() -> int:
@@ -31,7 +31,7 @@ class HpuInterface(DeviceInterface):
 
         @staticmethod
         def get_device_properties(device: Any = None) -> str:
-            """Describe the device."""
+            """Return the properties of the device."""
             return hpu.get_device_properties()
 
     current_device = staticmethod(hpu.current_device)
@@ -47,26 +47,26 @@ class HpuInterface(DeviceInterface):
 
     @staticmethod
     def exchange_device(device: int) -> int:
-        """Return the only index there is."""
+        """Return the only index."""
         return 0
 
     @staticmethod
     def maybe_exchange_device(device: int) -> int:
-        """Return the only index there is."""
+        """Return the only index."""
         return 0
 
     @staticmethod
     def get_raw_stream(device_idx: int) -> int:
-        """Return the number of the current stream."""
+        """Return the ID of the current stream."""
         return int(hpu.current_stream().stream_id)
 
     @staticmethod
     def is_bf16_supported(including_emulation: bool = False) -> bool:
-        """Tell whether the device computes in bfloat16."""
+        """Return whether the device computes in bfloat16."""
         return hpu.is_bf16_supported()
 
 
 def register() -> None:
-    """Make Dynamo use this interface for ``hpu`` and ``hpu:0``."""
+    """Register the interface for ``hpu`` and ``hpu:0``."""
     for name in ("hpu", "hpu:0"):
         register_interface_for_device(name, HpuInterface)

@@ -1,7 +1,7 @@
-"""What PyTorch promises of results before they are computed, where it asks which device it is.
+"""Fake kernels for operators whose predicted results depend on the device.
 
-The device's kernels are the CPU's, so the CPU's promises are true of it. PyTorch would have its
-convolutions, group norms, and what it computes element by element, give contiguous results only.
+The device uses the CPU's kernels, so the CPU's predictions are right. For other devices, PyTorch
+predicts contiguous results of convolutions, group norms and elementwise operators.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ _BY_DEVICE = frozenset(
 )
 _GROUPED = frozenset({getattr(aten, "_grouped_mm", aten.mm).default}) - {aten.mm.default}
 _BY_REFERENCE = (aten.native_group_norm.default,)
-"""Computed by PyTorch's reference where sizes are symbolic, which asks for the device."""
+"""With symbolic sizes, PyTorch uses a reference implementation that depends on the device."""
 
 
 def register() -> None:
-    """Promise for the device what is promised for the CPU; for one call a process."""
-    fake_impls.op_implementations_checks.insert(0, (_BY_DEVICE.__contains__, _as_on_the_cpu))
-    fake_impls.op_implementations_checks.insert(0, (_makes_tensors, _on_the_chosen_card))
+    """Register the fake kernels; call once per process."""
+    fake_impls.op_implementations_checks.insert(0, (_BY_DEVICE.__contains__, _on_cpu))
+    fake_impls.op_implementations_checks.insert(0, (_creates_tensors, _on_chosen_card))
     fake_impls.op_implementations_checks.insert(0, (_GROUPED.__contains__, _grouped_product))
     for op in _BY_REFERENCE:
-        fake_impls.register_fast_op_impl(op)(functools.partial(_by_the_cpus_reference, op=op))
+        fake_impls.register_fast_op_impl(op)(functools.partial(_by_cpu_reference, op=op))
     for module in (fake_impls, torch._refs):
         if hasattr(module, "is_noncontiguous_supported"):
             module.is_noncontiguous_supported = _keeps_strides
 
 
 def _keeps_strides(device: torch.device | None) -> bool:
-    """Return whether results may have other strides than contiguous ones: on every device."""
+    """Return whether results may be non-contiguous; True for every device."""
     return True
 
 
-def _makes_tensors(op: Any) -> bool:
+def _creates_tensors(op: Any) -> bool:
     return op in fake_impls._like_tensor_constructors or fake_impls._is_tensor_constructor(op)
 
 
-def _on_the_chosen_card(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Make tensors of ``hpu:3`` on ``hpu:0``, as the device does if that index chose its card."""
+def _on_chosen_card(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Create tensors for ``hpu:3`` on ``hpu:0``, like the device after it chose that card."""
     device = kwargs.get("device")
     if device is None or device.type != "hpu" or not device.index:
         return NotImplemented
@@ -61,7 +61,7 @@ def _on_the_chosen_card(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any
         return op(*args, **{**kwargs, "device": torch.device("hpu", 0)})
 
 
-def _as_on_the_cpu(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
+def _on_cpu(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
     leaves = tree_leaves((args, kwargs))
     device = next((each.fake_device for each in leaves if isinstance(each, FakeTensor)), None)
     if device is None or device.type != "hpu":
@@ -73,7 +73,7 @@ def _as_on_the_cpu(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> 
 
 
 def _grouped_product(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Promise the shape that bfloat16 gives: PyTorch promises nothing for types that CUDA lacks."""
+    """Predict the shape with bfloat16, because PyTorch refuses types that CUDA lacks."""
     dtype = args[0].dtype
     if dtype == torch.bfloat16:
         return NotImplemented
@@ -82,8 +82,8 @@ def _grouped_product(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -
         return op(*factors, *args[2:], **kwargs).to(dtype)
 
 
-def _by_the_cpus_reference(mode: FakeTensorMode, *args: Any, op: Any, **kwargs: Any) -> Any:
-    results = _as_on_the_cpu(mode, op, *args, **kwargs)
+def _by_cpu_reference(mode: FakeTensorMode, *args: Any, op: Any, **kwargs: Any) -> Any:
+    results = _on_cpu(mode, op, *args, **kwargs)
     if results is NotImplemented:
         with mode:
             results = decomposition_table[op](*args, **kwargs)
@@ -91,5 +91,5 @@ def _by_the_cpus_reference(mode: FakeTensorMode, *args: Any, op: Any, **kwargs: 
 
 
 def _placed(tensor: FakeTensor, device: torch.device | str) -> torch.Tensor:
-    """Return a fake tensor of the same geometry on another device."""
+    """Return a fake tensor with the same sizes and strides on another device."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)

@@ -1,4 +1,4 @@
-"""The backend ``hpu_backend`` of `torch.compile` and its settings."""
+"""Backend ``hpu_backend`` of `torch.compile` and its settings."""
 
 from habana_frameworks.torch.dynamo.compile_backend import config
 

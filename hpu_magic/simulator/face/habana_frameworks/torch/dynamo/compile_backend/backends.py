@@ -1,4 +1,4 @@
-"""The backend itself: AOTAutograd's graphs as programs that the engine runs."""
+"""Compile backend ``hpu_backend``: AOTAutograd's graphs as programs of the engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from habana_frameworks.torch._mode import is_lazy
 from habana_frameworks.torch.dynamo.compile_backend import experimental
 from habana_frameworks.torch.dynamo.compile_backend.config import configuration_flags, patched
-from habana_frameworks.torch.dynamo.compile_backend.passes import DROPOUT, reinplace, use_onednn
+from habana_frameworks.torch.dynamo.compile_backend.passes import DROPOUT, reinplace
 from habana_frameworks.torch.dynamo.compile_backend.program import program_of
 from habana_frameworks.torch.dynamo.compile_backend.training import Partition, differentiable
 from habana_frameworks.torch.utils.debug.dynamo_utils import note_graph, operators_to_note
@@ -26,13 +26,13 @@ _numbers = itertools.count()
 
 
 def register() -> None:
-    """Add ``hpu_backend`` to Dynamo's backends, in lazy mode too; for one call a process."""
+    """Add ``hpu_backend`` to Dynamo's backends, also in lazy mode; call once per process."""
     register_backend(hpu_backend, name=NAME)
     if is_lazy():
         return
-    # Its schema does not tell that it writes gradients: a graph would drop it.
+    # Its schema does not declare that it writes gradients, so a graph would drop it.
     torch._dynamo.disallow_in_graph(torch.ops.hpu.accumulate_grads_)
-    experimental.enable_if_asked()
+    experimental.enable_if_flag_is_set()
 
 
 def hpu_backend(
@@ -44,8 +44,7 @@ def hpu_backend(
 ) -> Callable[..., Any]:
     """Compile one graph that Dynamo captured, for training or inference.
 
-    Forward and backward each count as a compilation when they are compiled; a backward
-    that is never asked for is never compiled.
+    Forward and backward are separate compilations. The backward is compiled at its first use.
 
     Parameters
     ----------
@@ -53,7 +52,7 @@ def hpu_backend(
     example_inputs : sequence
         Fake tensors and numbers.
     options : dict, optional
-        Settings for this compilation, see `config`.
+        Settings for this compilation; see `config`.
 
     Raises
     ------
@@ -96,9 +95,10 @@ def hpu_backend(
 
 
 def _keep_saved_tensors() -> None:
-    """Take back AOTAutograd's promise that the backward may overwrite what the forward saved.
+    """Forbid the backward to overwrite tensors that the forward saved.
 
-    Programs never do, and with the promise ``retain_graph=True`` is an error.
+    AOTAutograd permits it and therefore makes ``retain_graph=True`` an error, but programs never
+    overwrite them.
     """
     context = torch._guards.TracingContext.try_get()
     donated = getattr(context and context.fw_metadata, "bw_donated_idxs", None)
@@ -107,9 +107,9 @@ def _keep_saved_tensors() -> None:
 
 
 def _refusing_second_derivatives(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a training graph in AOTAutograd's own wrapper with an error where it drops gradients.
+    """Return a training graph of AOTAutograd that raises an error instead of dropping gradients.
 
-    Without it ``create_graph=True`` and then ``backward(inputs=...)`` skip AOTAutograd's error.
+    ``create_graph=True`` followed by ``backward(inputs=...)`` bypasses AOTAutograd's own error.
     """
     if torch._dynamo.config.compiled_autograd:
         return compiled
@@ -137,7 +137,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 class _Compiler:
-    """Compiles one graph; `tracing_since` is when work on it began."""
+    """Compiles one graph; `tracing_since` is the time at which its tracing started."""
 
     def __init__(self, name: str, tracing_since: int | None = None) -> None:
         self._name = name
@@ -147,10 +147,9 @@ class _Compiler:
         self.program: Any = None
 
     def compile(self, module: torch.fx.GraphModule) -> Any:
-        """Return the graph's program, None where none can hold it."""
+        """Return the graph's program, or None if programs do not support it."""
         started = self._tracing_since or time.perf_counter_ns()
         operators = operators_to_note(module.graph)
-        use_onednn(module.graph)
         if self._flags["reinplace_add"]:
             reinplace(module.graph)
         self.graph, self.program = module.graph, program_of(module.graph)
@@ -160,7 +159,7 @@ class _Compiler:
         return self.program
 
     def __call__(self, module: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        """Compile for AOTAutograd, which wants a function of a list that it may empty."""
+        """Compile for AOTAutograd, which expects a function that empties its list of arguments."""
         program = self.compile(module)
         call = _generated(module) if program is None else program.run
 
@@ -172,9 +171,8 @@ class _Compiler:
 
 
 def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """Return the graph as a Python function for what no program can hold."""
-    # Boxed: the arguments come in a list that the code empties, so that each is freed
-    # after its last use.
+    """Return the graph as a Python function, for graphs that programs do not support."""
+    # Boxed code empties its list of arguments, so that each is freed after its last use.
     boxed = getattr(torch.fx.graph, "_BoxedCodeGen", None)
     if boxed is None:
         return functools.partial(_run_unboxed, graph.forward)
@@ -185,14 +183,14 @@ def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 def _run_unboxed(forward: Callable[..., Any], arguments: list[Any]) -> Any:
-    """Call code of a release that generates none that takes a list."""
-    taken = tuple(arguments)
+    """Call the code of a release without boxed code."""
+    unpacked = tuple(arguments)
     arguments.clear()
-    return forward(*taken)
+    return forward(*unpacked)
 
 
 def _shapes(graph: torch.fx.Graph) -> str:
-    """Shapes of the tensors among the inputs, for people: ``[64, 784] [512, 784]``."""
+    """Return the shapes of the input tensors as text, such as ``[64, 784] [512, 784]``."""
     inputs = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
     return " ".join(
         str([int(size) if isinstance(size, int) else str(size) for size in each.shape])

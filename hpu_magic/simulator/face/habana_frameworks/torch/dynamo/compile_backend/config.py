@@ -1,8 +1,8 @@
 """Settings of the compile backend, read from the environment once.
 
-``configuration_flags[key]`` reads and writes one for all later compilations;
-``torch.compile(..., options={key: value})`` for one. The simulator runs the graph as
-Dynamo captured it, so those that steer the vendor's graph passes change no result here.
+``configuration_flags[key]`` is the setting for all later compilations, and
+``torch.compile(..., options={key: value})`` sets it for one. The simulator runs the graph that
+Dynamo captured, so settings of the vendor's graph passes change no result.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ configuration_flags["decomposition_mode"] = _decomposition()
 
 @contextlib.contextmanager
 def patched(options: Mapping[str, Any]) -> Iterator[None]:
-    """Use other settings inside the ``with`` block.
+    """Override settings inside the ``with`` block.
 
     Raises
     ------
     KeyError
-        There is no such setting.
+        A setting does not exist.
     """
     for key in options:
         if key not in configuration_flags:
             raise KeyError(
-                f"{key!r} is no setting of hpu_backend; see "
+                f"{key!r} is not a setting of hpu_backend; see "
                 "habana_frameworks.torch.dynamo.compile_backend.config."
             )
     before = dict(configuration_flags)

@@ -13,12 +13,12 @@ _enabled = contextlib.ExitStack()
 
 
 def enable_compiled_autograd(**kwargs: Any) -> None:
-    """Capture each backward pass as it runs, and compile its graph, from now on in this process.
+    """Capture each backward pass of this process while it runs, and compile its graph.
 
     Parameters
     ----------
     **kwargs
-        Options of `torch.compile` for these graphs; the backend is ``hpu_backend`` by default.
+        Options of `torch.compile` for these graphs; the default backend is ``hpu_backend``.
     """
     from torch._dynamo import compiled_autograd
 
@@ -28,7 +28,7 @@ def enable_compiled_autograd(**kwargs: Any) -> None:
     _enabled.enter_context(compiled_autograd._enable(compiler))
 
 
-def enable_if_asked() -> None:
-    """Enable it where ``PT_HPU_ENABLE_COMPILED_AUTOGRAD`` is 1 or true."""
+def enable_if_flag_is_set() -> None:
+    """Enable compiled autograd if ``PT_HPU_ENABLE_COMPILED_AUTOGRAD`` is 1 or true."""
     if os.environ.get(_SWITCH, "").strip().lower() in ("1", "true"):
         enable_compiled_autograd()

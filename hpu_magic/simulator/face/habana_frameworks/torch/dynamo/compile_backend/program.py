@@ -1,4 +1,4 @@
-"""Captured graphs as programs of the engine, which runs them without Python in between."""
+"""Captured graphs as programs that the engine runs without Python."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SIZES = frozenset({torch.ops.aten.sym_size.int, torch.ops.aten.sym_stride.int})
 
 
 class _BeyondPrograms(Exception):
-    """A node that only Python can run."""
+    """Only Python can run a node."""
 
 
 def program_of(graph: torch.fx.Graph) -> Any:
-    """Return the graph as a program; its ``run`` takes a list of inputs, which it empties.
+    """Return the graph as a program; its ``run`` empties its list of inputs.
 
-    None where the graph holds more than operators and arithmetic on sizes: higher-order
-    operators, for example, or constants of its own.
+    None if the graph contains anything but operators and arithmetic on sizes, for example
+    higher-order operators or constants.
     """
     native = engine.load()
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
@@ -71,11 +71,11 @@ def _lowered_call(
     if not all(_is_tensors(each.type) for each in returns) and op not in _SIZES:
         raise _BeyondPrograms
     names = [argument.name for argument in op._schema.arguments]
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    operands = {name: _operand(value, values) for name, value in given.items()}
+    arguments = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    operands = {name: _operand(value, values) for name, value in arguments.items()}
     results = _traced_results(op, node)
     orders = [
-        _promised_order(result) if each.alias_info is None else None  # memory of its own
+        _promised_order(result) if each.alias_info is None else None  # only for new tensors
         for each, result in zip(returns, results, strict=False)
     ]
     compared = engine.load().checks_geometry()
@@ -84,7 +84,7 @@ def _lowered_call(
 
 
 def _traced_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]:
-    """Return what the graph was traced with for each result; nothing where that is not known."""
+    """Return the traced value of each result; an empty list if they are unknown."""
     returns, results = op._schema.returns, node.meta.get("val")
     if len(returns) == 1:
         return [results]
@@ -93,15 +93,15 @@ def _traced_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]
 
 
 def _visible(op: torch._ops.OpOverload, results: list[Any]) -> list[Any]:
-    """Leave out a batch norm's saved statistics, whose type PyTorch promises as CUDA has it.
+    """Omit the saved statistics of a batch norm, whose type PyTorch predicts for CUDA.
 
-    Only the backward kernel reads them, which takes what its forward kernel gave.
+    Only the backward kernel reads them, and it accepts any result of its forward kernel.
     """
     return results[:1] if "batch_norm" in op._schema.name else results
 
 
 def _geometry(result: Any) -> tuple[torch.dtype, list[int], list[int]] | None:
-    """Return dtype, sizes and strides; -1 for what may be another number in the next call."""
+    """Return dtype, sizes and strides, with -1 for numbers that can change between calls."""
     if not isinstance(result, torch.Tensor):
         return None
     sizes, strides = (
@@ -112,13 +112,13 @@ def _geometry(result: Any) -> tuple[torch.dtype, list[int], list[int]] | None:
 
 
 def _promised_order(result: Any) -> list[int] | None:
-    """Return the dimensions by falling strides; None where they leave gaps or are not known."""
+    """Return the dimensions by decreasing strides; None if there are gaps or unknown sizes."""
     if not isinstance(result, torch.Tensor):
         return None
     sizes, strides = _hints(result.shape), _hints(result.stride())
     if sizes is None or strides is None:
         return None
-    # A dimension of one element may have any stride: it stays where it is.
+    # Dimensions of size 1 can have any stride and go to the end.
     order = [dim for dim in range(len(sizes)) if sizes[dim] != 1]
     order.sort(key=strides.__getitem__, reverse=True)
     expected = 1
@@ -130,13 +130,13 @@ def _promised_order(result: Any) -> list[int] | None:
 
 
 def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
-    """Return the values that the graph was traced with, asking for no guard on any of them."""
+    """Return the values from tracing, without adding guards; None if one is unknown."""
     hints = [each.node.hint if isinstance(each, torch.SymInt) else each for each in numbers]
     return None if any(hint is None for hint in hints) else hints
 
 
 def _lowered_choice(program: Any, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
-    """One of several results of an operator, or an element of its only result, a list."""
+    """Return the slot of one of several results, or of an element of a single list."""
     source, index = node.args
     if not isinstance(source, torch.fx.Node) or not isinstance(index, int) or index < 0:
         raise _BeyondPrograms

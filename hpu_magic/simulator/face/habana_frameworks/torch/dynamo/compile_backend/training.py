@@ -1,8 +1,7 @@
-"""Training graphs as one node of autograd each, run by the engine in both directions.
+"""Training graphs as single autograd nodes that the engine runs in both directions.
 
-AOTAutograd can hand over a forward and a backward for everything a function may do:
-write its inputs, return views of them, pass tensor subclasses through. Its Python code
-around the two has a price at every step, and most graphs of a model do none of it.
+AOTAutograd also supports functions that write their inputs, return views of them or use tensor
+subclasses. Its Python wrapper for these costs time in every step, and most graphs do not need it.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 class Partition:
-    """Splits joint graphs as AOTAutograd does by itself, and remembers the last backward.
+    """Splits joint graphs by AOTAutograd's default partitioner, and stores the last backward.
 
-    It is remembered with the names of what the forward returned then: later changes to the
-    graph rename nodes.
+    Also stores the names of the forward's results, because later passes rename nodes.
     """
 
     def __init__(self) -> None:
@@ -29,7 +27,7 @@ class Partition:
         self.returned: list[str] = []
 
     def __call__(self, joint: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
-        """Return the forward and the backward of a joint graph, as AOTAutograd asks for them."""
+        """Return the forward and the backward of a joint graph."""
         from functorch.compile import default_partition
 
         forward, self.backward = default_partition(joint, inputs, **options)
@@ -44,40 +42,43 @@ def differentiable(
     inputs: Sequence[Any],
     compile_backward: Callable[[], Any],
 ) -> Callable[..., Any] | None:
-    """Return a function of the graph's inputs whose results autograd can go back from.
+    """Return a differentiable function of the graph's inputs.
 
-    None where only AOTAutograd's own wrapper can do what the graph needs.
+    None if the graph needs AOTAutograd's own wrapper.
 
     Parameters
     ----------
     forward : Program
-        The compiled forward.
+        Compiled forward.
     forward_graph : Graph
-        What it was compiled from.
+        Graph of the forward.
     partition : Partition
-        Where AOTAutograd had the graph split.
+        Partition of the joint graph.
     inputs : sequence
-        Fake tensors and numbers that it was traced with.
+        Fake tensors and numbers of the trace.
     compile_backward : callable
-        Returns the backward's program; called when a gradient is asked for.
+        Returns the backward's program; called at the first backward.
     """
     context = torch._guards.TracingContext.try_get()
     metadata = context and context.fw_metadata
     if metadata is None or partition.backward is None or not _is_plain(metadata, inputs):
         return None
-    returned, taken = _results(forward_graph), _placeholders(partition.backward.graph)
+    returned = _results(forward_graph)
+    backward_inputs = _placeholders(partition.backward.graph)
     gradients = _results(partition.backward.graph)
     has_gradient = [bool(output.requires_grad) for output in metadata.output_info]
     saved = partition.returned[len(has_gradient) :]
-    tangents = taken[len(saved) :]
+    tangents = backward_inputs[len(saved) :]
     if (
         torch._dynamo.config.compiled_autograd
         or len(_placeholders(forward_graph)) != len(inputs)
         or len(gradients) != len(inputs)
         or len(tangents) != sum(has_gradient)
-        or saved != [node.name for node in taken[: len(saved)]]
-        or not all(isinstance(node.meta.get("val"), torch.Tensor) for node in (*returned, *taken))
-        or program_of(partition.backward.graph) is None  # it is compiled when it is needed
+        or saved != [node.name for node in backward_inputs[: len(saved)]]
+        or not all(
+            isinstance(node.meta.get("val"), torch.Tensor) for node in (*returned, *backward_inputs)
+        )
+        or program_of(partition.backward.graph) is None  # compiled at its first use
     ):
         return None
     program: Callable[..., Any] = engine.load().DifferentiableProgram(
@@ -91,7 +92,7 @@ def differentiable(
 
 
 def _is_plain(metadata: Any, inputs: Sequence[Any]) -> bool:
-    """Return whether a graph takes tensors of fixed shapes, reads them, and returns new ones."""
+    """Return whether a graph only reads tensors of fixed shapes and returns new tensors."""
     from torch._functorch._aot_autograd.schemas import MutationType, OutputType
 
     new = (OutputType.non_alias, OutputType.unsafe_view_alias)

@@ -1,1 +1,1 @@
-"""What the compile backend tells about its work."""
+"""Debug output of the compile backend."""

@@ -1,4 +1,4 @@
-"""The loggers of the compile backend."""
+"""Loggers of the compile backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from habana_frameworks.torch.utils.debug.logger import Logger
 
 @functools.cache
 def get_compile_backend_logger() -> Logger:
-    """Return the logger of the backend's work."""
+    """Return the logger of the backend."""
     return Logger("PT_COMPILE")
 
 
@@ -22,7 +22,7 @@ def get_fx_graph_logger() -> Logger:
 
 
 def dump_fx_graph(fx_module: Any, jit_graph: Any, recipe_id: Any) -> None:
-    """Log a graph as the backend got it and as it runs it, for debugging."""
+    """Log a graph before and after compilation."""
     log = get_fx_graph_logger()
     log.debug("recipe", recipe_id)
     log.debug("traced graph", getattr(fx_module, "code", fx_module))
@@ -30,7 +30,7 @@ def dump_fx_graph(fx_module: Any, jit_graph: Any, recipe_id: Any) -> None:
 
 
 def log_function_start_end(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Have each call of a function logged as it begins and as it ends, for debugging."""
+    """Log the start and the end of each call of a function."""
 
     @functools.wraps(function)
     def logged(*args: Any, **kwargs: Any) -> Any:
