@@ -1,7 +1,7 @@
 """A genuine ``hpu`` device on any machine: card, driver and vendor package, simulated.
 
-Importing this package loads nothing: `activate` (or ``HPU_MAGIC_SIMULATOR=1``)
-asks for the simulator, and the engine comes in with ``import torch``.
+Importing this package loads nothing: `activate` (or ``HPU_MAGIC_SIMULATOR=1``) turns the simulator
+on, and ``import torch`` loads the engine.
 """
 
 from __future__ import annotations

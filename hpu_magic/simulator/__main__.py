@@ -12,19 +12,19 @@ from hpu_magic.simulator.activation import SWITCH, activate
 
 
 def main() -> None:
-    """Turn the simulator on, here and in child processes, and run what the command line names."""
+    """Turn the simulator on, also for child processes, and run the script of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m hpu_magic.simulator",
         description="Run a Python script on simulated Gaudi cards.",
-        epilog="Cards: HPU_MAGIC_GENERATION=gaudi|gaudi2|gaudi3, HPU_MAGIC_CARDS=1..8, "
-        "HPU_MAGIC_MEMORY=512MiB and the like.",
+        epilog="Environment variables: HPU_MAGIC_GENERATION=gaudi|gaudi2|gaudi3, "
+        "HPU_MAGIC_CARDS=1..8, HPU_MAGIC_MEMORY (for example 512MiB).",
     )
-    parser.add_argument("-m", action="store_true", dest="module", help="SCRIPT names a module")
-    parser.add_argument("script", help="the script to run, or the module with -m")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    parser.add_argument("-m", action="store_true", dest="module", help="SCRIPT is a module name")
+    parser.add_argument("script", help="script to run, or module name with -m")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
     options = parser.parse_args()
     if not options.module and not Path(options.script).exists():
-        parser.error(f"there is no file {options.script!r}")
+        parser.error(f"file {options.script!r} does not exist")
     try:
         activate()
     except (RuntimeError, ValueError) as refused:

@@ -1,4 +1,4 @@
-"""Turning the simulator on: once a process, and never in place of a real package."""
+"""Activation of the simulator: once per process, and never if the vendor's package is installed."""
 
 from __future__ import annotations
 
@@ -15,60 +15,60 @@ _requested = False
 
 
 class TooLate(RuntimeError):
-    """PyTorch has settled for this process that it has no ``hpu`` device."""
+    """PyTorch has already decided that this process has no ``hpu`` device."""
 
     def __init__(self) -> None:
         super().__init__(
-            "PyTorch has already settled that this process has no hpu device (it decides at the "
-            "first backward() or torch.accelerator query): restart, and turn the simulator on "
-            "before that, best before 'import torch'."
+            "PyTorch has already decided that this process has no hpu device (it decides at the "
+            "first backward() or torch.accelerator query); restart, and turn the simulator on "
+            "earlier, best before 'import torch'."
         )
 
 
 class GpuPresent(RuntimeError):
-    """PyTorch uses a GPU, and a process has one kind of accelerator."""
+    """PyTorch uses a GPU, and a process can have only one kind of accelerator."""
 
     def __init__(self) -> None:
         super().__init__(
-            "PyTorch uses this machine's GPU, and a process has one kind of accelerator: hide the "
-            "GPU with CUDA_VISIBLE_DEVICES= (nothing behind the equals sign) before Python starts, "
-            "or install PyTorch's build for the CPU."
+            "PyTorch uses this machine's GPU, and a process can have only one kind of accelerator; "
+            "hide the GPU with CUDA_VISIBLE_DEVICES= (an empty value) before Python starts, or "
+            "install PyTorch's CPU build."
         )
 
 
 def is_requested() -> bool:
-    """Tell whether the simulator is on or will be with ``import torch``."""
+    """Return whether the simulator is on or ``import torch`` will turn it on."""
     return _requested or os.environ.get(SWITCH, "").strip().lower() in {"1", "true", "yes", "on"}
 
 
 def activate(*, announce: bool = True) -> None:
-    """Put the simulated device behind ``hpu`` in this process.
+    """Make ``hpu`` a simulated device in this process.
 
-    With torch imported, the engine loads at once (and compiles at its first use
-    on this machine); otherwise it loads as part of ``import torch``. No card is
-    acquired before the first tensor. Calling it again does nothing.
+    If torch is imported, the engine loads now (and compiles at its first use on this machine);
+    otherwise it loads during ``import torch``. No card is acquired before the first tensor.
+    Further calls do nothing.
 
     Parameters
     ----------
     announce : bool
-        Say once, on standard error, that the device is simulated.
+        Print once, on standard error, that the device is simulated.
 
     Raises
     ------
     RuntimeError
-        The vendor's own package is installed, or the engine cannot be compiled.
+        The vendor's package is installed, or the engine cannot be compiled.
     GpuPresent
         PyTorch uses a GPU of this machine.
     TooLate
-        PyTorch has already settled which accelerator this process has.
+        PyTorch has already decided which accelerator this process has.
     ValueError
-        An environment variable holds something else than it may.
+        An environment variable has an invalid value.
     """
     global _requested
     if real := vendor_package():
         raise RuntimeError(
-            f"The vendor's habana_frameworks is installed ({real}): the simulator never takes its "
-            "place; use an environment without it to simulate."
+            f"The vendor's habana_frameworks is installed ({real}), and the simulator never "
+            "replaces it; use an environment without it to simulate."
         )
     Configuration.from_environment()
     install_finder()
@@ -81,7 +81,7 @@ def activate(*, announce: bool = True) -> None:
 
 
 def announcement() -> str:
-    """One line that says what is simulated."""
+    """Return one line that describes the simulated cards."""
     cards = Configuration.from_environment()
     count = "1 card" if cards.count == 1 else f"{cards.count} cards"
     return (

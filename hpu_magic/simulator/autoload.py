@@ -14,12 +14,12 @@ from hpu_magic.simulator.finder import vendor_package
 
 
 def autoload() -> None:
-    """Load the engine if the simulator has been asked for; otherwise do nothing."""
+    """Load the engine if the simulator is requested; otherwise do nothing."""
     if not is_requested():
         return
     if real := vendor_package():
         print(
-            f"hpu_magic: {SWITCH} is ignored, the vendor's package is installed ({real}).",
+            f"hpu_magic: {SWITCH} is ignored because the vendor's package is installed ({real}).",
             file=sys.stderr,
         )
         return

@@ -1,6 +1,6 @@
-"""The vendor's plug-in as an installed distribution, for those who ask which version there is.
+"""Metadata of the vendor's plug-in, for programs that check its version.
 
-Nothing is written: the finder hands it to ``importlib.metadata``, and so to pip.
+No file is written: the import finder passes it to ``importlib.metadata`` and therefore to pip.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Summary: Simulated by hpu_magic: no Gaudi software is installed
 
 
 class SimulatedPlugin(Distribution):
-    """Metadata of the simulated release; its version says ``simulated``. It has no files."""
+    """Metadata of the simulated release, with ``simulated`` in the version and without files."""
 
     def read_text(self, filename: str) -> str | None:
-        """Return the metadata, and which packages it stands for; there is no other text."""
+        """Return one of the two metadata files, or None."""
         return _TEXTS.get(filename)
 
     def locate_file(self, path: str | os.PathLike[str]) -> Path:
-        """Return where a file of the distribution would be."""
+        """Return the path that a file of the distribution would have."""
         return _HERE / path
 
 
 def offered(context: DistributionFinder.Context) -> Iterator[Distribution]:
-    """Yield the plug-in to those who ask for it, or for all, where hpu_magic itself is installed.
+    """Yield the plug-in if the context searches for it or for all, in the folder of hpu_magic.
 
-    A search of other folders, as for what ``pip install --target`` put there, does not find it.
+    A search of other folders, such as the target of ``pip install --target``, does not find it.
     """
     if context.name is not None and _normal(context.name) != _normal(NAME):
         return
@@ -58,6 +58,6 @@ def _is_searched(path: Sequence[str]) -> bool:
 
 
 def _installed() -> bool:
-    """Whether the real distribution is anywhere on ``sys.path``."""
+    """Return whether the real distribution is on ``sys.path``."""
     context = DistributionFinder.Context(name=NAME)
     return next(iter(MetadataPathFinder.find_distributions(context)), None) is not None

@@ -1,4 +1,4 @@
-"""Import finder that offers our ``habana_frameworks`` and ``torch_hpu`` where no other exists."""
+"""Import finders for the simulator's ``habana_frameworks`` and ``torch_hpu``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FACE = Path(__file__).parent / "face"
 
 
 def vendor_package() -> str | None:
-    """Return where the vendor's ``habana_frameworks.torch`` is installed, or None.
+    """Return the path of the vendor's ``habana_frameworks.torch``, or None if it is not installed.
 
     ``habana_frameworks`` alone is a namespace that other packages share.
     """
@@ -29,17 +29,17 @@ def vendor_package() -> str | None:
 
 
 class _BridgeLoader(Loader):
-    """Loads ``torch.hpu``, which PyTorch imports by itself, as the bridge's own module."""
+    """Returns the bridge's module when PyTorch imports ``torch.hpu``."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return importlib.import_module("habana_frameworks.torch.hpu")
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave the module as the bridge made it."""
+        """Do nothing: the module is already executed."""
 
 
 class _DistributionFinder(MetaPathFinder):
-    """Offers the vendor's plug-in to ``importlib.metadata``, which is slow to import."""
+    """Finds the vendor's plug-in for ``importlib.metadata``, which is slow to import."""
 
     def find_spec(
         self,
@@ -47,7 +47,7 @@ class _DistributionFinder(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> None:
-        """Find no module."""
+        """Return None: this finder has no modules."""
 
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
@@ -76,13 +76,13 @@ class _Finder(MetaPathFinder):
 
 
 def install_distributions() -> None:
-    """Let version checks find the vendor's plug-in, in a child process of a simulated one."""
+    """Let version checks find the vendor's plug-in."""
     if not any(isinstance(finder, _DistributionFinder) for finder in sys.meta_path):
         sys.meta_path.append(_DistributionFinder())
 
 
 def install_finder() -> None:
-    """Add the finders behind all others, so that a real package always comes first."""
+    """Add the finders after all others, so that a real package always takes precedence."""
     install_distributions()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

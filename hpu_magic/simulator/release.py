@@ -1,10 +1,10 @@
-"""Which release of the vendor's software is simulated, as its parts tell it of themselves."""
+"""Versions that the simulated parts of the vendor's software report."""
 
 RELEASE = "1.23.0"
-"""The release whose documented API the simulator follows."""
+"""Release whose documented API the simulator follows."""
 
 DRIVER = f"{RELEASE}-simulator"
 """Version of the driver, its library and its tool."""
 
 PLUGIN = f"{RELEASE}+simulated"
-"""Version of the bridge's distribution: a local label, which compares as the release and later."""
+"""Version of the bridge's distribution; its local label makes it compare greater than `RELEASE`."""

@@ -1,7 +1,7 @@
-"""What Python runs at its start, by ``hpu_magic_simulator.pth``, where the simulator is wanted.
+"""Installs the import finders when Python starts, called by ``hpu_magic_simulator.pth``.
 
-A script may import the bridge before torch, whose import is what turns the simulator on. A
-process that has turned it on by itself has its children, such as pip, tell the same versions.
+A script may import the bridge before torch, whose import turns the simulator on. Child processes
+of a simulated process, such as pip, must report the same versions.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from hpu_magic.simulator.finder import install_distributions, install_finder
 
 
 def offer() -> None:
-    """Let ``habana_frameworks`` be found, behind all other packages; nothing is loaded yet.
+    """Install the finders for ``habana_frameworks``, without loading anything.
 
-    In a child of a simulated process, which has not been asked to simulate, only version checks
-    find the vendor's plug-in.
+    A child of a simulated process in which the simulator is not requested gets only the finder for
+    version checks.
     """
     if is_requested():
         install_finder()

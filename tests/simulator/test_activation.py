@@ -110,7 +110,7 @@ def test_a_real_package_is_never_replaced(script, tmp_path):
         simulated=True,
         PYTHONPATH=str(tmp_path),
     )
-    assert "never takes its place" in out
+    assert "never replaces it" in out
     assert out.split()[-2:] == ["vendor", "False"]
 
 
@@ -151,7 +151,7 @@ def test_scripts_run_under_it_with_their_arguments(tmp_path):
 def test_a_missing_script_or_a_wrong_setting_is_one_sentence(tmp_path):
     missing = run_module("nothing.py")
     assert missing.returncode == 2
-    assert "there is no file 'nothing.py'" in missing.stderr
+    assert "file 'nothing.py' does not exist" in missing.stderr
     program = tmp_path / "empty.py"
     program.write_text("")
     wrong = run_module(str(program), HPU_MAGIC_CARDS="9")

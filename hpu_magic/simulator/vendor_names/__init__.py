@@ -1,4 +1,4 @@
-"""The vendor's public names and operators, and what the simulator does with each."""
+"""The vendor's public names and operators, and the simulator's support for each."""
 
 from hpu_magic.simulator.vendor_names.table import Name, Operator, State, names, operators
 

@@ -1,4 +1,4 @@
-"""Reads the two tables: ``names.tsv`` of the Python names, ``operators.tsv`` of ``torch.ops``."""
+"""Tables of the Python names (``names.tsv``) and of the operators (``operators.tsv``)."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _ROOTS = ("habana_frameworks.", "torch_hpu.")
 _NAMESPACE = "hpu::"
 
 _REASONS = {
-    "compiler": "It speaks to the vendor's graph compiler, which a simulator has not.",
-    "graphs": "It steers the vendor's graph compiler; the value is kept, and no result changes.",
-    "named": "The sources give its name and nothing else.",
-    "eager": "In eager mode, and in what is compiled, as on the card.",
-    "lazy": "In lazy mode, as on the card.",
-    "closed": "What it computes lies in a closed kernel.",
-    "internal": "A word of the vendor's own graphs: on the card, too, it has no kernel to call.",
+    "compiler": "Calls the vendor's graph compiler, which the simulator does not have.",
+    "graphs": "Option of the vendor's graph compiler; the value is stored and changes no result.",
+    "named": "The sources contain only its name.",
+    "eager": "In eager mode and in compiled graphs, like on the card.",
+    "lazy": "In lazy mode, like on the card.",
+    "closed": "Computed by a closed kernel.",
+    "internal": "Internal to the vendor's graphs; the card has no kernel for a call either.",
     "collective": "A collective inside the vendor's graphs.",
-    "flag": "In eager mode with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER=1, as on the card.",
-    "later": "Of later releases; its declaration follows how public libraries call it.",
-    "lazy_form": "The form of lazy mode, for which the card has no kernel.",
-    "compiled": "What the vendor's torch.compile writes for PyTorch's operator, which runs here.",
-    "declared": "PyTorch declares it, some arguments by other names; computed as on the card.",
-    "pytorch": "The bridge's own form of what PyTorch or torchvision defines; theirs runs here.",
+    "flag": "In eager mode with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER=1, like on the card.",
+    "later": "Of later releases; its declaration follows the calls of public libraries.",
+    "lazy_form": "Form for lazy mode; the card has no kernel for it.",
+    "compiled": "Replaces PyTorch's operator in the vendor's torch.compile; PyTorch's runs here.",
+    "declared": "PyTorch declares it with some other argument names; computed like on the card.",
+    "pytorch": "The bridge's form of an operator of PyTorch or torchvision; theirs runs here.",
 }
 
 
 class State(Enum):
-    """What the simulator does with a name."""
+    """The simulator's support for a name."""
 
     COMPLETE = "complete"
     ACCEPTED = "accepted"
@@ -47,14 +47,14 @@ class Name:
     Attributes
     ----------
     group : str
-        Heading that it stands under.
+        Heading of its section in the table.
     name : str
-        Dotted, within `habana_frameworks.torch` unless it begins with another package.
+        Dotted name, relative to `habana_frameworks.torch` unless it starts with another package.
     signature : str
-        Its documented parameters in parentheses, empty where they are not documented.
+        Documented parameters in parentheses; empty if they are not documented.
     state : State
     note : str
-        Why it is not complete, or what is particular.
+        Reason if it is not complete, or a special property.
     """
 
     group: str
@@ -65,18 +65,18 @@ class Name:
 
     @property
     def path(self) -> str:
-        """The name from its package on."""
+        """The absolute dotted name."""
         return self.name if self.name.startswith(_ROOTS) else f"{_BRIDGE}.{self.name}"
 
     def find(self) -> Any:
-        """Import the name and return what it stands for.
+        """Import the name and return the object.
 
         Raises
         ------
         ImportError
-            There is no such module.
+            The module does not exist.
         AttributeError
-            The module, or the class, has no such name.
+            The module or class does not have this name.
         """
         parts = self.path.split(".")
         found: Any = importlib.import_module(parts[0])
@@ -98,10 +98,10 @@ class Operator:
     Attributes
     ----------
     schema : str
-        As the vendor declares it, with its namespace.
+        The vendor's declaration, with the namespace.
     state : State
     note : str
-        Why it is absent, or the one mode that has it.
+        Reason if it is absent, or the only mode that has it.
     """
 
     schema: str
@@ -109,9 +109,9 @@ class Operator:
     note: str
 
     def is_defined(self, lazy: bool, own_linear: bool = False) -> bool:
-        """Tell whether the engine defines it in this mode; a process has one.
+        """Return whether the engine defines the operator in a mode.
 
-        `own_linear` stands for the flag that brings in the bridge's linear and matmul.
+        `own_linear` is the flag that replaces linear and matmul by the bridge's operators.
         """
         elsewhere = {_REASONS["eager" if lazy else "lazy"]}
         if lazy or not own_linear:
@@ -120,12 +120,12 @@ class Operator:
 
     @property
     def name(self) -> str:
-        """Namespace, name and overload."""
+        """The namespace, name and overload."""
         return self.schema.partition("(")[0]
 
     @property
     def is_own(self) -> bool:
-        """Whether it is one of the vendor's own, ``torch.ops.hpu``."""
+        """Whether it is in the vendor's namespace, ``torch.ops.hpu``."""
         return self.schema.startswith(_NAMESPACE)
 
 
