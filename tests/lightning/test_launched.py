@@ -109,7 +109,7 @@ def test_a_script_runs_on_two_cards_and_ends_as_a_whole(tmp_path, monkeypatch):
     first, second = ((tmp_path / f"pid-{rank}").read_text() for rank in range(2))
     # A rank whose connection has closed may take a moment to end.
     ended = (
-        rf"rank 1 \(process {second}\) ended in the middle of it\.",
+        rf"rank 1 \(process {second}\) ended during the call\.",
         rf"a rank has left the group.*\nRank 1 \(process {second}\) is ended",
     )
     assert re.search(

@@ -190,7 +190,7 @@ def test_a_rank_that_is_killed_in_a_step_is_named(server, monkeypatch, killed):
     said, error = ranks.answer(1 - killed)
     assert not error
     assert said.startswith("interrupted ")
-    assert f"rank {killed} (process {ranks.pids[killed]}) ended in the middle of it." in said
+    assert f"rank {killed} (process {ranks.pids[killed]}) ended during the call." in said
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", ranks.cards)
     held = [card.module_id for card in cards.snapshot() if card.holder]
     assert held == [1 - killed]

@@ -66,8 +66,8 @@ def sentence(ranks, rank, called):
     who = [f"rank {each} (process {pid})" for each, pid in enumerate(ranks.pids)]
     return (
         f"{called[rank].split()[0]} number 1 in process group '0' failed on {who[rank]}: this rank "
-        f"called {called[rank]}, and {who[1 - rank]} {called[1 - rank]}. Let all ranks call the "
-        "same, with tensors of one size and type."
+        f"called {called[rank]}, and {who[1 - rank]} {called[1 - rank]}. Call the same "
+        "collective on all ranks, with tensors of one size and type."
     )
 
 
@@ -119,8 +119,8 @@ def test_the_one_that_differs_is_named_by_all_and_names_all(launch):
     ranks(join)
     who = [f"rank {rank} (process {pid})" for rank, pid in enumerate(ranks.pids)]
     first, second, third = ranks(one_of_three_differs)
-    assert f"{who[2]} all_reduce of 5 elements (Float). Let all ranks" in first
-    assert f"{who[2]} all_reduce of 5 elements (Float). Let all ranks" in second
+    assert f"{who[2]} all_reduce of 5 elements (Float). Call the same" in first
+    assert f"{who[2]} all_reduce of 5 elements (Float). Call the same" in second
     of_four = [f"{each} all_reduce of 4 elements (Float)" for each in who[:2]]
     assert any(each in third for each in of_four)
 

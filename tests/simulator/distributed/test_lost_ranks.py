@@ -50,7 +50,7 @@ def test_a_killed_rank_is_named_by_the_others(launch, monkeypatch):
         sentence = last_line(error)
         assert "torch.distributed.DistBackendError: " in sentence
         assert f"failed on rank {rank} (process {ranks.pids[rank]})" in sentence
-        assert f"rank 1 (process {ranks.pids[1]}) ended in the middle of it." in sentence
+        assert f"rank 1 (process {ranks.pids[1]}) ended during the call." in sentence
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", ranks.cards)
     held = {card.module_id: card.holder.pid for card in cards.snapshot() if card.holder}
     assert held == {module: pid for module, pid in modules if pid != ranks.pids[1]}
@@ -83,7 +83,7 @@ def test_a_rank_that_does_not_come_is_named_once_the_time_is_up(launch):
         assert "all_reduce number 2 in process group" in sentence
         assert f"within {TIME} s" in sentence or "failed on" in sentence
         late = f"rank 2 (process {ranks.pids[2]})"
-        assert sentence.endswith(f": {late} did not come to it and is at {sleep}.")
+        assert sentence.endswith(f": {late} did not join the call and is at {sleep}.")
     assert any(f", which is at {last}: " in sentence for sentence in sentences)
 
 
@@ -93,7 +93,7 @@ def test_a_stopped_rank_is_said_to_be(launch):
     os.kill(ranks.pids[0], signal.SIGSTOP)
     ranks.ask(again)
     sentence = last_line(ranks.answer(1, 100)[1])
-    assert f"rank 0 (process {ranks.pids[0]}) did not come to it and is stopped." in sentence
+    assert f"rank 0 (process {ranks.pids[0]}) did not join the call and is stopped." in sentence
 
 
 def different() -> None:

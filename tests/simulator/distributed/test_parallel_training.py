@@ -468,7 +468,7 @@ def contexts_of_random_states():
     moved[8:].view(torch.int64).add_(16)
     torch.hpu.set_rng_state(moved)
     kept = torch.hpu.get_rng_state().tolist() == moved.tolist()
-    with pytest.raises(RuntimeError, match="has 16 bytes, a seed and an offset, and got"):
+    with pytest.raises(RuntimeError, match=r"must have 16 bytes \(seed and offset\), but has"):
         torch.hpu.set_rng_state(before)
     torch.hpu.unset_rng_ctx("philox")
     drawn = torch.rand(2, device="hpu").tolist()

@@ -1,1 +1,1 @@
-"""Several processes: the backend ``hccl`` of `torch.distributed`."""
+"""Distributed processes: the backend ``hccl`` of `torch.distributed`."""

@@ -1,6 +1,7 @@
-"""The backend ``hccl`` of `torch.distributed`; importing it registers it and reads the launcher.
+"""Backend ``hccl`` of `torch.distributed`.
 
-The simulator's collectives are gloo's, on the memory of the simulated cards.
+The import registers the backend and reads the launcher's environment variables. Collectives use
+gloo, on the memory of the simulated cards.
 """
 
 from habana_frameworks.torch.distributed.hccl._launch import initialize_distributed_hpu

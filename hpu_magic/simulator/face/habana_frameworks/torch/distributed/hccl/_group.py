@@ -1,56 +1,98 @@
-"""One process group: its members find each other, connect, and hand the rest to the engine."""
+"""Creation of a process group: the ranks exchange their identities and connect."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
-from habana_frameworks.torch.distributed.hccl._announcements import shared
 from habana_frameworks.torch.distributed.hccl._members import Member, this_process
 from habana_frameworks.torch.distributed.hccl._reasons import Reasons, users_line
 
 import torch.distributed as dist
 from hpu_magic.simulator import cards, engine
+from hpu_magic.simulator.cards import place
 
 _INTERFACE = "HCCL_SOCKET_IFNAME"
+_ANNOUNCEMENTS = "announcements"
 
 
 def create(options: Any) -> Any:
-    """Return the backend of a new process group, once all its ranks have come.
+    """Wait for all ranks of a new process group and return its backend.
 
     Parameters
     ----------
     options : torch._C._distributed_c10d._DistributedBackendOptions
-        As PyTorch gives them to a backend.
+        PyTorch's options for a backend.
     """
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     ranks = list(options.global_ranks_in_group) or list(range(size))
     cards.be_rank(ranks[rank])
-    members = _meet(options.store, rank, ranks)
+    members = _exchange_members(options.store, rank, ranks)
     gloo = dist.ProcessGroupGloo._Options()
     gloo._devices = [_network(members)]
     gloo._timeout = timeout
     gloo._threads = 2
     reasons = Reasons(options.group_id, options.store, rank, members)
     native = engine.load()
-    room = native.bytes_for_announcements(size)
-    with shared(options.store, rank, members, room) as announcements:
+    file_size = native.bytes_for_announcements(size)
+    with _shared_file(options.store, rank, members, file_size) as announcements:
         transport = dist.ProcessGroupGloo(options.store, rank, size, gloo)
         return native.make_hccl(
             transport, rank, size, timeout, reasons.explain, users_line, announcements
         )
 
 
-def _meet(store: Any, rank: int, ranks: list[int]) -> list[Member]:
-    """Tell the others who this process is, and wait until they have told it."""
+def _exchange_members(store: Any, rank: int, ranks: list[int]) -> list[Member]:
+    """Publish this process and wait until the other ranks are published."""
     store.set(f"member/{rank}", this_process(ranks[rank]).to_json())
     return [Member.from_json(store.get(f"member/{other}")) for other in range(len(ranks))]
 
 
 def _network(members: list[Member]) -> Any:
-    """Return what to connect over; processes of one machine need not leave it."""
+    """Return the network device for connections; a single machine uses only its loopback."""
     if interface := os.environ.get(_INTERFACE):
         return dist.ProcessGroupGloo.create_device(interface=interface)
     if len({member.host for member in members}) == 1:
         return dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")
     return dist.ProcessGroupGloo.create_default_device()
+
+
+@contextlib.contextmanager
+def _shared_file(store: Any, rank: int, members: list[Member], size: int) -> Iterator[int]:
+    """Yield a file in which the ranks of one machine announce their calls, or -1 if impossible.
+
+    The ranks must connect inside the ``with`` block: then all of them have opened the file, and its
+    name can be deleted. Ranks on several machines cannot share memory.
+    """
+    if len({member.host for member in members}) > 1:
+        yield -1
+        return
+    path = ""
+    if rank == 0:
+        with contextlib.suppress(OSError):
+            path = _create_file(size)
+        store.set(_ANNOUNCEMENTS, path)
+    else:
+        path = store.get(_ANNOUNCEMENTS).decode()
+    file = -1
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        yield file
+    finally:
+        if file >= 0:
+            os.close(file)
+        if rank == 0 and path:
+            os.unlink(path)
+
+
+def _create_file(size: int) -> str:
+    file, path = tempfile.mkstemp(prefix="announcements-", dir=place.directory())
+    try:
+        os.truncate(file, size)
+    finally:
+        os.close(file)
+    return path

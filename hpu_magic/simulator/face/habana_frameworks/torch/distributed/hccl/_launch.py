@@ -1,4 +1,4 @@
-"""Rank and card of this process, by what its launcher put into the environment."""
+"""Rank and card of this process, from the launcher's environment variables."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _FROM_MPI = {
 def initialize_distributed_hpu(
     world_size: int | None = None, rank: int | None = None, local_rank: int | None = None
 ) -> tuple[int, int, int]:
-    """Read who this process is, and choose its card where there are several processes.
+    """Return the rank of this process, and choose its card if there are several processes.
 
-    What ``mpirun`` says is passed on as ``WORLD_SIZE``, ``RANK`` and ``LOCAL_RANK``, with a
-    ``MASTER_ADDR`` and a ``MASTER_PORT`` if none are set. ``ID``, which names the folder of the
-    logs, becomes the rank. Among several processes ``HLS_MODULE_ID`` becomes the card of
-    ``HABANA_VISIBLE_MODULES`` in the place of the local rank, unless it is set.
+    Under ``mpirun``, sets ``WORLD_SIZE``, ``RANK`` and ``LOCAL_RANK``, and ``MASTER_ADDR`` and
+    ``MASTER_PORT`` if they are missing. Sets ``ID``, the folder of the logs, to the rank. With
+    several processes, sets ``HLS_MODULE_ID``, if it is missing, to the card of
+    ``HABANA_VISIBLE_MODULES`` at the local rank.
 
     Parameters
     ----------
     world_size, rank, local_rank : int, optional
-        Instead of the environment's.
+        Override the environment.
 
     Returns
     -------
     world_size, rank, local_rank : int
-        1, -1 and -1 where nobody says anything else.
+        By default 1, -1 and -1.
 
     Raises
     ------
@@ -59,5 +59,5 @@ def initialize_distributed_hpu(
     return world_size, rank, local_rank
 
 
-def _chosen(given: int | None, variable: str, default: int) -> int:
-    return int(os.environ.get(variable) or default) if given is None else given
+def _chosen(value: int | None, variable: str, default: int) -> int:
+    return int(os.environ.get(variable) or default) if value is None else value

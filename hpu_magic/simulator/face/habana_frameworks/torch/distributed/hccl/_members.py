@@ -1,4 +1,4 @@
-"""Who the processes of a group are, and whether one still lives."""
+"""Identity and state of the processes of a group."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Member:
     Attributes
     ----------
     rank : int
-        Among all processes, not only the group's.
+        Rank among all processes, not only the group's.
     host : str
-        Processes with the same one see each other's numbers.
+        Machine and process namespace: process IDs are valid between members with the same host.
     pid : int
     started : str
-        When it began, in the system's words: numbers of processes are used again.
+        Start time as the system reports it, because process IDs are reused.
     """
 
     rank: int
@@ -31,16 +31,16 @@ class Member:
     started: str
 
     def to_json(self) -> str:
-        """Return the member as text for a store."""
+        """Return the member as JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: bytes) -> Member:
-        """Read what `to_json` returned."""
+        """Return the member for the result of `to_json`."""
         return cls(**json.loads(text))
 
     def has_ended(self) -> bool:
-        """Tell whether the process is seen to have ended; one of another machine never is."""
+        """Return whether the process has ended; always False for another machine."""
         if self.host != _host():
             return False
         try:
@@ -53,7 +53,7 @@ class Member:
         return state in ("Z", "X") or started != self.started
 
     def is_stopped(self) -> bool:
-        """Tell whether the process is seen to be halted, by a signal or a debugger."""
+        """Return whether a signal or debugger stopped the process; False for another machine."""
         return self.host == _host() and _state(self.pid)[0] in ("T", "t")
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Member:
 
 
 def this_process(rank: int) -> Member:
-    """Return the member that this process is."""
+    """Return the member for this process."""
     return Member(rank, _host(), os.getpid(), _state(os.getpid())[1])
 
 
@@ -74,7 +74,7 @@ def _host() -> str:
 
 
 def _state(pid: int) -> tuple[str, str]:
-    """Return a process's state and start; empty where the system does not tell."""
+    """Return state and start time of a process; empty if the system does not report them."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Why a collective failed: the ranks of a group tell each other, and who is silent is named."""
+"""Reasons for a failed collective: ranks report failures to each other and name silent ranks."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from habana_frameworks.torch.distributed.hccl._members import Member
 
 _TIMED_OUT = re.compile(r"[Tt]imed out.*?(\d+) ?ms")
 _OF_A_LIBRARY = re.compile(r"/(site-packages|python3\.\d+|hpu_magic/\w+)/|<frozen ")
-_SEEN_TO_END = 3.0  # seconds until the system has cleared away a process that was killed
-_TOLD = 1.0  # seconds in which ranks whose time is up at once tell each other
-_ANSWERED = 2.0  # seconds that the store may take
+_EXIT_TIMEOUT = 3.0  # seconds until the system has removed a killed process
+_REPORT_DELAY = 1.0  # seconds for the reports of ranks that time out at the same moment
+_STORE_TIMEOUT = 2.0  # seconds
 
 
 class Reasons:
-    """Finds the reasons for one process in one group.
+    """Explains failures of one process in one group.
 
     Parameters
     ----------
     group : str
         Name of the process group.
     store : torch.distributed.Store
-        Reaches the other ranks of the group.
+        Store of the group.
     rank : int
-        Of this process, in the group.
+        Rank of this process in the group.
     members : list of Member
-        The group's processes, in the order of their ranks in it.
+        Processes of the group, in the order of their ranks in it.
     """
 
     def __init__(self, group: str, store: Any, rank: int, members: list[Member]) -> None:
@@ -40,70 +40,70 @@ class Reasons:
         self._store = store
         self._rank = rank
         self._members = members
-        self._silent = False
+        self._store_is_lost = False
 
     def explain(
         self,
         call: str,
-        words: str,
-        asked: str,
+        transport_error: str,
+        own_call: str,
         others: dict[int, str],
         where_is: Callable[[int], str],
     ) -> str:
-        """Return a sentence for a collective that failed.
+        """Return a sentence for a failed collective.
 
         Parameters
         ----------
         call : str
-            Its name, and its number in the group.
-        words : str
-            What the transport says; it names addresses, not ranks.
-        asked : str
-            What this rank called.
+            Name and number of the collective in the group.
+        transport_error : str
+            Message of the transport, with addresses instead of ranks.
+        own_call : str
+            Call of this rank with its arguments.
         others : dict
-            What other ranks called that cannot go with it.
+            Calls of other ranks that do not match.
         where_is : callable
-            Asks a rank where it is; an empty answer is none.
+            Returns the line of a rank, or an empty string if it does not answer.
         """
-        timed_out = _TIMED_OUT.search(words)
-        self._tell(call, bool(timed_out))
+        timed_out = _TIMED_OUT.search(transport_error)
+        self._report(call, bool(timed_out))
         where = f"{call} in process group {self._group!r}"
         me = self._members[self._rank]
         if others:
-            called = _listed([f"{self._members[rank]} {what}" for rank, what in others.items()])
+            calls = _listed([f"{self._members[rank]} {other}" for rank, other in others.items()])
             return (
-                f"{where} failed on {me}: this rank called {asked}, and {called}. Let all ranks "
-                "call the same, with tensors of one size and type."
+                f"{where} failed on {me}: this rank called {own_call}, and {calls}. Call the same "
+                "collective on all ranks, with tensors of one size and type."
             )
         if timed_out:
             seconds = int(timed_out[1]) / 1000
-            waits = f"{where} did not end within {seconds:g} s on {me}"
+            timeout = f"{where} did not end within {seconds:g} s on {me}"
             if line := users_line():
-                waits = f"{waits}, which is at {line}"
-            return f"{waits}: {self._late(call, where_is)}."
-        return f"{where} failed on {me}: {self._lost(call, words, where_is)}."
+                timeout = f"{timeout}, which is at {line}"
+            return f"{timeout}: {self._late(call, where_is)}."
+        return f"{where} failed on {me}: {self._lost(call, transport_error, where_is)}."
 
-    def _lost(self, call: str, words: str, where_is: Callable[[int], str]) -> str:
-        """Say who has gone, once a connection has."""
-        until = time.monotonic() + _SEEN_TO_END
+    def _lost(self, call: str, transport_error: str, where_is: Callable[[int], str]) -> str:
+        """Return the ranks that have ended, after a connection was lost."""
+        until = time.monotonic() + _EXIT_TIMEOUT
         while True:
-            if gone := [str(member) for member in self._others() if member.has_ended()]:
-                return f"{_listed(gone)} ended in the middle of it. Start all ranks again"
-            told = self._told()
-            if told and any(late for _, late in told.values()):
+            if ended := [str(member) for member in self._others() if member.has_ended()]:
+                return f"{_listed(ended)} ended during the call. Start all ranks again"
+            failures = self._failures()
+            if failures and any(late for _, late in failures.values()):
                 return self._late(call, where_is)
             if time.monotonic() > until:
                 break
             time.sleep(0.02)
-        if told:
-            rank, (failed, _) = next(iter(told.items()))
-            return f"{self._members[rank]} failed in {failed} first ({words})"
-        return f"a rank has left the group, or cannot be reached any more ({words.rstrip('.')})"
+        if failures:
+            rank, (failed, _) = next(iter(failures.items()))
+            return f"{self._members[rank]} failed in {failed} first ({transport_error})"
+        return f"a rank has left the group or is not reachable ({transport_error.rstrip('.')})"
 
     def _late(self, call: str, where_is: Callable[[int], str]) -> str:
-        """Say who has not come, once the time is up."""
-        time.sleep(_TOLD)
-        told = self._told()
+        """Return the ranks that have not joined the call, after a timeout."""
+        time.sleep(_REPORT_DELAY)
+        failures = self._failures()
         parts = []
         for rank, member in enumerate(self._members):
             if rank == self._rank:
@@ -111,62 +111,62 @@ class Reasons:
             if member.has_ended():
                 parts.append(f"{member} has ended")
             elif member.is_stopped():
-                parts.append(f"{member} did not come to it and is stopped")
-            elif told is None:
+                parts.append(f"{member} did not join the call and is stopped")
+            elif failures is None:
                 continue
-            elif rank not in told:
+            elif rank not in failures:
                 line = where_is(rank)
                 parts.append(
-                    f"{member} did not come to it" + (f" and is at {line}" if line else "")
+                    f"{member} did not join the call" + (f" and is at {line}" if line else "")
                 )
-            elif told[rank][0] != call:
-                parts.append(f"{member} was in {told[rank][0]} instead")
-        if not parts and told is None:
-            return "the rank that keeps the store, rank 0 as a rule, does not answer either"
-        return _listed(parts) or "all ranks came to it, and none got an answer in time"
+            elif failures[rank][0] != call:
+                parts.append(f"{member} was in {failures[rank][0]} instead")
+        if not parts and failures is None:
+            return "the rank with the store, usually rank 0, does not answer either"
+        return _listed(parts) or "all ranks joined the call, but none received an answer in time"
 
     def _others(self) -> Iterator[Member]:
         return (member for rank, member in enumerate(self._members) if rank != self._rank)
 
-    def _tell(self, call: str, late: bool) -> None:
-        self._ask(lambda: self._store.set(f"failed/{self._rank}", json.dumps([call, late])))
+    def _report(self, call: str, late: bool) -> None:
+        self._use_store(lambda: self._store.set(f"failed/{self._rank}", json.dumps([call, late])))
 
-    def _told(self) -> dict[int, tuple[str, bool]] | None:
-        """Return in which call each of the others has failed so far, and whether by time.
+    def _failures(self) -> dict[int, tuple[str, bool]] | None:
+        """Return the failed call of each other rank, and whether it timed out.
 
-        None where the rank that keeps the store does not answer.
+        None if the rank with the store does not answer.
         """
-        told: dict[int, tuple[str, bool]] = {}
+        failures: dict[int, tuple[str, bool]] = {}
 
         def read() -> None:
             for rank in range(len(self._members)):
                 key = f"failed/{rank}"
                 if rank != self._rank and self._store.check([key]):
                     call, late = json.loads(self._store.get(key))
-                    told[rank] = (call, late)
+                    failures[rank] = (call, late)
 
-        return told if self._ask(read) else None
+        return failures if self._use_store(read) else None
 
-    def _ask(self, question: Callable[[], None]) -> bool:
-        """Tell whether the store has answered; who keeps it may have ended or hang."""
-        if self._silent:
+    def _use_store(self, request: Callable[[], None]) -> bool:
+        """Return whether the store has answered; its process may have ended or hang."""
+        if self._store_is_lost:
             return False
         answered: list[bool] = []
 
-        def ask() -> None:
+        def send() -> None:
             with contextlib.suppress(RuntimeError):
-                question()
+                request()
                 answered.append(True)
 
-        asking = threading.Thread(target=ask, daemon=True)
-        asking.start()
-        asking.join(_ANSWERED)
-        self._silent = not answered
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        thread.join(_STORE_TIMEOUT)
+        self._store_is_lost = not answered
         return bool(answered)
 
 
 def users_line() -> str:
-    """Return file and line of the user's code that the main thread is at; empty if in none."""
+    """Return file and line of the user's code in the main thread; empty if there is none."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and _OF_A_LIBRARY.search(frame.f_code.co_filename):
         frame = frame.f_back

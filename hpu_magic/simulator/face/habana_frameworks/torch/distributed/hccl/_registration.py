@@ -1,4 +1,4 @@
-"""What `torch.distributed`, FSDP and Dynamo learn of the backend ``hccl``."""
+"""Registration of the backend ``hccl`` with `torch.distributed`, FSDP and Dynamo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from habana_frameworks.torch._dynamo_registration import when_imported as when_dynamo_is_imported
 from habana_frameworks.torch._import_hooks import when_imported
 
 import torch
@@ -19,7 +18,7 @@ NAME = "hccl"
 _RANDOM = "torch.distributed.tensor._random"
 _FSDP = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
 _FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
-# Functions of torch.distributed with one of these in their names break a graph.
+# Functions of torch.distributed break a graph if their names contain one of these.
 _COLLECTIVES = (
     "all_gather",
     "all_reduce",
@@ -40,7 +39,7 @@ def register() -> None:
     if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["hpu"])
-    # Some releases let a backend for tests, which Dynamo imports, claim the device before.
+    # In some releases, a test backend that Dynamo imports claims the device earlier.
     dist.Backend.default_device_backend_map["hpu"] = NAME
     _bind_groups_to_cards()
     _wait_on_the_one_card()
@@ -48,7 +47,7 @@ def register() -> None:
     when_imported(_RANDOM, _draw_in_one_operator)
     when_imported(_FSDP, _average_by_sums)
     when_imported(_FSDP_GROUP, _wait_on_the_cards_stream)
-    when_dynamo_is_imported(_break_graphs_at_collectives)
+    when_imported("torch._dynamo", _break_graphs_at_collectives)
 
 
 def _create(options: Any, backend_options: Any) -> Any:
@@ -58,7 +57,7 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 
 def _bind_groups_to_cards() -> None:
-    """Let ``init_process_group(device_id=...)`` take a card where PyTorch takes CUDA's alone."""
+    """Let ``init_process_group(device_id=...)`` accept a card if PyTorch accepts only CUDA."""
     from torch.distributed import distributed_c10d
 
     original = distributed_c10d._new_process_group_helper
@@ -78,9 +77,9 @@ def _bind_groups_to_cards() -> None:
 
 
 def _wait_on_the_one_card() -> None:
-    """Let a barrier name the card by its place in the machine, as launchers number processes.
+    """Let a barrier's device be the number of the card in the machine.
 
-    PyTorch makes a tensor there, and a process sees the card that it owns as the first.
+    PyTorch creates a tensor on that device, but a process sees its only card as device 0.
     """
     from torch.distributed import distributed_c10d
 
@@ -90,7 +89,7 @@ def _wait_on_the_one_card() -> None:
     def barrier(
         group: Any = None, async_op: bool = False, device_ids: Any = None, **options: Any
     ) -> Any:
-        # An empty list, and what is no list, are PyTorch's to judge.
+        # PyTorch checks an empty list or another type.
         card = [0] if isinstance(device_ids, list) and device_ids else device_ids
         return original(group, async_op, card, **options)
 
@@ -98,9 +97,9 @@ def _wait_on_the_one_card() -> None:
 
 
 def _draw_by_offsets() -> None:
-    """Let DTensor leave the context of random numbers after an error, which PyTorch does not.
+    """Let DTensor leave the context of random numbers after an error, unlike PyTorch.
 
-    It also draws from a caller's own generator then, whose state PyTorch takes for a seed and an
+    Also let it draw from a user's generator, whose state PyTorch expects to be a seed and an
     offset.
     """
     from habana_frameworks.torch.hpu.random import PhiloxStates
@@ -129,7 +128,7 @@ def _draw_by_offsets() -> None:
 
 
 def _draw_in_one_operator() -> None:
-    """Let the operator by which DTensor draws since torch 2.15 read a seed and an offset."""
+    """Let DTensor's random operator of torch 2.15 and later read a seed and an offset."""
     from habana_frameworks.torch.hpu.random import set_rng_ctx, unset_rng_ctx
 
     from torch._prims import rng_prims
@@ -140,12 +139,12 @@ def _draw_in_one_operator() -> None:
     original = operator.py_kernels[torch._C.DispatchKey.BackendSelect]
 
     @functools.wraps(original)
-    def draw(*args: Any, **named: Any) -> Any:
-        if not any(isinstance(one, torch.Tensor) and one.device.type == "hpu" for one in args):
-            return original(*args, **named)
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(each, torch.Tensor) and each.device.type == "hpu" for each in args):
+            return original(*args, **kwargs)
         set_rng_ctx("philox")
         try:
-            return original(*args, **named)
+            return original(*args, **kwargs)
         finally:
             unset_rng_ctx("philox")
 
@@ -163,7 +162,7 @@ def _leaving_the_context(tracker: Any) -> Iterator[None]:
 
 
 def _average_by_sums() -> None:
-    """Let FSDP divide the sum of its gradients: HCCL has no average."""
+    """Let FSDP divide the sum of its gradients, because HCCL cannot average."""
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
     _fsdp_collectives._get_gradient_divide_factors = _dividing(
@@ -175,18 +174,18 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
     if "device_type" in inspect.signature(original).parameters:
 
         def factors(
-            scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **named: Any
+            scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **kwargs: Any
         ) -> Any:
-            # FSDP knows one device whose library only adds.
+            # FSDP supports one device whose library cannot average.
             known = "mtia" if device_type == "hpu" else device_type
-            return original(scatter, reduce, dtype, known, *args, **named)
+            return original(scatter, reduce, dtype, known, *args, **kwargs)
 
     else:
 
         def factors(
-            scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **named: Any
+            scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **kwargs: Any
         ) -> Any:
-            # Older releases add float16 only, lest an average overflow.
+            # Older releases use sums only for float16, to avoid an overflow.
             on_card = torch.device("hpu") in scatter._device_types
             return original(scatter, reduce, torch.float16 if on_card else dtype)
 
@@ -194,7 +193,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wait_on_the_cards_stream() -> None:
-    """Let FSDP clear a gathering that nobody took, for which older releases ask CUDA's stream."""
+    """Let FSDP clear an unused all-gather, for which older releases use CUDA's stream."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
     original = FSDPParamGroup.finalize_backward
@@ -216,9 +215,9 @@ def _break_graphs_at_collectives() -> None:
     from torch._dynamo import trace_rules
     from torch.distributed import _functional_collectives
 
-    # Dynamo would trace another function in the place of some.
+    # Dynamo would replace some of them by functions that it can trace.
     _functional_collectives.traceable_collective_remaps.clear()
     for name, function in vars(dist).items():
-        # Not isinstance(), at which a deprecated name warns.
+        # With isinstance(), a deprecated name would warn.
         if type(function) is FunctionType and any(part in name for part in _COLLECTIVES):
             trace_rules._disallowed_callable_ids.add(id(function))
