@@ -296,10 +296,10 @@ def test_what_has_no_counterpart_is_inactive_a_dummy_or_an_error(migrated):
         0,
         [],
         [0, 0],
-        "torch.cuda.cudart has no counterpart on the card. It is CUDA's own library.",
-        "torch.cuda.temperature has no counterpart on the card. hl-smi tells it.",
+        "torch.cuda.cudart has no counterpart on the card. It belongs to CUDA's libraries.",
+        "torch.cuda.temperature has no counterpart on the card. hl-smi reports it.",
         "torch.cuda.MemPool has no counterpart on the card. "
-        "The card's allocator cannot be steered or replaced.",
+        "The card's allocator cannot be configured or replaced.",
     ]
 
 

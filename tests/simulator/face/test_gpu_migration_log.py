@@ -22,14 +22,14 @@ ENTRIES = [
         "torch.cuda.empty_cache()",
         "hpu_mismatch",
         "torch.cuda.empty_cache() --> no effect. "
-        "The pool is the whole card: there is nothing to give back.",
+        "The pool is the whole card, so no memory can be released.",
         False,
     ),
     (
         "torch.nn.DataParallel(",
         "hpu_modified",
         "torch.nn.DataParallel(<Linear>, device_ids=[0, 1]) --> "
-        "one card: start a process for each card for more",
+        "one card; for several cards, start one process per card",
         False,
     ),
     (
@@ -92,8 +92,8 @@ def test_wrong_level_is_refused_with_what_to_write(forked_script):
         GPU_MIGRATION_LOG_LEVEL="loud",
     )
     assert printed.splitlines()[-1] == (
-        "GPU_MIGRATION_LOG_LEVEL='loud' is no level: write 1 (to the log and to the screen), 2 (to "
-        "the log) or 3 (to the log, without the arguments of torch's functions)."
+        "GPU_MIGRATION_LOG_LEVEL='loud' is not a level; use 1 (log and screen), 2 (log) or 3 (log, "
+        "without the arguments of torch's functions)."
     )
 
 

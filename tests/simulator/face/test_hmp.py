@@ -87,15 +87,15 @@ def test_files_replace_the_lists_of_o1(requested, rules, tmp_path):
         (
             "mm\n\nsofmax",
             "",
-            "{bf16}, line 3: there is no operator 'sofmax'; did you mean 'softmax",
+            "{bf16}, line 3: operator 'sofmax' does not exist; did you mean 'softmax",
         ),
         (
             "",
             "zzzzzz",
-            "{fp32}, line 1: there is no operator 'zzzzzz'; use names such as linear",
+            "{fp32}, line 1: operator 'zzzzzz' does not exist; use names such as linear",
         ),
-        ("mm\n\xff", "", "{bf16}, line 2: this is not text; write the names in plain text"),
-        ("mm\nbmm\n", "mm\n", "mm cannot be in both lists, {bf16} and {fp32}; leave it in one"),
+        ("mm\n\xff", "", "{bf16}, line 2 is not UTF-8 text; write the names as plain text"),
+        ("mm\nbmm\n", "mm\n", "mm cannot be in both lists, {bf16} and {fp32}; remove it from one"),
     ],
 )
 def test_a_malformed_list_is_refused_by_file_line_and_mend(requested, tmp_path, bf16, fp32, said):
@@ -110,7 +110,7 @@ def test_a_malformed_list_is_refused_by_file_line_and_mend(requested, tmp_path, 
 def test_a_list_that_is_not_there_and_a_wrong_level_are_refused(requested, tmp_path):
     with pytest.raises(ValueError, match=r"bf16_file_path='.*missing' cannot be read \(No such"):
         requested("O1", str(tmp_path / "missing"), "")
-    with pytest.raises(ValueError, match="There is no opt_level 'O3'; use 'O1'"):
+    with pytest.raises(ValueError, match="opt_level='O3' does not exist; use 'O1'"):
         requested("O3", "", "")
 
 
@@ -343,6 +343,6 @@ def test_a_verbose_log_names_the_type_and_the_rule_of_each_call(forked_script, t
     lists = f"bf16_file_path={str(tmp_path / 'list')!r}"
     assert forked_script(VERBOSE.format(lists=lists), simulated=True).splitlines() == [
         "mm computes in torch.bfloat16 (bf16 list)",
-        "add computes in torch.float32 (several tensors: the widest type)",
+        "add computes in torch.float32 (several tensors, widest type)",
         "torch.bfloat16",
     ]

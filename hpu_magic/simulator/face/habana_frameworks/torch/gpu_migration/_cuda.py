@@ -1,4 +1,4 @@
-"""Puts what the table says in the place of torch.cuda's names."""
+"""Replacement of the names of torch.cuda, as listed in the table."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def _owner(name: str) -> tuple[Any, str]:
         return torch.cuda, last
     try:
         return importlib.import_module(f"{_CUDA}.{module}"), last
-    except ModuleNotFoundError:  # another release's
+    except ModuleNotFoundError:  # in another release
         return None, last
 
 
 def _replace_everywhere(name: str, original: Any, replacement: Any) -> None:
-    """Set the name in every module of torch.cuda, and in those that make it up."""
+    """Replace the name in all modules of torch.cuda, and in the modules that it imports from."""
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith((_CUDA, "torch.nn.parallel.comm")) and (
             getattr(module, name, None) is original
@@ -77,10 +77,10 @@ def _replacement(entry: Entry, original: Any) -> Any:
 
 
 def _find(path: str) -> Any:
-    found: Any = torch
+    value: Any = torch
     for part in path.split(".")[1:]:
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _logged(kind: str, name: str, became: str, function: Callable[..., Any]) -> Any:
@@ -93,7 +93,7 @@ def _logged(kind: str, name: str, became: str, function: Callable[..., Any]) -> 
 
 
 def _of_the_card(name: str, counterpart: Any, became: str) -> Any:
-    """Bind ``torch.amp``'s functions to the card."""
+    """Bind a function or class of ``torch.amp`` to the card."""
     if isinstance(counterpart, type):
         bound = functools.partial(counterpart, "hpu")
         return stand_in(counterpart, _logged(_log.MATCH, name, became, bound), name)
@@ -114,7 +114,7 @@ def _without_counterpart(entry: Entry, name: str, original: Any) -> Any:
         became = "no effect" if entry.value is None else f"dummy value {entry.counterpart}"
 
         def act() -> Any:
-            return entry.value  # a new one each time: it may be changed
+            return entry.value  # a new object for each call, because callers may change it
 
     def call(*args: Any, **kwargs: Any) -> Any:
         _log.note(_log.MISMATCH, name, args, kwargs, f"{became}. {entry.why}")

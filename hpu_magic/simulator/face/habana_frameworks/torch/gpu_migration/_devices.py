@@ -1,4 +1,4 @@
-"""Device arguments: what names CUDA comes to name the card."""
+"""Mapping of CUDA devices in arguments to the card."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _PARAMETERS = ("device", "device_type", "map_location", "pin_memory_device")
 
 
 def place(value: Any) -> Any:
-    """Return the card for what names a GPU, of whatever index: a process has one card.
+    """Return the card for a GPU with any index, because a process has one card.
 
-    Other values are returned as they are.
+    Other values are returned unchanged.
     """
     if isinstance(value, str):
-        found = _CUDA.fullmatch(value)
-        if found is not None:
-            return "hpu:0" if found[1] else "hpu"
+        match = _CUDA.fullmatch(value)
+        if match is not None:
+            return "hpu:0" if match[1] else "hpu"
     elif isinstance(value, _REAL) and value.type == "cuda":
         return _REAL("hpu") if value.index is None else _REAL("hpu", 0)
     return value
 
 
 def numbered(value: Any) -> Any:
-    """Return the card for a GPU's number too, where a number can mean nothing else."""
+    """Return the card also for a number, in places where a number can only be a GPU."""
     return "hpu:0" if type(value) is int else place(value)
 
 
 def module_of(value: Any) -> Any:
-    """Return ``hpu:1`` for ``cuda:1``: among the cards of the machine, indices have a meaning."""
+    """Return ``hpu:1`` for ``cuda:1``, for functions that use the cards' numbers in the machine."""
     if isinstance(value, _REAL):
         value = str(value) if value.type == "cuda" else value
     if isinstance(value, str) and _CUDA.fullmatch(value):
@@ -42,9 +42,9 @@ def module_of(value: Any) -> Any:
 
 
 def places(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a call's arguments with the card in place of GPUs; the same objects if none is named.
+    """Return a call's arguments with GPUs replaced by the card; the same objects without GPUs.
 
-    A number means a GPU only as the argument `device`.
+    A number is a GPU only in the argument `device`.
     """
     for index, value in enumerate(args):
         if isinstance(value, _NAMING) and (mapped := place(value)) is not value:

@@ -1,4 +1,4 @@
-"""Checkpoints of GPUs, compilation, and what the profiler records."""
+"""Mapping of checkpoints from GPUs, of compilation and of the profiler."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from habana_frameworks.torch._dynamo_registration import when_imported
+from habana_frameworks.torch._import_hooks import when_imported
 from habana_frameworks.torch.gpu_migration import _log
 from habana_frameworks.torch.gpu_migration._devices import place, places
 from habana_frameworks.torch.gpu_migration._wrapping import OPERATORS, on_the_card, replace
 
 import torch
 
-_BEFORE_CUDA = 19  # PyTorch asks its own deserializer for CUDA at 20
+_BEFORE_CUDA = 19  # priority of PyTorch's deserializer for CUDA: 20
 _CUDA_COMPILER = "inductor"
 _COMPILER = "hpu_backend"
 
 
 def install() -> None:
-    """Let `torch.load`, `torch.compile` and `torch.profiler` mean the card."""
+    """Map `torch.load`, `torch.compile` and `torch.profiler` to the card."""
     torch.serialization.register_package(_BEFORE_CUDA, lambda storage: None, _from_gpu)
     for owner, name in (
         (torch, "torch"),
@@ -28,13 +28,13 @@ def install() -> None:
     ):
         replace(owner, "load", on_the_card(f"{name}.load", _mapped_locations))
     replace(torch, "compile", _compile)
-    when_imported(_install_in_dynamo)
+    when_imported("torch._dynamo", _install_in_dynamo)
     replace(torch.profiler.profile, "__init__", _profile)
     replace(torch.autograd.profiler.profile, "__init__", _legacy_profile)
 
 
 def _from_gpu(storage: Any, location: Any) -> Any:
-    """Bring a storage to the card that was saved from a GPU."""
+    """Move a storage that was saved on a GPU to the card."""
     card = place(location)
     return None if card is location else storage.to(device=torch.device(card))
 
@@ -61,7 +61,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(model, backend=backend, **options)
         kept = {
             name: value for name, value in options.items() if name not in ("mode", "options")
-        }  # these are the other compiler's own
+        }  # these belong to the CUDA compiler
         became = f"torch.compile(backend={_COMPILER!r})"
         _log.note(_log.MODIFIED, "torch.compile", (model,), options, became)
         return original(model, backend=_COMPILER, **kept)
@@ -70,7 +70,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _install_in_dynamo() -> None:
-    """Let compiled code, too, see its tensors as CUDA tensors, and the operators as operators."""
+    """Let compiled code see its tensors as CUDA tensors and the replacements as operators."""
     from torch._dynamo import allow_in_graph, trace_rules
     from torch._dynamo.variables.constant import ConstantVariable
     from torch._dynamo.variables.tensor import TensorVariable
@@ -82,7 +82,7 @@ def _install_in_dynamo() -> None:
     methods = trace_rules.get_tensor_method().union(
         each for each in OPERATORS if each is getattr(torch.Tensor, each.__name__, None)
     )
-    trace_rules.get_tensor_method = functools.cache(lambda: methods)  # which torch empties
+    trace_rules.get_tensor_method = functools.cache(lambda: methods)  # torch clears its cache
     for operator in OPERATORS:
         allow_in_graph(operator)
 
@@ -104,8 +104,7 @@ def _profile(original: Callable[..., None]) -> Callable[..., None]:
 def _legacy_profile(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def __init__(self: Any, enabled: bool = True, **options: Any) -> None:
-        asked = options.pop("use_cuda", False) or options.get("use_device") == "cuda"
-        if asked:
+        if options.pop("use_cuda", False) or options.get("use_device") == "cuda":
             name, became = "torch.autograd.profiler.profile", "use_device='hpu'"
             _log.note(_log.MATCH, name, (enabled,), options, became)
             options.update(use_device="hpu", use_kineto=True)

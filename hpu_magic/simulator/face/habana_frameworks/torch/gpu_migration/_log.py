@@ -1,4 +1,4 @@
-"""What was mapped, changed or has no counterpart, with the caller's line."""
+"""Log of mapped and modified calls and of calls without counterpart, with the caller's line."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _level() -> int:
     text = os.environ.get(_VARIABLE, "").strip() or "0"
     if text not in ("0", "1", "2", "3"):
         raise ValueError(
-            f"{_VARIABLE}={text!r} is no level: write 1 (to the log and to the screen), 2 (to the "
-            "log) or 3 (to the log, without the arguments of torch's functions)."
+            f"{_VARIABLE}={text!r} is not a level; use 1 (log and screen), 2 (log) or 3 (log, "
+            "without the arguments of torch's functions)."
         )
     return int(text)
 
@@ -51,20 +51,20 @@ def note(
     *,
     argument: bool = False,
 ) -> None:
-    """Log a call that a line outside torch makes, once for the line.
+    """Log a call from code outside torch, once per line of code.
 
     Parameters
     ----------
     kind : str
         `MATCH`, `MODIFIED` or `MISMATCH`.
     name : str
-        What is called.
+        Called function.
     args, kwargs
-        Its arguments.
+        Arguments of the call.
     became : str
-        What is done instead.
+        Replacement of the call.
     argument : bool
-        Only the arguments of one of torch's own functions change.
+        Whether only device arguments of one of torch's own functions change.
     """
     if not LEVEL or (argument and LEVEL == _WITHOUT_ARGUMENTS) or torch.compiler.is_compiling():
         return
@@ -95,8 +95,8 @@ def _write(entry: str) -> None:
     except OSError as error:
         LEVEL = 0
         warnings.warn(
-            f"The GPU migration log cannot be written ({error}); set HABANA_LOGS to a folder that "
-            "can.",
+            f"The GPU migration log cannot be written ({error}); set HABANA_LOGS to a writable "
+            "folder.",
             stacklevel=5,
         )
         return
@@ -105,9 +105,9 @@ def _write(entry: str) -> None:
 
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return a call's arguments as text, without their values where these would be waited for."""
-    named = (f"{name}={_short(value)}" for name, value in kwargs.items())
-    return ", ".join([*map(_short, args), *named])
+    """Return a call's arguments as text, without values of tensors, which would synchronize."""
+    keywords = (f"{name}={_short(value)}" for name, value in kwargs.items())
+    return ", ".join([*map(_short, args), *keywords])
 
 
 def _short(value: Any) -> str:

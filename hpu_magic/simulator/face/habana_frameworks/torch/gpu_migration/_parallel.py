@@ -1,4 +1,4 @@
-"""Processes and their groups: NCCL becomes HCCL, and each process has one card."""
+"""Mapping of process groups from NCCL to HCCL, and of parallel modules to one card per process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GROUPS = ("init_process_group", "new_group", "new_subgroups", "new_subgroups_by
 
 
 def install() -> None:
-    """Map backends and the devices of parallel modules."""
+    """Replace backends and the devices of parallel modules."""
     replace(torch.nn, "DataParallel", _one_device)
     torch.nn.parallel.DataParallel = torch.nn.DataParallel
     if not dist.is_available():
@@ -27,7 +27,7 @@ def install() -> None:
     for name in _GROUPS:
         replace(dist, name, _with_backend(f"torch.distributed.{name}"))
         setattr(dist.distributed_c10d, name, getattr(dist, name))
-    # PyTorch's own decisions by backend stay those for the true one.
+    # Only for callers from outside: PyTorch's own code must see the real backend.
     replace(dist, "get_backend", _named)
     dist.is_nccl_available = lambda: True
     replace(dist, "barrier", _without_devices)
@@ -83,9 +83,13 @@ def _first_device(original: Callable[..., None]) -> Callable[..., None]:
         self: Any, module: Any, device_ids: Any = None, output_device: Any = None, **options: Any
     ) -> None:
         if device_ids:
-            became = "device_ids=[0]"
-            given = {"device_ids": device_ids}
-            _log.note(_log.MODIFIED, "DistributedDataParallel", (module,), given, became)
+            _log.note(
+                _log.MODIFIED,
+                "DistributedDataParallel",
+                (module,),
+                {"device_ids": device_ids},
+                "device_ids=[0]",
+            )
             device_ids, output_device = [0], 0
         original(self, module, device_ids, output_device, **options)
 
@@ -99,13 +103,12 @@ def _one_device(original: type[torch.nn.Module]) -> Any:
         def __init__(
             self, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0
         ) -> None:
-            became = "one card: start a process for each card for more"
             _log.note(
                 _log.MODIFIED,
                 "torch.nn.DataParallel",
                 (module,),
                 {"device_ids": device_ids},
-                became,
+                "one card; for several cards, start one process per card",
             )
             super().__init__(module, device_ids=[0], output_device=0, dim=dim)
 

@@ -1,4 +1,4 @@
-"""The table of torch.cuda: what becomes of each of its names."""
+"""Table of the names of torch.cuda and their replacements."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Entry:
-    """What becomes of a name.
+    """Replacement of a name.
 
     Attributes
     ----------
     name : str
-        Behind ``torch.cuda.``
+        Relative to ``torch.cuda``.
     kind : {"hpu_match", "hpu_modified", "hpu_mismatch"}
-        Class in the vendor's terms.
+        The vendor's category.
     counterpart : str
-        For a match a dotted name; for a mismatch the value that stands in, as Python writes it,
-        ``raises``, ``range`` (a context that does nothing) or ``as it is``.
+        For a match, a dotted name. For a mismatch, a dummy value as a Python literal, ``raises``,
+        ``range`` (a context manager without effect) or ``as it is``.
     why : str
     """
 
@@ -31,12 +31,12 @@ class Entry:
 
     @property
     def value(self) -> Any:
-        """The value that stands in for a mismatch."""
+        """The dummy value for a mismatch."""
         return ast.literal_eval(self.counterpart)
 
 
 def entries() -> list[Entry]:
-    """Return the table, in its order."""
+    """Return the entries in the order of the table."""
     text = Path(__file__).with_name("cuda.tsv").read_text(encoding="utf-8")
     lines = (line for line in text.splitlines() if not line.startswith("#"))
     return [Entry(*line.split("\t")) for line in lines]

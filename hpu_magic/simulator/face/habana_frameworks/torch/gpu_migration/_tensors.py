@@ -1,4 +1,4 @@
-"""Device arguments of torch's own functions, and what tensors and modules have for CUDA."""
+"""Mapping of device arguments of torch's own functions, and of CUDA methods of tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch.utils._device
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import handle_torch_function, has_torch_function
 
-# Functions in Python that take a device or its type, by their modules.
+# Python functions with a device or device type as argument, by module.
 _FUNCTIONS = {
     "torch": (
         "asarray",
@@ -39,7 +39,7 @@ _METHODS = (
     (torch.Tensor, "new_tensor", "torch.Tensor.new_tensor"),
 )
 _DEVICE_TYPES = ("Device", "Optional[Device]")
-_OTHERWISE = ("eq", "ne", "to")  # TorchScript compares devices; `to` takes numbers as well
+_EXCLUDED = ("eq", "ne", "to")  # eq and ne compare devices in TorchScript; `to` is mapped below
 
 
 def install() -> None:
@@ -65,36 +65,35 @@ def install() -> None:
     replace(torch, "set_default_tensor_type", _default_type)
     replace(torch.random, "fork_rng", on_the_card("torch.random.fork_rng", _one_generator))
     replace(torch.amp.GradScaler, "__init__", _scaler)
-    # PyTorch remembers which functions take the default device.
+    # PyTorch caches the functions that use the default device.
     torch.utils._device._device_constructors.cache_clear()
     torch.utils._device._device_constructors().update(own)
 
 
 def _operators_with_device() -> set[str]:
-    """Return the names of PyTorch's operators with an argument that is a device."""
+    """Return the names of PyTorch's operators with a device argument."""
     return {
         schema.name.removeprefix("aten::")
         for schema in torch._C._jit_get_all_schemas()
         if schema.name.startswith("aten::")
         and not schema.name.startswith("aten::_")
         and any(str(each.type) in _DEVICE_TYPES for each in schema.arguments)
-    }.difference(_OTHERWISE)
+    }.difference(_EXCLUDED)
 
 
 def _map(owner: Any, path: str, name: str, *, tensors: bool) -> None:
     if isinstance(getattr(owner, name, None), type):
-        return  # such as torch.Generator, whose constructor TorchScript knows as an operator
+        return  # such as torch.Generator, whose constructor is an operator of TorchScript
     method = owner is torch.Tensor
     replace(owner, name, on_the_card(f"{path}.{name}", method=method, tensors=tensors))
 
 
 def _device(*args: Any, **kwargs: Any) -> torch.device:
-    """Make a device; a GPU's name makes the card."""
     original = torch.device.__wrapped__  # type: ignore[attr-defined]
-    made = original(*args, **kwargs)
-    if made.type != "cuda":
-        return made
-    card = place(made)
+    device = original(*args, **kwargs)
+    if device.type != "cuda":
+        return device
+    card = place(device)
     _log.note(_log.MATCH, "torch.device", args, kwargs, repr(card), argument=True)
     return card
 
@@ -129,7 +128,7 @@ def _install_tensor_methods() -> None:
 def _first_numbered(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Take a number behind the object for a GPU: ``tensor.to(0)``."""
+    """Map also a number in the first argument: ``tensor.to(0)``."""
     if len(args) > 1 and type(args[1]) is int:
         args = (args[0], numbered(args[1]), *args[2:])
     return places(args, kwargs)
@@ -138,25 +137,25 @@ def _first_numbered(
 def _one_generator(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Fork the generator of the process's card, whichever GPUs are named: ``fork_rng([0, 1])``."""
+    """Map a list of any GPUs to the process's card: ``fork_rng([0, 1])``."""
     args, kwargs = places(args, kwargs)
-    given = args[0] if args else kwargs.get("devices")
-    if given is None:
+    devices = args[0] if args else kwargs.get("devices")
+    if devices is None:
         return args, kwargs
-    cards = [0] if list(given) else []
+    cards = [0] if list(devices) else []
     return ((cards, *args[1:]), kwargs) if args else (args, {**kwargs, "devices": cards})
 
 
 def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_format")) -> Any:
     def cuda(self: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Return what this is, on the card, whichever GPU is named."""
+        """Move the tensor or module to the card, for any GPU in `device`."""
         if isinstance(self, torch.Tensor) and has_torch_function((self,)):
             return handle_torch_function(cuda, (self,), self, device, *args, **kwargs)
-        given = () if device is None else (device,)
-        _log.note(_log.MATCH, name, given, kwargs, "to('hpu')", argument=True)
-        # Of one length: older releases of Dynamo fail at other zips.
-        named_by_place = zip(options[: len(args)], args[: len(options)], strict=True)
-        kwargs = {**dict(named_by_place), **kwargs}
+        devices = () if device is None else (device,)
+        _log.note(_log.MATCH, name, devices, kwargs, "to('hpu')", argument=True)
+        # Same lengths, because older releases of Dynamo do not support other zips.
+        positional = zip(options[: len(args)], args[: len(options)], strict=True)
+        kwargs = {**dict(positional), **kwargs}
         if "async" in kwargs:
             kwargs["non_blocking"] = kwargs.pop("async")
         return self.to("hpu", **kwargs)
@@ -169,14 +168,14 @@ def _is_on_card(self: Any) -> bool:
 
 
 def _no_cuda_memory(self: torch.Tensor) -> Any:
-    raise AttributeError("The memory of a tensor on the card is not CUDA's.")
+    raise AttributeError("A tensor on the card is not in CUDA memory.")
 
 
 def _typed(original: Any) -> Any:
-    """Let ``tensor.type`` take the types of CUDA tensors, as classes and by name."""
+    """Let ``tensor.type`` accept the types of CUDA tensors as classes and by name."""
 
     def type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Return the type's name, or the tensor as that type."""
+        """Return the name of the type, or the tensor converted to `dtype`."""
         if isinstance(dtype, str) and dtype.startswith(("torch.cuda.", "torch.hpu.")):
             dtype = getattr(hpu, dtype.rpartition(".")[2])
         if getattr(dtype, "__module__", None) == "torch.hpu":
@@ -187,22 +186,22 @@ def _typed(original: Any) -> Any:
 
 
 def _default_type(original: Any) -> Any:
-    device_too = False
+    device_is_set = False
 
     def set_default_tensor_type(t: Any) -> None:
-        """Make `t` the type of new tensors; a CUDA type makes the card their device too."""
-        nonlocal device_too
+        """Set the default dtype; a CUDA type also makes the card the default device."""
+        nonlocal device_is_set
         if isinstance(t, str) and t.startswith("torch.cuda."):
             t = getattr(hpu, t.rpartition(".")[2])
         if getattr(t, "__module__", None) == "torch.hpu":
             torch.set_default_dtype(t.dtype)
             torch.set_default_device("hpu")
-            device_too = True
+            device_is_set = True
             return
         original(t)
-        if device_too:
+        if device_is_set:
             torch.set_default_device(None)
-            device_too = False
+            device_is_set = False
 
     return set_default_tensor_type
 
@@ -221,8 +220,5 @@ def _scaler(original: Any) -> Any:
 
 
 def _install_autocast_of_gpus() -> None:
-    for name, act in {
-        "set_autocast_gpu_dtype": lambda dtype: torch.set_autocast_dtype("hpu", dtype),
-        "get_autocast_gpu_dtype": lambda: torch.get_autocast_dtype("hpu"),
-    }.items():
-        setattr(torch, name, act)
+    torch.set_autocast_gpu_dtype = lambda dtype: torch.set_autocast_dtype("hpu", dtype)
+    torch.get_autocast_gpu_dtype = lambda: torch.get_autocast_dtype("hpu")

@@ -1,4 +1,4 @@
-"""Functions and types that stand in the place of PyTorch's."""
+"""Replacements of PyTorch's functions and types."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from habana_frameworks.torch.gpu_migration._devices import places
 from torch.overrides import handle_torch_function, has_torch_function
 
 OPERATORS: list[Callable[..., Any]] = []
-"""What stands for PyTorch's operators."""
+"""Replacements of PyTorch's operators."""
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Put ``make(original)`` in the place of an attribute, where `owner` has it."""
+    """Replace an attribute by ``make(original)`` if `owner` has it."""
     original = getattr(owner, name, None)
     if original is not None:
         setattr(owner, name, make(original))
@@ -29,20 +29,20 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 def on_the_card(
     name: str, translate: Any = places, *, method: bool = False, tensors: bool = False
 ) -> Callable[[Any], Any]:
-    """Return what wraps a function so that arguments that name CUDA come to name the card.
+    """Return a decorator that maps CUDA devices in the arguments of a function to the card.
 
     Parameters
     ----------
     name : str
-        The function's name in the log, and for pickle.
+        Name of the function in the log and for pickle.
     translate : callable
-        Takes args and kwargs and returns those that the function gets; the same objects where
-        nothing changes.
+        Maps args and kwargs to the function's arguments; returns the same objects if nothing
+        changes.
     method : bool
-        The first argument is the object, which the log leaves out.
+        Whether the first argument is the object, which the log omits.
     tensors : bool
-        Subclasses of tensors and function modes may take the function over, and are to see it by
-        the object that has its name.
+        Whether tensor subclasses and function modes can override the function; they receive the
+        replacement as function.
     """
     first = int(method)
 
@@ -65,10 +65,10 @@ def on_the_card(
 
 
 class _StandIn(type):
-    """Metaclass of what stands for a type whose constructor is mapped.
+    """Metaclass of replacements for types whose constructor is mapped.
 
-    To everybody but the constructor's callers it is the type itself: by isinstance and issubclass,
-    as a base class, as a key and by its attributes.
+    Except for its constructor, a replacement behaves like the type itself: in isinstance and
+    issubclass, as base class, as key and by its attributes.
     """
 
     __wrapped__: type
@@ -104,13 +104,13 @@ class _StandIn(type):
 
 
 def stand_in(original: type, construct: Callable[..., Any], name: str) -> Any:
-    """Return a type that is `original` but for its constructor, to stand at `name`."""
-    described = {
+    """Return a replacement for the type `original` with another constructor, named `name`."""
+    namespace = {
         "__doc__": original.__doc__,
         "__wrapped__": original,
         "_construct": staticmethod(construct),
     }
-    with contextlib.suppress(ValueError):  # a type of C++ has none
-        # Python looks behind a wrapper that is a type no more.
-        described["__signature__"] = inspect.signature(original)
-    return named(_StandIn(original.__name__, (), described), name)
+    with contextlib.suppress(ValueError):  # C++ types have no signature
+        # Some releases of Python do not follow `__wrapped__` of a type.
+        namespace["__signature__"] = inspect.signature(original)
+    return named(_StandIn(original.__name__, (), namespace), name)

@@ -1,6 +1,6 @@
-"""What torch.cuda gives and the card has by other means: the functions of class hpu_modified.
+"""Replacements of the names of torch.cuda with the category hpu_modified.
 
-Each bears the name of the one that it stands for; dots of submodules are underscores.
+Each has the name of the original, with underscores instead of the dots of submodules.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _COUNTERS = {
 
 
 class device(hpu.device):
-    """Context manager that selects a device; whichever it is, a process has one card."""
+    """Context manager that selects the process's only card, for any device."""
 
     def __init__(self, device: Any) -> None:
         super().__init__(0)
 
 
 class graph(hpu.graph):
-    """Capture of a graph; the card chooses the memory, and the stream where none is given."""
+    """Capture of a graph; the card chooses the memory and, by default, the stream."""
 
     def __init__(
         self,
@@ -52,31 +52,31 @@ def make_graphed_callables(
     allow_unused_input: bool = False,
     pool: Any = None,
 ) -> Any:
-    """Return the callables, which replay a graph; the card chooses the memory."""
+    """Return callables that replay a graph; the card chooses the memory."""
     return hpu.make_graphed_callables(
         callables, sample_args, warmups=num_warmup_iters, allow_unused_input=allow_unused_input
     )
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Tell whether the card computes in bfloat16."""
+    """Return whether the card computes in bfloat16."""
     return hpu.is_bf16_supported()
 
 
 @dataclass(frozen=True)
 class Properties:
-    """What scripts read of a GPU's properties.
+    """Properties of a GPU that scripts read.
 
     Attributes
     ----------
     name : str
         The card's generation.
     major, minor : int
-        The driver's version, as `get_device_capability` gives it.
+        Driver version, like in `get_device_capability`.
     total_memory : int
         Bytes of the card.
     multi_processor_count : int
-        Number of its tensor processor cores.
+        Number of tensor processor cores.
     """
 
     name: str
@@ -87,9 +87,9 @@ class Properties:
 
 
 def get_device_properties(device: Any = None) -> Properties:
-    """Return what the card has of a GPU's properties; acquires it."""
-    described = hpu.get_device_properties(module_of(device))
-    cores = int(re.search(r"tpcEnabledMask=(\d+)", described)[1])  # type: ignore[index]
+    """Return properties of the card like those of a GPU; acquires the card."""
+    properties = hpu.get_device_properties(module_of(device))
+    cores = int(re.search(r"tpcEnabledMask=(\d+)", properties)[1])  # type: ignore[index]
     return Properties(
         hpu.get_device_name(),
         *get_device_capability(),
@@ -99,18 +99,18 @@ def get_device_properties(device: Any = None) -> Properties:
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """Return the driver's version as two numbers."""
+    """Return the driver version as two numbers."""
     major, minor = re.findall(r"\d+", hpu.get_device_capability(module_of(device)))[:2]
     return int(major), int(minor)
 
 
 def get_arch_list() -> list[str]:
-    """Return an empty list: nothing of CUDA can be compiled for the card."""
+    """Return an empty list, because CUDA code cannot be compiled for the card."""
     return []
 
 
 def memory_stats(device: Any = None) -> OrderedDict[str, int]:
-    """Return the card's statistics under PyTorch's keys, and under the card's own."""
+    """Return the card's statistics with PyTorch's keys and with the card's keys."""
     stats = hpu.memory_stats()
     flat = OrderedDict(
         (f"{counter}.all.{moment}", stats[key])
@@ -125,14 +125,14 @@ def memory_stats(device: Any = None) -> OrderedDict[str, int]:
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
-    """Return the statistics as dicts within dicts."""
+    """Return the statistics as nested dicts."""
     nested: dict[str, Any] = {}
     for key, value in memory_stats().items():
         *path, last = key.split(".")
-        place = nested
+        inner = nested
         for part in path:
-            place = place.setdefault(part, {})
-        place[last] = value
+            inner = inner.setdefault(part, {})
+        inner[last] = value
     return nested
 
 
@@ -160,7 +160,7 @@ def comm_scatter(
     *,
     out: Sequence[torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Return the tensor's parts on the card, as many as there are devices or sizes."""
+    """Return the parts of a tensor on the card, one per device or size."""
     if out is not None:
         sizes = [each.size(dim) for each in out]
         for each, part in zip(out, tensor.split(sizes, dim), strict=True):
@@ -178,11 +178,11 @@ def comm_gather(
     *,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the tensors, one behind the other, on the card or the CPU."""
-    together = torch.cat([each if each.dim() else each.view(1) for each in tensors], dim)
+    """Return the concatenated tensors on the card or the CPU."""
+    result = torch.cat([each if each.dim() else each.view(1) for each in tensors], dim)
     if out is not None:
-        return out.copy_(together)
-    return together.to("cpu" if destination in (-1, "cpu", torch.device("cpu")) else "hpu")
+        return out.copy_(result)
+    return result.to("cpu" if destination in (-1, "cpu", torch.device("cpu")) else "hpu")
 
 
 def comm_broadcast(
@@ -191,7 +191,7 @@ def comm_broadcast(
     *,
     out: Sequence[torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Return the tensor on the card, as often as there are devices."""
+    """Return the tensor on the card, once per device."""
     if out is not None:
         return tuple(each.copy_(tensor) for each in out)
     return tuple(tensor.to("hpu") for _ in devices or ())
@@ -200,24 +200,24 @@ def comm_broadcast(
 def comm_broadcast_coalesced(
     tensors: Sequence[torch.Tensor], devices: Sequence[Any], buffer_size: int = 0
 ) -> tuple[tuple[torch.Tensor, ...], ...]:
-    """Return the tensors on the card, as often as there are devices."""
+    """Return the tensors on the card, once per device."""
     return tuple(tuple(each.to("hpu") for each in tensors) for _ in devices)
 
 
 def comm_reduce_add(inputs: Sequence[torch.Tensor], destination: Any = None) -> torch.Tensor:
-    """Return the sum of the tensors, on the card."""
+    """Return the sum of the tensors on the card."""
     return torch.stack([each.to("hpu") for each in inputs]).sum(0)
 
 
 def comm_reduce_add_coalesced(
     inputs: Sequence[Sequence[torch.Tensor]], destination: Any = None, buffer_size: int = 0
 ) -> tuple[torch.Tensor, ...]:
-    """Return the sums of the first tensors of all sequences, of the second ones, and so on."""
+    """Return the sum of the first tensors of all sequences, of the second tensors, and so on."""
     return tuple(comm_reduce_add(same) for same in zip(*inputs, strict=True))
 
 
 class amp_autocast(torch.autocast):
-    """Autocast of the card, whose own type is bfloat16."""
+    """Autocast of the card, with bfloat16 as default type."""
 
     def __init__(
         self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True
@@ -232,5 +232,5 @@ def nvtx_range(msg: str, *args: Any, **kwargs: Any) -> torch.profiler.record_fun
 
 @contextlib.contextmanager
 def nothing(*args: Any, **kwargs: Any) -> Iterator[None]:
-    """Stand for a context that has no effect here."""
+    """Context manager without effect."""
     yield

@@ -1,6 +1,6 @@
-"""Habana mixed precision: the way to bfloat16 before autocast, kept for scripts that use it.
+"""Habana mixed precision (HMP), the predecessor of autocast, for scripts that still use it.
 
-New code uses ``torch.autocast("hpu", dtype=torch.bfloat16)``.
+New code should use ``torch.autocast("hpu", dtype=torch.bfloat16)``.
 """
 
 from habana_frameworks.torch.hpex.hmp._convert import convert, disable_casts

@@ -1,4 +1,4 @@
-"""Makes PyTorch's functions cast their tensors to the type that the rules give."""
+"""Casts in PyTorch's functions, by the rules of HMP."""
 
 from __future__ import annotations
 
@@ -38,33 +38,34 @@ def convert(
     fp32_file_path: str = "",
     isVerbose: bool = False,
 ) -> None:
-    """Let PyTorch's functions compute in bfloat16 or float32 on the device, as the lists say.
+    """Let PyTorch's functions compute in bfloat16 or float32 on the device, by lists of operators.
 
-    Called once, before training; called again it puts other lists in force. The functions of
+    Call it once before training; a second call replaces the lists. In all threads, the functions of
     ``torch``, ``torch.nn.functional`` and ``torch.Tensor`` cast their float32 and bfloat16 tensors
-    on the device, whichever thread calls them.
+    on the device.
 
-    An operator of a list computes in that list's type. Of the others, those that take several
-    tensors (``add``, ``cat``, ...) widen them to the widest, and the rest follow their first input.
-    Operators in place, or with an ``out``, follow the tensor that they write, whatever the lists
-    say. ``linear`` follows ``addmm``, and ``matmul`` follows ``mm``, where the lists do not name
-    them. TorchScript compiles the functions as they are: its code casts nothing.
+    An operator in a list computes in the type of that list. Of the other operators, those with
+    several tensors (``add``, ``cat``, ...) compute in the widest type, and the rest in the type of
+    their first input. In-place operators and those with ``out`` always compute in the type of the
+    tensor that they write. Unless the lists contain them, ``linear`` follows ``addmm`` and
+    ``matmul`` follows ``mm``. TorchScript compiles the original functions, so its code does not
+    cast.
 
     Parameters
     ----------
     opt_level : {"O1", "O2"}
-        O1 goes by the lists; O2 computes matrix products and convolutions in bfloat16 and all else
-        in float32.
+        O1 uses the lists; O2 computes matrix products and convolutions in bfloat16 and all other
+        operators in float32.
     bf16_file_path, fp32_file_path : str
-        Files that replace the lists of O1, one operator's name a line.
+        Files that replace the lists of O1, with one operator name per line.
     isVerbose : bool
-        Log the type and the reason of each call, to ``habana_frameworks.torch.hpex.hmp``.
+        Log type and reason of each call to ``habana_frameworks.torch.hpex.hmp``.
 
     Raises
     ------
     ValueError
-        There is no such level, a file cannot be read or holds something else than names of
-        operators, or a name is in both lists.
+        The level does not exist, a file cannot be read or contains a line that is not an operator
+        name, or an operator is in both lists.
     """
     global _rules, _verbose
     rules = _requested(opt_level, bf16_file_path, fp32_file_path)
@@ -81,9 +82,9 @@ def convert(
 
 @contextlib.contextmanager
 def disable_casts() -> Iterator[None]:
-    """Cast nothing in this thread's ``with`` block, such as an optimizer's step.
+    """Disable casts in this thread's ``with`` block, for example for an optimizer's step.
 
-    What the block computes with has the type that the caller gives it, for example by ``.float()``.
+    The caller chooses the types of the tensors in the block, for example by ``.float()``.
     """
     _thread.disabled += 1
     try:
@@ -93,13 +94,13 @@ def disable_casts() -> Iterator[None]:
 
 
 def _requested(level: str, bf16_file: str, fp32_file: str) -> Rules:
-    if level in ("O2", "02"):  # with a zero it is found in scripts
+    if level in ("O2", "02"):  # some scripts write a zero
         return Rules(PRODUCTS, frozenset(), all_others_fp32=True)
     if level not in ("O1", "01"):
-        raise ValueError(f"There is no opt_level {level!r}; use 'O1' (the lists) or 'O2'.")
+        raise ValueError(f"opt_level={level!r} does not exist; use 'O1' (lists) or 'O2'.")
     bf16 = _from_file("bf16_file_path", bf16_file, BF16)
     fp32 = _from_file("fp32_file_path", fp32_file, FP32)
-    # A file replaces its own list; what it names leaves the other's default.
+    # A file replaces its list, and its operators are removed from the other default list.
     if bf16_file and not fp32_file:
         fp32 -= bf16
     elif fp32_file and not bf16_file:
@@ -107,7 +108,7 @@ def _requested(level: str, bf16_file: str, fp32_file: str) -> Rules:
     if both := sorted(bf16 & fp32):
         raise ValueError(
             f"{', '.join(both)} cannot be in both lists, {bf16_file} and {fp32_file}; "
-            "leave it in one of them."
+            "remove it from one of them."
         )
     return Rules(bf16, fp32)
 
@@ -119,8 +120,8 @@ def _from_file(argument: str, path: str, default: frozenset[str]) -> frozenset[s
         return frozenset(_operator_lists.read(path))
     except OSError as unreadable:
         raise ValueError(
-            f"{argument}={path!r} cannot be read ({unreadable.strerror}); name a file with one "
-            "operator a line, or leave it empty for the default list."
+            f"{argument}={path!r} cannot be read ({unreadable.strerror}); use a file with one "
+            "operator per line, or an empty path for the default list."
         ) from unreadable
 
 
@@ -130,7 +131,7 @@ def _casting(function: Function) -> Callable[..., Any]:
     @functools.wraps(original)
     def casting(*args: Any, **kwargs: Any) -> Any:
         tensors = _tensors((*args, *kwargs.values()))
-        if has_torch_function(tensors):  # by the object that is at the function's name
+        if has_torch_function(tensors):  # overrides receive the replacement as function
             return handle_torch_function(casting, tensors, *args, **kwargs)
         if _rules is None or _thread.disabled:
             return original(*args, **kwargs)
@@ -146,16 +147,16 @@ def _casting(function: Function) -> Callable[..., Any]:
         if all(each == dtype for each in inputs):
             return original(*args, **kwargs)
         kept = {0, "out"} if in_place else {"out"}
-        cast = [value if place in kept else _cast(value, dtype) for place, value in enumerate(args)]
-        named = {
+        cast = [value if at in kept else _cast(value, dtype) for at, value in enumerate(args)]
+        keywords = {
             name: value if name in kept else _cast(value, dtype) for name, value in kwargs.items()
         }
-        result = original(*cast, **named)
-        for place in function.written_places:
-            if place < len(args):
-                _hand_back(cast[place], args[place])
+        result = original(*cast, **keywords)
+        for at in function.written_places:
+            if at < len(args):
+                _copy_back(cast[at], args[at])
         for name in function.written_names & kwargs.keys():
-            _hand_back(named[name], kwargs[name])
+            _copy_back(keywords[name], kwargs[name])
         return result
 
     return casting
@@ -166,14 +167,14 @@ def _is_cast(value: Any) -> bool:
 
 
 def _tensors(values: Iterable[Any]) -> list[Any]:
-    """What may be a tensor, or stand for one, in arguments and lists among them."""
-    found: list[Any] = []
+    """Return the arguments that may be or override tensors, also from lists."""
+    tensors: list[Any] = []
     for value in values:
         if type(value) in (list, tuple):
-            found += _tensors(value)
+            tensors += _tensors(value)
         elif type(value) not in _PLAIN:
-            found.append(value)
-    return found
+            tensors.append(value)
+    return tensors
 
 
 def _types(values: Iterable[Any]) -> list[torch.dtype]:
@@ -186,11 +187,11 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     return _to(value, dtype) if _is_cast(value) and value.dtype != dtype else value
 
 
-def _hand_back(written: Any, given: Any) -> None:
-    """Copy what a function wrote to a cast copy of an argument into the argument."""
-    if written is not given:
+def _copy_back(copy: Any, argument: Any) -> None:
+    """Copy the values that a function wrote to a cast copy into the argument."""
+    if copy is not argument:
         with torch.no_grad():
-            given.copy_(written)
+            argument.copy_(copy)
 
 
 _to = torch.Tensor.to

@@ -1,4 +1,4 @@
-"""Which functions of PyTorch cast: those that compute with tensors, and no views of them."""
+"""PyTorch's functions that cast: those that compute with tensors, without views."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from habana_frameworks.torch.hpex.hmp._rules import PRODUCTS, WIDENING
 import torch
 from torch.nn import functional
 
-# They make, move or describe tensors, and compute nothing.
+# Functions that create, move or describe tensors without computing.
 _NOT_COMPUTING = frozenset(
     {
         "atleast_1d",
@@ -38,7 +38,7 @@ _NOT_COMPUTING = frozenset(
 )
 _OPERATORS = ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "div")
 _SPECIAL = frozenset(f"__{prefix}{name}__" for name in _OPERATORS for prefix in ("", "r", "i"))
-# Statistics that are updated.
+# Statistics that a normalization updates.
 _RUNNING = frozenset({"running_mean", "running_var"})
 _RUNNING_PLACES = {
     (functional, "batch_norm"): (1, 2),
@@ -50,21 +50,21 @@ _RUNNING_PLACES = {
 
 @dataclass(frozen=True)
 class Function:
-    """A function as PyTorch has it.
+    """A function of PyTorch.
 
     Attributes
     ----------
     owner : module or type
     attribute : str
-        Its name there.
+        Name in `owner`.
     name : str
-        Of the operator, without the underscores of Python's special methods or of those in place.
+        Name of the operator, without the underscores of special methods and in-place operators.
     in_place : bool
         Whether it writes its first argument.
     written_places : tuple of int
-        Places of further arguments that it writes.
+        Positions of other arguments that it writes.
     inplace_at : int or None
-        Place of its parameter ``inplace``, if it has one.
+        Position of the parameter ``inplace``, if there is one.
     """
 
     owner: Any
@@ -76,34 +76,34 @@ class Function:
 
     @property
     def written_names(self) -> frozenset[str]:
-        """Names of the same arguments."""
+        """The names of the arguments at `written_places`."""
         return _RUNNING if self.written_places else frozenset()
 
     def writes_first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Tell whether a call writes its first argument."""
+        """Return whether a call writes its first argument."""
         if self.in_place or self.inplace_at is None:
             return self.in_place
-        given = args[self.inplace_at] if len(args) > self.inplace_at else kwargs.get("inplace")
-        return bool(given)
+        in_place = args[self.inplace_at] if len(args) > self.inplace_at else kwargs.get("inplace")
+        return bool(in_place)
 
     @property
     def original(self) -> Callable[..., Any]:
-        """What is there now."""
+        """The current function."""
         return getattr(self.owner, self.attribute)
 
     @property
     def path(self) -> str:
-        """Where it is to be found."""
+        """The dotted name."""
         module = "torch." if isinstance(self.owner, type) else ""
         return f"{module}{self.owner.__name__}.{self.attribute}"
 
     def replace(self, other: Callable[..., Any]) -> None:
-        """Put another function in its place."""
+        """Replace the function in its owner."""
         setattr(self.owner, self.attribute, other)
 
 
 def functions(listed: frozenset[str]) -> Iterator[Function]:
-    """Return the functions that cast, those of the lists among them."""
+    """Return the functions that cast, including those of the lists."""
     for owner in (torch, functional, torch.Tensor):
         for attribute in dir(owner):
             if _computes(owner, attribute, listed):
@@ -122,7 +122,7 @@ def _computes(owner: Any, attribute: str, listed: frozenset[str]) -> bool:
     function = getattr(owner, attribute, None)
     if isinstance(function, type) or not callable(function):
         return False
-    # Functions that are no operators call some, which cast by themselves.
+    # Other functions call operators, which cast.
     return name in listed | PRODUCTS | WIDENING or (not _makes(name) and _is_operator(name))
 
 
@@ -139,19 +139,21 @@ def _makes(name: str) -> bool:
 
 
 def _is_operator(name: str) -> bool:
-    """Tell whether it is an operator of PyTorch that takes a tensor and gives no view of it."""
+    """Return whether `name` is an operator on a tensor that returns a tensor, but not a view."""
     packet = getattr(torch.ops.aten, name, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return False
     schemas = [getattr(packet, overload)._schema for overload in packet.overloads()]
-    takes = any("Tensor" in str(each.type) for schema in schemas for each in schema.arguments[:1])
-    views = any(
-        each.alias_info is not None and not each.alias_info.is_write
-        for schema in schemas
-        for each in schema.returns
+    inputs = [each for schema in schemas for each in schema.arguments[:1]]
+    returns = [each for schema in schemas for each in schema.returns]
+    returns_view = any(
+        each.alias_info is not None and not each.alias_info.is_write for each in returns
     )
-    gives = any("Tensor" in str(each.type) for schema in schemas for each in schema.returns)
-    return takes and gives and not views
+    return (
+        any("Tensor" in str(each.type) for each in inputs)
+        and any("Tensor" in str(each.type) for each in returns)
+        and not returns_view
+    )
 
 
 def _operator(attribute: str) -> tuple[str, bool]:

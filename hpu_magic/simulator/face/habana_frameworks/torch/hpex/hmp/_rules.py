@@ -1,4 +1,4 @@
-"""In which type an operator computes: by the lists, and by its inputs where they do not name it."""
+"""Rules for the type in which an operator computes: lists of operators, then its inputs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 BF16 = frozenset({"addmm", "bmm", "conv1d", "conv2d", "conv3d", "dot", "mm", "mv"})
-"""What level O1 computes in bfloat16, unless a file says otherwise."""
+"""Operators in bfloat16 at level O1, unless a file replaces the list."""
 FP32 = frozenset({"batch_norm", "cross_entropy", "log_softmax", "nll_loss", "softmax", "topk"})
-"""What level O1 computes in float32, unless a file says otherwise."""
+"""Operators in float32 at level O1, unless a file replaces the list."""
 PRODUCTS = BF16 | {
     "addbmm",
     "baddbmm",
@@ -20,7 +20,7 @@ PRODUCTS = BF16 | {
     "linear",
     "matmul",
 }
-"""What level O2 computes in bfloat16: matrix products and convolutions."""
+"""Operators in bfloat16 at level O2: matrix products and convolutions."""
 WIDENING = frozenset(
     {
         "add",
@@ -41,9 +41,9 @@ WIDENING = frozenset(
         "where",
     }
 )
-"""What takes several tensors, and computes in the widest of their types."""
+"""Operators on several tensors, which compute in the widest type."""
 
-# Products that the device computes by another: where no list names them they follow that one.
+# The device computes these products by another operator; if no list contains them, they follow it.
 _COMPUTED_BY = {"linear": "addmm", "matmul": "mm"}
 _REFLECTED = {f"r{name}": name for name in ("add", "div", "mul", "truediv", "matmul")}
 _SPELLINGS = {
@@ -56,14 +56,14 @@ _SPELLINGS = {
 
 @dataclass(frozen=True)
 class Rules:
-    """The lists in force.
+    """The current rules.
 
     Attributes
     ----------
     bf16, fp32 : frozenset of str
         Operators that compute in bfloat16 and in float32.
     all_others_fp32 : bool
-        Whether every other operator computes in float32, too.
+        Whether all other operators compute in float32.
     """
 
     bf16: frozenset[str] = BF16
@@ -73,34 +73,34 @@ class Rules:
     def dtype(
         self, name: str, inputs: Sequence[torch.dtype], in_place: bool
     ) -> tuple[torch.dtype, str]:
-        """Return the type that an operator computes in, and the rule that says so.
+        """Return the type in which an operator computes, and the rule as text.
 
         Parameters
         ----------
         name : str
-            The operator's, without underscores.
+            Name of the operator, without underscores.
         inputs : sequence of torch.dtype
-            Types of its tensors in float32 or bfloat16, what it writes first; one or more.
+            Types of its float32 or bfloat16 tensors, at least one; the tensor that it writes first.
         in_place : bool
-            Whether it writes the first of them.
+            Whether it writes the first tensor.
         """
         if in_place:
-            return inputs[0], "the type of what it writes"
+            return inputs[0], "type of its output"
         for known in _names(name):
             if known in self.bf16:
                 return torch.bfloat16, "bf16 list"
             if known in self.fp32:
                 return torch.float32, "fp32 list"
         if self.all_others_fp32:
-            return torch.float32, "in no list: float32 at level O2"
+            return torch.float32, "in no list, float32 at level O2"
         if any(known in WIDENING for known in _names(name)):
             widest = torch.float32 if torch.float32 in inputs else torch.bfloat16
-            return widest, "several tensors: the widest type"
-        return inputs[0], "in no list: the type of its first input"
+            return widest, "several tensors, widest type"
+        return inputs[0], "in no list, type of its first input"
 
 
 def _names(name: str) -> list[str]:
-    """Return the names under which a list may have an operator, its own first."""
+    """Return the names of an operator in the lists, its own name first."""
     name = _REFLECTED.get(name, name)
-    further = (_SPELLINGS.get(name), _COMPUTED_BY.get(name))
-    return [name, *(each for each in further if each)]
+    others = (_SPELLINGS.get(name), _COMPUTED_BY.get(name))
+    return [name, *(each for each in others if each)]
