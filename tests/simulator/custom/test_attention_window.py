@@ -90,7 +90,7 @@ def test_a_window_and_a_sink_are_for_inference():
     leaf = q.clone().requires_grad_()
     rest = None, 0.0, False, None, "None", None, None, "left", False, False
     for option in (((2, 0), None), ((-1, -1), torch.zeros(H, device="hpu"))):
-        with pytest.raises(ValueError, match="takes window_size and sink in inference alone"):
+        with pytest.raises(ValueError, match="supports window_size and sink only in inference"):
             FusedSDPA.apply(leaf, q, q, *rest, *option)
     with pytest.raises(ValueError, match="one score for each of 4 query heads, but has shape"):
         FusedSDPA.apply(q, q, q, *rest, (-1, -1), torch.zeros(3, device="hpu"))

@@ -73,9 +73,9 @@ def test_the_indices_of_bags_are_sorted_by_row():
 @pytest.mark.parametrize(
     ("indices", "offsets", "said"),
     [
-        ([4], [0, 1], "must lie between 0 and 3, but are from 4 to 4."),
-        ([1], [0, 2], "must rise from 0 to its 1 indices, but are [0, 2]."),
-        ([1], [], "must rise from 0 to its 1 indices, but are []."),
+        ([4], [0, 1], "must be between 0 and 3, but range from 4 to 4."),
+        ([1], [0, 2], "must increase from 0 to its 1 indices, but are [0, 2]."),
+        ([1], [], "must increase from 0 to its 1 indices, but are []."),
     ],
 )
 def test_what_cannot_be_sorted_is_refused(indices, offsets, said):

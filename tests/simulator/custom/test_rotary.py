@@ -170,14 +170,14 @@ def test_the_second_form_takes_rows_at_positions(dtype):
 @pytest.mark.parametrize(
     ("cache", "said"),
     [
-        ((3, 3, 2), r"\[3, 3, 2\] turns 6 channels, but p has 4; give at most 2 pairs"),
+        ((3, 3, 2), r"\[3, 3, 2\] rotates 6 channels, but p has 4; pass at most 2 pairs"),
         (
             (2, 2, 2),
             r"\[2, 2, 2\] has angles for 2 positions in its first 3 rows, but p has 3 positions in "
-            r"a batch of 2; give 3 or 6",
+            r"a batch of 2; pass 3 or 6",
         ),
-        ((3, 2, 3), r"\[3, 2, 3\] does not fit p of shape \[3, 2, 1, 4\]; give a cache"),
-        ((3, 2), r"\[3, 2\] does not fit p of shape \[3, 2, 1, 4\]; give a cache"),
+        ((3, 2, 3), r"\[3, 2, 3\] does not match p of shape \[3, 2, 1, 4\]; pass a cache"),
+        ((3, 2), r"\[3, 2\] does not match p of shape \[3, 2, 1, 4\]; pass a cache"),
         ((3, 3, 2, 2), r"\[3, 3, 2, 2\] has angles for 9 positions in its first 3 rows, but p has"),
     ],
     ids=str,

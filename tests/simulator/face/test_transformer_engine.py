@@ -342,7 +342,7 @@ def test_gradients_round_stochastically_with_two_formats(name, variable, stochas
 
 def test_the_variable_for_rounding_has_two_values(monkeypatch):
     monkeypatch.setenv("PT_TE_FORCE_SR_BWD", "yes")
-    with pytest.raises(ValueError, match="PT_TE_FORCE_SR_BWD='yes' is not 0 or 1; write 1 for"):
+    with pytest.raises(ValueError, match="PT_TE_FORCE_SR_BWD='yes' is not 0 or 1; use 1 to round"):
         te.fp8.get_fp8_te_sr(recipe.DelayedScaling(), fprop=False)
 
 
@@ -499,5 +499,5 @@ def test_casts_use_and_fill_the_places_of_a_meta():
     assert torch.equal(back.cpu().double(), rounded(data.cpu(), 8.0, E4M3))
     with pytest.raises(ValueError, match=r"itype=torch\.float8_e5m2 is not the type of the input"):
         te.cpp_extensions.cast_from_fp8(cast, meta, 0, E5M2, torch.float32)
-    with pytest.raises(ValueError, match=r"otype=torch\.int8 is no 8-bit type"):
+    with pytest.raises(ValueError, match=r"otype=torch\.int8 is not an 8-bit type"):
         te.cpp_extensions.cast_to_fp8(data, meta, 0, torch.int8)

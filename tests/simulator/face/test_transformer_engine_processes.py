@@ -32,8 +32,8 @@ def test_the_first_generation_has_no_8_bits(forked_script):
     out = forked_script(ON_THE_FIRST, simulated=True, HPU_MAGIC_GENERATION="gaudi")
     assert out.splitlines()[-3:] == [
         "torch.float32",
-        "8-bit floating point needs a card of the second generation or a later one, and this is "
-        "GAUDI: compute in bfloat16, under torch.autocast('hpu').",
+        "8-bit floating point needs a card of the second generation or a later one, but this "
+        "card is GAUDI; compute in bfloat16, under torch.autocast('hpu').",
         "False",
     ]
 

@@ -237,7 +237,7 @@ def test_scales_of_another_package_begin_anew(foreign):
         module(batch(0, 2, 4))
     state = module.state_dict() | {"_extra_state": foreign}
     kind = type(foreign).__name__
-    with pytest.warns(UserWarning, match=rf"scales of this Linear begin anew: .* a {kind}, is of"):
+    with pytest.warns(UserWarning, match=rf"this Linear are reset because .* a {kind} of another"):
         module.load_state_dict(state)
     assert module.fp8_meta == {}
     for scale in (1.0, 40.0):
@@ -387,16 +387,16 @@ def test_a_deep_copy_has_scales_of_its_own():
 @pytest.mark.parametrize(
     ("options", "error", "sentence"),
     [
-        ({"margin": 0.5}, TypeError, "margin=0.5 is no whole number"),
-        ({"interval": 0}, ValueError, "interval=0 is too small: write 1 or more"),
-        ({"interval": True}, TypeError, "interval=True is no whole number"),
+        ({"margin": 0.5}, TypeError, "margin=0.5 is not an integer"),
+        ({"interval": 0}, ValueError, "interval=0 is too small; use at least 1"),
+        ({"interval": True}, TypeError, "interval=True is not an integer"),
         ({"amax_history_len": 0}, ValueError, "amax_history_len=0 is too small"),
-        ({"fp8_format": "HYBRID"}, TypeError, "'HYBRID' is no Format: write recipe.Format.HYBRID"),
-        ({"amax_compute_algo": "mean"}, ValueError, "'mean' is unknown: write 'most_recent' or"),
+        ({"fp8_format": "HYBRID"}, TypeError, "'HYBRID' is not a Format; use recipe.Format.HYBRID"),
+        ({"amax_compute_algo": "mean"}, ValueError, "'mean' is unknown; use 'most_recent' or"),
         (
             {"override_linear_precision": (False, False, True)},
             ValueError,
-            "override_linear_precision=.* cannot be had: all three products",
+            "override_linear_precision=.* is not supported because all three products",
         ),
     ],
 )
@@ -408,18 +408,18 @@ def test_a_recipe_says_what_it_does_not_take(options, error, sentence):
 @pytest.mark.parametrize(
     ("use", "error", "sentence"),
     [
-        (lambda: te.fp8_autocast(fp8_recipe="HYBRID"), TypeError, "'HYBRID' is no recipe"),
-        (lambda: te.Linear(0, 4), ValueError, "in_features=0 is too small: write 1 or more"),
+        (lambda: te.fp8_autocast(fp8_recipe="HYBRID"), TypeError, "'HYBRID' is not a recipe"),
+        (lambda: te.Linear(0, 4), ValueError, "in_features=0 is too small; use at least 1"),
         (
             lambda: te.FusedAttention(attention_dropout=1.0),
             ValueError,
-            "attention_dropout=1.0 is no",
+            "attention_dropout=1.0 is not a fraction",
         ),
-        (lambda: te.Linear(4, 4, params_dtype=torch.int8), ValueError, "torch.int8 cannot be had"),
+        (lambda: te.Linear(4, 4, params_dtype=torch.int8), ValueError, "torch.int8 is not supp"),
         (
             lambda: te.Linear(4, 4, skip_weight_param_allocation=True)(batch(0, 2, 4)),
             ValueError,
-            "has no weight yet: assign one",
+            "has no weight; assign it",
         ),
         (
             lambda: te.Linear(4, 4)(batch(0, 2, 5)),
@@ -434,22 +434,22 @@ def test_a_recipe_says_what_it_does_not_take(options, error, sentence):
         (
             lambda: te.Linear(4, 4)(batch(0, 2, 4).half()),
             TypeError,
-            r"a tensor of shape \(2, 4\) is torch.float16: convert it with .to\(torch.bfloat16",
+            r"a tensor of shape \(2, 4\) is torch.float16; convert it with .to\(torch.bfloat16",
         ),
         (
             lambda: te.Linear(4, 3, params_dtype=torch.float16)(batch(0, 2, 4)),
             TypeError,
-            r"a tensor of shape \(3, 4\) is torch.float16: convert it with .to\(torch.bfloat16",
+            r"a tensor of shape \(3, 4\) is torch.float16; convert it with .to\(torch.bfloat16",
         ),
         (
             lambda: torch.autocast("hpu", torch.float16)(te.Linear(4, 4))(batch(0, 2, 4)),
             TypeError,
-            r"under autocast to bfloat16, not to torch.float16: write torch.autocast\('hpu'",
+            r"under autocast to bfloat16, not to torch.float16; use torch.autocast\('hpu'",
         ),
         (
             lambda: te.Linear(4, 4)(torch.ones(2, 4)),
             TypeError,
-            r"computes in 8 bits on hpu, but a tensor of shape \(2, 4\) is on cpu: move it",
+            r"computes in 8 bits on hpu, but a tensor of shape \(2, 4\) is on cpu; move it",
         ),
     ],
 )

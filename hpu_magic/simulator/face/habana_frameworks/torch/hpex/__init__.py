@@ -1,1 +1,1 @@
-"""The vendor's extensions: fused kernels, normalizations, optimizers and averages of weights."""
+"""The vendor's extensions: fused kernels, normalizations, optimizers and moving averages."""

@@ -1,1 +1,1 @@
-"""Extensions whose interface may change."""
+"""Extensions whose interfaces may change."""

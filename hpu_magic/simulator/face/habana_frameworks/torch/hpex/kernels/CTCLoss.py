@@ -1,4 +1,4 @@
-"""Connectionist temporal classification with a gradient."""
+"""Differentiable connectionist temporal classification loss."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 class CTCLoss(torch.autograd.Function):
     """``CTCLoss.apply(log_probs, targets, input_lengths, target_lengths, blank=0, ...)``.
 
-    The further arguments, by position: ``reduction="mean"`` and ``zero_infinity=False``. Values and
-    gradients are those of ``torch.nn.CTCLoss``; probabilities are [time, batch, classes], or
-    [time, classes] of one sequence.
+    The other positional arguments are ``reduction="mean"`` and ``zero_infinity=False``. Values and
+    gradients are the same as those of ``torch.nn.CTCLoss``. Probabilities are
+    [time, batch, classes], or [time, classes] for one sequence.
     """
 
     @staticmethod
@@ -31,12 +31,12 @@ class CTCLoss(torch.autograd.Function):
         reduction: str = "mean",
         zero_infinity: bool = False,
     ) -> torch.Tensor:
-        """Give the loss, and keep what the backward needs.
+        """Return the loss.
 
         Raises
         ------
         ValueError
-            The reduction is none of "none", "mean" and "sum".
+            The reduction is not "none", "mean" or "sum".
         """
         if reduction not in _REDUCTIONS:
             raise ValueError(
@@ -47,16 +47,16 @@ class CTCLoss(torch.autograd.Function):
             for each in (input_lengths, target_lengths)
         ]
         ctx.options = blank, _REDUCTIONS[reduction], zero_infinity
-        given = log_probs, targets, *lengths
+        operands = log_probs, targets, *lengths
         loss: torch.Tensor
-        loss, alpha = torch.ops.hpu.ctc_loss_custom(*given, *ctx.options)
-        ctx.save_for_backward(*given, loss, alpha)
+        loss, alpha = torch.ops.hpu.ctc_loss_custom(*operands, *ctx.options)
+        ctx.save_for_backward(*operands, loss, alpha)
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Give the gradient of the probabilities: nothing else has one."""
+        """Return the gradient of the probabilities."""
         of_probs = torch.ops.hpu.ctc_loss_custom_backward(
             grads[0], *ctx.saved_tensors, *ctx.options
         )

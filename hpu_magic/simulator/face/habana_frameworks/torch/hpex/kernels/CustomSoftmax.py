@@ -1,4 +1,4 @@
-"""Softmax over the last dimension with a gradient."""
+"""Differentiable softmax over the last dimension."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class CustomSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inp: torch.Tensor, flavor: int) -> torch.Tensor:
-        """Normalize, and keep the result."""
+        """Return the softmax."""
         result: torch.Tensor = torch.ops.hpu.custom_softmax(inp, flavor)
         ctx.save_for_backward(result)
         return result
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Give the gradient of the input."""
+        """Return the gradient of the input."""
         (result,) = ctx.saved_tensors
         return torch._softmax_backward_data(grads[0], result, -1, result.dtype), None

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 
-from habana_frameworks.torch.hpex.kernels.FusedSDPA import (
+from habana_frameworks.torch.hpex.kernels.FusedSDPA import (  # noqa: F401  the vendor's names
     Groups,
-)
-from habana_frameworks.torch.hpex.kernels.FusedSDPA import (
-    gqa_input_reshape_fwd as gqa_input_reshape_fwd,
-)
-from habana_frameworks.torch.hpex.kernels.FusedSDPA import (
-    gqa_output_reshape as gqa_output_reshape,
-)
-from habana_frameworks.torch.hpex.kernels.FusedSDPA import (
-    is_gqa as is_gqa,
+    check_valid_length,
+    gqa_input_reshape_fwd,
+    gqa_output_reshape,
+    is_gqa,
 )
 
 import torch
@@ -43,33 +38,31 @@ def fp8_fused_sdpa(
     seq_padding_type: str = "left",
     recompute: bool | None = None,
 ) -> Outputs:
-    """Attend as `FusedSDPA` does, through 8 bits where there are scales; without a gradient.
+    """Compute attention like `FusedSDPA`, in 8 bits where scales are passed; no gradient.
 
     Parameters
     ----------
     q, k, v, attn_mask, dropout_p, is_causal, scale, softmax_mode, valid_seq_len, seq_padding_type
-        As those of `FusedSDPA`; query, key and value may be of fp8.
+        See `FusedSDPA`; query, key and value can be fp8.
     d_scale_q, d_scale_k, d_scale_v, d_scale_s : torch.Tensor, optional
-        What takes operands and probabilities back: one element each.
+        Factors that dequantize operands and probabilities, one element each.
     q_scale_s, q_scale_o : torch.Tensor, optional
-        What probabilities and result are multiplied by before they become fp8.
+        Factors that quantize probabilities and result.
     is_amax_s, is_amax_o : bool
-        Measure the largest magnitude of the probabilities, and of the result.
+        Whether to measure the largest magnitude of the probabilities and of the result.
     recompute : bool, optional
-        Keep no probabilities, by default as ``torch.hpu.recompute_sdp_enabled()`` says; only this
-        form gives a result of fp8 and measures it.
+        Whether not to store probabilities; by default ``torch.hpu.recompute_sdp_enabled()``. Only
+        this form returns an fp8 result and measures it.
 
     Returns
     -------
     tuple of torch.Tensor
-        The result and the two magnitudes, float32 of one element; None for the last where the
-        probabilities are kept.
+        Result and both magnitudes (float32, one element). The last one is None if the
+        probabilities are stored.
     """
     training = q.requires_grad or k.requires_grad or v.requires_grad
     assert is_causal or not training, "Fp8 FusedSDPA in trining only supports Triangular mask"
-    assert valid_seq_len is None or (not training and is_causal and attn_mask is None), (
-        "Valid sequence length is supported only in inference with is_causal(triangular) mask case"
-    )
+    check_valid_length(valid_seq_len, training, is_causal, attn_mask)
     groups = Groups(q, k)
     attend = (
         *(groups.queries(q), groups.keys(k), groups.keys(v), groups.mask(attn_mask), dropout_p),

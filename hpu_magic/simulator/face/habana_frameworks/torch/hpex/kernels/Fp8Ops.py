@@ -1,4 +1,4 @@
-"""Casts to 8-bit floating point as functions, by the name under which libraries import them."""
+"""Casts to 8-bit floating point, as functions that libraries import."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def cast_to_fp8_v2(
     dtype: torch.dtype | None = None,
     scale_shape: Sequence[int] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Multiply by `scale` and round to `dtype`; call ``torch.ops.hpu.cast_to_fp8_v2``.
+    """Multiply by `scale` and round to `dtype`, by ``torch.ops.hpu.cast_to_fp8_v2``.
 
     Returns
     -------
     out, amax : torch.Tensor
-        The largest magnitude of what was given, where `is_amax` asks for it.
+        The result, and the largest magnitude of `input` if `is_amax`.
     """
     return torch.ops.hpu.cast_to_fp8_v2(
         input, scale, stochastic_rounding, is_amax, dtype, scale_shape

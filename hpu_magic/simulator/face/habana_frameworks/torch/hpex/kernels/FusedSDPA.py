@@ -1,11 +1,11 @@
-"""Scaled dot-product attention with a gradient."""
+"""Differentiable scaled dot-product attention."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from habana_frameworks.torch.hpex.kernels._window import share_beside_sink, windowed
+from habana_frameworks.torch.hpex.kernels._window import share_next_to_sink, windowed
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -14,9 +14,9 @@ Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 class Groups:
-    """Query heads in groups that share a head of keys and values, as dimensions that broadcast.
+    """Groups of query heads that share a head of keys and values, as broadcast dimensions.
 
-    Without groups the tensors stay as they are.
+    Without groups, the methods return the tensors unchanged.
     """
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor) -> None:
@@ -26,11 +26,11 @@ class Groups:
 
     @property
     def are_several(self) -> bool:
-        """Whether there are groups."""
+        """Whether query heads are in groups."""
         return bool(self._heads)
 
     def queries(self, q: torch.Tensor) -> torch.Tensor:
-        """[batch, query heads, ...] as [batch, heads, group, ...]."""
+        """Reshape [batch, query heads, ...] to [batch, heads, group, ...]."""
         if not self._heads:
             return q
         if self._query_heads % self._heads:
@@ -41,42 +41,54 @@ class Groups:
         return q.reshape(q.shape[0], self._heads, -1, *q.shape[2:])
 
     def keys(self, k: torch.Tensor) -> torch.Tensor:
-        """[batch, heads, ...] as [batch, heads, 1, ...]."""
+        """Reshape [batch, heads, ...] to [batch, heads, 1, ...]."""
         return k.unsqueeze(2) if self._heads else k
 
     def mask(self, mask: torch.Tensor | None) -> torch.Tensor | None:
-        """A mask for each query head in groups; any other is shared by them."""
+        """Return a mask per query head in groups; other masks are shared."""
         if mask is None or mask.dim() != 4 or not self._heads:
             return mask
         return self.queries(mask) if mask.shape[1] == self._query_heads else mask.unsqueeze(2)
 
     def joined(self, result: torch.Tensor) -> torch.Tensor:
-        """[batch, heads, group, ...] as [batch, query heads, ...]."""
+        """Reshape [batch, heads, group, ...] to [batch, query heads, ...]."""
         return result.flatten(1, 2) if self._heads and result.dim() == 5 else result
 
 
 def is_gqa(q: torch.Tensor, k: torch.Tensor) -> bool:
-    """Whether several heads of queries share a head of keys, as `gqa_input_reshape_fwd` needs."""
+    """Return whether query heads share key heads, and need `gqa_input_reshape_fwd`."""
     return Groups(q, k).are_several
 
 
 def gqa_input_reshape_fwd(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attention_mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Return the operands of attention with a dimension for the group after that of key heads.
+    """Return the operands of attention with a dimension for the group after the key heads.
 
     Raises
     ------
     ValueError
-        The number of query heads is not a multiple of that of key heads.
+        The number of query heads is not a multiple of the number of key heads.
     """
     groups = Groups(q, k)
     return groups.queries(q), groups.keys(k), groups.keys(v), groups.mask(attention_mask)
 
 
 def gqa_output_reshape(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a result of such operands as [batch, query heads, ...]."""
+    """Return a result of reshaped operands as [batch, query heads, ...]."""
     return tensor.flatten(1, 2)
+
+
+def check_valid_length(
+    valid_seq_len: torch.Tensor | None,
+    training: bool,
+    is_causal: bool,
+    attn_mask: torch.Tensor | None,
+) -> None:
+    """Raise AssertionError if `valid_seq_len` does not go with the other options."""
+    assert valid_seq_len is None or (not training and is_causal and attn_mask is None), (
+        "Valid sequence length is supported only in inference with is_causal(triangular) mask case"
+    )
 
 
 def _check_training(training: bool, probabilities: bool, fast: bool, is_causal: bool) -> None:
@@ -92,15 +104,15 @@ def _check_training(training: bool, probabilities: bool, fast: bool, is_causal: 
 class FusedSDPA(torch.autograd.Function):
     """``FusedSDPA.apply(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None)``.
 
-    The further arguments, by position: ``softmax_mode="None"``, ``recompute_mode=None``,
+    The other positional arguments are ``softmax_mode="None"``, ``recompute_mode=None``,
     ``valid_seq_len=None``, ``seq_padding_type="left"``, ``return_dropout_mask=False``,
     ``return_attn_probs=False``, ``window_size=(-1, -1)`` and ``sink=None``. Query, key and value
-    are [batch, heads, length, channels] or [batch, length, channels]; there may be fewer heads of
-    keys than of queries. The result is that of PyTorch's ``scaled_dot_product_attention``, with
-    the causal mask from the upper left corner; training is where one of the three requires a
-    gradient. In inference a query may see only the keys of a window, so many before and behind its
-    own position (-1 for all), and each query head may have a sink, a score beside those of the keys
-    that draws attention to nothing.
+    are [batch, heads, length, channels] or [batch, length, channels]; several query heads can share
+    a key head. The result is the same as that of PyTorch's ``scaled_dot_product_attention``, with
+    the causal mask aligned to the upper left corner. It is training if one of the three requires a
+    gradient. Only inference supports a window, the number of visible keys before and after a
+    query's position (-1 for all), and a sink, an additional score per query head whose value is
+    zero.
     """
 
     @staticmethod
@@ -122,14 +134,14 @@ class FusedSDPA(torch.autograd.Function):
         window_size: tuple[int, int] = (-1, -1),
         sink: torch.Tensor | None = None,
     ) -> Results:
-        """Attend, and in training keep what the backward needs.
+        """Return the result, also the probabilities and the dropout mask if requested.
 
         Raises
         ------
         AssertionError
-            Options that exclude each other, in the vendor's words.
+            Options exclude each other; with the vendor's message.
         ValueError
-            A window or a sink in training, or not one sink for each query head.
+            A window or sink is passed in training, or there is not one sink per query head.
         """
         training = q.requires_grad or k.requires_grad or v.requires_grad
         softmax_mode = softmax_mode.lower()
@@ -138,17 +150,14 @@ class FusedSDPA(torch.autograd.Function):
         _check_training(
             training, return_attn_probs, recompute and softmax_mode == "fast", is_causal
         )
-        assert valid_seq_len is None or (not training and is_causal and attn_mask is None), (
-            "Valid sequence length is supported only in inference with is_causal(triangular) "
-            "mask case"
-        )
+        check_valid_length(valid_seq_len, training, is_causal, attn_mask)
         assert not (return_dropout_mask and recompute), (
             "Return_dropout_mask is not supported in recompute mode"
         )
         if training and (sink is not None or max(window_size) >= 0):
             raise ValueError(
-                "FusedSDPA takes window_size and sink in inference alone, but a gradient is "
-                "required of q, k or v: call it under torch.no_grad() with tensors that need none."
+                "FusedSDPA supports window_size and sink only in inference, but q, k or v requires "
+                "a gradient; call it under torch.no_grad() with tensors that require none."
             )
         groups = Groups(q, k)
         operands = groups.queries(q), groups.keys(k), groups.keys(v)
@@ -169,14 +178,14 @@ class FusedSDPA(torch.autograd.Function):
         if recompute:
             out, *of_rows = recomputed(dropout_p, training or sink is not None)
             if sink is not None:
-                out = (out * share_beside_sink(sink, *of_rows[:2])).to(out.dtype)
+                out = (out * share_next_to_sink(sink, *of_rows[:2])).to(out.dtype)
             ctx.save_for_backward(*operands, mask, *of_rows, out)
             return groups.joined(out)
         out, probabilities, kept = torch.ops.hpu.sdpa_fwd(
             *operands, mask, dropout_p, factor, is_causal, softmax_mode, *padding
         )
         if sink is not None:
-            share = share_beside_sink(sink, *recomputed(0.0, True)[1:3])
+            share = share_next_to_sink(sink, *recomputed(0.0, True)[1:3])
             out, probabilities = ((each * share).to(each.dtype) for each in (out, probabilities))
         ctx.save_for_backward(*operands, probabilities, kept, out)
         results = [groups.joined(out)]
@@ -190,7 +199,7 @@ class FusedSDPA(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Give the gradients of query, key and value: nothing else has one."""
+        """Return the gradients of query, key and value."""
         grad = ctx.groups.queries(grads[0])
         if ctx.recompute:
             q, k, v, mask, largest, inverse_sum, seed, out = ctx.saved_tensors

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention composed of PyTorch's operators, as a reference."""
+"""Scaled dot-product attention from PyTorch's operators, as a reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 
 def _probabilities(q: torch.Tensor, k: torch.Tensor, scale: float, is_causal: bool) -> torch.Tensor:
-    """Softmax of the scores of [heads, length, channels]."""
+    """Return the softmax of the scores for operands of [heads, length, channels]."""
     scores = torch.matmul(q, k.transpose(-2, -1))
     if not is_causal:
         return torch.softmax(scores * scale, -1)
@@ -21,7 +21,7 @@ def _probabilities(q: torch.Tensor, k: torch.Tensor, scale: float, is_causal: bo
 class PySDPA(torch.autograd.Function):
     """``PySDPA.apply(q, k, v, is_causal=False, with_slice=False)`` over [batch, heads, length, E].
 
-    With slices, one head after the other is computed, so that one head's scores are in memory.
+    With slices, heads are computed one by one, so that memory holds the scores of only one head.
     """
 
     @staticmethod
@@ -33,7 +33,7 @@ class PySDPA(torch.autograd.Function):
         is_causal: bool = False,
         with_slice: bool = False,
     ) -> torch.Tensor:
-        """Attend, and keep the operands."""
+        """Return the result of attention."""
         ctx.save_for_backward(q, k, v)
         ctx.is_causal = is_causal
         ctx.scale = 1.0 / math.sqrt(q.shape[-1])
@@ -48,7 +48,7 @@ class PySDPA(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Give the gradients of query, key and value."""
+        """Return the gradients of query, key and value."""
         q, k, v = ctx.saved_tensors
         assert q.dim() == 4, " Currently support only 4D"
         query, key, value, grad = (each.flatten(0, 1) for each in (q, k, v, grads[0]))
@@ -64,7 +64,7 @@ class PySDPA(torch.autograd.Function):
 
 
 class PySDPAHinted(PySDPA):
-    """`PySDPA` in slices by default; a card's compiler is told to keep their order."""
+    """`PySDPA` with slices by default; on a card, the compiler keeps their order."""
 
     @staticmethod
     def forward(
@@ -75,5 +75,5 @@ class PySDPAHinted(PySDPA):
         is_causal: bool = False,
         with_slice: bool = True,
     ) -> torch.Tensor:
-        """Attend, and keep the operands."""
+        """Return the result of attention."""
         return PySDPA.forward(ctx, q, k, v, is_causal, with_slice)

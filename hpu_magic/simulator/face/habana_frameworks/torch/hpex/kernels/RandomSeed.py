@@ -1,4 +1,4 @@
-"""The seed of the card's own generator."""
+"""Seed of the card's hardware generator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def random_seed(x: torch.Tensor) -> torch.Tensor:
-    """Take a seed for a register of the card, in lazy mode; no operator reads it here.
+    """Set the seed register of the card in lazy mode; no effect in the simulator.
 
     Parameters
     ----------
@@ -18,11 +18,11 @@ def random_seed(x: torch.Tensor) -> torch.Tensor:
     Raises
     ------
     TypeError
-        The seed is of another type.
+        The seed has another type.
     ValueError
-        It lies on another device.
+        The seed is on another device.
     RuntimeError
-        In eager mode.
+        The process is in eager mode.
     """
     if x.dtype is not torch.int32:
         raise TypeError(f"Only int32 seed is accepted, got: {x.dtype}")

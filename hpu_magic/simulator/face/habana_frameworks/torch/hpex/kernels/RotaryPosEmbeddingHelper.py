@@ -1,7 +1,6 @@
-"""Rotary position embedding in the forms that models use.
+"""Rotary position embeddings in several forms.
 
-``p`` is what is turned, queries or keys; ``cos`` and ``sin`` have an angle for each position and
-channel.
+``p`` contains queries or keys; ``cos`` and ``sin`` have one value per position and channel.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 class RotaryPosEmbeddingMode(Enum):
-    """Which channels are turned together: those of two halves, or neighbours."""
+    """Pairs of channels that are rotated: one from each half, or neighbors."""
 
     BLOCKWISE = 0
     PAIRWISE = 1
@@ -30,7 +29,7 @@ _BLOCKWISE = RotaryPosEmbeddingMode.BLOCKWISE
 def _matched(
     p: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """All in float32 if any is, else in the type of `p`."""
+    """Return the tensors in float32 if any of them is, otherwise in the type of `p`."""
     in_float = torch.float32 in (p.dtype, cos.dtype, sin.dtype)
     dtype = torch.float32 if in_float else p.dtype
     return p.to(dtype), cos.to(dtype), sin.to(dtype)
@@ -45,7 +44,7 @@ def _rotate(
     offset: int = 0,
     mode: RotaryPosEmbeddingMode = _BLOCKWISE,
 ) -> torch.Tensor:
-    """Turn by one of the two operators, forward or backward."""
+    """Rotate by the forward or the backward operator."""
     p, cos, sin = _matched(p, cos, sin)
     return rotary(p, sin, cos, position_ids, offset, mode.value)
 
@@ -53,26 +52,26 @@ def _rotate(
 def parse_rope_cache(
     p: torch.Tensor, rope_cache: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give cos and sin for each channel that a cache of pairs turns.
+    """Return cos and sin for each channel that a cache of pairs rotates.
 
     Parameters
     ----------
     p : torch.Tensor
-        Of shape [length, batch, heads, channels].
+        [length, batch, heads, channels].
     rope_cache : torch.Tensor
-        Of shape [positions, ..., pairs, 2], cosines before sines. Its first `length` rows are
-        used; they hold the angles of each position for the batch, or for one sample.
+        [positions, ..., pairs, 2], cosines before sines. The first `length` rows are used; they
+        contain the angles of each position, for all samples or for each sample.
 
     Returns
     -------
     tuple of torch.Tensor
-        Both of shape [length, batch or 1, 1, 2 * pairs] and of the type of `p`.
+        Both [length, batch or 1, 1, 2 * pairs], in the type of `p`.
 
     Raises
     ------
     ValueError
-        The cache has other than pairs, more channels than `p`, or angles for other positions or
-        another batch.
+        The cache does not contain pairs, has more channels than `p`, or has angles for other
+        positions or another batch.
     """
     _check_cache(p, rope_cache)
     length, pairs = p.shape[0], rope_cache.shape[-2]
@@ -82,50 +81,50 @@ def parse_rope_cache(
 
 
 def _check_cache(p: torch.Tensor, rope_cache: torch.Tensor) -> None:
-    given = f"The rope_cache of shape {list(rope_cache.shape)}"
+    cache = f"The rope_cache of shape {list(rope_cache.shape)}"
     if p.dim() != 4 or rope_cache.dim() < 3 or rope_cache.shape[-1] != 2:
         raise ValueError(
-            f"{given} does not fit p of shape {list(p.shape)}; give a cache [positions, ..., "
+            f"{cache} does not match p of shape {list(p.shape)}; pass a cache [positions, ..., "
             "pairs, 2], cosines before sines, and p as [length, batch, heads, channels]."
         )
     length, batch, _, channels = p.shape
     pairs = rope_cache.shape[-2]
     if 2 * pairs > channels:
         raise ValueError(
-            f"{given} turns {2 * pairs} channels, but p has {channels}; give at most "
-            f"{channels // 2} pairs: channels beyond them stay as they are."
+            f"{cache} rotates {2 * pairs} channels, but p has {channels}; pass at most "
+            f"{channels // 2} pairs (other channels do not change)."
         )
     angles = math.prod(rope_cache[:length].shape[:-2])
     if angles not in (length, length * batch):
         raise ValueError(
-            f"{given} has angles for {angles} positions in its first {length} rows, but p has "
-            f"{length} positions in a batch of {batch}; give {length} or {length * batch}."
+            f"{cache} has angles for {angles} positions in its first {length} rows, but p has "
+            f"{length} positions in a batch of {batch}; pass {length} or {length * batch}."
         )
 
 
 def _rotate_first(
     p: torch.Tensor, rope_cache: torch.Tensor, *, backward: bool = False
 ) -> torch.Tensor:
-    """Turn the channels that a cache of pairs has, and hand the others through."""
+    """Rotate the channels in a cache of pairs; the other channels do not change."""
     cos, sin = parse_rope_cache(p, rope_cache)
-    turned = cos.shape[-1]
+    channels = cos.shape[-1]
     rotary = (
         torch.ops.hpu.rotary_pos_embedding_backward
         if backward
         else torch.ops.hpu.rotary_pos_embedding
     )
     pairwise = RotaryPosEmbeddingMode.PAIRWISE.value
-    rotated = rotary(p[..., :turned].contiguous(), sin, cos, None, 0, pairwise)
-    return torch.cat([rotated, p[..., turned:]], dim=-1)
+    rotated = rotary(p[..., :channels].contiguous(), sin, cos, None, 0, pairwise)
+    return torch.cat([rotated, p[..., channels:]], dim=-1)
 
 
 def apply_rotary_pos_emb(*args: Any) -> torch.Tensor:
-    """Turn queries or keys, given ``(p, rope_cache)`` or tables of angles.
+    """Rotate queries or keys, for arguments ``(p, rope_cache)`` or tables of angles.
 
-    The tables are ``(p, cos, sin, position_ids=None, offset=0, mode=BLOCKWISE)``: in float32 if
-    any of the three tensors is; `position_ids` of [batch, length] choose rows of ``cos`` and
-    ``sin``, `offset` their first column. A cache turns neighbouring channels. There is no
-    gradient: the classes have one.
+    The arguments with tables are ``(p, cos, sin, position_ids=None, offset=0, mode=BLOCKWISE)``. It
+    computes in float32 if any of the three tensors is. `position_ids` of [batch, length] select the
+    rows of ``cos`` and ``sin``, and `offset` the first column. A cache rotates neighboring
+    channels. Only the classes are differentiable.
     """
     if len(args) == 2:
         return _rotate_first(*args)
@@ -140,19 +139,19 @@ def apply_rotary_pos_emb_bwd(
     offset: int = 0,
     mode: RotaryPosEmbeddingMode = _BLOCKWISE,
 ) -> torch.Tensor:
-    """Give the gradient of ``p`` from that of what `apply_rotary_pos_emb` returned."""
+    """Return the gradient of ``p`` for the gradient of the result of `apply_rotary_pos_emb`."""
     backward = torch.ops.hpu.rotary_pos_embedding_backward
     return _rotate(backward, p_grad_in, cos, sin, position_ids, offset, mode)
 
 
 class RotaryPosEmbeddingHelperV1(torch.autograd.Function):
-    """``apply(p, cos, sin, offset)``: the columns of cos and sin from `offset` on."""
+    """``apply(p, cos, sin, offset)``: uses the columns of cos and sin from `offset` on."""
 
     @staticmethod
     def forward(
         ctx: Any, p: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, offset: int
     ) -> torch.Tensor:
-        """Turn, and keep the angles."""
+        """Return the rotated tensor."""
         ctx.save_for_backward(cos, sin)
         ctx.offset = offset
         return _rotate(torch.ops.hpu.rotary_pos_embedding, p, cos, sin, None, offset)
@@ -160,41 +159,41 @@ class RotaryPosEmbeddingHelperV1(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
-        """Give the gradient of ``p``: the angles have none."""
+        """Return the gradient of ``p``."""
         of_p = apply_rotary_pos_emb_bwd(grads[0], *ctx.saved_tensors, None, ctx.offset)
         return of_p, None, None, None
 
 
 class RotaryPosEmbeddingHelperV2(torch.autograd.Function):
-    """``apply(p, cos, sin, position_ids)``: the rows of cos and sin at the positions."""
+    """``apply(p, cos, sin, position_ids)``: uses the rows of cos and sin at the positions."""
 
     @staticmethod
     def forward(
         ctx: Any, p: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, position_ids: torch.Tensor
     ) -> torch.Tensor:
-        """Turn, and keep the angles and positions."""
+        """Return the rotated tensor."""
         ctx.save_for_backward(cos, sin, position_ids)
         return _rotate(torch.ops.hpu.rotary_pos_embedding, p, cos, sin, position_ids)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
-        """Give the gradient of ``p``: the angles have none."""
+        """Return the gradient of ``p``."""
         return apply_rotary_pos_emb_bwd(grads[0], *ctx.saved_tensors), None, None, None
 
 
 class RotaryPosEmbeddingHelperV3(torch.autograd.Function):
-    """``apply(p, rope_cache)``: neighbouring channels, as many as the cache has."""
+    """``apply(p, rope_cache)``: rotates the neighboring channels in the cache."""
 
     @staticmethod
     def forward(ctx: Any, p: torch.Tensor, rope_cache: torch.Tensor) -> torch.Tensor:
-        """Turn, and keep the cache."""
+        """Return the rotated tensor."""
         ctx.save_for_backward(rope_cache)
         return _rotate_first(p, rope_cache)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
-        """Give the gradient of ``p``: the cache has none."""
+        """Return the gradient of ``p``."""
         (rope_cache,) = ctx.saved_tensors
         return _rotate_first(grads[0], rope_cache, backward=True), None

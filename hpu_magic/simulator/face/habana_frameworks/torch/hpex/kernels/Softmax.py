@@ -10,15 +10,14 @@ import torch
 class RaggedSoftmax(torch.autograd.Function):
     """``RaggedSoftmax.apply(input, dim, half_to_float, valid_count)``.
 
-    ``valid_count`` says for each row how many of its entries are normalized; the others become
-    zeros.
+    ``valid_count`` is the number of entries to normalize in each row; the other entries become 0.
     """
 
     @staticmethod
     def forward(
         ctx: Any, input: torch.Tensor, dim: int, half_to_float: bool, valid_count: torch.Tensor
     ) -> torch.Tensor:
-        """Normalize, and keep the result."""
+        """Return the softmax."""
         result: torch.Tensor = torch.ops.hpu.ragged_softmax(input, dim, half_to_float, valid_count)
         ctx.save_for_backward(result)
         ctx.dim = dim
@@ -26,14 +25,14 @@ class RaggedSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Give the gradient of the input: an entry that became zero has none."""
+        """Return the gradient of the input; it is 0 for entries that became 0."""
         (result,) = ctx.saved_tensors
         of_input = torch._softmax_backward_data(grads[0], result, ctx.dim, result.dtype)
         return of_input, None, None, None
 
 
 def valid_counts(p: int, q: int, device: torch.device | str) -> torch.Tensor:
-    """Give the counts of a causal mask: 1 to `q`, for `p` matrices after each other.
+    """Return the counts of a causal mask: 1 to `q`, repeated for `p` matrices.
 
     Returns
     -------
@@ -49,12 +48,12 @@ def triu_masked_softmax(input: torch.Tensor) -> torch.Tensor:
     Parameters
     ----------
     input : torch.Tensor
-        Two dimensions at least; row i of the last two is normalized over its first i + 1 entries.
+        At least two dimensions; row i of the last two is normalized over its first i + 1 entries.
 
     Returns
     -------
     torch.Tensor
-        Of the same shape, with zeros above the diagonal.
+        The same shape, with zeros above the diagonal.
     """
     rows, columns = input.shape[-2:]
     counts = valid_counts(input[..., 0, 0].numel(), rows, input.device)

@@ -1,4 +1,4 @@
-"""What inference adds to attention: a window of keys around each query, and sinks."""
+"""Window of visible keys and sinks for attention in inference."""
 
 from __future__ import annotations
 
@@ -8,63 +8,62 @@ import torch
 def windowed(
     mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, window_size: tuple[int, int]
 ) -> torch.Tensor | None:
-    """Hide the keys that lie outside of a query's window from a mask.
+    """Return a mask that also hides keys outside the window of a query.
 
     Parameters
     ----------
     mask : torch.Tensor, optional
-        An attention mask: bool, true where a key is seen, or numbers that are added.
+        Attention mask: bool, True for visible keys, or numbers to add to the scores.
     q, k : torch.Tensor
-        Of [..., length, channels].
+        [..., length, channels].
     window_size : tuple of int
-        How many keys before and behind its own position a query sees; -1 for all.
+        Number of visible keys before and after the position of a query; -1 for all.
     """
-    before, behind = window_size
-    if before < 0 and behind < 0:
+    before, after = window_size
+    if before < 0 and after < 0:
         return mask
     query = torch.arange(q.shape[-2], device=q.device).unsqueeze(-1)
     distance = torch.arange(k.shape[-2], device=q.device) - query
-    seen = torch.ones_like(distance, dtype=torch.bool)
+    visible = torch.ones_like(distance, dtype=torch.bool)
     if before >= 0:
-        seen = seen & (distance >= -before)
-    if behind >= 0:
-        seen = seen & (distance <= behind)
+        visible = visible & (distance >= -before)
+    if after >= 0:
+        visible = visible & (distance <= after)
     if mask is None:
-        return seen
-    return mask & seen if mask.dtype is torch.bool else mask.masked_fill(~seen, -torch.inf)
+        return visible
+    return mask & visible if mask.dtype is torch.bool else mask.masked_fill(~visible, -torch.inf)
 
 
-def share_beside_sink(
+def share_next_to_sink(
     sink: torch.Tensor, largest: torch.Tensor, inverse_sum: torch.Tensor
 ) -> torch.Tensor:
-    """Tell what is left to the keys where a sink takes part in the softmax.
+    """Return the sum of the probabilities of the keys when the softmax includes a sink.
 
-    A sink is a score of its own for each query head; it has no value, so that attention to it is
-    attention to nothing.
+    A sink is an additional score of each query head without a value.
 
     Parameters
     ----------
     sink : torch.Tensor
-        One score for each query head.
+        One score per query head.
     largest, inverse_sum : torch.Tensor
-        The largest score of each query and the inverse of its sum of exponentials, of
-        [batch, heads, length, 1], the heads in one dimension or two.
+        The largest score of each query, and the inverse of its sum of exponentials:
+        [batch, heads, length, 1], with the heads in one or two dimensions.
 
     Returns
     -------
     torch.Tensor
-        What probabilities and result are multiplied by, float32 of the shape of `largest`.
+        Factor for probabilities and result, float32 in the shape of `largest`.
 
     Raises
     ------
     ValueError
-        There is not one sink for each head.
+        There is not one sink per head.
     """
     heads = largest.shape[1:-2]
     if sink.dim() != 1 or sink.numel() != heads.numel():
         raise ValueError(
-            f"FusedSDPA sink must be 1D of one score for each of {heads.numel()} query heads, but "
-            f"has shape {list(sink.shape)}."
+            f"FusedSDPA sink must be 1D with one score for each of {heads.numel()} query heads, "
+            f"but has shape {list(sink.shape)}."
         )
     scores = sink.float().reshape(*heads, 1, 1)
     return 1 / (1 + torch.exp(scores - largest.float()) * inverse_sum.float())

@@ -1,4 +1,4 @@
-"""Functions of FBGEMM's names for what recommendation models do to indices, for lazy mode."""
+"""FBGEMM's functions for indices of recommendation models, in lazy mode."""
 
 from __future__ import annotations
 
@@ -6,77 +6,17 @@ import itertools
 from collections.abc import Sequence
 
 from habana_frameworks.torch import _hpex_C
+from habana_frameworks.torch._hpex_C import (  # noqa: F401  the vendor's names
+    expand_into_jagged_permute,
+    permute_1D_sparse_data,
+    permute_2D_sparse_data,
+    split_permute_cat,
+)
 
 import torch
 
-_SUM = 0  # of FBGEMM's PoolingMode
+_SUM = 0  # in FBGEMM's PoolingMode
 _BAG_SUM = 1
-
-
-def permute_1D_sparse_data(
-    permute: torch.Tensor,
-    lengths: torch.Tensor,
-    indices: torch.Tensor,
-    weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Order segments anew: segment i of the result is segment ``permute[i]``.
-
-    Parameters
-    ----------
-    permute : torch.Tensor
-        Each segment once.
-    lengths : torch.Tensor
-        Of each segment; several dimensions are flattened.
-    indices, weights : torch.Tensor
-        The elements of all segments.
-
-    Returns
-    -------
-    tuple
-        Lengths, indices, and weights or None.
-    """
-    return _hpex_C.permute_1D_sparse_data(permute, lengths, indices, weights)
-
-
-def permute_2D_sparse_data(
-    permute: torch.Tensor,
-    lengths: torch.Tensor,
-    indices: torch.Tensor,
-    weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Order tables of segments anew, given their lengths as [tables, batch].
-
-    Returns
-    -------
-    tuple
-        Lengths, indices, and weights or None.
-    """
-    return _hpex_C.permute_2D_sparse_data(permute, lengths, indices, weights)
-
-
-def expand_into_jagged_permute(
-    permute: torch.Tensor,
-    input_offsets: torch.Tensor,
-    output_offsets: torch.Tensor,
-    output_size: int,
-) -> torch.Tensor:
-    """Give the places of the elements of segments that are ordered anew.
-
-    Parameters
-    ----------
-    permute : torch.Tensor
-        Which segment comes where.
-    input_offsets, output_offsets : torch.Tensor
-        Where segments begin and the last one ends, before and after.
-    output_size : int
-        How many elements the segments have that `permute` names.
-
-    Returns
-    -------
-    torch.Tensor
-        One dimension, of the type of `input_offsets`.
-    """
-    return _hpex_C.expand_into_jagged_permute(permute, input_offsets, output_offsets, output_size)
 
 
 def bounds_check_indices(
@@ -87,40 +27,25 @@ def bounds_check_indices(
     warning: torch.Tensor,
     weights: torch.Tensor | None = None,
 ) -> None:
-    """Find indices that their table does not have, and offsets that do not fit, in place.
+    """Fix or report indices outside their table and wrong offsets, in place.
 
     Parameters
     ----------
     rows_per_table : torch.Tensor
-        How many rows each table has.
+        Number of rows in each table.
     indices, offsets : torch.Tensor
-        The rows that bags use, and where each bag of each table begins and the last one ends.
+        Rows of all bags; start of each bag of each table and end of the last one.
     bounds_check_mode : int
-        0 marks faults with -1; 1 makes indices 0, mends offsets and adds the number of faults to
-        the first element of `warning`; 2 does so without counting; 3 does nothing.
+        0 marks errors with -1; 1 sets indices to 0, fixes offsets and adds the number of errors to
+        the first element of `warning`; 2 does the same without counting; 3 does nothing.
     warning : torch.Tensor
-        Of whole numbers.
+        Integers.
     weights : torch.Tensor, optional
-        One for each index.
+        One per index.
     """
     _hpex_C.bounds_check_indices(
         indices, offsets, warning, rows_per_table, bounds_check_mode, weights
     )
-
-
-def split_permute_cat(
-    input: torch.Tensor, indices: torch.Tensor, batch_size: int, num_features: int, dims: int
-) -> torch.Tensor:
-    """Order the blocks of each row anew.
-
-    Parameters
-    ----------
-    input : torch.Tensor
-        [batch_size, num_features * dims].
-    indices : torch.Tensor
-        Which block comes where.
-    """
-    return _hpex_C.split_permute_cat(input, indices, batch_size, num_features, dims)
 
 
 def split_embedding_codegen_lookup_function(
@@ -133,24 +58,24 @@ def split_embedding_codegen_lookup_function(
     pooling_mode: int,
     kernel_mode: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """Add up the rows of each bag of each table.
+    """Sum the rows of each bag of each table.
 
     Parameters
     ----------
     host_weights : torch.Tensor
-        The tables after each other, one dimension.
+        The flattened tables.
     weights_offsets : torch.Tensor
-        Where each table begins.
+        Start of each table.
     D_offsets : torch.Tensor
-        Where each table's channels begin in a row of the result, and where the last one's end.
+        Start of each table's channels in a row of the result, and end of the last table's.
     total_D : int
-        The channels of all tables.
+        Number of channels of all tables.
     indices, offsets : torch.Tensor
-        The rows that bags use, and where each bag of each table begins and the last one ends.
+        Rows of all bags; start of each bag of each table and end of the last one.
     pooling_mode : int
-        FBGEMM's, of which there is only the sum.
+        FBGEMM's mode; only the sum is supported.
     kernel_mode : sequence of int, optional
-        Of each table: 0 gathers a row for each index, 1 and 2 add up, which is the default.
+        For each table: 0 gathers a row for each index; 1 (default) and 2 sum.
 
     Returns
     -------
@@ -173,6 +98,6 @@ def split_embedding_codegen_lookup_function(
         weights = host_weights[starts[table] : starts[table + 1]].reshape(-1, *widths)
         mode = _BAG_SUM if kernel_mode is None else kernel_mode[table]
         of_table = bags[table * batch : (table + 1) * batch + 1]
-        its = rows[of_table[0] : of_table[-1]] if mode == 0 else rows
-        sums.append(_hpex_C.embedding_bag_sum_fwd(weights, its, of_table, valid, mode))
+        used = rows[of_table[0] : of_table[-1]] if mode == 0 else rows
+        sums.append(_hpex_C.embedding_bag_sum_fwd(weights, used, of_table, valid, mode))
     return torch.cat(sums, dim=1)

@@ -1,4 +1,4 @@
-"""The exponential moving average of a model, in one operator."""
+"""Exponential moving average of a model, in one operator."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _UPDATES_TO_FULL_DECAY = 2000
 
 
 def _bare(model: torch.nn.Module) -> torch.nn.Module:
-    """The model in PyTorch's wrappers of data parallelism."""
+    """Return the model without PyTorch's data-parallel wrappers."""
     wrappers = torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel
     return model.module if isinstance(model, wrappers) else model  # type: ignore[return-value]
 
 
 def _values(model: torch.nn.Module) -> list[torch.Tensor]:
-    """The tensors of a model's state, without what its modules add of their own."""
+    """Return the tensors of a model's state, without the extra state of its modules."""
     return [
         value
         for name, value in model.state_dict().items()
@@ -31,16 +31,15 @@ def _values(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 class FusedEMA:
-    """Keeps in `ema` a copy of a model whose values follow it slowly.
+    """Copy of a model, in `ema`, with moving averages of its values.
 
     Parameters
     ----------
     model : torch.nn.Module
-        The model.
     decay : float
-        What the average keeps of itself in an update, after many: it grows with their number.
+        Weight of the old average in an update, after many updates; it starts smaller.
     updates : int
-        How many updates there were.
+        Number of earlier updates.
     """
 
     def __init__(self, model: torch.nn.Module, decay: float = 0.9999, updates: int = 0) -> None:
@@ -53,7 +52,7 @@ class FusedEMA:
             parameter.requires_grad_(False)
 
     def update(self, model: torch.nn.Module) -> None:
-        """Move the average towards the model; whole numbers, such as counts, stay."""
+        """Update the average with the values of the model; integers do not change."""
         self.updates += 1
         decay = self.decay * (1.0 - math.exp(-self.updates / _UPDATES_TO_FULL_DECAY))
         with torch.no_grad():
@@ -70,7 +69,7 @@ class FusedEMA:
         include: Collection[str] = (),
         exclude: Collection[str] = ("process_group", "reducer"),
     ) -> None:
-        """Copy the model's own public attributes: those of `include`, or all but `exclude`."""
+        """Copy public attributes of the model: those in `include`, or all except `exclude`."""
         for name, value in model.__dict__.items():
             private = name.startswith("_") or name in exclude
             if not (private or (include and name not in include)):

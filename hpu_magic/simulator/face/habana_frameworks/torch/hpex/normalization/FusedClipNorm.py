@@ -1,4 +1,4 @@
-"""Clipping of gradients by their common norm."""
+"""Clipping of gradients by their total norm."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NORM_TYPE = 2.0
 
 
 class FusedClipNorm:
-    """Clips gradients on the device, as ``torch.nn.utils.clip_grad_norm_`` does by the 2-norm.
+    """Clips gradients on the device by their 2-norm, like ``torch.nn.utils.clip_grad_norm_``.
 
     Parameters
     ----------
     parameters : iterable of torch.Tensor
-        Taken for the vendor's signature; `clip_norm` is given those to clip.
+        Ignored; `clip_norm` receives the parameters.
     max_norm : float
         The largest norm.
     """
@@ -27,19 +27,19 @@ class FusedClipNorm:
         self.max_norm_t = torch.tensor([float(max_norm)]).to("hpu")
 
     def clip_norm(self, parameters: Iterable[torch.Tensor] | torch.Tensor) -> torch.Tensor:
-        """Multiply the gradients in place so that their norm is at most the largest.
+        """Scale the gradients in place so that their norm is at most `max_norm`.
 
         Returns
         -------
         torch.Tensor
-            The norm before, of one element on the device and of the first parameter's type; a
-            zero on the CPU where no parameter has a gradient.
+            The original norm: one element on the device in the type of the first parameter, or 0 on
+            the CPU if there are no gradients.
         """
-        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        grads = [parameter.grad for parameter in given if parameter.grad is not None]
+        listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        grads = [parameter.grad for parameter in listed if parameter.grad is not None]
         if not grads:
             return torch.tensor(0.0)
-        norm = torch.empty(1, dtype=given[0].dtype, device="hpu")
+        norm = torch.empty(1, dtype=listed[0].dtype, device="hpu")
         clip = _hpex_C.fused_norm if is_lazy() else torch.ops.hpu.fused_clip_norm
         total: torch.Tensor = clip([*grads, norm], self.max_norm_t, _NORM_TYPE)
         return total

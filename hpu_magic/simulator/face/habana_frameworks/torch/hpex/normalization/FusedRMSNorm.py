@@ -1,4 +1,4 @@
-"""Root mean square normalization with a gradient."""
+"""Differentiable root mean square normalization."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 
 class RmsNormBwdMode(Enum):
-    """How the backward kernel is cut into pieces: without effect on the numbers."""
+    """Partitioning of the backward kernel; no effect on results."""
 
     DEFAULT = 0
     STATIC_CASE_WIDTH_PARTITIONING = 1
@@ -20,8 +20,8 @@ class FusedRMSNorm(torch.autograd.Function):
     """``FusedRMSNorm.apply(data_in, gamma, eps, use_stages=True, bwd_mode=0, fast_math=False)``.
 
     The result is ``data_in * gamma / sqrt(mean(data_in**2) + eps)`` over the last dimension, in
-    the type of both or, where they differ, in float32. The last three arguments choose kernels on
-    a card; here they change nothing.
+    the type of both tensors, or in float32 if their types differ. The last three arguments select
+    kernels of a card and have no effect in the simulator.
     """
 
     @staticmethod
@@ -34,7 +34,7 @@ class FusedRMSNorm(torch.autograd.Function):
         bwd_mode: int = RmsNormBwdMode.DEFAULT.value,
         fast_math: bool = False,
     ) -> torch.Tensor:
-        """Normalize, and keep the inverse of the root mean square."""
+        """Return the normalized tensor."""
         forward = torch.ops.hpu.rms_norm_fast if fast_math else torch.ops.hpu.rms_norm
         normalized, inverse_rms = forward(data_in, gamma, eps)
         ctx.save_for_backward(data_in, gamma, inverse_rms)
@@ -46,7 +46,7 @@ class FusedRMSNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Give the gradients of the data and of gamma."""
+        """Return the gradients of data and gamma."""
         hpu = torch.ops.hpu
         backward = hpu.rms_norm_fast_backward if ctx.fast_math else hpu.rms_norm_backward
         of_data, of_gamma = backward(grads[0], *ctx.saved_tensors, *ctx.kernel)

@@ -17,14 +17,14 @@ import torch
 
 
 class FusedAdagrad(torch.optim.Optimizer):
-    """``torch.optim.Adagrad``; the learning rate is that of the constructor for all steps.
+    """``torch.optim.Adagrad`` with the constructor's learning rate for all steps.
 
     Parameters
     ----------
     params : iterable of torch.Tensor or dict
-        Parameters or groups of them.
+        Parameters or parameter groups.
     lr, lr_decay, weight_decay, initial_accumulator_value, eps
-        As those of ``torch.optim.Adagrad``.
+        See ``torch.optim.Adagrad``.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class FusedAdagrad(torch.optim.Optimizer):
             move_to_parameters(group, "lr_t", "step_t")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, with sums of its own."""
+        """Add a parameter group and its sums."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         device = group["params"][0].device
@@ -75,7 +75,7 @@ class FusedAdagrad(torch.optim.Optimizer):
     @marked
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Make a step in each group."""
+        """Perform a step in each group."""
         loss_of(closure)
         for group in self.param_groups:
             parameters = with_gradients(

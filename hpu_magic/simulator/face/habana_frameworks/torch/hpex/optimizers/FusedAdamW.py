@@ -19,19 +19,19 @@ import torch
 class FusedAdamW(torch.optim.Optimizer):
     """Adam with decoupled weight decay.
 
-    Epsilon is added to the root of the second moment before the correction of bias, other than in
-    ``torch.optim.AdamW``.
+    Unlike ``torch.optim.AdamW``, epsilon is added to the square root of the second moment before
+    the bias correction.
 
     Parameters
     ----------
     params : iterable of torch.Tensor or dict
-        Parameters or groups of them.
+        Parameters or parameter groups.
     lr, betas, eps, weight_decay
-        As those of ``torch.optim.AdamW``, with other defaults.
+        See ``torch.optim.AdamW``; the defaults differ.
     bias_correction : bool
-        Correct the bias of moments that begin with zeros.
+        Correct the bias of moments that start at zero.
     moments_dtype : torch.dtype or tuple of torch.dtype, optional
-        Type of both moments, or of each: by default the parameter's. Those of fp8 have a scale.
+        Type of both moments or of each, by default the parameter's. Moments in fp8 have scales.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class FusedAdamW(torch.optim.Optimizer):
             group.setdefault("bias_correction", True)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a saved state; moments of another type than this optimizer's are converted."""
-        read: dict[str, Any] = {}
-        # The last hook before loading is given what is loaded, and the first one after it comes
-        # before those that may look at it.
-        before = self.register_load_state_dict_pre_hook(lambda _, given: read.update(given))
+        """Load a saved state, and convert moments to this optimizer's types."""
+        saved: dict[str, Any] = {}
+        # Other hooks run earlier before loading and later after loading, so that they can change
+        # the state and see the result.
+        before = self.register_load_state_dict_pre_hook(lambda _, state: saved.update(state))
         after = self.register_load_state_dict_post_hook(
-            lambda _: self._load_moments(read), prepend=True
+            lambda _: self._load_moments(saved), prepend=True
         )
         try:
             super().load_state_dict(state_dict)
@@ -82,19 +82,19 @@ class FusedAdamW(torch.optim.Optimizer):
             before.remove()
             after.remove()
 
-    def _load_moments(self, read: dict[str, Any]) -> None:
-        saved = (key for group in read["param_groups"] for key in group["params"])
+    def _load_moments(self, saved: dict[str, Any]) -> None:
+        keys = (key for group in saved["param_groups"] for key in group["params"])
         parameters = (each for group in self.param_groups for each in group["params"])
-        for key, parameter in zip(saved, parameters, strict=True):
-            if key in read["state"]:
+        for key, parameter in zip(keys, parameters, strict=True):
+            if key in saved["state"]:
                 _adamw_step.load_moments(
-                    self.state[parameter], read["state"][key], parameter, self.moments_dtype
+                    self.state[parameter], saved["state"][key], parameter, self.moments_dtype
                 )
 
     @marked
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Make a step in each group, and return the closure's loss."""
+        """Perform a step in each group, and return the loss of the closure."""
         loss = loss_of(closure)
         for group in self.param_groups:
             parameters = with_gradients(

@@ -11,28 +11,26 @@ import torch
 
 
 class FusedLamb(torch.optim.Optimizer):
-    """Adam whose step is multiplied by the ratio of the weight's norm to the step's.
+    """Adam with steps multiplied by the ratio of the norms of weight and step.
 
     Parameters
     ----------
     params : iterable of torch.Tensor or dict
-        Parameters or groups of them.
+        Parameters or parameter groups.
     lr, betas, eps, weight_decay, bias_correction
-        As Adam's; the decay is decoupled.
+        Like in Adam, with decoupled weight decay.
     amsgrad : bool
         Not supported.
-    adam_w_mode, fused : bool
-        Without effect.
+    adam_w_mode, fused, set_grad_none : bool
+        No effect.
     grad_averaging : bool
-        Weigh the gradient in its moving average.
-    set_grad_none : bool
-        What `zero_grad` does: the gradients are None either way.
+        Multiply the gradient by 1 - beta1 in its moving average.
     max_grad_norm : float, optional
-        The largest common norm of all gradients; the constructor's holds for all groups.
+        Largest total norm of all gradients; the constructor's value applies to all groups.
     use_lamb : bool
-        Use the ratio of norms without weight decay too.
+        Use the ratio of norms also without weight decay.
     dtype : torch.dtype, optional
-        The type in which that norm is taken.
+        Type in which the total norm is computed.
     """
 
     def __init__(
@@ -80,22 +78,22 @@ class FusedLamb(torch.optim.Optimizer):
     @torch._disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Make a step in each group, and return the closure's loss."""
+        """Perform a step in each group, and return the loss of the closure."""
         loss = loss_of(closure)
         sparse = "Lamb does not support sparse gradients, consider SparseAdam instead."
-        of_groups = [(group, with_gradients(group, sparse)) for group in self.param_groups]
-        everywhere = [parameter for _, parameters in of_groups for parameter in parameters]
-        if not everywhere:
+        groups = [(group, with_gradients(group, sparse)) for group in self.param_groups]
+        all_parameters = [parameter for _, parameters in groups for parameter in parameters]
+        if not all_parameters:
             return loss
-        clip = self._clip(everywhere)
-        for group, parameters in of_groups:
+        clip = self._clip(all_parameters)
+        for group, parameters in groups:
             if parameters:
                 group["step"] = group.get("step", 0) + 1
                 self._step(group, parameters, clip)
         return loss
 
     def _clip(self, parameters: list[torch.nn.Parameter]) -> torch.Tensor:
-        """What gradients are divided by."""
+        """Return the divisor of the gradients."""
         largest = self.defaults["max_grad_norm"]
         if largest is None:
             return torch.tensor([1.0]).to(parameters[0].device)

@@ -1,4 +1,4 @@
-"""Layer-wise adaptive rates in one operator, around another optimizer."""
+"""Layer-wise adaptive rate scaling in one operator, as wrapper of another optimizer."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ import torch
 
 
 class FusedLars(torch.optim.Optimizer):
-    """Multiplies gradients by the learning rate and a ratio of norms, then has another step.
+    """Multiplies gradients by the learning rate and a ratio of norms, then calls an optimizer.
 
-    The learning rate is in the gradients then, as ``FusedResourceApplyMomentum`` wants them.
+    Use it with ``FusedResourceApplyMomentum``, which expects gradients that include the learning
+    rate.
 
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        Whose parameters these are; its weight decay is applied here.
+        The wrapped optimizer; its weight decay is applied here.
     skip_mask : sequence of int
-        For each parameter of a group whether the ratio of norms is used: where not, the
-        gradient is multiplied by the learning rate alone.
+        For each parameter of a group, whether to use the ratio of norms; if not, the gradient is
+        only multiplied by the learning rate.
     eeta : float
         Factor of the ratio.
     eps : float
-        Added to the ratio's denominator.
+        Added to the denominator of the ratio.
     """
 
     def __init__(
@@ -43,20 +44,20 @@ class FusedLars(torch.optim.Optimizer):
         return {name: getattr(self, name) for name in ("optim", "skip_mask", "eeta", "eps")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        of_optimizer = {
+        shared = {
             name: getattr(state["optim"], name) for name in ("defaults", "state", "param_groups")
         }
-        super().__setstate__(state | of_optimizer)  # makes room for hooks as well
+        super().__setstate__(state | shared)  # also prepares hooks
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.optim!r})"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the optimizer that it wraps."""
+        """Return the state of the wrapped optimizer."""
         return self.optim.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of the optimizer that it wraps."""
+        """Load the state of the wrapped optimizer."""
         self.optim.load_state_dict(state_dict)
         self.state, self.param_groups = self.optim.state, self.optim.param_groups
 
@@ -65,13 +66,13 @@ class FusedLars(torch.optim.Optimizer):
         self.optim.zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to the optimizer that it wraps."""
+        """Add a group to the wrapped optimizer."""
         self.optim.add_param_group(param_group)
 
     @marked
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Change the gradients, have the wrapped optimizer step, and return the closure's loss."""
+        """Scale the gradients, call the wrapped optimizer, and return the loss of the closure."""
         loss = loss_of(closure)
         decays = [group.get("weight_decay", 0) for group in self.param_groups]
         for group, decay in zip(self.param_groups, decays, strict=True):

@@ -1,4 +1,4 @@
-"""Momentum over gradients that have the learning rate in them, in one operator."""
+"""Momentum for gradients that include the learning rate, in one operator."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class FusedResourceApplyMomentum(torch.optim.Optimizer):
     Parameters
     ----------
     params : iterable of torch.Tensor or dict
-        Parameters or groups of them.
+        Parameters or parameter groups.
     lr, weight_decay, nesterov
-        Kept, for an optimizer around this one; without effect here.
+        No effect here; stored for a wrapper of this optimizer.
     momentum : float
-        What the moving sum is multiplied by.
+        Factor of the moving sum.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class FusedResourceApplyMomentum(torch.optim.Optimizer):
     @marked
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Make a step in each group, and return the closure's loss."""
+        """Perform a step in each group, and return the loss of the closure."""
         loss = loss_of(closure)
         for group in self.param_groups:
             moving, grads = [], []

@@ -18,14 +18,14 @@ import torch
 
 
 class FusedSGD(torch.optim.Optimizer):
-    """``torch.optim.SGD``, whose momentum begins with zeros: with dampening the first step differs.
+    """``torch.optim.SGD`` with initial momentum 0, so that dampening changes the first step.
 
     Parameters
     ----------
     params : iterable of torch.Tensor or dict
-        Parameters or groups of them.
+        Parameters or parameter groups.
     lr, momentum, weight_decay, dampening, nesterov
-        As those of ``torch.optim.SGD``.
+        See ``torch.optim.SGD``.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class FusedSGD(torch.optim.Optimizer):
     @marked
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Make a step in each group, and return the closure's loss."""
+        """Perform a step in each group, and return the loss of the closure."""
         loss = loss_of(closure)
         for group in self.param_groups:
             parameters = with_gradients(group, "FusedSGD does not support sparse gradients")

@@ -1,4 +1,4 @@
-"""Adagrad on the rows of a table that have a gradient, for lazy mode."""
+"""Adagrad for table rows with gradients, in lazy mode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class SparseAdagrad:
-    """A step by the textbook, with an epsilon of 1e-10: the vendor's kernel is not published."""
+    """Textbook Adagrad with an epsilon of 1e-10, because the vendor's kernel is not published."""
 
     @staticmethod
     def forward(
@@ -19,22 +19,22 @@ class SparseAdagrad:
         learning_rate: torch.Tensor,
         valid_count: torch.Tensor,
     ) -> None:
-        """Step in place.
+        """Perform a step in place.
 
         Parameters
         ----------
         gradients : torch.Tensor
-            A row for each index.
+            One row per index.
         weights : torch.Tensor
             [rows, channels].
         moments : torch.Tensor
-            The sums of squares so far, of the weights' shape.
+            Sums of squares of earlier gradients, in the shape of the weights.
         indices : torch.Tensor
-            int32; which row each gradient is of, those of one row add up.
+            int32, the row of each gradient; several gradients of a row are added.
         learning_rate : torch.Tensor
             One element.
         valid_count : torch.Tensor
-            int32; how many of the gradients count.
+            int32, the number of valid gradients.
         """
         _hpex_C.sparse_adagrad_with_valid_count(
             gradients, weights, moments, indices, learning_rate, valid_count

@@ -1,4 +1,4 @@
-"""Gradient descent on the rows of a table that have a gradient, for lazy mode."""
+"""Gradient descent for table rows with gradients, in lazy mode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class SparseSGD:
-    """A step without momentum, by the textbook: the vendor's kernel is not published."""
+    """Textbook SGD without momentum, because the vendor's kernel is not published."""
 
     @staticmethod
     def forward(
@@ -19,20 +19,20 @@ class SparseSGD:
         learning_rate: torch.Tensor,
         valid_count: torch.Tensor,
     ) -> None:
-        """Step in place.
+        """Perform a step in place.
 
         Parameters
         ----------
         gradients : torch.Tensor
-            A row for each index.
+            One row per index.
         weights, moments : torch.Tensor
             [rows, channels].
         indices : torch.Tensor
-            int32; which row each gradient is of, those of one row add up.
+            int32, the row of each gradient; several gradients of a row are added.
         learning_rate : torch.Tensor
             One element.
         valid_count : torch.Tensor
-            int32; how many of the gradients count.
+            int32, the number of valid gradients.
         """
         _hpex_C.sparse_sgd_with_valid_count(
             gradients, weights, moments, indices, learning_rate, valid_count, 0.0, False

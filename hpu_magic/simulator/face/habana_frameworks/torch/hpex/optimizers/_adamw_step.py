@@ -1,4 +1,4 @@
-"""AdamW's state and step, for the optimizer of a model and the functional one."""
+"""State and step of AdamW, for both optimizers of that name."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import functools
 import math
 from typing import Any
 
+from habana_frameworks.torch._float8 import E5M2_MAX, GAUDI2_E4M3FN_MAX
 from habana_frameworks.torch.utils.internal import is_lazy
 
 import torch
 
 MomentsDtype = torch.dtype | tuple[torch.dtype | None, torch.dtype | None] | None
 
-
 _MOMENTS = ("exp_avg", "exp_avg_sq")
-_LARGEST = {torch.float8_e5m2: 57344.0, torch.float8_e4m3fn: 240.0}
+# Moments in E4M3 stay in the range of all cards.
+_LARGEST = {torch.float8_e5m2: E5M2_MAX, torch.float8_e4m3fn: GAUDI2_E4M3FN_MAX}
 
 
 def fill_state(state: dict[str, Any], parameter: torch.Tensor, moments: MomentsDtype) -> None:
-    """Begin with moments of zero; those of fp8 have a scale each."""
+    """Fill an empty state with moments of 0, and with a scale for each moment in fp8."""
     dtypes = _dtypes(parameter, moments)
-    state["step"] = 0  # the group counts
+    state["step"] = 0  # the group counts the steps
     for name, dtype in zip(_MOMENTS, dtypes, strict=True):
         state[name] = torch.zeros_like(parameter, dtype=dtype)
     if any(dtype in _LARGEST for dtype in dtypes):
@@ -31,9 +32,9 @@ def fill_state(state: dict[str, Any], parameter: torch.Tensor, moments: MomentsD
 def load_moments(
     state: dict[str, Any], saved: dict[str, Any], parameter: torch.Tensor, moments: MomentsDtype
 ) -> None:
-    """Take the moments of a saved state in the types that the optimizer keeps.
+    """Load the moments of a saved state in the optimizer's types for moments.
 
-    PyTorch gives whatever it loads the parameter's type, which is not that of the moments.
+    PyTorch converts them to the type of the parameter.
     """
     dtypes = _dtypes(parameter, moments)
     scales = {}
@@ -65,7 +66,7 @@ def _no_scale(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _scale_of(moment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The largest power of two that keeps a moment in the range of a type, of one element."""
+    """Return the largest power of two that keeps a moment in the range of a type, one element."""
     one = torch.ones(1, dtype=moment.dtype, device=moment.device)
     if dtype not in _LARGEST or not moment.numel():
         return one
@@ -74,7 +75,7 @@ def _scale_of(moment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def corrected(lr: float, betas: tuple[float, float], step: int, bias_correction: bool) -> float:
-    """The learning rate with Adam's correction of bias."""
+    """Return the learning rate with Adam's bias correction."""
     if not bias_correction:
         return lr
     beta1, beta2 = betas
@@ -92,7 +93,7 @@ def update(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Make one step with the learning rate `rate`; weights decay by `lr`."""
+    """Perform a step with the learning rate `rate` and the weight decay of `lr`."""
     # The operator rounds to the type of each weight.
     widest = functools.reduce(torch.promote_types, {each.dtype for each in parameters})
 

@@ -1,4 +1,4 @@
-"""What the steps of all fused optimizers share."""
+"""Common parts of the steps of all fused optimizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Step = TypeVar("_Step", bound=Callable[..., Any])
 
 
 def marked(step: _Step) -> _Step:
-    """In lazy mode, execute what is recorded before a step, and then the step."""
+    """Mark a step before and after an optimizer step in lazy mode."""
 
     @functools.wraps(step)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -30,7 +30,7 @@ def marked(step: _Step) -> _Step:
 
 
 def loss_of(closure: Callable[[], Any] | None) -> Any:
-    """Evaluate a closure with gradients, as ``torch.optim`` does."""
+    """Evaluate a closure with gradients, like ``torch.optim``."""
     if closure is None:
         return None
     with torch.enable_grad():
@@ -38,7 +38,7 @@ def loss_of(closure: Callable[[], Any] | None) -> Any:
 
 
 def with_gradients(group: dict[str, Any], sparse: str) -> list[torch.nn.Parameter]:
-    """Parameters of a group that have a gradient; refuses sparse ones, by `sparse`."""
+    """Return the parameters with gradients; raise the error `sparse` for sparse gradients."""
     parameters = [each for each in group["params"] if each.grad is not None]
     if any(each.grad.is_sparse for each in parameters):
         raise RuntimeError(sparse)
@@ -46,9 +46,10 @@ def with_gradients(group: dict[str, Any], sparse: str) -> list[torch.nn.Paramete
 
 
 def move_to_parameters(group: dict[str, Any], *names: str) -> None:
-    """Move tensors of a group to its parameters, where PyTorch moves those of states alone.
+    """Move tensors of a group to the device of its parameters.
 
-    They are on the CPU where a checkpoint was read with ``map_location="cpu"``.
+    They are on the CPU after a checkpoint is loaded with ``map_location="cpu"``, and PyTorch moves
+    only the tensors in states.
     """
     for name in names:
         if name in group:
@@ -56,7 +57,7 @@ def move_to_parameters(group: dict[str, Any], *names: str) -> None:
 
 
 def check_betas_and_epsilon(lr: float, betas: tuple[float, float], eps: float) -> None:
-    """Refuse what Adam's family does not take, in the vendor's words."""
+    """Raise the vendor's ValueError for invalid options of Adam."""
     if lr < 0.0:
         raise ValueError(f"Invalid learning rate: {lr} - should be >= 0.0")
     for beta in betas:

@@ -1,7 +1,6 @@
-"""8-bit training: layers whose products are of float8 tensors, with scales that follow.
+"""8-bit training: layers that multiply float8 tensors with delayed scaling.
 
-It does what is documented of the vendor's package of this name, by the operators of
-``torch.ops.hpu``.
+Follows the documentation of the vendor's package, with the operators of ``torch.ops.hpu``.
 """
 
 from habana_frameworks.torch.hpex.experimental.transformer_engine import (

@@ -1,4 +1,4 @@
-"""Attention whose products are of 8-bit tensors."""
+"""Attention with products of 8-bit tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPERANDS = (_FWD.QUERY, _FWD.KEY, _FWD.VALUE)
 
 
 class _Attention(torch.autograd.Function):
-    """Causal attention over 8-bit operands, and its gradients."""
+    """Attention over 8-bit operands, and its gradients."""
 
     @staticmethod
     @torch.autocast("hpu", enabled=False)
@@ -39,7 +39,7 @@ class _Attention(torch.autograd.Function):
         module: FusedAttention,
         use: Use,
     ) -> torch.Tensor:
-        """Cast, attend, and keep the 8-bit operands for the gradients."""
+        """Cast, attend, and save the 8-bit operands for the gradients."""
         hpu, dtype = torch.ops.hpu, use.recipe.fp8_format.forward
         groups = Groups(q, k)
         grouped = groups.queries(q), groups.keys(k), groups.keys(v)
@@ -58,9 +58,9 @@ class _Attention(torch.autograd.Function):
             module.note_forward(_FWD.PROBABILITIES, amax)
         if not use.has_backward:
             return groups.joined(out.to(use.out_dtype))
-        # What dropout dropped cannot be computed again.
-        again = module.enable_recompute and not module.dropout
-        ctx.save_for_backward(*casts, *((None, None) if again else (probabilities, kept)), out)
+        # Dropout cannot be recomputed.
+        recompute = module.enable_recompute and not module.dropout
+        ctx.save_for_backward(*casts, *((None, None) if recompute else (probabilities, kept)), out)
         ctx.module, ctx.use, ctx.groups = module, use, groups
         ctx.shapes, ctx.dtypes = zip(*((each.shape, each.dtype) for each in (q, k, v)), strict=True)
         return groups.joined(out.to(use.out_dtype))
@@ -78,7 +78,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     @torch.autocast("hpu", enabled=False)
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Give the gradients of query, key and value."""
+        """Return the gradients of query, key and value."""
         module, use = ctx.module, ctx.use
         *casts, probabilities, kept, out = ctx.saved_tensors
         if probabilities is None:
@@ -92,42 +92,42 @@ class _Attention(torch.autograd.Function):
         cast, amax = torch.ops.hpu.cast_to_fp8_v2(
             grad, factor, stochastic, use.measures, use.recipe.fp8_format.backward
         )
-        *found, of_scores = torch.ops.hpu.fp8_sdpa_bwd(
+        *results, scores_amax = torch.ops.hpu.fp8_sdpa_bwd(
             *(cast, *casts, probabilities, kept, is_causal, dropout, scale, *inverses, None),
             *(inverse.reshape(1), None, of_probabilities),
             *(of_gradients[_BWD.GRAD_SCORES].reshape(1), use.measures, out),
         )
         if use.measures:
             module.note_backward(_BWD.GRAD_OUTPUT, amax, use)
-            module.note_backward(_BWD.GRAD_SCORES, of_scores, use)
+            module.note_backward(_BWD.GRAD_SCORES, scores_amax, use)
         gradients = [
             each.reshape(shape).to(dtype)
-            for each, shape, dtype in zip(found, ctx.shapes, ctx.dtypes, strict=True)
+            for each, shape, dtype in zip(results, ctx.shapes, ctx.dtypes, strict=True)
         ]
         return *gradients, None, None, None, None
 
 
 class FusedAttention(Fp8Module):
-    """Scaled dot-product attention, in 8 bits where the card has it within `fp8_autocast`.
+    """Scaled dot-product attention, in 8 bits within `fp8_autocast` if the card supports it.
 
-    In training it is in 8 bits with the causal mask alone, and always only with a recipe whose
-    formats may meet in one product: ``HYBRID`` needs the third generation. The result is of
-    autocast's type then, else bfloat16. Everything else is computed as by
-    ``hpex.kernels.FusedSDPA``, in the type of the query.
+    Training uses 8 bits only with the causal mask. The card must support products of the recipe's
+    two formats: ``HYBRID`` needs the third generation. The result then has the type of autocast, or
+    bfloat16. Otherwise attention is computed like in ``hpex.kernels.FusedSDPA``, in the type of the
+    query.
 
     Parameters
     ----------
     scale : float, optional
-        Factor of the scores, by default one over the root of the number of channels.
+        Factor of the scores; by default one over the square root of the number of channels.
     attention_dropout : float
-        Share of the probabilities that is dropped in training.
+        Fraction of the probabilities to drop in training.
     enable_recompute : bool
-        Compute the probabilities again for the backward pass in place of keeping them.
+        Recompute the probabilities in the backward pass instead of storing them.
 
     Raises
     ------
     ValueError
-        The dropout is no share.
+        The dropout is not in [0, 1).
     """
 
     def __init__(
@@ -139,25 +139,25 @@ class FusedAttention(Fp8Module):
         super().__init__(None)
         if not 0.0 <= attention_dropout < 1.0:
             raise ValueError(
-                f"attention_dropout={attention_dropout!r} is no share: write 0 or more, and less "
-                "than 1."
+                f"attention_dropout={attention_dropout!r} is not a fraction; use at least 0 and "
+                "less than 1."
             )
         self.scale = scale
         self.attention_dropout = attention_dropout
         self.enable_recompute = enable_recompute
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return what has scales, by the metas that they are in."""
+        """Return the tensors with scales, by meta."""
         return {"scaling_fwd": AttentionFwdTensors, "scaling_bwd": AttentionBwdTensors}
 
-    def takes(self, recipe: DelayedScaling) -> bool:
-        """Tell whether gradients may meet inputs in a product: operators cast for one type."""
+    def supports(self, recipe: DelayedScaling) -> bool:
+        """Return whether the card can multiply gradients with inputs of the recipe's formats."""
         formats = recipe.fp8_format
         return formats.forward == formats.backward or _scales.products_take_two_formats()
 
     @property
     def dropout(self) -> float:
-        """The share that is dropped now."""
+        """The current dropout: 0 in evaluation mode."""
         return self.attention_dropout if self.training else 0.0
 
     def scale_of(self, query: torch.Tensor) -> float:
@@ -178,12 +178,12 @@ class FusedAttention(Fp8Module):
         Parameters
         ----------
         query, key, value, attn_mask, is_causal, softmax_mode
-            As those of ``hpex.kernels.FusedSDPA``.
+            See ``hpex.kernels.FusedSDPA``.
 
         Raises
         ------
         TypeError
-            Within `fp8_autocast`: an operand is of a type, or on a device, without casts to 8 bits.
+            Within `fp8_autocast`, an operand has a type or device without casts to 8 bits.
         """
         operands = query, key, value
         if not self.training or (is_causal and attn_mask is None):

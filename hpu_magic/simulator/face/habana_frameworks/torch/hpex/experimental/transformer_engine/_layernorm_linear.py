@@ -1,8 +1,11 @@
-"""Layer normalization and the linear layer behind it."""
+"""Layer normalization followed by a linear layer."""
 
 from __future__ import annotations
 
-from habana_frameworks.torch.hpex.experimental.transformer_engine._linear import Linear
+from habana_frameworks.torch.hpex.experimental.transformer_engine._linear import (
+    Linear,
+    require_features,
+)
 
 import torch
 from torch import nn
@@ -12,8 +15,8 @@ from torch.nn import functional
 class LayerNormLinear(Linear):
     """Layer normalization over the last dimension, then a `Linear`.
 
-    The normalization is in the type of the input; the linear layer behind it computes in 8 bits
-    within `fp8_autocast`.
+    The normalization computes in the type of the input, and the linear layer in 8 bits within
+    `fp8_autocast`.
 
     Parameters
     ----------
@@ -21,18 +24,18 @@ class LayerNormLinear(Linear):
     eps : float
         Added to the variance.
     bias : bool
-        Whether the linear layer has one.
+        Whether the linear layer has a bias.
     params_dtype : torch.dtype, optional
-        Type of the parameters, by default PyTorch's.
+        Type of the parameters; by default PyTorch's default type.
     minimize_memory : bool
-        Cast the weight again for the backward pass in place of keeping it in 8 bits.
+        Cast the weight again in the backward pass instead of storing it in 8 bits.
     device : torch.device or str
-        Where the parameters are made.
+        Device of the parameters.
 
     Raises
     ------
     ValueError
-        For features and types that it does not take.
+        A number of features or a type is not supported.
     """
 
     def __init__(
@@ -66,20 +69,16 @@ class LayerNormLinear(Linear):
         bias: torch.Tensor | None = None,
         is_first_microbatch: bool | None = None,
     ) -> torch.Tensor:
-        """Normalize [..., in_features] and apply the linear layer, as `Linear.forward` does.
+        """Normalize [..., in_features] and apply the linear layer; see `Linear.forward`.
 
         Raises
         ------
         ValueError
             The input has another number of features.
         TypeError
-            Within `fp8_autocast`: the input is of a type, or on a device, without casts to 8 bits.
+            Within `fp8_autocast`, the input has a type or device without casts to 8 bits.
         """
-        if inp.dim() == 0 or inp.shape[-1] != self.in_features:
-            raise ValueError(
-                f"{type(self).__name__} takes {self.in_features} features in the last dimension, "
-                f"but its input has shape {tuple(inp.shape)}."
-            )
+        require_features(self, inp, self.in_features)
         gamma, beta = self.layer_norm_weight, self.layer_norm_bias
         if not torch.is_autocast_enabled(inp.device.type):
             gamma, beta = gamma.to(inp.dtype), beta.to(inp.dtype)

@@ -1,4 +1,4 @@
-"""A linear layer whose three products are of 8-bit tensors."""
+"""Linear layer whose three products multiply 8-bit tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GRADIENT = FP8BwdTensors.GRAD_OUTPUT1
 
 @dataclass(frozen=True)
 class _Cast:
-    """A tensor in 8 bits, and the inverse of the scale that it was multiplied by."""
+    """A tensor in 8 bits, and the inverse of its scale."""
 
     values: torch.Tensor
     inverse: torch.Tensor
@@ -45,10 +45,10 @@ def _cast(
     Returns
     -------
     forward, backward : _Cast
-        For the products of either pass; the same where one type serves both, or where nothing is
-        wanted `for_backward`.
+        Casts for the products of each pass; the same tensor if both passes use one type, or without
+        `for_backward`.
     amax : torch.Tensor
-        The largest magnitude, if it is `measured`.
+        The largest magnitude, if `measured`.
     """
     hpu, dtypes = torch.ops.hpu, use.recipe.fp8_format
     factor, inverse = _scales.factor_of(use.scale[place], tensor.dtype)
@@ -63,7 +63,7 @@ def _cast(
 def _cast_weight(
     module: Linear, weight: torch.Tensor, use: Use, for_backward: bool, is_first: bool | None
 ) -> tuple[_Cast, _Cast]:
-    """Cast the weight, or return a cast that an earlier forward pass kept."""
+    """Cast the weight, or return the cast that an earlier forward pass stored."""
     kept = use.weight or (module.kept_weight if is_first is False else None)
     if kept is not None and kept[0] is use.recipe.fp8_format:
         casts, amax = kept[1], None
@@ -74,7 +74,7 @@ def _cast_weight(
         if is_first is not None:
             module.kept_weight = kept
     if is_first is not None:
-        use.weight = kept  # a checkpoint repeats it with this one
+        use.weight = kept  # for the recomputation by a checkpoint
     if use.measures_forward:
         module.note_forward(_WEIGHT, weight.abs().amax().float() if amax is None else amax)
     return casts[0], casts[1]
@@ -94,7 +94,7 @@ class _Product(torch.autograd.Function):
         use: Use,
         is_first_microbatch: bool | None,
     ) -> torch.Tensor:
-        """Cast, multiply, and keep what the gradients need, in 8 bits."""
+        """Cast, multiply, and save 8-bit tensors for the gradients."""
         of_input, of_weight = (use.has_backward and each for each in ctx.needs_input_grad[:2])
         keeps_weight = of_input and not module.minimize_memory
         rows = inp.reshape(-1, inp.shape[-1])
@@ -120,7 +120,7 @@ class _Product(torch.autograd.Function):
     @once_differentiable
     @torch.autocast("hpu", enabled=False)
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Give the gradients of input, weight and bias."""
+        """Return the gradients of input, weight and bias."""
         module, use, saved = ctx.module, ctx.use, ctx.saved_tensors
         input_dtype, weight_dtype, bias_dtype = ctx.dtypes
         grad = grads[0].reshape(-1, grads[0].shape[-1])
@@ -135,8 +135,8 @@ class _Product(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             weight, weight_inverse = saved[2:4]
             if weight is None:
-                _, again, _ = _cast(saved[4], _WEIGHT, use, False, True)
-                weight, weight_inverse = again.values, again.inverse
+                _, cast_weight, _ = _cast(saved[4], _WEIGHT, use, False, True)
+                weight, weight_inverse = cast_weight.values, cast_weight.inverse
             of_input = hpu.fp8_gemm_v2(
                 *(cast, False, weight, False, None, input_dtype, inverse, weight_inverse)
             ).reshape(ctx.shape)
@@ -150,25 +150,24 @@ class _Product(torch.autograd.Function):
         return of_input, of_weight, of_bias, None, None, None
 
 
-def linear(
+def require_features(module: nn.Module, inp: torch.Tensor, features: int) -> None:
+    """Raise ValueError unless the last dimension of the input has `features` elements."""
+    if inp.dim() == 0 or inp.shape[-1] != features:
+        raise ValueError(
+            f"{type(module).__name__} takes {features} features in the last dimension, but its "
+            f"input has shape {tuple(inp.shape)}."
+        )
+
+
+def _linear(
     module: Linear,
     inp: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     is_first_microbatch: bool | None,
 ) -> torch.Tensor:
-    """Return ``inp @ weight.T + bias``, in 8 bits where the region says so, else in inp's type.
-
-    Raises
-    ------
-    ValueError
-        The input has another number of features than the weight.
-    """
-    if inp.dim() == 0 or inp.shape[-1] != weight.shape[1]:
-        raise ValueError(
-            f"{type(module).__name__} takes {weight.shape[1]} features in the last dimension, but "
-            f"its input has shape {tuple(inp.shape)}."
-        )
+    """Return ``inp @ weight.T + bias``, in 8 bits within an enabled region, else in inp's type."""
+    require_features(module, inp, weight.shape[1])
     use = module.begin_forward(inp, weight)
     if use is not None:
         return _Product.apply(inp, weight, bias, module, use, is_first_microbatch)
@@ -179,30 +178,30 @@ def linear(
 
 
 class Linear(Fp8Module):
-    """A linear layer that computes in 8 bits within `fp8_autocast`, and else as PyTorch's does.
+    """A linear layer that computes in 8 bits within `fp8_autocast`, and otherwise like PyTorch's.
 
     In 8 bits, inputs, weights and gradients are multiplied by their scales, rounded to the recipe's
-    format and multiplied with each other; the result is of autocast's type where that is on, else
-    of `params_dtype` or, where none is given, bfloat16.
+    format and then multiplied with each other. The result has the type of autocast if it is on,
+    otherwise `params_dtype`, by default bfloat16.
 
     Parameters
     ----------
     in_features, out_features : int
     bias : bool
     params_dtype : torch.dtype, optional
-        Type of the parameters, by default PyTorch's.
+        Type of the parameters; by default PyTorch's default type.
     skip_weight_param_allocation : bool
-        Make no parameters: weight and bias are assigned to the module, or given to `forward`.
+        Create no parameters: assign weight and bias to the module or pass them to `forward`.
     minimize_memory : bool
-        Cast the weight again for the backward pass in place of keeping it in 8 bits, as
-        ``PT_HPU_FP8_MINIMIZE_MEMORY=1`` has all layers do that are made.
+        Cast the weight again in the backward pass instead of storing it in 8 bits.
+        ``PT_HPU_FP8_MINIMIZE_MEMORY=1`` sets it for all new layers.
     device : torch.device or str
-        Where the parameters are made.
+        Device of the parameters.
 
     Raises
     ------
     ValueError
-        For features and types that it does not take.
+        A number of features or a type is not supported.
     """
 
     def __init__(
@@ -219,7 +218,7 @@ class Linear(Fp8Module):
         super().__init__(params_dtype)
         for name, features in (("in_features", in_features), ("out_features", out_features)):
             if features < 1:
-                raise ValueError(f"{name}={features} is too small: write 1 or more.")
+                raise ValueError(f"{name}={features} is too small; use at least 1.")
         self.in_features = in_features
         self.out_features = out_features
         self.use_bias = bias
@@ -232,10 +231,10 @@ class Linear(Fp8Module):
             self.weight, self.bias = like.weight, like.bias
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return what has scales; inputs and weights of the backward pass where they need some.
+        """Return the tensors with scales, by meta.
 
-        Where both factors of a product must be of one type, and the gradients are of another than
-        the inputs, inputs and weights are cast to both.
+        If the card cannot multiply gradients with inputs of another type, inputs and weights are
+        cast to both types and have scales for both.
         """
         formats = recipe.fp8_format
         one_type = formats.forward == formats.backward or _scales.products_take_two_formats()
@@ -254,27 +253,28 @@ class Linear(Fp8Module):
         ----------
         inp : torch.Tensor
         weight, bias : torch.Tensor, optional
-            In place of the module's own.
+            Replace the parameters of the module.
         is_first_microbatch : bool, optional
-            If microbatches share a weight, True to cast it to 8 bits and keep the cast, False to
-            use that one. Pass True for the first two after an optimizer's step: the scale of the
-            second is that of the new weight. By default each forward pass casts the weight.
+            For microbatches that share a weight: True casts it to 8 bits and stores the cast, False
+            uses the stored cast. Pass True for the first two after an optimizer step, because the
+            second one has the scale of the new weight. By default each forward pass casts the
+            weight.
 
         Raises
         ------
         ValueError
-            There is no weight, or the input has another number of features.
+            The module has no weight, or the input has another number of features.
         TypeError
-            Within `fp8_autocast`: the input is of a type, or on a device, without casts to 8 bits.
+            Within `fp8_autocast`, the input has a type or device without casts to 8 bits.
         """
         weight = self.weight if weight is None else weight
         if weight is None:
             raise ValueError(
-                "This Linear was made with skip_weight_param_allocation=True and has no weight "
-                "yet: assign one to its weight, or give it to the call."
+                "This Linear was created with skip_weight_param_allocation=True and has no weight; "
+                "assign it to the attribute weight, or pass it to the call."
             )
         bias = self.bias if bias is None else bias
-        return linear(self, inp, weight, bias, is_first_microbatch)
+        return _linear(self, inp, weight, bias, is_first_microbatch)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Load scales, and cast the weight again in the next forward pass."""
@@ -282,7 +282,7 @@ class Linear(Fp8Module):
         super().set_extra_state(state)
 
     def extra_repr(self) -> str:
-        """Return the layer's sizes."""
+        """Return the sizes of the layer."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.use_bias}"

@@ -1,4 +1,4 @@
-"""What modules that compute in 8 bits have in common: scales, steps, and their state."""
+"""Base class of modules that compute in 8 bits: scales, steps and their state."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _OF_FORWARD = ("scaling_fwd", "scaling_hybrid")
 
 @dataclass
 class _Progress:
-    """How far a module is in the interval of its recipe.
+    """Position of a module in the interval of its recipe.
 
     Attributes
     ----------
     steps : int
-        Training steps until now.
+        Number of training steps.
     forced : bool
-        Whether the last one was told whether to measure.
+        Whether measurement was forced on or off in the last step.
     pending : list of str
-        Metas with measurements that their scales do not follow yet.
+        Metas with measurements that are not yet in their scales.
     """
 
     steps: int = 0
@@ -58,41 +58,41 @@ class Fp8Module(nn.Module):
     Attributes
     ----------
     fp8_meta : dict
-        Once the module ran in 8 bits: "scaling_fwd" and "scaling_bwd", each a `FP8TensorMeta`, and
-        the "recipe". There is a "scaling_hybrid" where inputs and weights are cast to the type of
-        the gradients as well. They are part of the module's ``state_dict``.
+        After the first run in 8 bits: "scaling_fwd" and "scaling_bwd", each an `FP8TensorMeta`, and
+        "recipe"; also "scaling_hybrid" if inputs and weights are cast to the type of the gradients.
+        They are part of the module's ``state_dict``.
     """
 
     def __init__(self, params_dtype: torch.dtype | None) -> None:
         super().__init__()
         if params_dtype not in (None, *_INPUT_TYPES, torch.float16):
             raise ValueError(
-                f"params_dtype={params_dtype!r} cannot be had: write torch.bfloat16 or "
+                f"params_dtype={params_dtype!r} is not supported; use torch.bfloat16 or "
                 "torch.float32."
             )
         self.fp8_meta: dict[str, Any] = {}
         self._params_dtype = params_dtype
         self._progress = _Progress()
         self._resets = FP8GlobalStateManager.resets
-        self._step: Step | None = None  # the last
-        self._measures = self._updates = False  # in that step
+        self._step: Step | None = None  # the last one
+        self._measures = self._updates = False  # in the last step
         self._backward_step: object = None
         self._uses = Uses()
         self._gradients_measured = False
 
     def begin_forward(self, *tensors: torch.Tensor) -> Use | None:
-        """Return how to compute; None for the type of the input, without 8 bits.
+        """Return the settings of the forward pass; None to compute in the type of the input.
 
         Raises
         ------
         TypeError
-            One of the tensors to cast is of a type, or on a device, without casts to 8 bits.
+            A tensor has a type or device without casts to 8 bits.
         """
         if torch._C._current_graph_task_id() != -1:
-            # A checkpointed forward pass, again: as it was, with the scales that it had.
+            # A checkpoint recomputes a forward pass with its original scales.
             use = self._uses.repeated()
             if use is not None and use.measures:
-                self._agree_where_backward_ends(use)
+                self._reduce_after_backward(use)
             return use and replace(
                 use, measures_forward=False, has_backward=torch.is_grad_enabled()
             )
@@ -102,7 +102,7 @@ class Fp8Module(nn.Module):
 
     def _new_use(self, tensors: tuple[torch.Tensor, ...]) -> Use | None:
         region = FP8GlobalStateManager.region()
-        if region is None or not region.enabled or not self.takes(region.recipe):
+        if region is None or not region.enabled or not self.supports(region.recipe):
             return None
         for tensor in tensors:
             self._require_castable(tensor)
@@ -123,11 +123,11 @@ class Fp8Module(nn.Module):
         )
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return what has scales with this recipe, by the metas that they are in."""
+        """Return the tensors with scales for this recipe, by meta."""
         return {"scaling_fwd": FP8FwdTensors, "scaling_bwd": FP8BwdTensors}
 
-    def takes(self, recipe: DelayedScaling) -> bool:
-        """Tell whether the module computes in 8 bits with this recipe."""
+    def supports(self, recipe: DelayedScaling) -> bool:
+        """Return whether the module computes in 8 bits with this recipe."""
         return True
 
     def _require_castable(self, tensor: torch.Tensor) -> None:
@@ -135,22 +135,22 @@ class Fp8Module(nn.Module):
         if tensor.device.type != "hpu":
             raise TypeError(
                 f"{name} computes in 8 bits on hpu, but a tensor of shape {tuple(tensor.shape)} is "
-                f"on {tensor.device.type}: move it with .to('hpu')."
+                f"on {tensor.device.type}; move it with .to('hpu')."
             )
         if tensor.dtype not in _INPUT_TYPES:
             raise TypeError(
                 f"{name} casts float32 and bfloat16 to 8 bits, but a tensor of shape "
-                f"{tuple(tensor.shape)} is {tensor.dtype}: convert it with .to(torch.bfloat16)."
+                f"{tuple(tensor.shape)} is {tensor.dtype}; convert it with .to(torch.bfloat16)."
             )
 
     def note_forward(self, tensor: IntEnum, amax: torch.Tensor) -> None:
-        """Enter the largest magnitude of an input or a weight."""
+        """Record the largest magnitude of an input or a weight."""
         for name in _OF_FORWARD:
             if name in self.fp8_meta:
                 _scales.note_amax(self.fp8_meta[name], tensor, amax)
 
     def gradient_scales(self, use: Use) -> torch.Tensor:
-        """Return the scales of gradients; ones if a new state was loaded after the forward pass."""
+        """Return the scales of gradients; 1 if a new state was loaded after the forward pass."""
         meta = self.fp8_meta.get("scaling_bwd")
         if meta is None:
             return use.scale.new_ones(len(self.metas(use.recipe)["scaling_bwd"]))
@@ -162,15 +162,15 @@ class Fp8Module(nn.Module):
         return scales
 
     def note_backward(self, tensor: IntEnum, amax: torch.Tensor, use: Use) -> None:
-        """Enter the largest magnitude of a gradient."""
+        """Record the largest magnitude of a gradient."""
         if "scaling_bwd" not in self.fp8_meta:
             return
         _scales.note_amax(self.fp8_meta["scaling_bwd"], tensor, amax)
         self._gradients_measured = True
-        self._agree_where_backward_ends(use)
+        self._reduce_after_backward(use)
 
     def forward_amaxes(self) -> list[torch.Tensor]:
-        """Return what processes agree on; nothing where the recipe has them not to."""
+        """Return the magnitudes to reduce over processes; none unless the recipe requests it."""
         if not self.fp8_meta["recipe"].reduce_amax:
             return []
         return [
@@ -178,7 +178,7 @@ class Fp8Module(nn.Module):
         ]
 
     def end_forward_measurement(self) -> None:
-        """Have the scales of inputs and weights follow, from the next step on that updates them."""
+        """Mark the scales of inputs and weights for their next update."""
         self._await_update(*_OF_FORWARD)
 
     def _await_update(self, *names: str) -> None:
@@ -192,18 +192,18 @@ class Fp8Module(nn.Module):
             pending.remove(name)
             _scales.end_step(self.fp8_meta[name], _dtype_of(name, recipe.fp8_format), recipe)
 
-    def _agree_where_backward_ends(self, use: Use) -> None:
-        agree = partial(self._agree_on_gradients, use.group)
-        torch.autograd.Variable._execution_engine.queue_callback(agree)
+    def _reduce_after_backward(self, use: Use) -> None:
+        reduce = partial(self._reduce_gradients, use.group)
+        torch.autograd.Variable._execution_engine.queue_callback(reduce)
 
-    def _agree_on_gradients(self, group: Any) -> None:
-        # Each use of the module in a backward pass asks for this; the first call does it. What runs
-        # within another backward pass, as a reentrant checkpoint does, leaves it to that one.
+    def _reduce_gradients(self, group: Any) -> None:
+        # Each use of the module in a backward pass queues this, and the first call does the work. A
+        # nested backward pass, such as that of a reentrant checkpoint, leaves it to the outer one.
         if self._gradients_measured and torch._C._current_autograd_node() is None:
             self._gradients_measured = False
             with torch.no_grad():
                 if self.fp8_meta["recipe"].reduce_amax:
-                    _scales.agree([self.fp8_meta["scaling_bwd"].amax_history[0]], group)
+                    _scales.reduce_maximum([self.fp8_meta["scaling_bwd"].amax_history[0]], group)
             self._await_update("scaling_bwd")
 
     def _begin_step(self, region: Region) -> None:
@@ -227,21 +227,21 @@ class Fp8Module(nn.Module):
         if self._updates:
             self._update_scales(*_OF_FORWARD)
 
-    # Made in inference mode, they could not be written in training.
+    # Tensors that are created in inference mode could not be written in training.
     @torch.inference_mode(False)
     def _prepare_meta(self, recipe: DelayedScaling, device: torch.device) -> None:
-        before, made, new = self.fp8_meta, {"recipe": recipe}, []
-        same_format = "recipe" in before and before["recipe"].fp8_format == recipe.fp8_format
+        old, metas, new = self.fp8_meta, {"recipe": recipe}, []
+        same_format = "recipe" in old and old["recipe"].fp8_format == recipe.fp8_format
         for name, tensors in self.metas(recipe).items():
-            if same_format and name in before:
-                meta = _scales.moved(before[name], device)
+            if same_format and name in old:
+                meta = _scales.moved(old[name], device)
                 meta = _scales.with_history_of(meta, recipe.amax_history_len)
             else:
                 meta = _scales.new_meta(len(tensors), recipe.amax_history_len, device)
                 new.append(name)
-            made[name] = meta
-        self.fp8_meta = made  # whole: another thread may compute with the module
-        self._await_update(*new)  # changes nothing, but is in a graph that captures the first step
+            metas[name] = meta
+        self.fp8_meta = metas  # one assignment, because other threads may use the module
+        self._await_update(*new)  # no effect now, but a graph of the first step must contain it
 
     def _out_dtype(self) -> torch.dtype:
         if not torch.is_autocast_enabled("hpu"):
@@ -250,12 +250,12 @@ class Fp8Module(nn.Module):
         if dtype not in _INPUT_TYPES:
             raise TypeError(
                 f"{type(self).__name__} computes in 8 bits under autocast to bfloat16, not to "
-                f"{dtype}: write torch.autocast('hpu', dtype=torch.bfloat16)."
+                f"{dtype}; use torch.autocast('hpu', dtype=torch.bfloat16)."
             )
         return dtype
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return the scales, on the CPU, as part of the ``state_dict``."""
+        """Return the scales on the CPU, for the ``state_dict``."""
         if "recipe" not in self.fp8_meta:
             return {}
         recipe = asdict(self.fp8_meta["recipe"])
@@ -269,17 +269,17 @@ class Fp8Module(nn.Module):
         return {"recipe": recipe, "metas": metas, "e4m3_limit": limit} | asdict(self._progress)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take scales from a ``state_dict``; from an empty state, those of a new module.
+        """Load scales from a ``state_dict``; an empty state resets them.
 
-        Scales of another generation are converted to the range that E4M3 has on this card.
+        Scales of another generation are converted to this card's range of E4M3.
         """
         self.fp8_meta = {}
         self._step, self._gradients_measured = None, False
         self._progress = _Progress()
         if not isinstance(state, dict):
             warnings.warn(
-                f"The scales of this {type(self).__name__} begin anew: what its state has in their "
-                f"place, a {type(state).__name__}, is of another package.",
+                f"The scales of this {type(self).__name__} are reset because its state contains a "
+                f"{type(state).__name__} of another package instead.",
                 stacklevel=2,
             )
             return
@@ -293,23 +293,22 @@ class Fp8Module(nn.Module):
                 copied = FP8TensorMeta(**{key: each.clone() for key, each in meta.items()})
                 dtype = _dtype_of(name, formats)
                 if dtype == torch.float8_e4m3fn and "e4m3_limit" in state:
-                    _scales.fit(copied, _scales.largest(dtype) / state["e4m3_limit"])
+                    _scales.multiply(copied, _scales.largest(dtype) / state["e4m3_limit"])
                 self.fp8_meta[name] = copied
 
     def save_fp8_meta(self) -> dict[str, Any]:
         """Return a copy of the scales, inverse scales and amax histories.
 
-        Together with `load_fp8_meta` it undoes what steps with dummy data do to them, such as those
-        that capture a graph.
+        `load_fp8_meta` restores it, for example after steps with dummy data that capture a graph.
         """
         metas = {name: self.fp8_meta[name] for name in self.fp8_meta if name != "recipe"}
         copies = {name: _scales.copied(meta) for name, meta in metas.items()}
         return copies | {"progress": copy.deepcopy(self._progress)}
 
     def load_fp8_meta(self, fp8_meta: dict[str, Any]) -> None:
-        """Restore what `save_fp8_meta` returned, in place, so that captured graphs use it.
+        """Restore the result of `save_fp8_meta` in place, so that captured graphs use it.
 
-        Scales that were not there are those of a new module.
+        Missing scales are reset.
         """
         for name, meta in self.fp8_meta.items():
             if name != "recipe":
@@ -319,7 +318,7 @@ class Fp8Module(nn.Module):
         self._progress = copy.deepcopy(fp8_meta["progress"])
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # Weights of an ordinary layer have no scales: they begin anew.
+        # Weights of an ordinary layer come without scales, which are then reset.
         state.setdefault(f"{prefix}_extra_state", {})
         super()._load_from_state_dict(state, prefix, *rest)
 

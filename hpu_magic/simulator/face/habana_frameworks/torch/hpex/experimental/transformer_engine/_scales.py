@@ -1,37 +1,37 @@
-"""The arithmetic of delayed scaling."""
+"""Arithmetic of delayed scaling."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch._bridge import FLOAT8_E4M3FN_LIMIT
+from habana_frameworks.torch._float8 import E4M3FN_MAX, E5M2_MAX
 from habana_frameworks.torch.hpex.experimental.transformer_engine.recipe import DelayedScaling
 from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import FP8TensorMeta
 
 import torch
 from torch import distributed
 
-# Its inverse is a normal number, and bfloat16 has both.
+# Its inverse is a normal number, and bfloat16 represents both.
 _LARGEST_SCALE = 2.0**126
 
 
 def largest(dtype: torch.dtype) -> float:
     """Return the largest value of an 8-bit type on this card."""
     if dtype == torch.float8_e5m2:
-        return 57344.0
-    return FLOAT8_E4M3FN_LIMIT[hpu.get_device_name()]
+        return E5M2_MAX
+    return E4M3FN_MAX[hpu.get_device_name()]
 
 
 def products_take_two_formats() -> bool:
-    """Tell whether the two factors of a product may be of different 8-bit types."""
+    """Return whether the factors of a product may have different 8-bit types."""
     return hpu.get_device_name() not in ("GAUDI", "GAUDI2")
 
 
 def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
-    """Return scales of one and an empty history.
+    """Return scales of 1 and an empty history.
 
-    They are copied from the host: filled in a captured step, each replay would fill them again.
+    They are copied from the host: if a captured step filled them, so would each replay.
     """
     like = {"device": "cpu", "dtype": torch.float32}
     ones, empty = torch.ones(tensors, **like), torch.zeros(history, tensors, **like)
@@ -39,18 +39,18 @@ def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
 
 
 def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
-    """Enter the largest magnitude of a tensor, which may be there several times in a step."""
+    """Record the largest magnitude of a tensor that may be used several times in a step."""
     running = meta.amax_history[0, tensor]
     running.copy_(torch.maximum(running, amax.reshape(())))
 
 
-def agree(amaxes: list[torch.Tensor], group: Any) -> None:
-    """Put the largest of all processes of a group in the place of each magnitude.
+def reduce_maximum(amaxes: list[torch.Tensor], group: Any) -> None:
+    """Replace each magnitude by the maximum over the processes of a group.
 
     Parameters
     ----------
     amaxes : list of torch.Tensor
-        [tensors] each; the same ones in all of the processes.
+        [tensors] each, of the same modules in all processes.
     group : torch.distributed.ProcessGroup or None
         None for all processes.
     """
@@ -59,21 +59,22 @@ def agree(amaxes: list[torch.Tensor], group: Any) -> None:
     if distributed.get_world_size(group) > 1:
         shared = torch.cat(amaxes)
         distributed.all_reduce(shared, distributed.ReduceOp.MAX, group)
-        for mine, ours in zip(amaxes, shared.split([len(each) for each in amaxes]), strict=True):
-            mine.copy_(ours)
+        parts = shared.split([len(each) for each in amaxes])
+        for amax, maximum in zip(amaxes, parts, strict=True):
+            amax.copy_(maximum)
 
 
 def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a scale in the type in which casts multiply, and exactly what undoes it."""
+    """Return a scale in the type in which casts multiply, and its exact inverse."""
     factor = scale.to(dtype)
     return factor, factor.float().reciprocal()
 
 
 @torch.autocast("hpu", enabled=False)
 def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) -> None:
-    """Compute scales from what was measured, and make room for the next measurement.
+    """Compute scales from the measurements, and shift the history.
 
-    Everything is written in place, so that a captured step goes on at each replay.
+    All tensors are written in place, so that each replay of a captured step continues.
     """
     history = meta.amax_history
     amax = history.amax(0) if recipe.amax_compute_algo == "max" else history[0]
@@ -85,36 +86,36 @@ def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) ->
 
 
 def copied(meta: FP8TensorMeta) -> FP8TensorMeta:
-    """Return a copy that later steps leave alone."""
+    """Return a copy that later steps do not change."""
     return FP8TensorMeta(**{name: each.clone() for name, each in vars(meta).items()})
 
 
 @torch.no_grad()
 def restore(meta: FP8TensorMeta, saved: FP8TensorMeta) -> None:
-    """Write what was saved in place, so that a captured step continues from there."""
+    """Restore saved tensors in place, so that a captured step continues from there."""
     for name, each in vars(saved).items():
-        mine = getattr(meta, name)
-        if mine.shape == each.shape:
-            mine.copy_(each)
+        current = getattr(meta, name)
+        if current.shape == each.shape:
+            current.copy_(each)
         else:
-            setattr(meta, name, each.to(mine.device, copy=True))
+            setattr(meta, name, each.to(current.device, copy=True))
 
 
-def fit(meta: FP8TensorMeta, share: float) -> None:
-    """Multiply scales, so that a range becomes that share of itself."""
-    meta.scale.mul_(share)
-    meta.scale_inv.div_(share)
+def multiply(meta: FP8TensorMeta, factor: float) -> None:
+    """Multiply the scales by a factor."""
+    meta.scale.mul_(factor)
+    meta.scale_inv.div_(factor)
 
 
 def moved(meta: FP8TensorMeta, device: torch.device) -> FP8TensorMeta:
-    """Return `meta` where the layer computes now."""
+    """Return `meta` on a device."""
     if meta.scale.device == device:
         return meta
     return FP8TensorMeta(**{name: each.to(device) for name, each in vars(meta).items()})
 
 
 def with_history_of(meta: FP8TensorMeta, length: int) -> FP8TensorMeta:
-    """Return `meta` with room for `length` measurements, the most recent of those that it has."""
+    """Return `meta` with a history of `length` measurements, and keep the most recent ones."""
     history = meta.amax_history
     if len(history) != length:
         kept = history.new_zeros(length, history.shape[1])

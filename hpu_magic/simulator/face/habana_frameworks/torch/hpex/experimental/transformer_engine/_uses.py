@@ -1,4 +1,4 @@
-"""Which forward pass of a module a checkpointed one repeats within backward."""
+"""Forward passes of a module that checkpoints recompute in the backward pass."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 @dataclass
 class Use:
-    """How one forward pass of a module computes, and the backward pass that belongs to it.
+    """Settings of a forward pass of a module and of its backward pass.
 
     Attributes
     ----------
     recipe : DelayedScaling
     scale : torch.Tensor
-        Scales of the forward pass; later steps change the module's own.
+        Scales of the forward pass; later steps change the module's scales.
     hybrid_scale : torch.Tensor or None
-        Those for casts to the type of the gradients.
+        Scales of casts to the type of the gradients.
     step : object
         The outermost region.
     updates : bool
-        Whether scales follow in this step what earlier ones measured.
+        Whether the step computes scales from earlier measurements.
     measures : bool
         Whether the gradients are measured.
     measures_forward : bool
-        Whether inputs and weights are: not where a checkpointed forward pass runs again.
+        Whether inputs and weights are measured; False when a checkpoint recomputes the pass.
     has_backward : bool
-        Whether autograd records it.
+        Whether autograd records the pass.
     out_dtype : torch.dtype
     group : torch.distributed.ProcessGroup or None
-        The processes that agree on what is measured, None for all.
+        Processes that share measurements; None for all.
     weight : object
         The weight in 8 bits, if forward passes share it.
     """
@@ -57,50 +57,50 @@ class Use:
 
 
 class Uses:
-    """The uses of a module that checkpoints may repeat, None for those without 8 bits.
+    """Uses of a module that checkpoints may recompute; None for a use without 8 bits.
 
-    Each is kept with the checkpointed region that it is in, for as long as autograd's graph keeps
-    the region: a reentrant checkpoint is a node of the graph, and the saved tensors of the others
-    keep the hook that computes them again.
+    Each use is stored with its checkpointed region for as long as autograd's graph refers to the
+    region: a reentrant checkpoint is a node of the graph; for the others, saved tensors refer to
+    the hook that recomputes them.
     """
 
     def __init__(self) -> None:
-        self._regions = WeakIdKeyDictionary()  # to the region's _Repeats
+        self._regions = WeakIdKeyDictionary()  # values: _Repeats
         self._latest: Use | None = None
 
     def note(self, use: Use | None) -> None:
-        """Remember a forward pass that begins now."""
+        """Store the forward pass that starts now."""
         self._latest = use
         for region in (*_hooks(), *_functions()):
             self._regions.setdefault(region, _Repeats()).uses.append(use)
 
     def repeated(self) -> Use | None:
-        """Return the use that the running backward pass repeats.
+        """Return the use that the current backward pass recomputes.
 
-        If no region of this module is repeated, it is the latest use.
+        If it recomputes no region of this module, return the latest use.
         """
         region = next(filter(None, map(self._region_of, _stack())), None)
         use = self._latest if region is None else region.next()
-        self.note(use)  # it may be recorded by a checkpoint within, which repeats it again
+        self.note(use)  # a nested checkpoint may recompute it again
         return use
 
     def _region_of(self, frame: FrameType) -> _Repeats | None:
         first = _first_argument(frame)
         if isinstance(first, BackwardCFunction):
-            found: _Repeats | None = self._regions.get(first)
-            return found
-        for region, repeats in self._regions.items():
-            if _runs(frame, region):
+            region: _Repeats | None = self._regions.get(first)
+            return region
+        for hook, repeats in self._regions.items():
+            if _runs(frame, hook):
                 return repeats  # type: ignore[no-any-return]
         return None
 
     def __reduce__(self) -> tuple[type[Uses], tuple[()]]:
-        """Leave them behind: a copy of a module has no backward pass to come."""
+        """Return an empty object: a copy of a module has no pending backward pass."""
         return Uses, ()
 
 
 class _Repeats:
-    """The uses of one module in one region, in their order, in which each backward repeats them."""
+    """Uses of one module in one region, in the order in which each backward recomputes them."""
 
     def __init__(self) -> None:
         self.uses: list[Use | None] = []
@@ -115,9 +115,9 @@ class _Repeats:
 
 
 def _hooks() -> list[Callable[[Any], torch.Tensor]]:
-    """Return the hooks of checkpoints that restore the tensors which autograd saves now.
+    """Return the current hooks of checkpoints for saved tensors.
 
-    Other hooks, such as those that offload saved tensors, may be in use for a whole training.
+    Other hooks, such as those that offload saved tensors, may be active for a whole training.
     """
     hooks, autograd = [], torch._C._autograd
     while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
@@ -133,7 +133,7 @@ def _full_name(function: object) -> str:
 
 
 def _functions() -> list[BackwardCFunction]:
-    """Return the nodes whose forward passes run now: autograd records nothing within them."""
+    """Return the autograd functions whose forward runs now, in which autograd is disabled."""
     if torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         return []
     within = (_first_argument(frame) for frame in _stack() if frame.f_code.co_name == "forward")
@@ -150,12 +150,12 @@ def _stack() -> Iterator[FrameType]:
 def _first_argument(frame: FrameType) -> object:
     code = frame.f_code
     if not code.co_argcount or code.co_varnames[0] == "self":
-        return None  # f_locals may keep what a module's forward has in its variables
+        return None  # f_locals could keep the variables of a module's forward alive
     return frame.f_locals.get(code.co_varnames[0])
 
 
 def _runs(frame: FrameType, function: object) -> bool:
-    """Return whether a frame is of this function, not of another that the same code made."""
+    """Return whether a frame executes this function, and not another closure of the same code."""
     code = getattr(function, "__code__", None)
     if code is not frame.f_code:
         return False

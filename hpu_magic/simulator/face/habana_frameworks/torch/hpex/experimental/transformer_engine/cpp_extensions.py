@@ -1,4 +1,4 @@
-"""Casts by the scales of a module's tensors."""
+"""Casts with the scales of a module's tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cast_to_fp8(
 ) -> torch.Tensor:
     """Multiply by the scale of a tensor and round to 8 bits.
 
-    The inverse of the scale is written to `fp8_meta_tensor`.
+    Also writes the inverse scale to `fp8_meta_tensor`.
 
     Parameters
     ----------
@@ -34,24 +34,24 @@ def cast_to_fp8(
         float32 or bfloat16.
     fp8_meta_tensor : FP8TensorMeta
     fp8_tensor : FP8FwdTensors, FP8BwdTensors or int
-        The tensor's place there.
+        Index of the tensor in `fp8_meta_tensor`.
     otype : torch.dtype
         ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``.
     stochastic_rounding : bool
-        Round up or down by chance, so that the mean is right; otherwise to nearest.
+        Round up or down at random, so that the mean is exact; otherwise to nearest.
     measure_amax : bool
         Write the largest magnitude to the history.
     out : torch.Tensor, optional
-        Where to write the result.
+        Tensor for the result.
 
     Raises
     ------
     ValueError
-        `otype` is something else.
+        `otype` is another type.
     """
     if otype not in _FORMATS:
         raise ValueError(
-            f"otype={otype} is no 8-bit type: write torch.float8_e5m2 or torch.float8_e4m3fn."
+            f"otype={otype} is not an 8-bit type; use torch.float8_e5m2 or torch.float8_e4m3fn."
         )
     scale = fp8_meta_tensor.scale[fp8_tensor]
     cast, amax = torch.ops.hpu.cast_to_fp8_v2(inp, scale, stochastic_rounding, measure_amax, otype)
@@ -68,21 +68,21 @@ def cast_from_fp8(
     itype: torch.dtype,
     otype: torch.dtype,
 ) -> torch.Tensor:
-    """Widen 8-bit values and multiply by the inverse of their scale.
+    """Widen 8-bit values and multiply by their inverse scale.
 
     Parameters
     ----------
     inp : torch.Tensor
     fp8_meta_tensor : FP8TensorMeta
     fp8_tensor : FP8FwdTensors, FP8BwdTensors or int
-        The tensor's place there.
+        Index of the tensor in `fp8_meta_tensor`.
     itype, otype : torch.dtype
-        The type of `inp`; that of the result, float32 or bfloat16.
+        Type of `inp`; type of the result, float32 or bfloat16.
 
     Raises
     ------
     ValueError
-        `inp` is of another type than `itype`.
+        The type of `inp` is not `itype`.
     """
     if inp.dtype != itype:
         raise ValueError(f"itype={itype} is not the type of the input, which is {inp.dtype}.")

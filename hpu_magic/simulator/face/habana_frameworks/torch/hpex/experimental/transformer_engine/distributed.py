@@ -11,10 +11,10 @@ import torch.utils.checkpoint
 
 @contextlib.contextmanager
 def activation_checkpointing() -> Iterator[None]:
-    """Announce a forward pass that is checkpointed, or runs again.
+    """Do nothing.
 
-    Modules of this package know by themselves when a forward pass runs again within backward: it
-    computes as it did, with the scales that it had, and is not measured a second time.
+    Modules of this package detect when a checkpoint recomputes a forward pass: they use the
+    original scales and do not measure again.
     """
     yield
 
@@ -22,8 +22,8 @@ def activation_checkpointing() -> Iterator[None]:
 def checkpoint(
     function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **kwargs: Any
 ) -> Any:
-    """Call a function, and in backward again in place of keeping what lies between.
+    """Call a function, and recompute it in the backward pass instead of storing its activations.
 
-    It is PyTorch's ``torch.utils.checkpoint.checkpoint``, which does as well.
+    Same as PyTorch's ``torch.utils.checkpoint.checkpoint``.
     """
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)

@@ -1,4 +1,4 @@
-"""The region in which modules compute in 8 bits."""
+"""Regions in which modules compute in 8 bits."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Measured(Protocol):
     """A module whose tensors were measured."""
 
     def forward_amaxes(self) -> list[torch.Tensor]:
-        """Return what processes agree on: the largest magnitudes of this step."""
+        """Return the largest magnitudes of this step, which are reduced over processes."""
 
     def end_forward_measurement(self) -> None:
-        """Have scales follow what was measured, from the next step on that updates them."""
+        """Mark the scales for their next update."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """What a `fp8_autocast` was given, and the step that it belongs to."""
+    """Arguments of `fp8_autocast`, and the step that the region belongs to."""
 
     enabled: bool
     recipe: DelayedScaling
@@ -44,13 +44,13 @@ class Region:
 
 
 class Step:
-    """What an outermost region is: a region within it belongs to the same step.
+    """An outermost region; nested regions belong to the same step.
 
     Attributes
     ----------
     measured : dict
-        The modules that were measured in it, in the order of their first use, each with the
-        processes that agree on what was measured.
+        Measured modules in the order of their first use, with the group of processes that share
+        measurements.
     """
 
     def __init__(self) -> None:
@@ -66,31 +66,31 @@ _regions = _Regions()
 
 
 class fp8_autocast(contextlib.ContextDecorator):
-    """Let modules of this package compute in 8 bits, as a block or as a decorator.
+    """Let modules of this package compute in 8 bits; use it as context manager or decorator.
 
-    It belongs around the forward pass alone: gradients follow what their forward pass did. An
-    outermost region is a step. Scales follow what earlier steps measured, as the recipe's interval
-    says. A captured graph repeats its region: scales follow in its replays, too.
+    It must contain only the forward pass; the backward pass follows the forward pass. Each
+    outermost region is a step. Scales are computed from measurements of earlier steps, in the
+    interval of the recipe. Replays of a captured graph also update the scales.
 
     Parameters
     ----------
     enabled : bool
-        False to compute in the type of the inputs, within another region too.
+        False to compute in the type of the inputs, also inside another region.
     fp8_recipe : recipe.DelayedScaling, optional
         By default ``DelayedScaling()``.
     force_measurement : bool, optional
-        True to measure in this step, False not to, regardless of the recipe's interval, as
-        `FP8GlobalStateManager.set_measurement_mode` does for all steps.
+        Whether to measure in this step, regardless of the recipe's interval.
+        `FP8GlobalStateManager.set_measurement_mode` sets it for all steps.
     fp8_group : torch.distributed.ProcessGroup, optional
-        The processes that agree on the largest magnitudes, by default all. Each of them uses the
-        same modules in the same order.
+        Processes that share the largest magnitudes, by default all. They must use the same modules
+        in the same order.
 
     Raises
     ------
     TypeError
-        The recipe is none.
+        `fp8_recipe` is not a recipe.
     RuntimeError
-        On entry, where the card is of the first generation.
+        On entry, if the card is of the first generation.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class fp8_autocast(contextlib.ContextDecorator):
     ) -> None:
         if fp8_recipe is not None and not isinstance(fp8_recipe, DelayedScaling):
             raise TypeError(
-                f"fp8_recipe={fp8_recipe!r} is no recipe: write recipe.DelayedScaling(...)."
+                f"fp8_recipe={fp8_recipe!r} is not a recipe; use recipe.DelayedScaling(...)."
             )
         self._enabled = bool(enabled)
         self._recipe = fp8_recipe or get_default_fp8_recipe()
@@ -124,26 +124,26 @@ class fp8_autocast(contextlib.ContextDecorator):
 
 
 def get_default_fp8_recipe() -> DelayedScaling:
-    """Return the recipe of a region that names none."""
+    """Return the default recipe of a region."""
     return DelayedScaling()
 
 
 def get_fp8_te_sr(fp8_recipe: DelayedScaling, fprop: bool) -> bool:
     """Return whether casts round stochastically.
 
-    Forward passes round to nearest; gradients round stochastically with ``Format.HYBRID``, or as
-    ``PT_TE_FORCE_SR_BWD`` says, which is 0 or 1.
+    Forward passes round to nearest. Gradients round stochastically with ``Format.HYBRID``, unless
+    ``PT_TE_FORCE_SR_BWD`` is 0 (to nearest) or 1 (stochastically).
 
     Raises
     ------
     ValueError
-        The variable has another value.
+        The environment variable has another value.
     """
     forced = os.environ.get(_FORCED_ROUNDING, "").strip()
     if forced not in ("", "0", "1"):
         raise ValueError(
-            f"{_FORCED_ROUNDING}={forced!r} is not 0 or 1; write 1 for gradients that round "
-            "stochastically, 0 for gradients that round to nearest."
+            f"{_FORCED_ROUNDING}={forced!r} is not 0 or 1; use 1 to round gradients "
+            "stochastically, or 0 to round them to nearest."
         )
     if fprop:
         return False
@@ -151,12 +151,12 @@ def get_fp8_te_sr(fp8_recipe: DelayedScaling, fprop: bool) -> bool:
 
 
 class FP8GlobalStateManager:
-    """The region that the calling thread is in, and the measurement mode of all threads.
+    """Region of the calling thread, and measurement mode of all threads.
 
     Attributes
     ----------
     resets : int
-        How often the state was reset: modules count their steps from there.
+        Number of resets of the state; after each, modules count their steps from 0.
     """
 
     resets = 0
@@ -164,7 +164,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def is_fp8_available(cls) -> tuple[bool, str]:
-        """Tell whether this card computes in 8 bits, and if not, why."""
+        """Return whether this card computes in 8 bits, and the reason if it does not."""
         if hpu.get_device_name() == "GAUDI":
             return False, NO_FP8
         return True, ""
@@ -177,12 +177,12 @@ class FP8GlobalStateManager:
         force_measurement: bool | None = None,
         fp8_group: Any = None,
     ) -> None:
-        """Begin a region.
+        """Enter a region.
 
         Raises
         ------
         RuntimeError
-            It is enabled, and the card is of the first generation.
+            The region is enabled, but the card is of the first generation.
         """
         if enabled:
             available, why_not = cls.is_fp8_available()
@@ -203,14 +203,14 @@ class FP8GlobalStateManager:
 
     @classmethod
     def fp8_autocast_exit(cls, completed: bool = True) -> None:
-        """End the innermost region; at the end of the outermost one processes agree.
+        """Leave the innermost region; the end of the outermost one reduces over processes.
 
-        A region that `reset_global_state` has left needs no end.
+        Does nothing after `reset_global_state`.
 
         Parameters
         ----------
         completed : bool
-            False where an exception ended it. What was measured counts for the next step then.
+            False if an exception ended the region; its measurements then count for the next step.
         """
         if not _regions.entered:
             return
@@ -218,60 +218,60 @@ class FP8GlobalStateManager:
         if _regions.entered:
             return
         groups = dict(measured)
-        measured.clear()  # modules keep the step, and it is not to keep them
+        measured.clear()  # modules refer to the step, which must not keep them alive
         if completed:
             for group in dict.fromkeys(groups.values()):
                 amaxes = [module.forward_amaxes() for module in groups if groups[module] is group]
-                _scales.agree([each for of_module in amaxes for each in of_module], group)
+                _scales.reduce_maximum([each for of_module in amaxes for each in of_module], group)
             for module in groups:
                 module.end_forward_measurement()
 
     @classmethod
     def region(cls) -> Region | None:
-        """Return the innermost region, None outside of all."""
+        """Return the innermost region, or None outside of all regions."""
         return _regions.entered[-1] if _regions.entered else None
 
     @classmethod
     def is_fp8_enabled(cls) -> bool:
-        """Tell whether modules compute in 8 bits here."""
+        """Return whether modules compute in 8 bits in the current region."""
         region = cls.region()
         return region is not None and region.enabled
 
     @classmethod
     def get_fp8_recipe(cls) -> DelayedScaling:
-        """Return the region's recipe, the default one outside."""
+        """Return the recipe of the current region, or the default recipe outside."""
         region = cls.region()
         return region.recipe if region else get_default_fp8_recipe()
 
     @classmethod
     def get_fp8_group(cls) -> Any:
-        """Return the region's group of processes."""
+        """Return the process group of the current region."""
         region = cls.region()
         return region.group if region else None
 
     @classmethod
     def set_measurement_mode(cls, manual: bool, manual_value: bool = True) -> None:
-        """Measure in all steps or in none, or as recipes say.
+        """Measure in all steps, in no step, or in the interval of each recipe.
 
         Parameters
         ----------
         manual : bool
-            False to measure as the interval of the recipe says, which is the default.
+            False (the default state) to use the interval of the recipe.
         manual_value : bool
-            Whether to measure, if `manual`.
+            If `manual`, whether to measure.
         """
         cls._manual = bool(manual_value) if manual else None
 
     @classmethod
     def get_manual_measurement_mode(cls) -> bool | None:
-        """Return whether steps are measured; None if the recipe says so."""
+        """Return whether steps are measured; None if the recipe decides."""
         region = cls.region()
         forced = region.force_measurement if region else None
         return cls._manual if forced is None else forced
 
     @classmethod
     def reset_global_state(cls) -> None:
-        """Leave all regions of the calling thread, count steps from 0, measure as recipes say."""
+        """Leave all regions of the calling thread, and reset step counts and measurement mode."""
         _regions.entered.clear()
         cls._manual = None
         cls.resets += 1

@@ -1,4 +1,4 @@
-"""How the scales of 8-bit training follow what was measured."""
+"""Recipes: formats of 8-bit training, and the computation of scales from measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ALGORITHMS = ("most_recent", "max")
 
 
 class Format(Enum):
-    """Which 8-bit types the forward pass and the gradients take."""
+    """8-bit types of the forward pass and of gradients."""
 
     E5M2 = (torch.float8_e5m2, torch.float8_e5m2)
     HYBRID = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -32,32 +32,32 @@ class Format(Enum):
 class DelayedScaling:
     """Scales from the largest magnitudes of earlier steps.
 
-    A scale is ``largest value of the format / amax / 2**margin``. It stays the same if all values
-    were zero, or some were infinite.
+    A scale is ``largest value of the format / amax / 2**margin``. It does not change if all values
+    are zero or some are infinite.
 
     Parameters
     ----------
     margin : int
-        Powers of two that are left free above the largest magnitude.
+        Free powers of two above the largest magnitude.
     interval : int
-        Steps from one measurement to the next: the second of each `interval` steps is measured, and
-        the first of the next ones computes scales from it. If it is 1, each step is measured, and
-        computes scales from the step before it. If measurement is forced, the step after a measured
-        one computes them.
+        Steps between two measurements: the second of each `interval` steps measures, and the first
+        of the next `interval` steps computes scales. With 1, each step measures, and computes
+        scales from the previous step. If measurement is forced, the step after a measured step
+        computes scales.
     fp8_format : Format
     amax_history_len : int
-        How many measurements are remembered.
+        Number of stored measurements.
     amax_compute_algo : str
-        "most_recent", or "max" for the largest that is remembered.
+        "most_recent" measurement, or "max" of the stored ones.
     reduce_amax : bool
-        Whether the processes of a group agree on the largest magnitude.
+        Whether the processes of a group use the maximum of their magnitudes.
     override_linear_precision : tuple of bool
-        Which products are not in 8 bits: none, so that only False is taken.
+        Products that are not in 8 bits; only False is supported.
 
     Raises
     ------
     TypeError, ValueError
-        For values that it does not take.
+        A value is not supported.
     """
 
     margin: int = 0
@@ -69,28 +69,28 @@ class DelayedScaling:
     override_linear_precision: tuple[bool, bool, bool] = (False, False, False)
 
     def __post_init__(self) -> None:
-        _require_whole("margin", self.margin, None)
-        _require_whole("interval", self.interval, 1)
-        _require_whole("amax_history_len", self.amax_history_len, 1)
+        _require_integer("margin", self.margin, None)
+        _require_integer("interval", self.interval, 1)
+        _require_integer("amax_history_len", self.amax_history_len, 1)
         if not isinstance(self.fp8_format, Format):
             raise TypeError(
-                f"fp8_format={self.fp8_format!r} is no Format: write recipe.Format.HYBRID, "
+                f"fp8_format={self.fp8_format!r} is not a Format; use recipe.Format.HYBRID, "
                 "recipe.Format.E5M2 or recipe.Format.E4M3."
             )
         if self.amax_compute_algo not in _ALGORITHMS:
             raise ValueError(
-                f"amax_compute_algo={self.amax_compute_algo!r} is unknown: write "
-                "'most_recent' or 'max'."
+                f"amax_compute_algo={self.amax_compute_algo!r} is unknown; use 'most_recent' or "
+                "'max'."
             )
         if any(self.override_linear_precision):
             raise ValueError(
-                f"override_linear_precision={self.override_linear_precision!r} cannot be had: all "
-                "three products of a linear layer are in 8 bits, so leave it out."
+                f"override_linear_precision={self.override_linear_precision!r} is not supported "
+                "because all three products of a linear layer are in 8 bits; omit it."
             )
 
 
-def _require_whole(name: str, value: object, least: int | None) -> None:
+def _require_integer(name: str, value: object, least: int | None) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}={value!r} is no whole number.")
+        raise TypeError(f"{name}={value!r} is not an integer.")
     if least is not None and value < least:
-        raise ValueError(f"{name}={value!r} is too small: write {least} or more.")
+        raise ValueError(f"{name}={value!r} is too small; use at least {least}.")

@@ -1,4 +1,4 @@
-"""Scales and measurements of a module's tensors, and the places that they have there."""
+"""Scales and measurements of a module's tensors, and the indices of the tensors."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import torch
 
 
 class FP8FwdTensors(IntEnum):
-    """Places of the tensors of a forward pass."""
+    """Indices of the tensors of a forward pass."""
 
     GEMM1_INPUT = 0
     GEMM1_WEIGHT = 1
 
 
 class FP8BwdTensors(IntEnum):
-    """Places of the tensors of a backward pass."""
+    """Indices of the tensors of a backward pass."""
 
     GRAD_OUTPUT1 = 0
 
 
 class AttentionFwdTensors(IntEnum):
-    """Places of the tensors of attention's forward pass."""
+    """Indices of the tensors of attention's forward pass."""
 
     QUERY = 0
     KEY = 1
@@ -31,7 +31,7 @@ class AttentionFwdTensors(IntEnum):
 
 
 class AttentionBwdTensors(IntEnum):
-    """Places of the tensors of attention's backward pass."""
+    """Indices of the tensors of attention's backward pass."""
 
     GRAD_OUTPUT = 0
     GRAD_SCORES = 1
@@ -39,17 +39,17 @@ class AttentionBwdTensors(IntEnum):
 
 @dataclass
 class FP8TensorMeta:
-    """Scales of some tensors, and the largest magnitudes that they had.
+    """Scales and largest magnitudes of some tensors.
 
     Attributes
     ----------
     scale : torch.Tensor
-        What the tensors are multiplied by before they are rounded, [tensors].
+        Factors before rounding, [tensors].
     scale_inv : torch.Tensor
-        The inverse of `scale`.
+        Inverse of `scale`.
     amax_history : torch.Tensor
-        Largest magnitudes, [steps, tensors]. The first row is of the step that runs, the last of
-        the one before it, and so on upwards.
+        Largest magnitudes, [steps, tensors]. The first row belongs to the current step, the last
+        row to the previous step, and so on upwards.
     """
 
     scale: torch.Tensor | None = None

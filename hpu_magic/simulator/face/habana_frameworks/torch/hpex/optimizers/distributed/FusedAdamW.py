@@ -1,4 +1,4 @@
-"""AdamW in one operator, for gradients that are handed over."""
+"""AdamW in one operator, with gradients as arguments."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import torch
 
 
 class FusedAdamW:
-    """AdamW over a list of parameters whose gradients `step` is given.
+    """AdamW for a list of parameters; `step` receives the gradients.
 
     Parameters
     ----------
     params : list of torch.Tensor
-        The parameters.
     lr, betas, eps, weight_decay, moments_dtype
-        As those of ``hpex.optimizers.FusedAdamW``; the bias is always corrected.
+        See ``hpex.optimizers.FusedAdamW``; bias correction is always on.
     _allow_empty_param_list : bool
-        Take a list without parameters.
+        Accept an empty list.
     """
 
     def __init__(
@@ -42,28 +41,28 @@ class FusedAdamW:
         self.param_group = {"params": list(params)}
 
     def step_param(self, param: torch.Tensor, grad: torch.Tensor | None) -> None:
-        """Refuse: parameters are stepped together."""
+        """Raise RuntimeError: single parameters are not supported."""
         raise RuntimeError("This AdamW optimizer does not support step_param() as of now")
 
     @marked
     @torch.no_grad()
     def step(self, gradients: list[torch.Tensor | None]) -> None:
-        """Make a step with a gradient, or none, for each parameter."""
+        """Perform a step with a gradient or None for each parameter."""
         parameters = self.param_group["params"]
         if len(parameters) != len(gradients):
             raise ValueError(
                 "the gradients passed in does not equal to the size of the parameters!"
                 f"Params length: {len(parameters)}. Gradients length: {len(gradients)}"
             )
-        given = [
+        pairs = [
             (parameter, gradient)
             for parameter, gradient in zip(parameters, gradients, strict=True)
             if gradient is not None
         ]
-        if not given:
+        if not pairs:
             return
         states = []
-        for parameter, _ in given:
+        for parameter, _ in pairs:
             state = self.state.setdefault(parameter, {})
             if not state:
                 _adamw_step.fill_state(state, parameter, self.moments_dtype)
@@ -71,8 +70,8 @@ class FusedAdamW:
             states.append(state)
         lr, betas = self.defaults["lr"], self.defaults["betas"]
         _adamw_step.update(
-            [parameter for parameter, _ in given],
-            [gradient for _, gradient in given],
+            [parameter for parameter, _ in pairs],
+            [gradient for _, gradient in pairs],
             states,
             _adamw_step.corrected(lr, betas, states[0]["step"], True),  # type: ignore[arg-type]
             **self.defaults,  # type: ignore[arg-type]

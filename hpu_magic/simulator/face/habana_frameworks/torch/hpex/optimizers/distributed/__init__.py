@@ -1,4 +1,4 @@
-"""Optimizers that are given their gradients, as PyTorch's distributed ones are."""
+"""Optimizers with gradients as arguments, like PyTorch's distributed optimizers."""
 
 from habana_frameworks.torch.hpex.optimizers.distributed.FusedAdamW import FusedAdamW
 
