@@ -19,21 +19,21 @@ def refused(call):
 three = torch.full((2,), 3.0, device="hpu")
 """
 
-MOVE_IT = 'a graph takes its inputs on the device: move it with .to("hpu").'
+MOVE_IT = 'but a graph needs its inputs on the device; move it with .to("hpu").'
 
 
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ("torch.ones(2)", f"Input 1 is on cpu and {MOVE_IT}"),
+        ("torch.ones(2)", f"Input 1 is on cpu, {MOVE_IT}"),
         (
             "torch.ones(5, device='hpu')",
-            "Input 1 has shape [5] and the graph was captured with [2]: pad it to that shape, or "
+            "Input 1 has shape [5], but the graph was captured with [2]; pad it to that shape, or "
             "capture a graph for the new one.",
         ),
         (
             "torch.ones(2, device='hpu', dtype=torch.int32)",
-            "Input 1 is torch.int32 and the graph was captured with torch.float32: convert it "
+            "Input 1 is torch.int32, but the graph was captured with torch.float32; convert it "
             "with .to(torch.float32).",
         ),
     ],
@@ -51,7 +51,7 @@ print(x.tolist(), y.tolist())
 
 def test_too_few_inputs_are_refused_with_both_numbers(lazy_process):
     (line,) = lazy_process(CAPTURED + "\nrefused(lambda: graph.replayV3([three]))")
-    assert "captured with 2 input tensors and got 1; pass as many" in line
+    assert "captured with 2 input tensors, but got 1; pass the same" in line
 
 
 def test_a_wrapped_function_refuses_a_host_input_before_and_after_its_capture(lazy_process):
@@ -78,11 +78,11 @@ def test_a_wrapped_function_refuses_a_host_input_before_and_after_its_capture(la
         print(torch.hpu.memory_allocated() - before)
         """
     ) == [
-        f"Input 0 is on cpu and {MOVE_IT}",
+        f"Input 0 is on cpu, {MOVE_IT}",
         "0",
-        f"Input 0 is on cpu and {MOVE_IT}",
+        f"Input 0 is on cpu, {MOVE_IT}",
         "[8.0, 8.0] 1",
-        f"Input 0 is on cpu and {MOVE_IT}",
+        f"Input 0 is on cpu, {MOVE_IT}",
         "0",
     ]
 
@@ -113,7 +113,7 @@ def test_make_graphed_callables_refuses_host_samples_and_host_inputs(lazy_proces
         refused(lambda: graphed(torch.zeros(2)))
         print(sample.tolist(), torch.hpu.is_current_stream_capturing())
         """
-    ) == [f"Input 0 is on cpu and {MOVE_IT}"] * 2 + ["[1.0, 1.0] False"]
+    ) == [f"Input 0 is on cpu, {MOVE_IT}"] * 2 + ["[1.0, 1.0] False"]
 
 
 def test_module_cacher_refuses_a_host_input_and_keeps_its_graphs(lazy_process):
@@ -138,7 +138,7 @@ def test_module_cacher_refuses_a_host_input_and_keeps_its_graphs(lazy_process):
         model(x)
         print(len(calls))
         """
-    ) == [f"Input 0 is on cpu and {MOVE_IT}"] * 2 + ["1"]
+    ) == [f"Input 0 is on cpu, {MOVE_IT}"] * 2 + ["1"]
 
 
 def test_copy_to_brings_host_tensors_to_the_device(lazy_process):
@@ -162,7 +162,7 @@ graph.replayV3([])
 print(y.tolist(), graph.get_user_input_match_indices())
 """
     )
-    assert "captured with 0 input tensors and got 2" in line
+    assert "captured with 0 input tensors, but got 2" in line
     assert values == "[21.0, 21.0] []"
 
 

@@ -82,8 +82,9 @@ def test_unused_inputs_are_refused_unless_they_are_allowed(lazy_process):
         """
     )
     refused = (
-        "1 of the 2 inputs and parameters that require a gradient have no part in the outputs: "
-        "pass allow_unused_input=True if that is meant, or freeze them with requires_grad_(False)."
+        "1 of the 2 inputs and parameters that require a gradient do not affect the outputs; "
+        "pass allow_unused_input=True if this is intended, or freeze them with "
+        "requires_grad_(False)."
     )
     assert lines == [refused, "False", "[3.0, 3.0] None", refused, "False", "[2.0] None"]
 
@@ -253,12 +254,12 @@ def test_freezing_another_parameter_makes_another_graph(lazy_process):
         (
             "model = torch.hpu.ModuleCacher(max_graphs=1)(other, use_lfu=True)\n"
             "y = model(x).sum()\nmodel(x[:1])",
-            "given up for inputs of another kind: call backward() before the next forward",
+            "was freed for another kind of input; call backward() before the next forward",
         ),
         (
             "model = torch.hpu.ModuleCacher()(other, disable_tensor_cache=True)\n"
             "y = model(x).sum()\ny.backward(retain_graph=True)",
-            "Backward has run for this output, and with disable_tensor_cache=True it frees",
+            "Backward has already run for this output and, with disable_tensor_cache=True, freed",
         ),
     ],
 )

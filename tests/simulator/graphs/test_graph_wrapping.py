@@ -151,7 +151,7 @@ def test_a_refusal_that_the_captured_function_swallows_is_told(lazy_process):
         """
     )
     assert len(lines) == 2
-    assert all("The capture has ended already, with an error" in line for line in lines)
+    assert all("The capture has already ended with an error" in line for line in lines)
 
 
 def test_a_function_that_hands_its_inputs_on_may_be_wrapped(lazy_process):
@@ -427,7 +427,7 @@ def test_a_call_with_a_value_that_cannot_be_compared_runs_without_a_graph(lazy_p
     ) == [
         *("1.0", "1.0", "2.0", "2.0"),
         "4 1",
-        "scaled runs without HPU graphs for some of its inputs: a mappingproxy cannot be compared "
+        "scaled runs without HPU Graphs for some inputs because a mappingproxy cannot be compared "
         "by value (cannot pickle 'mappingproxy' object); pass tensors, plain values, or "
         "containers of them.",
     ]

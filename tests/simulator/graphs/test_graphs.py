@@ -133,7 +133,7 @@ def test_a_capture_that_was_refused_says_so_at_its_end_and_ends_no_other(lazy_pr
         print(y.tolist())
         """
     )
-    assert said.startswith("GRAPH:: The capture has ended already, with an error")
+    assert said.startswith("GRAPH:: The capture has already ended with an error")
     assert lines == ["True", "[6.0, 6.0]"]
 
 
@@ -241,7 +241,7 @@ def test_calls_out_of_order_are_refused_and_leave_the_recorder_empty(lazy_proces
         """
     )
     assert end == (
-        "GRAPH:: No capture in progress: call capture_begin() of this graph before its "
+        "GRAPH:: No capture in progress; call capture_begin() of this graph before its "
         "capture_end()."
     )
     assert left == "0 False tensor(2., device='hpu:0')"
@@ -266,7 +266,7 @@ def test_the_replay_of_a_graph_that_captured_nothing_does_nothing_and_warns_once
         print(x.tolist(), y.tolist())
         """
     ) == [
-        "RuntimeWarning GRAPH:: Nothing to replay: compute with tensors that are on the device "
+        "RuntimeWarning GRAPH:: Nothing to replay; compute with tensors on the device "
         "between capture_begin() and capture_end() of this graph.",
         "[4.0, 4.0] [5.0, 5.0]",
     ]

@@ -1,4 +1,4 @@
-"""HPU Graphs: operations recorded once and replayed without Python, in lazy mode only."""
+"""HPU Graphs: operations that are captured once and replayed without Python, in lazy mode."""
 
 from habana_frameworks.torch.hpu.graphs._cache import (
     CachedParams,

@@ -1,4 +1,4 @@
-"""Modules and functions that capture one graph for each kind of input, for inference."""
+"""Modules and functions that capture one graph per kind of input, for inference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hpu_magic.simulator import engine
 
 @dataclass
 class CachedParams:
-    """One captured graph with the tensors it reads and writes."""
+    """A captured graph with the tensors that it reads and writes."""
 
     graph_inputs: list[torch.Tensor]
     graph_outputs: Any
@@ -33,20 +33,19 @@ class CachedParams:
     cleared: bool = False
 
     def free_inputs(self) -> None:
-        """Free the memory of the inputs until the next replay, but what is an output too."""
+        """Free the memory of inputs that are not outputs, until the next replay."""
         self.cleared = True
-        returned = tensors_within(self.graph_outputs)
-        outputs = {tensor.untyped_storage()._cdata for tensor in returned}
+        outputs = {tensor.untyped_storage()._cdata for tensor in tensors_within(self.graph_outputs)}
         for tensor in self.graph_inputs:
             storage = tensor.untyped_storage()
             if storage._cdata not in outputs:
                 storage.resize_(0)
 
     def allocate_inputs(self) -> None:
-        """Give the inputs memory again."""
+        """Allocate the freed memory of the inputs."""
         for tensor in self.graph_inputs if self.cleared else ():
             storage = tensor.untyped_storage()
-            if storage.nbytes() == 0:  # and not kept, as an output
+            if storage.nbytes() == 0:  # not an output
                 storage.resize_(_bytes_spanned(tensor))
         self.cleared = False
 
@@ -59,7 +58,7 @@ def _bytes_spanned(tensor: torch.Tensor) -> int:
 
 
 class CacheStatistics:
-    """Counts how often a graph was found, and prints it now and then if `verbose`."""
+    """Counts of replays and captures, printed every `log_frequency` calls if `verbose`."""
 
     def __init__(self, name: str, verbose: bool, log_frequency: int) -> None:
         self.hits = self.misses = self.ungraphed = 0
@@ -67,7 +66,7 @@ class CacheStatistics:
         self._warned = False
 
     def key_of(self, inputs: Any) -> Hashable | None:
-        """Return the key of a call's inputs; None, counted and told once, if they have none."""
+        """Return the key of a call's inputs; None, with one warning, if they have no key."""
         try:
             return input_key(inputs)
         except NoKeyError as error:
@@ -75,7 +74,7 @@ class CacheStatistics:
             if not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"{self._name} runs without HPU graphs for some of its inputs: {error}; pass "
+                    f"{self._name} runs without HPU Graphs for some inputs because {error}; pass "
                     "tensors, plain values, or containers of them.",
                     stacklevel=4,
                 )
@@ -93,7 +92,7 @@ class CacheStatistics:
 
 
 class _CachedForward:
-    """A function that captures at the first call with a key, and replays at the others."""
+    """A function that captures in the first call with a key, and replays in later calls."""
 
     def __init__(
         self,
@@ -126,29 +125,32 @@ class _CachedForward:
         key = self.statistics.key_of((args, kwargs))
         if key is None:
             return self._function(*args, **kwargs)
-        found = self.cached.get(key)
-        if found is not None:
+        cached = self.cached.get(key)
+        if cached is not None:
             self.statistics.count("hits")
-            return self._replay(found, tensors_of((args, kwargs)), warmup_mode)
+            return self._replay(cached, tensors_of((args, kwargs)), warmup_mode)
         if self._max_graphs is not None and len(self.cached) >= self._max_graphs:
             self.statistics.count("ungraphed")
             return self._function(*args, **kwargs)
         check_device(tensors_of((args, kwargs)))
         self.statistics.count("misses")
-        found = self.cached[key] = self._capture(args, kwargs)
-        return found.graph_outputs
+        cached = self.cached[key] = self._capture(args, kwargs)
+        return cached.graph_outputs
 
     def _capture(self, args: Any, kwargs: Any) -> CachedParams:
         own_args, own_kwargs = fixed_copy((args, kwargs))
         inputs = tensors_of((own_args, own_kwargs))
         captured = WrappedGraph()
-        # In inference mode, the outputs could not be used outside of it.
-        mode = torch.inference_mode(False), torch.no_grad()
-        with mode[0], mode[1], graph(captured, dry_run=self._dry_run):
+        # Outputs that are created in inference mode could not be used outside of it.
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            graph(captured, dry_run=self._dry_run),
+        ):
             captured.mark_user_inputs(inputs)
             outputs = self._function(*own_args, **own_kwargs)
             captured.mark_user_outputs(tensors_of(outputs))
-        found = CachedParams(inputs, outputs, captured)
+        cached = CachedParams(inputs, outputs, captured)
         if self._cacheless:
             captured.free_intermediates([*inputs, *tensors_within(outputs)])
         try:
@@ -156,32 +158,32 @@ class _CachedForward:
                 captured.replay(self._asynchronous)
         finally:
             if self._cacheless:
-                found.free_inputs()
-        return found
+                cached.free_inputs()
+        return cached
 
-    def _replay(self, found: CachedParams, new: list[torch.Tensor], warmup_mode: bool) -> Any:
+    def _replay(self, cached: CachedParams, new: list[torch.Tensor], warmup_mode: bool) -> Any:
         if warmup_mode:
             engine.load().mark_step()
         else:
-            check(found.graph_inputs, new)
-            found.allocate_inputs()
+            check(cached.graph_inputs, new)
+            cached.allocate_inputs()
             try:
-                found.graph.replayV3(new, self._asynchronous)
+                cached.graph.replayV3(new, self._asynchronous)
             finally:
                 if self._cacheless:
-                    found.free_inputs()
-        return found.graph_outputs
+                    cached.free_inputs()
+        return cached.graph_outputs
 
     def clear_cache(self) -> None:
-        """Free every captured graph."""
-        for found in self.cached.values():
-            found.graph.reset()
+        """Free all captured graphs."""
+        for cached in self.cached.values():
+            cached.graph.reset()
         self.cached.clear()
 
     def clear_inputs(self) -> None:
-        """Free the memory of the graphs' input tensors; the next call allocates it again."""
-        for found in self.cached.values():
-            found.free_inputs()
+        """Free the memory of the graphs' input tensors until the next call."""
+        for cached in self.cached.values():
+            cached.free_inputs()
 
 
 def wrap_in_hpu_graph(
@@ -194,33 +196,33 @@ def wrap_in_hpu_graph(
     verbose: bool = False,
     log_frequency: int = 100,
 ) -> torch.nn.Module:
-    """Let a module capture a graph for each kind of input, and replay it. For inference.
+    """Let a module capture and replay one graph per kind of input, for inference.
 
-    The outputs are the graph's own tensors: the next call with inputs of the same kind
-    overwrites them; clone what you keep. See `input_key` for what makes a kind: an object that
-    holds tensors makes one kind, so a replay does not see changes of its other attributes, nor
-    another tensor in the place of one. Pass what changes as an argument of its own.
+    The outputs are tensors of the graph, which the next call with the same kind of input
+    overwrites; clone them to keep them. `input_key` defines the kinds. An object that contains
+    tensors is a single kind, so a replay ignores changes of its attributes and replaced tensors;
+    pass changing values as separate arguments.
 
     Parameters
     ----------
     module : Module
-        Changed in place: its forward takes the further arguments ``bypass_hpu_graphs`` (run
-        without a graph) and ``warmup_mode`` (replay nothing), and the module gets
-        ``clear_cache()`` and ``clear_inputs()``.
+        Changed in place: its forward gets the arguments ``bypass_hpu_graphs`` (run without a graph)
+        and ``warmup_mode`` (skip the replay), and the module gets ``clear_cache()`` and
+        ``clear_inputs()``.
     asynchronous : bool
         See `HPUGraph.replay`.
     disable_tensor_cache : bool
-        Keep nothing but the outputs between calls: inputs and intermediate results are freed
-        with each replay, whose peak is then that of a run without a graph. Implies `dry_run`.
-        ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` switches it on for all.
+        Keep only outputs between calls: each replay frees inputs and intermediate results, and its
+        peak memory is that of a run without a graph. Implies `dry_run`.
+        ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` sets it for all modules.
     dry_run : bool
-        Record without running, and run with the first replay.
+        Capture without running; the first replay runs.
     max_graphs : int, optional
-        With so many captured, inputs of another kind run without a graph.
+        Maximum number of graphs; other kinds of input run without a graph.
     free_inplace : bool
-        Accepted without effect: the vendor documents the name and not what it does.
+        No effect, because the vendor does not document it.
     verbose : bool
-        Print how often graphs were found, every `log_frequency` calls.
+        Print the numbers of replays and captures every `log_frequency` calls.
 
     Returns
     -------
@@ -230,8 +232,8 @@ def wrap_in_hpu_graph(
     Raises
     ------
     RuntimeError
-        This process has loaded eager mode. Calls raise it for an input that is not on the
-        device, or that differs in dtype from the one captured with its shape.
+        The process is in eager mode. Calls raise it if an input is not on the device, or its dtype
+        differs from that of the captured input with the same shape.
     """
     require_lazy()
     cache = _CachedForward(
@@ -260,9 +262,10 @@ def wrap_in_hpu_graph_func(
     verbose: bool = False,
     log_frequency: int = 100,
 ) -> Callable[..., Any]:
-    """Return a function that captures a graph for each kind of input, and replays it.
+    """Return a function that captures and replays one graph per kind of input.
 
-    Options as in `wrap_in_hpu_graph`; the result has ``clear_cache()`` and ``clear_inputs()``.
+    See `wrap_in_hpu_graph` for the options. The result has ``clear_cache()`` and
+    ``clear_inputs()``.
     """
     require_lazy()
     cache = _CachedForward(

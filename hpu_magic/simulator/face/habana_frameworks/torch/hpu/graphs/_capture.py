@@ -1,4 +1,4 @@
-"""Capture and replay: operations recorded once, run again without Python."""
+"""Capture and replay of HPU Graphs."""
 
 from __future__ import annotations
 
@@ -16,35 +16,29 @@ from hpu_magic.simulator import engine
 
 
 def require_lazy() -> None:
-    """Refuse HPU Graphs in eager mode.
-
-    Raises
-    ------
-    RuntimeError
-        This process has loaded eager mode.
-    """
+    """Raise RuntimeError in eager mode."""
     if not is_lazy():
         raise RuntimeError(
-            "HPU Graphs are for lazy mode only: set PT_HPU_LAZY_MODE=1 before the first import of "
+            "HPU Graphs are for lazy mode only; set PT_HPU_LAZY_MODE=1 before the first import of "
             "habana_frameworks.torch."
         )
 
 
 def is_current_stream_capturing() -> bool:
-    """Tell whether operations are being captured; never in eager mode."""
+    """Return whether a capture is in progress; always False in eager mode."""
     return is_lazy() and bool(engine.load().is_capturing())
 
 
 class HPUGraph:
-    """Operations of one capture, which `replay` runs again on the same tensors.
+    """Captured operations, which `replay` runs again on the same tensors.
 
-    A mistake in the order of calls is refused here with an error, also `capture_end` without a
-    capture, which a card ignores.
+    Calls in the wrong order raise an error, also `capture_end` without a capture, which a card
+    ignores.
 
     Raises
     ------
     RuntimeError
-        This process has loaded eager mode.
+        The process is in eager mode.
     """
 
     _may_be_empty = False
@@ -52,29 +46,29 @@ class HPUGraph:
     def __init__(self) -> None:
         require_lazy()
         self._native = engine.load().Graph()
-        self._begun = False
+        self._started = False
         self._stream = 0
         self._inputs: list[torch.Tensor] = []
         self._outputs: list[torch.Tensor] | None = None
         self._warned = False
 
     def capture_begin(self, dry_run: bool = False) -> None:
-        """Start to capture what runs on the device, by any thread; switches dynamic shapes off.
+        """Start to capture the operations of all threads, and disable dynamic shapes.
 
         Parameters
         ----------
         dry_run : bool
-            Only record: the operations run at the first replay and not before.
+            Capture without running; the first replay runs the operations.
 
         Raises
         ------
         RuntimeError
             A capture is in progress.
         """
-        # A weight that autocast converted outside the graph would never be converted again.
+        # A replay would not convert weights that autocast has already converted.
         torch.clear_autocast_cache()
         self._native.capture_begin(dry_run)
-        self._begun = True
+        self._started = True
         disable_dynamic_shape()
         self._stream = current_stream().stream_id
         self._inputs, self._outputs = [], None
@@ -85,39 +79,39 @@ class HPUGraph:
         Raises
         ------
         RuntimeError
-            This graph's capture has not begun or was ended by what it refused, or the current
-            stream is not the one on which it began.
+            No capture of this graph is in progress, an unsupported operation has ended it, or the
+            current stream is not the one on which it started.
         """
-        if not self._begun:
+        if not self._started:
             raise RuntimeError(
-                "GRAPH:: No capture in progress: call capture_begin() of this graph before its "
+                "GRAPH:: No capture in progress; call capture_begin() of this graph before its "
                 "capture_end()."
             )
         if not self._native.is_capturing():
             self.abandon()
             raise RuntimeError(
-                "GRAPH:: The capture has ended already, with an error that named what it refuses: "
-                "leave that out, or let the error end the code, and capture again."
+                "GRAPH:: The capture has already ended with an error about an unsupported "
+                "operation; remove the operation, or do not catch the error, and capture again."
             )
         if current_stream().stream_id != self._stream:
             raise RuntimeError("GRAPH:: Capture must end on the same stream it began on.")
-        self._begun = False
+        self._started = False
         self._native.capture_end()
         torch.clear_autocast_cache()
 
     def is_capturing(self) -> bool:
-        """Tell whether this graph's capture is under way."""
+        """Return whether a capture of this graph is in progress."""
         return bool(self._native.is_capturing())
 
     def replay(self, asynchronous: bool = False) -> None:
-        """Run the captured operations again, on the captured tensors.
+        """Run the captured operations on the captured tensors.
 
-        If nothing was captured, it does nothing, and the first such replay of a graph warns.
+        Without captured operations, the first replay warns.
 
         Parameters
         ----------
         asynchronous : bool
-            Return before the host has launched everything; here launching is running.
+            Return before the host has launched all operations; no effect in the simulator.
 
         Raises
         ------
@@ -131,7 +125,7 @@ class HPUGraph:
         ):
             self._warned = True
             warnings.warn(
-                "GRAPH:: Nothing to replay: compute with tensors that are on the device between "
+                "GRAPH:: Nothing to replay; compute with tensors on the device between "
                 "capture_begin() and capture_end() of this graph.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -149,8 +143,8 @@ class HPUGraph:
         Raises
         ------
         RuntimeError
-            The lists differ in length, two tensors differ in shape or dtype, or one of
-            `tlist` is not on the device; nothing is copied or replayed then.
+            The lists differ in length, two tensors differ in shape or dtype, or a tensor of
+            `tlist` is not on the device. Then nothing is copied or replayed.
         """
         fill(static_tlist, tlist)
         self.replay(asynchronous)
@@ -161,13 +155,13 @@ class HPUGraph:
         Raises
         ------
         RuntimeError
-            The lists differ in length, two tensors differ in shape or dtype, or one of
-            `tlist` is not on the device; nothing is copied or replayed then.
+            The lists differ in length, two tensors differ in shape or dtype, or a tensor of
+            `tlist` is not on the device. Then nothing is copied or replayed.
         """
         self.replayV2(self._inputs, tlist, asynchronous)
 
     def mark_user_inputs(self, inputs: Sequence[torch.Tensor]) -> None:
-        """Name the tensors that `replayV3` fills.
+        """Set the tensors that `replayV3` fills.
 
         Raises
         ------
@@ -179,12 +173,12 @@ class HPUGraph:
         self._inputs = list(inputs)
 
     def mark_user_outputs(self, outputs: Sequence[torch.Tensor]) -> None:
-        """Name the tensors that each replay overwrites for the user.
+        """Set the tensors that each replay writes for the user.
 
         Raises
         ------
         RuntimeError
-            They have been named for this capture.
+            They are already set for this capture.
         """
         if self._outputs is not None:
             raise RuntimeError(
@@ -193,24 +187,24 @@ class HPUGraph:
         self._outputs = list(outputs)
 
     def get_user_input_match_indices(self) -> list[int]:
-        """Return the places in `replayV3`'s list that the graph takes: all that were marked."""
+        """Return the indices in the list for `replayV3` that the graph uses: all of them."""
         return list(range(len(self._inputs)))
 
     def clear_inputs(self) -> None:
-        """Forget the tensors of `mark_user_inputs`; `replayV3` then takes none."""
+        """Remove the tensors of `mark_user_inputs`, so that `replayV3` accepts no tensors."""
         self._inputs = []
 
     def reset(self) -> None:
-        """Forget the capture and free what only it holds."""
+        """Delete the captured operations and free their memory."""
         self._native.reset()
         self._inputs, self._outputs = [], None
 
     def abandon(self) -> None:
-        """End a capture that failed, and forget it."""
-        self._begun = False
+        """End and delete a failed capture."""
+        self._started = False
         try:
             self._native.abandon()
-        except Exception:  # noqa: BLE001, S110 - of an operation; the failure before it is told
+        except Exception:  # noqa: BLE001, S110 - the caller already handles the first error
             pass
         finally:
             torch.clear_autocast_cache()
@@ -218,26 +212,26 @@ class HPUGraph:
 
 
 class WrappedGraph(HPUGraph):
-    """A graph of a function that somebody else wrote, which may only hand its inputs on."""
+    """A graph of a user's function, which may contain no operations."""
 
     _may_be_empty = True
 
     def free_intermediates(
         self, kept: Sequence[torch.Tensor], backward: WrappedGraph | None = None
     ) -> None:
-        """Hold intermediate results during a replay only, from the first one on.
+        """Free intermediate results after each replay.
 
         Parameters
         ----------
         kept : sequence of Tensor
-            What the graphs take and return.
+            Inputs and outputs of the graphs, which are not freed.
         backward : WrappedGraph, optional
-            Graph that reads some of them later; from then on it frees them, and its own.
+            Graph that reads some of the results later, and then frees them and its own.
         """
         self._native.free_intermediates(list(kept), None if backward is None else backward._native)
 
     def free_for_backward(self) -> None:
-        """Free what the backward graph would, as it is not going to run."""
+        """Free the results for the backward graph, which will not run."""
         self._native.free_for_backward()
 
 
@@ -248,7 +242,7 @@ class graph:
     ----------
     hpu_graph : HPUGraph
     stream : Stream, optional
-        Stream to capture on; by default one of its own.
+        Stream of the capture; by default a separate stream.
     dry_run : bool
         See `HPUGraph.capture_begin`.
     """
@@ -268,11 +262,13 @@ class graph:
     def __enter__(self) -> None:
         torch.hpu.synchronize()
         gc.collect()
-        # A backward pass after a capture meets gradients made on the capture's stream, which is
-        # no mistake here: the work of all streams runs in one order.
-        quiet = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
-        if quiet is not None:
-            quiet(False)
+        # A backward pass after a capture finds gradients from the capture's stream, which is safe
+        # here because the work of all streams runs in one order.
+        set_warning = getattr(
+            torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None
+        )
+        if set_warning is not None:
+            set_warning(False)
         self._stream.__enter__()
         try:
             self.hpu_graph.capture_begin(self.dry_run)

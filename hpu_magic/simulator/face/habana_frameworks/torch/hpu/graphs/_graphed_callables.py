@@ -1,4 +1,4 @@
-"""Callables whose forward and backward are graphs."""
+"""Callables with graphs of forward and backward."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 
 def without_tensor_cache(requested: bool) -> bool:
-    """Tell whether intermediate results shall be kept during a replay only."""
+    """Return whether to free intermediate results after each replay."""
     return requested or os.environ.get("PT_HPUGRAPH_DISABLE_TENSOR_CACHE") == "1"
 
 
 class TrainingGraphs:
-    """Forward and backward of one function for inputs of fixed shapes, as two graphs.
+    """Graphs of forward and backward of a function, for inputs of fixed shapes.
 
     Parameters
     ----------
     function : callable
-        Called without arguments: it reads `inputs`, and returns tensors or a structure of them.
+        Has no arguments, reads `inputs` and returns tensors or a structure of them.
     inputs : sequence of Tensor
-        What each call fills; the graphs read these very tensors.
+        Tensors that the graphs read; each call fills them.
     parameters : sequence of Tensor
-        Further tensors that gradients flow to.
+        Other tensors with gradients.
     allow_unused_input : bool
-        Accept inputs and parameters that the outputs do not depend on.
+        Accept inputs and parameters that do not affect the outputs.
     disable_tensor_cache : bool
-        Free intermediate results with the replay that reads them last; implies `dry_run`.
+        Free intermediate results in the replay that reads them last; implies `dry_run`.
     dry_run : bool
-        Only record.
+        Capture without running.
 
     Raises
     ------
     RuntimeError
-        The function does what a capture refuses.
+        The function contains operations that a capture does not support.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class TrainingGraphs:
         self._cacheless = disable_tensor_cache
         dry_run = dry_run or disable_tensor_cache
         self._inputs = list(inputs)
-        self._replayed = 0  # how often, and so which call an output is of
-        self._freed = 0  # the call whose backward has freed what it needs
-        self._given_up = False
+        self._replays = 0  # also identifies the call of an output
+        self._freed_call = 0  # call whose backward has freed its results
+        self._is_reset = False
         self._forward = WrappedGraph()
         self._backward: WrappedGraph | None = None
         with torch.enable_grad(), graph(self._forward, dry_run=dry_run):
@@ -93,8 +93,8 @@ class TrainingGraphs:
             if unused and not allow_unused_input:
                 raise RuntimeError(
                     f"{unused} of the {len(self._sources)} inputs and parameters that require a "
-                    "gradient have no part in the outputs: pass allow_unused_input=True if that "
-                    "is meant, or freeze them with requires_grad_(False)."
+                    "gradient do not affect the outputs; pass allow_unused_input=True if this is "
+                    "intended, or freeze them with requires_grad_(False)."
                 )
 
     def _free_intermediates(self) -> None:
@@ -103,14 +103,14 @@ class TrainingGraphs:
         self._forward.free_intermediates(kept, self._backward)
 
     def __call__(self, inputs: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> Any:
-        """Replay on new inputs, and return the outputs in the function's own structure.
+        """Replay on new inputs, and return the outputs in the structure of the function's result.
 
-        The outputs are the graph's own tensors: the next call overwrites them.
+        The outputs are tensors of the graph, which the next call overwrites.
         """
         fill(self._inputs, inputs)
         if self._backward is None or not torch.is_grad_enabled():
             self._forward.replay()
-            self._replayed += 1
+            self._replays += 1
             if self._cacheless:
                 self._forward.free_for_backward()
             results = self._outputs
@@ -124,7 +124,7 @@ class TrainingGraphs:
 
     def reset(self) -> None:
         """Free both graphs."""
-        self._given_up = True
+        self._is_reset = True
         self._forward.reset()
         if self._backward is not None:
             self._backward.reset()
@@ -136,7 +136,7 @@ class TrainingGraphs:
             @staticmethod
             def forward(ctx: Any, *surface: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 graphed._forward.replay()
-                graphed._replayed = ctx.replayed = graphed._replayed + 1
+                graphed._replays = ctx.call = graphed._replays + 1
                 outputs = tuple(output.detach() for output in graphed._outputs)
                 ctx.mark_non_differentiable(
                     *(
@@ -150,27 +150,27 @@ class TrainingGraphs:
             @staticmethod
             @torch.autograd.function.once_differentiable
             def backward(ctx: Any, *incoming: torch.Tensor) -> Any:
-                graphed._check_backward(ctx.replayed)
+                graphed._check_backward(ctx.call)
                 return tuple(graphed._run_backward(incoming, ctx.needs_input_grad))
 
         return Graphed
 
     def _check_backward(self, call: int) -> None:
-        if self._given_up:
+        if self._is_reset:
             raise RuntimeError(
-                "The graph of this output was given up for inputs of another kind: call "
-                "backward() before the next forward, or keep more graphs with max_graphs."
+                "The graph of this output was freed for another kind of input; call backward() "
+                "before the next forward, or keep more graphs with max_graphs."
             )
-        if call != self._replayed:
+        if call != self._replays:
             raise RuntimeError(
-                "The graph was replayed since this output was computed, and what its "
-                "backward needs was overwritten: call backward() before the next forward "
-                "with inputs of the same kind."
+                "The graph was replayed after this output was computed, which overwrote the "
+                "tensors for its backward; call backward() before the next forward with the same "
+                "kind of input."
             )
-        if call == self._freed:
+        if call == self._freed_call:
             raise RuntimeError(
-                "Backward has run for this output, and with disable_tensor_cache=True it frees "
-                "what it needs: call backward() once for each forward."
+                "Backward has already run for this output and, with disable_tensor_cache=True, "
+                "freed its tensors; call backward() only once per forward."
             )
 
     def _run_backward(
@@ -180,8 +180,8 @@ class TrainingGraphs:
         captured = self._requires
         if any(now and not then for now, then in zip(needed, captured, strict=True)):
             raise RuntimeError(
-                "An input or a parameter requires a gradient and did not when the graph was "
-                "captured: capture it again after such a change."
+                "An input or parameter requires a gradient, but did not during the capture; "
+                "capture the graph again."
             )
         used = [
             gradient
@@ -191,9 +191,9 @@ class TrainingGraphs:
         fill(self._incoming, used)
         self._backward.replay()
         if self._cacheless:
-            self._freed = self._replayed
-        # Copies: autograd takes a first gradient over as it is, and the next replay would write
-        # into what it has become.
+            self._freed_call = self._replays
+        # Copies, because autograd stores the first gradient without a copy, and the next replay
+        # would overwrite it.
         remaining = iter(self._gradients)
         gradients = [next(remaining) if then else None for then in captured]
         return [
@@ -211,40 +211,40 @@ def make_graphed_callables(
     disable_tensor_cache: bool = False,
     dry_run: bool = False,
 ) -> Any:
-    """Capture modules or functions with sample inputs, forward and backward.
+    """Capture forward and backward of modules or functions with sample inputs.
 
     Parameters
     ----------
     callables : callable or tuple of callables
-        A module is changed in place: its forward replays while its training state is the one
-        of the capture, and is the original one otherwise.
-    sample_args : tuple of Tensor, or one such tuple a callable
-        Inputs with the shapes and dtypes, and the requires_grad, of those to come. The graphs
-        read these tensors: each call copies its inputs into them.
+        A module is changed in place: its forward replays in the training mode of the capture, and
+        otherwise calls the original forward.
+    sample_args : tuple of Tensor, or one tuple per callable
+        Inputs with the shapes, dtypes and requires_grad of later inputs. The graphs read these
+        tensors, and each call copies its inputs into them.
     warmups : int
-        Calls before the capture.
+        Number of calls before the capture.
     allow_unused_input : bool
-        Accept inputs and parameters that the outputs do not depend on.
+        Accept inputs and parameters that do not affect the outputs.
     asynchronous, dry_run : bool
         See `HPUGraph`.
     disable_tensor_cache : bool
-        Keep between replays only inputs, outputs and gradients: intermediate results are freed
-        after their last reader, which may be backward's; without a backward, with the next
-        forward. Implies `dry_run`; ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` switches it on for all.
+        Keep only inputs, outputs and gradients between replays: intermediate results are freed
+        after the last operation that reads them, also in the backward, or by the next forward.
+        Implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` sets it for all callables.
 
     Returns
     -------
     callable or tuple of callables
-        As `callables`.
+        Like `callables`.
 
     Raises
     ------
     AssertionError
-        A module has hooks or a buffer that requires a gradient, or a sample is no tensor.
+        A module has hooks or a buffer that requires a gradient, or a sample is not a tensor.
     RuntimeError
-        This process has loaded eager mode, a sample is not on the device, or a callable does
-        what a capture refuses. Calls raise it for an input that differs from its sample in
-        shape or dtype, or that is not on the device.
+        The process is in eager mode, a sample is not on the device, or a callable contains
+        operations that a capture does not support. Calls raise it if an input differs from its
+        sample in shape or dtype, or is not on the device.
     """
     require_lazy()
     single = not isinstance(callables, tuple)
@@ -263,19 +263,20 @@ def make_graphed_callables(
 def _check(function: Any, sample: Any) -> None:
     if not (isinstance(sample, tuple) and all(isinstance(each, torch.Tensor) for each in sample)):
         raise AssertionError(
-            "sample_args must be a tuple of tensors for each callable: a graph takes nothing else."
+            "sample_args must be a tuple of tensors for each callable, because a graph takes only "
+            "tensors."
         )
     check_device(sample)
     if not isinstance(function, torch.nn.Module):
         return
     if function._forward_hooks or function._forward_pre_hooks or function._backward_hooks:
         raise AssertionError(
-            f"{type(function).__name__} has hooks: remove them before capturing it, and register "
+            f"{type(function).__name__} has hooks; remove them before the capture, and register "
             "them on the graphed module."
         )
     if any(buffer.requires_grad for buffer in function.buffers()):
         raise AssertionError(
-            f"A buffer of {type(function).__name__} requires a gradient: make it a parameter."
+            f"A buffer of {type(function).__name__} requires a gradient; make it a parameter."
         )
 
 

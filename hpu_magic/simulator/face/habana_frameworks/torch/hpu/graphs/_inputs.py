@@ -1,4 +1,4 @@
-"""Inputs of captured graphs: the tensors within arguments, and fixed copies to replay into."""
+"""Inputs of captured graphs: tensors in arguments, and the copies that a replay reads."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 @dataclass
 class Parts:
-    """What a container is made of.
+    """Parts of a container.
 
     Attributes
     ----------
     children : sequence
-        Where tensors are a graph's inputs.
+        Elements; tensors among them are inputs of a graph.
     about : object
-        What else distinguishes the container: names of the children, further attributes.
+        Other properties that distinguish the container: names of the children, attributes.
     make : callable
-        Returns such a container of other children.
+        Returns the same container with other children.
     """
 
     children: Sequence[Any]
@@ -34,7 +34,7 @@ class Parts:
 
 
 def parts(obj: Any) -> Parts | None:
-    """Take a container apart by one level; None for anything else."""
+    """Return the parts of a container, or None for any other object."""
     kind = type(obj)
     if kind is dict:
         names = list(obj)
@@ -43,14 +43,14 @@ def parts(obj: Any) -> Parts | None:
         return Parts(obj, None, kind)
     if kind in _PLAIN or isinstance(obj, torch.Tensor | torch.nn.Module | type):
         return None
-    children, structure = tree_flatten(obj, is_leaf=lambda one: one is not obj)
+    children, structure = tree_flatten(obj, is_leaf=lambda child: child is not obj)
     if not structure.is_leaf():
         return Parts(children, structure.context, lambda new: tree_unflatten(new, structure))
     if isinstance(obj, MutableMapping):
         names, own = list(obj), () if not isinstance(obj, UserDict) else ("data",)
         return _copied(obj, list(obj.values()), names, own, _set_items)
     if is_dataclass(obj):
-        names = [one.name for one in fields(obj) if hasattr(obj, one.name)]
+        names = [field.name for field in fields(obj) if hasattr(obj, field.name)]
         children = [getattr(obj, name) for name in names]
         return _copied(obj, children, names, names, _set_attributes)
     if isinstance(obj, list):
@@ -65,47 +65,49 @@ def _copied(
     own: Sequence[str],
     replace: Callable[[Any, Sequence[Any], Sequence[Any]], None],
 ) -> Parts:
-    """Return parts that are replaced in a shallow copy; `own` attributes are the children."""
+    """Return parts that `make` replaces in a shallow copy; `own` are the children's attributes."""
 
     def make(new: Sequence[Any]) -> Any:
-        made = copy.copy(obj)
-        replace(made, names, new)
-        return made
+        copied = copy.copy(obj)
+        replace(copied, names, new)
+        return copied
 
     attributes = getattr(obj, "__dict__", {})
     others = {name: value for name, value in attributes.items() if name not in own}
     return Parts(children, (names, others), make)
 
 
-def _set_items(made: Any, names: Sequence[Any], new: Sequence[Any]) -> None:
+def _set_items(container: Any, names: Sequence[Any], new: Sequence[Any]) -> None:
     for name, value in zip(names, new, strict=True):
-        made[name] = value
+        container[name] = value
 
 
-def _set_attributes(made: Any, names: Sequence[Any], new: Sequence[Any]) -> None:
+def _set_attributes(container: Any, names: Sequence[Any], new: Sequence[Any]) -> None:
     for name, value in zip(names, new, strict=True):
-        object.__setattr__(made, name, value)  # of frozen ones too
+        object.__setattr__(container, name, value)  # also for frozen dataclasses
 
 
 def fixed_copy(obj: Any) -> Any:
-    """Return the same structure with every tensor copied to the device.
+    """Return the same structure with copies of all tensors on the device.
 
-    A graph reads the addresses it was captured with: the copies are those addresses, so that
-    replaying overwrites no tensor of the caller.
+    A graph reads the addresses of its capture. With copies, a replay does not overwrite tensors of
+    the caller.
     """
     if isinstance(obj, torch.Tensor):
         return _fixed(obj)
-    taken = parts(obj)
-    return obj if taken is None else taken.make([fixed_copy(one) for one in taken.children])
+    container = parts(obj)
+    if container is None:
+        return obj
+    return container.make([fixed_copy(child) for child in container.children])
 
 
 def _fixed(leaf: torch.Tensor) -> torch.Tensor:
-    # An expanded tensor has fewer elements in memory than in its shape.
+    # The elements of an expanded tensor share memory.
     expanded = any(
         step == 0 and size > 1 for size, step in zip(leaf.shape, leaf.stride(), strict=True)
     )
     strides = None if expanded else leaf.stride()
-    with torch.inference_mode(False), torch.no_grad():  # it is filled again in any mode
+    with torch.inference_mode(False), torch.no_grad():  # so that any mode can fill it
         if strides is None:
             fixed = torch.empty(leaf.shape, dtype=leaf.dtype, device="hpu")
         else:
@@ -115,49 +117,48 @@ def _fixed(leaf: torch.Tensor) -> torch.Tensor:
 
 
 def tensors_of(obj: Any) -> list[torch.Tensor]:
-    """Return every tensor of a structure, in order."""
-    found: list[torch.Tensor] = []
-    _collect(obj, found)
-    return found
+    """Return all tensors of a structure, in order."""
+    tensors: list[torch.Tensor] = []
+    _collect(obj, tensors)
+    return tensors
 
 
-def _collect(obj: Any, found: list[torch.Tensor]) -> None:
-    """Add the tensors of `obj`; what calls are mostly made of is taken apart right here."""
+def _collect(obj: Any, tensors: list[torch.Tensor]) -> None:
+    """Append the tensors of `obj`, without `parts` for the most frequent containers."""
     kind = type(obj)
     if isinstance(obj, torch.Tensor):
-        found.append(obj)
+        tensors.append(obj)
     elif kind is dict:
         for value in obj.values():
-            _collect(value, found)
+            _collect(value, tensors)
     elif kind is tuple or kind is list:
         for value in obj:
-            _collect(value, found)
-    elif kind not in _PLAIN and (taken := parts(obj)) is not None:
-        for value in taken.children:
-            _collect(value, found)
+            _collect(value, tensors)
+    elif kind not in _PLAIN and (container := parts(obj)) is not None:
+        for value in container.children:
+            _collect(value, tensors)
 
 
 def tensors_within(obj: Any) -> list[torch.Tensor]:
-    """Return every tensor of a structure, also those that its objects have as attributes."""
-    found = []
+    """Return all tensors of a structure, including tensors in attributes of its objects."""
+    tensors = []
     for leaf in tree_leaves(obj):
         if isinstance(leaf, torch.Tensor):
-            found.append(leaf)
+            tensors.append(leaf)
         elif hasattr(leaf, "__dict__") and not isinstance(leaf, type):
-            found += tensors_of(vars(leaf))
-    return found
+            tensors += tensors_of(vars(leaf))
+    return tensors
 
 
 def copy_to(dst: Any, src: Any) -> Any:
-    """Copy each tensor of `src` into the one at the same place of `dst`; return `dst`.
+    """Copy each tensor of `src` into its counterpart in `dst`; return `dst`.
 
-    A tensor of `src` may be on another device, such as the host: this is the copy that brings
-    it to where a graph reads it.
+    Tensors of `src` may be on another device, such as the host.
 
     Raises
     ------
     RuntimeError
-        The structures differ, or two tensors differ in shape or dtype; nothing is copied then.
+        The structures differ, or two tensors differ in shape or dtype. Then nothing is copied.
     """
     fixed, new = tensors_of(dst), tensors_of(src)
     _check_kinds(fixed, new)
@@ -166,42 +167,29 @@ def copy_to(dst: Any, src: Any) -> Any:
 
 
 def fill(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
-    """Copy new inputs into a graph's own, after checking all of them.
-
-    Raises
-    ------
-    RuntimeError
-        See `check`.
-    """
+    """Check new inputs, and copy them into the inputs of a graph; see `check` for errors."""
     check(fixed, new)
     _copy(fixed, new)
 
 
 def check(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
-    """Refuse new inputs that do not fit a graph's own.
+    """Raise an error if new inputs do not match the inputs of a graph.
 
     Raises
     ------
     RuntimeError
-        There are more or fewer of them, or one differs in shape or dtype, or is not on the
-        device.
+        The number of inputs differs, or an input differs in shape or dtype or is not on the device.
     """
     _check_kinds(fixed, new)
     check_device(new)
 
 
 def check_device(inputs: Sequence[torch.Tensor]) -> None:
-    """Refuse inputs that are not on the device.
-
-    Raises
-    ------
-    RuntimeError
-        One of them is elsewhere.
-    """
-    for index, given in enumerate(inputs):
-        if given.device.type != "hpu":
+    """Raise RuntimeError if an input is not on the device."""
+    for index, tensor in enumerate(inputs):
+        if tensor.device.type != "hpu":
             raise RuntimeError(
-                f"Input {index} is on {given.device} and a graph takes its inputs on the device: "
+                f"Input {index} is on {tensor.device}, but a graph needs its inputs on the device; "
                 'move it with .to("hpu").'
             )
 
@@ -210,24 +198,23 @@ def _check_kinds(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> 
     if len(fixed) != len(new):
         raise RuntimeError(
             "HPU GRAPH:: Mark User Input Sizes is not same Replay Input Sizes: the graph was "
-            f"captured with {len(fixed)} input tensors and got {len(new)}; pass as many as it "
-            "was captured with."
+            f"captured with {len(fixed)} input tensors, but got {len(new)}; pass the same number."
         )
-    for index, (own, given) in enumerate(zip(fixed, new, strict=True)):
-        if own.shape != given.shape:
+    for index, (own, tensor) in enumerate(zip(fixed, new, strict=True)):
+        if own.shape != tensor.shape:
             raise RuntimeError(
-                f"Input {index} has shape {list(given.shape)} and the graph was captured with "
-                f"{list(own.shape)}: pad it to that shape, or capture a graph for the new one."
+                f"Input {index} has shape {list(tensor.shape)}, but the graph was captured with "
+                f"{list(own.shape)}; pad it to that shape, or capture a graph for the new one."
             )
-        if own.dtype != given.dtype:
+        if own.dtype != tensor.dtype:
             raise RuntimeError(
-                f"Input {index} is {given.dtype} and the graph was captured with {own.dtype}: "
+                f"Input {index} is {tensor.dtype}, but the graph was captured with {own.dtype}; "
                 f"convert it with .to({own.dtype})."
             )
 
 
 def _copy(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
     with torch.no_grad():
-        for own, given in zip(fixed, new, strict=True):
-            if own is not given:
-                own.copy_(given)
+        for own, tensor in zip(fixed, new, strict=True):
+            if own is not tensor:
+                own.copy_(tensor)

@@ -1,4 +1,4 @@
-"""Keys to find a graph by: equal only for inputs that a graph computes alike."""
+"""Keys of cached graphs: equal only for inputs that can use the same graph."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from habana_frameworks.torch.hpu.graphs._inputs import parts
 import torch
 
 _EXACT = frozenset({bool, int, str, bytes, type(None)})
-_THEMSELVES = (type, FunctionType, BuiltinFunctionType, ModuleType, torch.nn.Module)
-_fresh = itertools.count()
+_BY_IDENTITY = (type, FunctionType, BuiltinFunctionType, ModuleType, torch.nn.Module)
+_without_key = itertools.count()
 
 
 class NoKeyError(TypeError):
     """An input cannot be compared by value."""
 
 
-class _HoldsTensorsError(NoKeyError):
-    """A tensor is part of an object that is not taken apart."""
+class _ContainsTensorsError(NoKeyError):
+    """An object that is not a container contains a tensor."""
 
 
-class _Itself:
-    """Equal to itself only; the object stays alive, so that no other gets its id."""
+class _Identity:
+    """Key of an object by identity; keeps the object alive, so that its id is not reused."""
 
     def __init__(self, obj: Any) -> None:
         self._object = obj
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and other._object is self._object
+        return isinstance(other, _Identity) and other._object is self._object
 
     def __hash__(self) -> int:
         return id(self._object)
@@ -42,32 +42,27 @@ class _Itself:
 
 
 def input_hash(obj: Any) -> int:
-    """Return the hash of the key under which a graph for these inputs is kept; see `input_key`.
-
-    Inputs that have no key get another number at each call.
-    """
+    """Return the hash of `input_key`; for inputs without key, a different number in each call."""
     try:
-        return hash(repr(input_key(obj)))  # hash(-1) is hash(-2), and no two texts share theirs
+        return hash(repr(input_key(obj)))  # of the text, because hash(-1) equals hash(-2)
     except NoKeyError:
-        return hash(f"no key {next(_fresh)}")
+        return hash(f"no key {next(_without_key)}")
 
 
 def input_key(obj: Any) -> Hashable:
-    """Return the key under which a graph for these inputs is kept.
+    """Return the key of the graph for these inputs.
 
-    Autocast's state is part of it. A tensor counts by its shape and layout as a view, not by its
-    dtype or values; so do the tensors within lists, tuples, dicts and other mutable mappings,
-    dataclasses and what is registered with PyTorch's pytree, which are the graph's inputs.
-    Modules, functions and classes count as themselves. Anything else counts by its value, as
-    pickle would write it, and by its attributes: arrays of NumPy, sets, slices, objects. If it
-    holds tensors, as a cache of keys and values does, it counts as itself instead, whatever
-    changes in it.
+    The key contains the state of autocast. Tensors are compared by shape and view layout, and not
+    by dtype or values; this includes tensors in lists, tuples, dicts, other mutable mappings,
+    dataclasses and types registered with PyTorch's pytree, which are inputs of the graph. Modules,
+    functions and classes are compared by identity. Other objects, such as NumPy arrays, sets and
+    slices, are compared by their pickled value and their attributes. If they contain tensors, like
+    a cache of keys and values, they are compared by identity, and changes in them are ignored.
 
     Raises
     ------
     NoKeyError
-        A value can be neither written by pickle nor hashed as itself, or is hashed by a value
-        that includes tensors. Such a call runs without a graph.
+        A value can be neither pickled nor compared by identity. The call then runs without a graph.
     """
     autocast = torch.is_autocast_enabled("hpu") and torch.get_autocast_dtype("hpu")
     try:
@@ -76,68 +71,71 @@ def input_key(obj: Any) -> Hashable:
         raise NoKeyError("an input is nested too deeply") from error
 
 
-def _key(obj: Any, around: tuple[int, ...], *, within: bool = False) -> Hashable:
-    """Return the key of one value.
+def _key(obj: Any, parents: tuple[int, ...], *, in_object: bool = False) -> Hashable:
+    """Return the key of a value.
 
     Parameters
     ----------
-    around : tuple of int
-        The ids of what it is part of, for objects that contain themselves.
-    within : bool
-        It is part of an object that is not taken apart: a tensor here is not an input.
+    parents : tuple of int
+        The ids of enclosing objects, to detect cycles.
+    in_object : bool
+        Whether the value is inside an object that is not a container, where tensors are not inputs.
     """
     kind = type(obj)
     if kind in _EXACT:
         return (kind, obj)
     if isinstance(obj, torch.Tensor):
-        if within:
-            raise _HoldsTensorsError(f"a {kind.__name__} is part of an object, not of a container")
+        if in_object:
+            raise _ContainsTensorsError(f"a {kind.__name__} is in an object, not in a container")
         view = (obj._is_view(), obj.stride(), obj.storage_offset())
         return ("tensor", tuple(obj.shape), view)
     if kind is float:
-        return (kind, obj.hex())  # 0.0 and -0.0 are two, nan is one
-    if isinstance(obj, _THEMSELVES):
-        return _Itself(obj)
-    if id(obj) in around:
-        return ("cycle", len(around) - around.index(id(obj)))
-    around = (*around, id(obj))
+        return (kind, obj.hex())  # distinguishes 0.0 and -0.0, and nan equals nan
+    if isinstance(obj, _BY_IDENTITY):
+        return _Identity(obj)
+    if id(obj) in parents:
+        return ("cycle", len(parents) - parents.index(id(obj)))
+    parents = (*parents, id(obj))
     if kind is list or kind is tuple:
-        return (kind, tuple([_key(one, around, within=within) for one in obj]))
-    taken = parts(obj)
-    if taken is not None:
-        children = tuple([_key(one, around, within=within) for one in taken.children])
-        return (kind, _key(taken.about, around, within=True), children)
+        return (kind, tuple([_key(child, parents, in_object=in_object) for child in obj]))
+    container = parts(obj)
+    if container is not None:
+        children = tuple(
+            [_key(child, parents, in_object=in_object) for child in container.children]
+        )
+        return (kind, _key(container.about, parents, in_object=True), children)
     if kind in (set, frozenset):
-        return (kind, tuple(sorted([_key(one, around, within=within) for one in obj], key=repr)))
-    return _written(obj, around)
+        keys = [_key(child, parents, in_object=in_object) for child in obj]
+        return (kind, tuple(sorted(keys, key=repr)))
+    return _pickled_key(obj, parents)
 
 
-def _written(obj: Any, around: tuple[int, ...]) -> Hashable:
-    """Return the key of an object by what pickle and copy make it from."""
+def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
+    """Return the key of an object by the values from which pickle and copy create it."""
     kind = type(obj)
     try:
         reduce = copyreg.dispatch_table.get(kind)
-        made = reduce(obj) if reduce is not None else obj.__reduce_ex__(4)
-        if isinstance(made, str):  # the name of something global
-            return _Itself(obj)
-        how, arguments, state, items, pairs = (*made, None, None, None)[:5]
-        content = [how, arguments, state, list(items or ()), list(pairs or ())]
-        if state is not None or isinstance(how, type):  # else it may be global, such as a logger
+        reduced = reduce(obj) if reduce is not None else obj.__reduce_ex__(4)
+        if isinstance(reduced, str):  # name of a global object
+            return _Identity(obj)
+        create, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
+        content = [create, arguments, state, list(items or ()), list(pairs or ())]
+        if state is not None or isinstance(create, type):  # otherwise maybe global, like a logger
             content.append(_omitted(obj, state))
-        return (kind, tuple([_key(one, around, within=True) for one in content]))
-    except _HoldsTensorsError:
+        return (kind, tuple([_key(child, parents, in_object=True) for child in content]))
+    except _ContainsTensorsError:
         if kind.__hash__ is object.__hash__:
-            return _Itself(obj)
+            return _Identity(obj)
         raise
     except (NoKeyError, RecursionError):
         raise
-    except Exception as error:  # whatever an object's own code raises
+    except Exception as error:  # the object's code can raise anything
         raise NoKeyError(f"a {kind.__name__} cannot be compared by value ({error})") from error
 
 
 def _omitted(obj: Any, state: Any) -> dict[str, Any]:
-    """Return the attributes that are not in the state for pickle."""
-    written = state[0] if isinstance(state, tuple) and state else state
-    written = written if isinstance(written, dict) else {}
+    """Return the attributes that are missing in the state for pickle."""
+    pickled = state[0] if isinstance(state, tuple) and state else state
+    pickled = pickled if isinstance(pickled, dict) else {}
     attributes = getattr(obj, "__dict__", {})
-    return {name: one for name, one in attributes.items() if written.get(name) is not one}
+    return {name: value for name, value in attributes.items() if pickled.get(name) is not value}

@@ -1,4 +1,4 @@
-"""Training with inputs of varying shape: graphs of forward and backward for each kind."""
+"""Graphs for training with inputs of varying shapes: forward and backward per kind of input."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ import torch
 
 
 class ModuleCacher:
-    """Lets a model capture forward and backward for each kind of input, and replay them.
+    """Lets a model capture and replay forward and backward per kind of input.
 
-    ``ModuleCacher(max_graphs=10)(model)`` returns the model. Graphs serve training only: in
-    evaluation, without gradients and in eager mode the model runs as it is. Wrap a model
-    before DistributedDataParallel, not after. As with `wrap_in_hpu_graph`, pass what changes in an
-    object that holds tensors as an argument of its own.
+    ``ModuleCacher(max_graphs=10)(model)`` returns the model. Graphs are only for training: in
+    evaluation mode, without gradients and in eager mode, the original model runs. Wrap a model
+    before, not after, DistributedDataParallel. Like with `wrap_in_hpu_graph`, pass changing values
+    as separate arguments instead of in an object with tensors.
 
     Parameters
     ----------
     max_graphs : int
-        How many kinds of input to keep graphs for; see `input_key` for what makes a kind.
+        Maximum number of kinds of input with graphs; `input_key` defines the kinds.
     """
 
     def __init__(self, max_graphs: int = 10) -> None:
         if max_graphs < 1:
-            raise ValueError(f"max_graphs={max_graphs} keeps no graph; write 1 or more.")
+            raise ValueError(f"max_graphs={max_graphs} is too small; use at least 1.")
         self.max_graphs = max_graphs
 
     def __call__(
@@ -58,25 +58,25 @@ class ModuleCacher:
         Parameters
         ----------
         model : Module
-            Its forward must name its arguments: ``*args`` and positional-only ones are refused.
+            Its forward must not have ``*args`` or positional-only arguments.
         use_lfu : bool
-            With `max_graphs` kinds captured, give up the one used least; otherwise further
-            kinds run without a graph.
+            After `max_graphs` kinds, free the least frequently used graph. Otherwise, new kinds run
+            without a graph.
         inplace : bool
-            Change the model itself, not a copy.
+            Change the model and not a copy.
         allow_unused_input : bool
-            Accept inputs and parameters that the outputs do not depend on.
+            Accept inputs and parameters that do not affect the outputs.
         asynchronous : bool
             See `HPUGraph.replay`.
         have_grad_accumulation : bool
-            Accepted; gradients accumulate correctly either way.
+            No effect; gradients always accumulate correctly.
         log_frequency, verbose : int, bool
-            Print how often graphs were found, every `log_frequency` calls.
+            Print the numbers of replays and captures every `log_frequency` calls.
         disable_tensor_cache : bool
             See `make_graphed_callables`.
         dry_run : bool
-            Accepted; capturing only records either way, so that the first call, too, runs once.
-            Hence PT_HPUGRAPH_ENABLE_DRY_RUN, which switches it on, changes nothing here.
+            No effect: a capture never runs the operations, so that the first call runs them only
+            once. For the same reason, PT_HPUGRAPH_ENABLE_DRY_RUN has no effect.
 
         Returns
         -------
@@ -89,8 +89,8 @@ class ModuleCacher:
         TypeError
             The model's forward has arguments without a name.
         RuntimeError
-            From calls in training: an input is not on the device, or differs in dtype from the
-            one captured with its shape.
+            Raised by calls in training: an input is not on the device, or its dtype differs from
+            that of the captured input with the same shape.
         """
         model = model if inplace else copy.deepcopy(model)
         statistics = CacheStatistics(type(model).__name__, verbose, log_frequency)
@@ -110,7 +110,7 @@ class ModuleCacher:
 
 
 class _TrainingCache:
-    """The graphs of one model, by kind of input."""
+    """Graphs of one model, by kind of input."""
 
     def __init__(
         self,
@@ -131,17 +131,17 @@ class _TrainingCache:
         self.iteration = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._serves():
+        if not self._uses_graphs():
             return self.original(*args, **kwargs)
-        arguments = self._signature.bind(*args, **kwargs)
-        arguments.apply_defaults()
-        named = arguments.arguments
-        inputs = self._statistics.key_of(named)
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = bound.arguments
+        inputs = self._statistics.key_of(arguments)
         if inputs is None:
             return self.original(*args, **kwargs)
-        check_device(tensors_of(named))
+        check_device(tensors_of(arguments))
         parameters = list(self._model.parameters())
-        surface = (*tensors_of(named), *parameters)
+        surface = (*tensors_of(arguments), *parameters)
         key = (inputs, tuple(each.requires_grad for each in surface))
         captured = self._captured.get(key)
         if captured is None and not self._has_room():
@@ -149,11 +149,11 @@ class _TrainingCache:
             return self.original(*args, **kwargs)
         self._statistics.count("hits" if captured else "misses")
         if captured is None:
-            captured = self._captured[key] = self._capture(named, parameters)
+            captured = self._captured[key] = self._capture(arguments, parameters)
         self._uses[key] += 1
-        return captured(tensors_of(named), parameters)
+        return captured(tensors_of(arguments), parameters)
 
-    def _serves(self) -> bool:
+    def _uses_graphs(self) -> bool:
         return (
             self._model.training
             and torch.is_grad_enabled()
@@ -172,8 +172,8 @@ class _TrainingCache:
             del self._uses[least]
         return self._use_lfu
 
-    def _capture(self, named: dict[str, Any], parameters: list[Any]) -> TrainingGraphs:
-        own = fixed_copy(dict(named))
+    def _capture(self, arguments: dict[str, Any], parameters: list[Any]) -> TrainingGraphs:
+        own = fixed_copy(dict(arguments))
         bound = inspect.BoundArguments(self._signature, own)
         return TrainingGraphs(
             lambda: self.original(*bound.args, **bound.kwargs),
@@ -184,19 +184,19 @@ class _TrainingCache:
         )
 
     def set_iteration_count(self, count: int) -> None:
-        """Set the number of the present iteration."""
+        """Set the number of the current iteration."""
         self.iteration = count
 
     def capture_start(self) -> None:
-        """Capture graphs for new kinds of input from now on, as at the beginning."""
+        """Allow captures for new kinds of input, which is the default."""
         self._capturing_allowed = True
 
     def capture_end(self) -> None:
-        """Run new kinds of input without a graph from now on."""
+        """Run new kinds of input without a graph."""
         self._capturing_allowed = False
 
     def is_tracing(self) -> bool:
-        """Tell whether new kinds of input are captured."""
+        """Return whether new kinds of input are captured."""
         return self._capturing_allowed
 
 
@@ -205,7 +205,7 @@ def _named_arguments(forward: Any, name: str) -> inspect.Signature:
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise TypeError(
-                f"{name}.forward takes {parameter} without a name: ModuleCacher finds graphs by "
-                "argument name; give the argument one."
+                f"{name}.forward has the argument {parameter} without a name, but ModuleCacher "
+                "needs names; use named arguments."
             )
     return signature

@@ -1,4 +1,4 @@
-"""Nested outputs as a flat tuple of tensors, and back."""
+"""Conversion of nested outputs to a flat tuple of tensors, and back."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 
 
 class _TensorIndex(int):
-    """The index of a tensor in the tuple, which no number among the outputs is taken for."""
+    """Index of a tensor in the tuple, as a separate type to distinguish it from outputs."""
 
 
 class TensorPacker:
-    """Separate tensors from the tuples, lists and dicts around them.
+    """Separates tensors from the tuples, lists and dicts that contain them.
 
     Parameters
     ----------
     is_out_pack : bool
-        Kept as an attribute; inputs and outputs are packed alike.
+        Stored as an attribute; no effect.
     verbose : bool
-        Print a line for each call.
+        Print one line per call.
     """
 
     def __init__(self, is_out_pack: bool = False, verbose: bool = False) -> None:
@@ -30,7 +30,7 @@ class TensorPacker:
         self.verbose = verbose
 
     def pack(self, outs: Any) -> tuple[tuple[torch.Tensor, ...], Any]:
-        """Return the tensors of `outs`, and `outs` with an index in place of each tensor."""
+        """Return the tensors of `outs`, and `outs` with an index instead of each tensor."""
         tensors: list[torch.Tensor] = []
         metadata = _pack(outs, tensors)
         if self.verbose:
@@ -38,12 +38,12 @@ class TensorPacker:
         return tuple(tensors), metadata
 
     def unpack(self, tensors: Sequence[torch.Tensor], metadata: Any) -> Any:
-        """Return the structure that `pack` took apart, with `tensors` in their places.
+        """Return the structure of `pack` with `tensors`.
 
         Raises
         ------
         IndexError
-            There are fewer tensors than places.
+            There are fewer tensors than indices.
         """
         if self.verbose:
             print(f"TensorPacker unpacks {len(tensors)} tensors: {metadata}")
@@ -54,12 +54,16 @@ def _pack(obj: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(obj, torch.Tensor):
         tensors.append(obj)
         return _TensorIndex(len(tensors) - 1)
-    taken = parts(obj)
-    return obj if taken is None else taken.make([_pack(one, tensors) for one in taken.children])
+    container = parts(obj)
+    if container is None:
+        return obj
+    return container.make([_pack(child, tensors) for child in container.children])
 
 
 def _unpack(obj: Any, tensors: Sequence[torch.Tensor]) -> Any:
     if isinstance(obj, _TensorIndex):
         return tensors[obj]
-    taken = parts(obj)
-    return obj if taken is None else taken.make([_unpack(one, tensors) for one in taken.children])
+    container = parts(obj)
+    if container is None:
+        return obj
+    return container.make([_unpack(child, tensors) for child in container.children])
