@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from habana_frameworks.torch import _float16
+from habana_frameworks.torch import _first_generation
 from habana_frameworks.torch.hpu import _utils
 from habana_frameworks.torch.hpu._typed_tensors import (
     BFloat16Tensor,
@@ -115,12 +115,12 @@ from hpu_magic.simulator.release import DRIVER
 
 
 def init() -> None:
-    """Acquire the card, unless this process has one."""
+    """Acquire the card unless this process already has one."""
     engine.load().acquire()
 
 
 def _lazy_init() -> None:
-    """Do nothing: the first allocation acquires the card."""
+    """Do nothing, because the first allocation acquires the card."""
 
 
 def _is_in_bad_fork() -> bool:
@@ -128,23 +128,23 @@ def _is_in_bad_fork() -> bool:
 
 
 def is_initialized() -> bool:
-    """Tell whether this process has acquired a card."""
+    """Return whether this process has acquired a card."""
     return bool(engine.load().is_acquired())
 
 
 def __getattr__(name: str) -> Any:
-    if name == "_initialized":  # PyTorch's checkpointing asks under this name
+    if name == "_initialized":  # the name in PyTorch's checkpointing
         return is_initialized()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def is_available() -> bool:
-    """Tell whether the machine has cards; acquires none."""
+    """Return whether the machine has cards, without acquiring one."""
     return device_count() > 0
 
 
 def device_count() -> int:
-    """Return the number of cards of the machine, free or not; acquires none."""
+    """Return the number of cards in the machine, free or not, without acquiring one."""
     return cards.device_count()
 
 
@@ -155,12 +155,12 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Choose the card by its place in ``HABANA_VISIBLE_MODULES``, before it is acquired.
+    """Choose the card by its position in ``HABANA_VISIBLE_MODULES``, before it is acquired.
 
     Raises
     ------
     AssertionError
-        There is no such card, or this process uses another one already.
+        The card does not exist, or this process already uses another card.
     """
     index = _utils.named_index(device) or 0
     listed = os.environ.get("HABANA_VISIBLE_MODULES")
@@ -186,14 +186,14 @@ def set_device(device: Any) -> None:
 
 
 class device:
-    """Context manager that selects a device, of which a process has one.
+    """Context manager that selects the only device of a process.
 
-    The first explicit index chooses the card, if none is acquired.
+    The first explicit index chooses the card if none is acquired.
 
     Raises
     ------
     AssertionError
-        The index is that of another card.
+        This process uses another card than `device`.
     """
 
     def __init__(self, device: Any) -> None:
@@ -219,7 +219,7 @@ class device_of(device):
 
 
 def synchronize(device: Any = None) -> None:
-    """Execute what was recorded, and wait until the device has done all its work."""
+    """Execute recorded operations, and wait until the device has finished all work."""
     _check_device(device)
     native = engine.load()
     if native.pending_operations():
@@ -235,13 +235,13 @@ def get_device_name(device: Any = None) -> str:
 
 
 def get_device_capability(device: Any = None) -> str:
-    """Return the version of the driver."""
+    """Return the driver version."""
     _check_device(device)
     return DRIVER
 
 
 def get_device_properties(device: Any = None) -> str:
-    """Acquire the card and describe it as the vendor does: ``(key=value, ...)``."""
+    """Acquire the card and return its properties in the vendor's format, ``(key=value, ...)``."""
     name = get_device_name(device)
     card = cards.acquire()
     sram_mib, tpcs = {"GAUDI": (24, 8), "GAUDI2": (48, 24), "GAUDI3": (96, 64)}[name]
@@ -253,12 +253,12 @@ def get_device_properties(device: Any = None) -> str:
 
 
 def can_device_access_peer(device: int, peer: int) -> bool:
-    """Tell whether two different cards reach each other: always, on one machine.
+    """Return True: all cards of a machine are connected.
 
     Raises
     ------
     AssertionError
-        An index names no card, or both the same.
+        A card does not exist, or both indices are equal.
     """
     for index in (device, peer):
         if index not in range(device_count()):
@@ -269,29 +269,23 @@ def can_device_access_peer(device: int, peer: int) -> bool:
 
 
 def get_arch_list() -> list[str]:
-    """Return the name of the card in a list."""
+    """Return a list with the name of the card."""
     return [get_device_name()]
 
 
 def get_gencode_flags() -> str:
-    """Return the empty string: there are no compiler flags for the device."""
+    """Return an empty string, because the device has no compiler flags."""
     return ""
 
 
 def is_bf16_supported() -> bool:
-    """Tell whether the device computes in bfloat16: every generation does."""
+    """Return whether the device computes in bfloat16, like all generations."""
     return is_available()
 
 
 def utilization(device: Any = None) -> Any:
-    """Refuse: the simulated card has no such counter, and none is invented.
-
-    Raises
-    ------
-    RuntimeError
-        Always.
-    """
-    raise RuntimeError("A simulated card has no utilization counter; a real one reports it.")
+    """Raise RuntimeError, because a simulated card has no utilization counter."""
+    raise RuntimeError("A simulated card has no utilization counter; a real card reports it.")
 
 
 def setDeterministic(value: bool) -> None:
@@ -305,21 +299,21 @@ def getDeterministic() -> bool:
 
 
 def set_autocast_hpu_enabled(enabled: bool) -> None:
-    """Switch autocast on ``hpu`` on or off for this thread."""
+    """Enable or disable autocast on ``hpu`` in this thread."""
     torch.set_autocast_enabled("hpu", enabled)
 
 
 def is_autocast_hpu_enabled() -> bool:
-    """Tell whether autocast on ``hpu`` is on in this thread."""
+    """Return whether autocast on ``hpu`` is enabled in this thread."""
     return torch.is_autocast_enabled("hpu")
 
 
 def set_autocast_hpu_dtype(dtype: torch.dtype) -> None:
     """Set the lower-precision type of autocast on ``hpu``.
 
-    On a first-generation card it stays as it is, with a warning, if `dtype` is float16.
+    On a first-generation card, float16 only causes a warning.
     """
-    if not _float16.refused(dtype):
+    if not _first_generation.refuses_autocast_type(dtype):
         torch.set_autocast_dtype("hpu", dtype)
 
 
@@ -334,7 +328,7 @@ def _check_device(device: Any) -> None:
 
 
 def _share_submodules() -> None:
-    """Let ``torch.hpu.memory`` and the like name these modules, not second copies of them."""
+    """Make imports such as ``torch.hpu.memory`` return these modules, and not copies of them."""
     for name in ("events", "graphs", "memory", "metrics", "random", "streams"):
         sys.modules[f"torch.hpu.{name}"] = sys.modules[f"{__name__}.{name}"]
 

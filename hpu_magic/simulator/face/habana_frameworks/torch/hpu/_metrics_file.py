@@ -1,4 +1,4 @@
-"""Files of metrics: written on request, or by themselves as the environment asks."""
+"""Files with metrics, written on request or automatically."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRIGGERS = ("process_exit", "mark_step", "metric_change", "user")
 
 
 class MetricsFile:
-    """A file that grows by one record a metric at each `append`.
+    """A file to which each `append` adds one record per metric.
 
     Raises
     ------
@@ -33,25 +33,25 @@ class MetricsFile:
 
     def __init__(self, name: str, format: str = "json") -> None:
         if format not in FORMATS:
-            raise ValueError(f"{format!r} is no format of a metrics file; write json or text.")
+            raise ValueError(f"{format!r} is not a format of a metrics file; use json or text.")
         self.path: Path | None = None
         self._name = name
         self._format = format
         self._renew_lock()
-        # Another thread may be writing when a process forks.
+        # Another thread may hold the lock when a process forks.
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def _renew_lock(self) -> None:
         self._writing = threading.Lock()
 
     def append(self, trigger: str, metrics: Iterable[Metric]) -> None:
-        """Add the metrics' present statistics; the first call creates the file."""
+        """Append the current statistics of the metrics; the first call creates the file."""
         records = [_record(metric, trigger) for metric in metrics]
         with self._writing:
             if self.path is None:
-                path = _for_this_rank(Path(self._name))
+                path = _of_this_rank(Path(self._name))
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self.path = _created(path)
+                self.path = _create(path)
                 self.path.write_text("[]" if self._format == "json" else "")
             if self._format == "text":
                 with self.path.open("a") as file:
@@ -70,7 +70,7 @@ def _record(metric: Metric, trigger: str) -> dict[str, Any]:
 
 
 def _append_json(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    """Write over the closing bracket, so that the file is a valid array after each call."""
+    """Overwrite the closing bracket, so that the file is a valid array after each call."""
     with path.open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         separator = ",\n" if file.tell() > 1 else "\n"
@@ -88,13 +88,13 @@ def _as_text(record: dict[str, Any]) -> str:
     )
 
 
-def _for_this_rank(path: Path) -> Path:
+def _of_this_rank(path: Path) -> Path:
     rank = os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK")
     return path.with_name(f"{path.stem}-rank{rank}{path.suffix}") if rank else path
 
 
-def _created(path: Path) -> Path:
-    """Create the file, or the first of ``.1``, ``.2``, ... that no process has created."""
+def _create(path: Path) -> Path:
+    """Create the file, or the first of ``.1``, ``.2``, ... that does not exist."""
     number, candidate = 0, path
     while True:
         try:
@@ -107,7 +107,7 @@ def _created(path: Path) -> Path:
 
 
 def _variable(name: str, default: str = "") -> str:
-    """Value of ``PT_HPU_METRICS_...``, or of the older spelling ``HABANA_PT_METRICS_...``."""
+    """Return ``PT_HPU_METRICS_...`` or, in older spelling, ``HABANA_PT_METRICS_...``."""
     for prefix in ("PT_HPU_METRICS_", "HABANA_PT_METRICS_"):
         if value := os.environ.get(prefix + name):
             return value
@@ -119,20 +119,20 @@ def _known(values: list[str], known: Sequence[str], variable: str) -> list[str]:
         if value not in known:
             warnings.warn(
                 f"PT_HPU_METRICS_{variable}={value!r} is unknown and ignored; "
-                f"write {' or '.join(known)}.",
+                f"use {' or '.join(known)}.",
                 stacklevel=2,
             )
     return [value for value in values if value in known]
 
 
 def start(metrics: Sequence[Metric]) -> None:
-    """Write ``PT_HPU_METRICS_FILE`` at the triggers that the environment names."""
+    """Write ``PT_HPU_METRICS_FILE`` at the triggers in the environment."""
     name = _variable("FILE")
     if not name:
         return
     format = _known([_variable("FILE_FORMAT", "json")], FORMATS, "FILE_FORMAT")
-    named = _variable("DUMP_TRIGGERS", "process_exit").split(",")
-    triggers = _known([trigger.strip() for trigger in named], TRIGGERS, "DUMP_TRIGGERS")
+    listed = _variable("DUMP_TRIGGERS", "process_exit").split(",")
+    triggers = _known([trigger.strip() for trigger in listed], TRIGGERS, "DUMP_TRIGGERS")
     file = MetricsFile(name, format[0] if format else "json")
 
     def dump(trigger: str, metrics: Iterable[Metric]) -> None:

@@ -1,4 +1,4 @@
-"""The bytes in use as a POSIX shared-memory object that monitors outside the process can read."""
+"""POSIX shared-memory object with the bytes in use, for monitors outside the process."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _VERSION = 1
 _REFRESH_SECONDS = 1.0
 
 _starting = threading.Lock()
-_published: tuple[int, str] | None = None  # by which process, under which name
+_published: tuple[int, str] | None = None  # process ID and name
 
 
 def name() -> str:
-    """Return the object's name; the first call creates it and starts the thread that refreshes it.
+    """Return the name of the object; the first call creates it and starts a thread to refresh it.
 
     Raises
     ------
     RuntimeError
-        The machine has no such objects, or they cannot be written.
+        The machine does not support these objects, or they cannot be written.
     """
     global _published
     with _starting:
@@ -40,7 +40,7 @@ def name() -> str:
 def _publish() -> str:
     path = _FOLDER / f"hpu_magic-memory-{os.getpid()}"
     try:
-        path.unlink(missing_ok=True)  # left by an earlier process of this number that was killed
+        path.unlink(missing_ok=True)  # may remain from a killed process with the same ID
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as refused:
         raise RuntimeError(
@@ -69,13 +69,13 @@ def _refresh(page: mmap.mmap) -> None:
 
 
 def _remove(path: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a forked child ends with its parent's handlers
+    if os.getpid() == owner:  # a forked child inherits the handlers of its parent
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
 
 
 def _renew_lock() -> None:
-    # Another thread of the parent may have held it; that thread is not here.
+    # Another thread of the parent may have held the lock at the fork.
     global _starting
     _starting = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Typed tensors, ``torch.hpu.FloatTensor`` and the like, as PyTorch has them for the CPU."""
+"""Typed tensors such as ``torch.hpu.FloatTensor``, like PyTorch's for the CPU."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import torch
 
 
 class _TypedTensor(type):
-    """Type of the tensors of one dtype on the device: makes them, and knows them by isinstance."""
+    """Type of tensors of one dtype on the device, for construction and isinstance."""
 
     dtype: torch.dtype
 
     def __call__(
         cls, *arguments: Any, size: Sequence[int] | None = None, device: Any = "hpu"
     ) -> torch.Tensor:
-        """Return a tensor without values of the given sizes, or one of a sequence's values.
+        """Return an uninitialized tensor with these sizes, or a tensor with a sequence's values.
 
         Raises
         ------
         RuntimeError
-            Another device is asked for, or the argument is a tensor of another type.
+            `device` is another device, or the argument is a tensor of another type.
         TypeError
-            The argument is neither sizes nor a sequence.
+            The arguments are neither sizes nor a sequence.
         """
         if torch.device(device or "hpu").type != "hpu":
             raise RuntimeError(
-                f"torch.hpu.{cls.__name__} makes tensors on hpu, not on {device}; "
+                f"torch.hpu.{cls.__name__} creates tensors on hpu, not on {device}; "
                 f"use torch.{cls.__name__} or torch.tensor(..., device={str(device)!r})."
             )
         if size is not None and arguments:
             raise TypeError(
                 f"torch.hpu.{cls.__name__} got {arguments[0]!r} and size={size!r}; "
-                "leave out one of them."
+                "omit one of them."
             )
         if len(arguments) == 1 and not _is_size(arguments[0]):
             return cls._of(arguments[0])
@@ -64,7 +64,7 @@ class _TypedTensor(type):
 
 
 def _is_size(value: Any) -> bool:
-    """Tell whether a single argument is a shape or its only size, and not values."""
+    """Return whether a single argument is a shape or size, and not values."""
     if isinstance(value, (bool, torch.Tensor)):
         return False
     try:
@@ -83,8 +83,8 @@ def _sizes(arguments: tuple[Any, ...], size: Sequence[int] | None) -> tuple[int,
 
 
 def _typed(name: str, dtype: torch.dtype) -> _TypedTensor:
-    described = f"A tensor of {dtype} on ``hpu``."
-    return _TypedTensor(name, (), {"__module__": "torch.hpu", "__doc__": described, "dtype": dtype})
+    doc = f"A tensor of {dtype} on ``hpu``."
+    return _TypedTensor(name, (), {"__module__": "torch.hpu", "__doc__": doc, "dtype": dtype})
 
 
 BFloat16Tensor = _typed("BFloat16Tensor", torch.bfloat16)

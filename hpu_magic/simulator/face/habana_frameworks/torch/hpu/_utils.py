@@ -1,4 +1,4 @@
-"""Reading device arguments, and which cards the environment names."""
+"""Device arguments, and cards in environment variables."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hpu_magic.simulator import engine
 
 
 def named_index(device: Any, allow_cpu: bool = False) -> int | None:
-    """Return the index of ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``; None without any.
+    """Return the index of ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``, or None without one.
 
     Parameters
     ----------
     device : object
     allow_cpu : bool
-        Take the CPU, too, as -1.
+        Return -1 for the CPU.
 
     Raises
     ------
     ValueError
-        `device` is of another type.
+        `device` has another device type.
     """
     if isinstance(device, int):
         return device
@@ -38,20 +38,20 @@ def named_index(device: Any, allow_cpu: bool = False) -> int | None:
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
-    """Return the index that `device` names.
+    """Return the index of `device`.
 
     Parameters
     ----------
     device : object
     optional : bool
-        Where none is named, acquire the card and return its index.
+        Without an index, acquire the card and return its index.
     allow_cpu : bool
-        Take the CPU, too, as -1.
+        Return -1 for the CPU.
 
     Raises
     ------
     ValueError
-        `device` is of another type, or names no index where one is needed.
+        `device` has another device type, or a required index is missing.
     """
     index = named_index(device, allow_cpu)
     if index is not None:
@@ -65,17 +65,17 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 
 
 def _get_module_id_from_environ() -> int:
-    """Return the card that ``HLS_MODULE_ID`` names, -1 when none is named."""
+    """Return the card in ``HLS_MODULE_ID``, or -1 if it is not set."""
     return int(os.environ.get("HLS_MODULE_ID") or -1)
 
 
 def _get_available_modules_from_environ() -> list[int]:
-    """Return the cards that ``HABANA_VISIBLE_MODULES`` lists, by default 0 to 7.
+    """Return the cards in ``HABANA_VISIBLE_MODULES``, by default 0 to 7.
 
     Raises
     ------
     AssertionError
-        It lists none or more than eight.
+        The variable is empty, lists more than eight cards or contains something else.
     """
     listed = os.environ.get("HABANA_VISIBLE_MODULES")
     if listed is None:

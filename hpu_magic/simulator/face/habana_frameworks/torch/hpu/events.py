@@ -1,4 +1,4 @@
-"""Events: moments in a stream."""
+"""Events: points in the work of a stream."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import torch
 
 
 class Event(torch.Event):
-    """A moment in a stream's work.
+    """A point in the work of a stream.
 
     Parameters
     ----------
     enable_timing : bool
-        Whether `elapsed_time` may be asked.
+        Whether `elapsed_time` is available.
     """
 
     def __new__(cls, enable_timing: bool = False, **kwargs: Any) -> Event:
-        """Make an event that nothing has reached yet."""
+        """Create an event that is not recorded."""
         return super().__new__(cls, "hpu", enable_timing=enable_timing)
 
     def __init__(self, enable_timing: bool = False, **kwargs: Any) -> None:
-        # PyTorch measures between no subclasses of torch.Event.
+        # PyTorch does not measure time between subclasses of torch.Event.
         self._time = torch.Event("hpu", enable_timing=enable_timing)
 
     def record(self, stream: torch.Stream | None = None) -> None:
-        """Mark the moment when `stream`, or the current one, has done its work so far."""
+        """Record the point at which `stream`, by default the current one, has done its work."""
         stream = torch.accelerator.current_stream() if stream is None else stream
         super().record(stream)
         self._time.record(stream)
 
     def wait(self, stream: torch.Stream | None = None) -> None:
-        """Make all later work of `stream`, or the current one, wait for the event."""
+        """Make all later work of `stream`, by default the current one, wait for the event."""
         super().wait(torch.accelerator.current_stream() if stream is None else stream)
 
     def query(self) -> bool:
-        """Tell whether all work before the event is done."""
+        """Return whether all work before the event is done."""
         return bool(super().query())
 
     def synchronize(self) -> None:

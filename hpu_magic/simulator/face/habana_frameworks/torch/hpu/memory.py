@@ -1,4 +1,4 @@
-"""Memory statistics of the card, with the vendor's keys. Bytes, except where a key counts."""
+"""Memory statistics of the card with the vendor's keys, in bytes unless they are counts."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _COUNTS = frozenset(
 def memory_stats(device: Any = None) -> dict[str, int]:
     """Acquire the card and return its statistics.
 
-    ``Limit``, ``InUse``, ``MaxInUse`` and ``MaxAllocSize`` are bytes, the others counts;
-    the ``Total`` ones are never reset. ``InUse`` is the sum of the live storages: the
-    real allocator adds a baseline and rounds each size up.
+    ``Limit``, ``InUse``, ``MaxInUse`` and ``MaxAllocSize`` are bytes, the others counts; those
+    with ``Total`` are never reset. ``InUse`` is the sum of the live storages; the real allocator
+    also adds a baseline and rounds up each size.
     """
     native = engine.load()
     native.acquire()
@@ -51,7 +51,7 @@ def memory_allocated(device: Any = None) -> int:
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Return the peak of the bytes in use since the start or the last reset."""
+    """Return the peak memory in bytes since the start or the last reset."""
     return memory_stats(device)["MaxInUse"]
 
 
@@ -95,12 +95,12 @@ def memory_usage(device: Any = None) -> int:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Forget the peak; it reads 0 until the next allocation or free."""
+    """Reset the peak to 0, until the next allocation or free."""
     engine.load().reset_peak_memory_stats()
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Set the counts and the largest allocation to 0 and the peak to the bytes in use."""
+    """Set the counts and the largest allocation to 0, and the peak to the bytes in use."""
     engine.load().reset_accumulated_memory_stats()
 
 
@@ -124,7 +124,7 @@ def memory_summary(device: Any = None) -> str:
 
 
 def formatted_memory_stats(device: Any = None) -> str:
-    """Return the statistics, one a line, the sizes also in KB, MB and GB."""
+    """Return the statistics, one per line, with sizes also in KB, MB and GB."""
     lines = ["PyTorch HPU memory stats, device ID 0"]
     for key, value in memory_stats(device).items():
         sizes = f" ({value / _KIB:.2f} KB, {value / _MIB:.2f} MB, {value / _GIB:.2f} GB)"
@@ -135,24 +135,24 @@ def formatted_memory_stats(device: Any = None) -> str:
 def _get_hlml_shared_object_name() -> str:
     """Acquire the card and return the name of a shared-memory object with the bytes in use.
 
-    The object is a file of that name in ``/dev/shm`` with three unsigned 64-bit words: version 1,
-    seconds since the epoch, bytes in use. The first call creates it; a thread then refreshes
-    it every second until the process ends.
+    The object is a file with this name in ``/dev/shm`` and contains three unsigned 64-bit words:
+    version 1, seconds since the epoch, bytes in use. The first call creates it; a thread then
+    refreshes it every second until the process ends.
 
     Raises
     ------
     RuntimeError
-        The machine has no such objects, or they cannot be written.
+        The machine does not support these objects, or they cannot be written.
     """
     engine.load().acquire()
     return _shared_usage.name()
 
 
 def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
-    """Return where the bytes of the pool are.
+    """Return the use of the pool's bytes.
 
-    Every byte in use is a tensor's and persistent: simulated work needs no workspace
-    and nothing is freed in the future. What is free is one contiguous chunk.
+    All bytes in use belong to tensors and are persistent, because simulated work needs no workspace
+    and frees nothing later. The free bytes are one contiguous chunk.
     """
     stats = memory_stats(device)
     return {
@@ -172,7 +172,7 @@ def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
 
 
 def _extended_memory_summary(device: Any = None) -> str:
-    """Return where the bytes of the pool are, as a table."""
+    """Return the use of the pool's bytes as a table."""
     lines = list(_HEADER)
     for key, value in _extended_memory_summary_dict(device).items():
         text = f"{value}" if key in _COUNTS else f"{value} ({value / _GIB:.2f}) GB"

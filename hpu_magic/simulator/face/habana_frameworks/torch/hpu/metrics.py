@@ -1,4 +1,4 @@
-"""Counts of what the device did: for the whole process, or inside a ``with`` block."""
+"""Counts of device events, for the whole process or inside a ``with`` block."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Statistics = list[tuple[str, Any]]
 
 
 class MetricNotFound(Exception):
-    """There is no metric of that name in this process."""
+    """The metric does not exist in this process."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """How one metric is read from the engine's counters and shown."""
+    """Functions that read a metric from the engine's counters and format its statistics."""
 
     read: Callable[[Mapping[str, Mapping[str, Any]]], Counts]
     show: Callable[[Counts], Statistics]
@@ -35,8 +35,8 @@ def _mean(total: float, number: int) -> float:
 
 
 def _read_compilation(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
-    seen = counters["graph_compilation"]
-    return {"number": seen["count"], "nanoseconds": seen["nanoseconds"]}
+    counter = counters["graph_compilation"]
+    return {"number": counter["count"], "nanoseconds": counter["nanoseconds"]}
 
 
 def _show_compilation(counts: Counts) -> Statistics:
@@ -49,8 +49,8 @@ def _show_compilation(counts: Counts) -> Statistics:
 
 
 def _read_fallback(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
-    seen = counters["cpu_fallback"]
-    return {"number": seen["count"], "operators": dict(seen["operators"])}
+    counter = counters["cpu_fallback"]
+    return {"number": counter["count"], "operators": dict(counter["operators"])}
 
 
 def _show_fallback(counts: Counts) -> Statistics:
@@ -58,12 +58,12 @@ def _show_fallback(counts: Counts) -> Statistics:
 
 
 def _read_defragmentation(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
-    seen = counters["memory_defragmentation"]
+    counter = counters["memory_defragmentation"]
     return {
-        "number": seen["count"],
-        "successful": seen["operators"].get("successful", 0),
-        "nanoseconds": seen["nanoseconds"],
-        "longest": seen["longest"],
+        "number": counter["count"],
+        "successful": counter["operators"].get("successful", 0),
+        "nanoseconds": counter["nanoseconds"],
+        "longest": counter["longest"],
     }
 
 
@@ -116,7 +116,7 @@ _WITH_DETAILS = _is_set("PT_HPU_METRICS_GC_DETAILS")
 
 
 def _combined(first: Counts, second: Counts, sign: int) -> Counts:
-    """Add or subtract counts, number by number; names whose count is 0 are left out."""
+    """Add or subtract counts elementwise; omit names with count 0."""
     result: Counts = {}
     for key in {**first, **second}:
         a, b = first.get(key, 0), second.get(key, 0)
@@ -131,9 +131,9 @@ def _combined(first: Counts, second: Counts, sign: int) -> Counts:
 
 
 class Metric:
-    """One count, running from `start` to `stop`.
+    """A count of events from `start` to `stop`.
 
-    Get one from `metric_global` or `metric_localcontext`.
+    `metric_global` and `metric_localcontext` create metrics.
     """
 
     def __init__(self, name: str) -> None:
@@ -145,14 +145,14 @@ class Metric:
         self._handles: list[int] = []
 
     def name(self) -> str:
-        """Return the metric's name."""
+        """Return the name of the metric."""
         return self._name
 
     def stats(self) -> Statistics:
         """Return the statistics as (key, value) pairs.
 
-        Times of ``graph_compilation`` are microseconds, those of
-        ``memory_defragmentation`` milliseconds.
+        Times are in microseconds for ``graph_compilation``, and in milliseconds for
+        ``memory_defragmentation``.
         """
         statistics = self._kind.show(self._counted())
         if _WITH_DETAILS and self._name == "graph_compilation":
@@ -161,21 +161,21 @@ class Metric:
         return statistics
 
     def reset(self) -> None:
-        """Count from zero again."""
+        """Set the count to 0."""
         self._stopped = self._zero()
         self._details.clear()
         if self._since is not None:
             self._since = self._now()
 
     def start(self) -> None:
-        """Count from now on; without effect while counting."""
+        """Start to count; no effect if already started."""
         if self._since is None:
             self._since = self._now()
             if _WITH_DETAILS and self._name == "graph_compilation":
                 self._subscribe(self._note_detail)
 
     def stop(self) -> None:
-        """Stop counting and being called back; the statistics stay."""
+        """Stop to count and to call callbacks; keep the statistics."""
         self._stopped = self._counted()
         self._since = None
         for handle in self._handles:
@@ -183,7 +183,7 @@ class Metric:
         self._handles.clear()
 
     def on_metric_change(self, callback: Callable[[Metric], object]) -> None:
-        """Call ``callback(metric)`` soon after each change, from a thread of the bridge."""
+        """Call ``callback(metric)`` in a thread of the bridge soon after each change."""
         self._subscribe(lambda timestamp, parameters: callback(self))
 
     def _subscribe(self, callback: Callable[[int, Parameters], object]) -> None:
@@ -191,8 +191,8 @@ class Metric:
             self._handles.append(EventDispatcher.instance().subscribe(event, callback))
 
     def _note_detail(self, timestamp: int, parameters: Parameters) -> None:
-        seen = dict(parameters)
-        self._details.append((seen["name"], float(seen["duration"])))
+        event = dict(parameters)
+        self._details.append((event["name"], float(event["duration"])))
 
     def _counted(self) -> Counts:
         if self._since is None:
@@ -211,7 +211,7 @@ _global: dict[str, Metric] = {}
 
 
 def _start_global() -> None:
-    """Count from the start of the process: everything the engine has counted so far."""
+    """Start the metrics of the process, including all events that the engine already counted."""
     for name in _KINDS:
         metric = _global[name] = Metric(name)
         metric.start()
@@ -219,22 +219,22 @@ def _start_global() -> None:
 
 
 def metric_global(name: str) -> Metric | None:
-    """Return the metric that counts for the whole process; None when there is no such metric."""
+    """Return the metric of the whole process, or None if it does not exist."""
     return _global.get(name)
 
 
 @contextmanager
 def metric_localcontext(name: str) -> Iterator[Metric]:
-    """Count only what happens inside the ``with`` block.
+    """Count only the events inside the ``with`` block.
 
     Raises
     ------
     MetricNotFound
-        There is no metric of that name; ``recipe_cache`` exists only with
+        The metric does not exist; ``recipe_cache`` exists only with
         ``PT_HPU_ENABLE_CACHE_METRICS``.
     """
     if name not in _KINDS:
-        raise MetricNotFound(f"There is no metric {name!r}; choose from {', '.join(_KINDS)}.")
+        raise MetricNotFound(f"Metric {name!r} does not exist; use {' or '.join(_KINDS)}.")
     metric = Metric(name)
     metric.start()
     try:
@@ -244,19 +244,19 @@ def metric_localcontext(name: str) -> Iterator[Metric]:
 
 
 def metrics_dump(file_name: str, format: str = "json") -> None:
-    """Write the statistics of every metric to a file.
+    """Write the statistics of all metrics to a file.
 
     Parameters
     ----------
     file_name : str
-        An existing file is kept: the new one gets a numeric suffix.
+        If the file exists, the new one gets a numeric suffix.
     format : str
         ``"json"`` or ``"text"``.
 
     Raises
     ------
     ValueError
-        The format is another one.
+        The format is unknown.
     """
     _metrics_file.MetricsFile(file_name, format).append("user", _global.values())
 

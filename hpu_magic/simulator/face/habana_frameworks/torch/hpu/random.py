@@ -1,4 +1,4 @@
-"""The device's random generator."""
+"""Random generator of the device."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
 
 
 def set_rng_ctx(ctx: str) -> None:
-    """Use states of 16 bytes in the calling thread: the seed and the offset of a Philox generator.
+    """Use 16-byte states in the calling thread: seed and offset of a Philox generator.
 
-    DTensor adds to the offset, so that each shard gets its part of one sequence of numbers. A seed
-    and an offset determine the numbers in every process. Both are part of the generator's own
-    state, too, so a run that restores that state draws the same numbers for DTensors.
+    DTensor adds to the offset, so that each shard uses its part of one sequence of numbers. Seed
+    and offset determine the numbers in every process. Both are also part of the generator's own
+    state, so a run that restores this state draws the same numbers for DTensors.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def set_rng_ctx(ctx: str) -> None:
 
 
 def unset_rng_ctx(ctx: str) -> None:
-    """Use the generator's own states again in the calling thread.
+    """Return to the generator's own states in the calling thread.
 
     Raises
     ------
@@ -57,18 +57,18 @@ def unset_rng_ctx(ctx: str) -> None:
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Return the states of this process's devices: one."""
+    """Return a list with the state of this process's only device."""
     return [get_rng_state()]
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """Set the states of this process's devices: one."""
+    """Set the state of this process's only device from a list."""
     for index, state in enumerate(new_states):
         set_rng_state(state, index)
 
 
 def manual_seed(seed: int) -> torch.Generator:
-    """Seed the device's generator, and only it."""
+    """Seed only the device's generator."""
     return default_generators[0].manual_seed(int(seed))
 
 
@@ -102,28 +102,29 @@ def _check_first(device: Any, message: str) -> None:
 
 
 class PhiloxStates:
-    """The states of a generator of the device as 16 bytes: a seed and an offset, 8 bytes each."""
+    """16-byte states of a generator of the device: seed and offset, 8 bytes each."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
 
     def get_state(self) -> torch.Tensor:
-        """Return the seed and the offset as a ByteTensor on the CPU.
+        """Return seed and offset as a ByteTensor on the CPU.
 
-        The twister of the simulator has no offset after it has drawn. Then its state chooses one,
-        and the generator goes there: what it draws next is what it draws after `set_state`.
+        After a draw, the simulator's Mersenne Twister has no offset. Then this method derives an
+        offset from its state and moves the generator there, so that its next numbers are the same
+        as after `set_state`.
         """
         generator = self._generator
         seed, offset = generator.initial_seed() % _WORD, generator.get_offset()
         state = generator.get_state()
-        if not torch.equal(state, _placed(torch.Generator("hpu"), seed, offset).get_state()):
+        if not torch.equal(state, _set(torch.Generator("hpu"), seed, offset).get_state()):
             offset = _offset_of(state)
-            _placed(generator, seed, offset)
+            _set(generator, seed, offset)
         data = seed.to_bytes(8, sys.byteorder) + offset.to_bytes(8, sys.byteorder)
         return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
     def set_state(self, state: torch.Tensor) -> None:
-        """Continue at a seed and an offset.
+        """Set seed and offset.
 
         Raises
         ------
@@ -133,11 +134,11 @@ class PhiloxStates:
         data = state.cpu().numpy().tobytes()
         if len(data) != 16:
             raise RuntimeError(
-                f"A state of the context 'philox' has 16 bytes, a seed and an offset, and got "
+                f"A state of the context 'philox' must have 16 bytes (seed and offset), but has "
                 f"{len(data)}; call unset_rng_ctx('philox') for the generator's own states."
             )
         seed, offset = (int.from_bytes(part, sys.byteorder) for part in (data[:8], data[8:]))
-        _placed(self._generator, seed, offset)
+        _set(self._generator, seed, offset)
 
 
 class _Context(threading.local):
@@ -153,7 +154,7 @@ def _current() -> torch.Generator | PhiloxStates:
     return PhiloxStates(generator) if _context.philox else generator
 
 
-def _placed(generator: torch.Generator, seed: int, offset: int) -> torch.Generator:
+def _set(generator: torch.Generator, seed: int, offset: int) -> torch.Generator:
     generator.manual_seed(seed).set_offset(offset)
     return generator
 
@@ -166,4 +167,4 @@ def _offset_of(state: torch.Tensor) -> int:
 
 def _check_context(ctx: str) -> None:
     if ctx != "philox":
-        raise ValueError(f"There is no context {ctx!r} of random numbers: use 'philox'.")
+        raise ValueError(f"Context {ctx!r} of random numbers does not exist; use 'philox'.")

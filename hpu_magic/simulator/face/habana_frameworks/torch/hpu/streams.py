@@ -1,4 +1,4 @@
-"""Streams: simulated work is done when its call returns, so a stream is only a name."""
+"""Streams. They have no effect, because simulated work is done when its call returns."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hpu_magic.simulator import engine
 
 
 class Stream(torch.Stream):
-    """A queue of device work. `device` and `priority` are accepted and ignored."""
+    """A queue of device work; `device` and `priority` are ignored."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
-        """Make a new stream, or with keyword arguments name an existing one."""
+        """Create a stream, or return an existing one for the keywords of `get_stream_info`."""
         if kwargs:
             return super().__new__(cls, **kwargs)
         return super().__new__(cls, device="hpu")
 
     @property
     def hpu_stream(self) -> int:
-        """The stream's handle."""
+        """The handle of the stream."""
         return self.stream_id
 
     def id(self) -> int:
-        """Return the stream's number; the default stream is 0."""
+        """Return the ID of the stream; 0 is the default stream."""
         return self.stream_id
 
     def record_event(self, event: Event | None = None) -> Event:
@@ -59,19 +59,19 @@ class StreamContext:
         if self._previous is None:
             return
         try:
-            if kind is None:  # else a failure of what was recorded would hide why the block ended
+            if kind is None:  # otherwise, an error here would hide the error of the block
                 _run_before(self._previous)
         finally:
             torch.accelerator.set_stream(self._previous)
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """Return a context manager in which `stream` is the current one; None changes nothing."""
+    """Return a context manager that makes `stream` the current one; None has no effect."""
     return StreamContext(stream)
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Make `stream` the current one of this thread; in lazy mode, run what was recorded first."""
+    """Set the current stream of this thread; in lazy mode, run recorded operations before."""
     _run_before(stream)
     torch.accelerator.set_stream(stream)
 
@@ -82,21 +82,21 @@ def current_stream(device: Any = None) -> Stream:
 
 
 def default_stream(device: Any = None) -> Stream:
-    """Return the default stream, number 0."""
+    """Return the default stream."""
     return _stream(0)
 
 
 def get_stream_info(stream: torch.Stream) -> tuple[int, int, int]:
-    """Return a stream's number, the index of its device and the number of its device type.
+    """Return ID, device index and device type number of a stream.
 
-    These are the keyword arguments ``stream_id``, ``device_index`` and ``device_type`` with
-    which `Stream` names it again.
+    `Stream` returns the same stream for them as ``stream_id``, ``device_index`` and
+    ``device_type``.
     """
     return stream.stream_id, stream.device_index, stream.device_type
 
 
 def record_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
-    """Tell the allocator that `stream` uses `tensor`."""
+    """Record for the allocator that `stream` uses `tensor`."""
     tensor.record_stream(stream)
 
 

@@ -1,4 +1,4 @@
-"""Switches of the vendor's graph compiler. They are kept and read back, and change no result."""
+"""Options of the vendor's graph compiler, which are stored but change no result."""
 
 from __future__ import annotations
 
@@ -20,118 +20,118 @@ _recompute_sdp = True
 
 
 def set_sync_debug_mode(debug_mode: int | str) -> None:
-    """Write `debug_mode` to the environment, as ``PT_ENABLE_HABANA_STREAMASYNC``."""
+    """Set the environment variable ``PT_ENABLE_HABANA_STREAMASYNC``."""
     os.environ[_STREAM_ASYNC] = str(debug_mode)
 
 
 def get_sync_debug_mode() -> str:
-    """Return ``PT_ENABLE_HABANA_STREAMASYNC`` of the environment.
+    """Return the environment variable ``PT_ENABLE_HABANA_STREAMASYNC``.
 
     Raises
     ------
     KeyError
-        The variable was never set.
+        The variable is not set.
     """
     return os.environ[_STREAM_ASYNC]
 
 
 def enable_dynamic_shape() -> None:
-    """Accept graphs that serve a range of shapes; simulated ones serve the shapes they have."""
+    """Allow graphs for a range of shapes; simulated graphs have fixed shapes."""
     global _dynamic_shape
     _dynamic_shape = True
 
 
 def disable_dynamic_shape() -> None:
-    """Take back `enable_dynamic_shape`."""
+    """Undo `enable_dynamic_shape`."""
     global _dynamic_shape
     _dynamic_shape = False
 
 
 def get_dynamic_shape_status() -> bool:
-    """Tell whether dynamic shapes are on; ``PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES`` at first."""
+    """Return whether dynamic shapes are on; default: ``PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES``."""
     return _dynamic_shape
 
 
 def enable_optim_output_sif() -> None:
-    """Accept the vendor's faster handling of outputs whose size depends on data."""
+    """Allow the vendor's optimization of outputs whose size depends on data."""
 
 
 def disable_optim_output_sif() -> None:
-    """Take back `enable_optim_output_sif`."""
+    """Undo `enable_optim_output_sif`."""
 
 
 def enable_inference_mode() -> None:
-    """Announce that this process computes no gradients."""
+    """Declare that this process computes no gradients."""
     global _inference_mode
     _inference_mode = True
 
 
 def disable_inference_mode() -> None:
-    """Take back `enable_inference_mode`."""
+    """Undo `enable_inference_mode`."""
     global _inference_mode
     _inference_mode = False
 
 
 def is_inference_mode_enabled() -> bool:
-    """Tell whether inference mode is on; ``PT_HPU_INFERENCE_MODE`` decides at first."""
+    """Return whether inference mode is on; default: ``PT_HPU_INFERENCE_MODE``."""
     return _inference_mode
 
 
 def enable_quantization() -> None:
-    """Accept the vendor's graph changes for quantized models."""
+    """Allow the vendor's graph passes for quantized models."""
 
 
 def disable_quantization() -> None:
-    """Take back `enable_quantization`."""
+    """Undo `enable_quantization`."""
 
 
 def enable_matmul3d_2d_reshape() -> None:
-    """Accept that products of three-dimensional tensors are computed as matrices."""
+    """Allow products of 3D tensors to be computed as products of matrices."""
     global _matmul3d_2d_reshape
     _matmul3d_2d_reshape = True
 
 
 def disable_matmul3d_2d_reshape() -> None:
-    """Take back `enable_matmul3d_2d_reshape`."""
+    """Undo `enable_matmul3d_2d_reshape`."""
     global _matmul3d_2d_reshape
     _matmul3d_2d_reshape = False
 
 
 def is_matmul3d_2d_reshape_enabled() -> bool:
-    """Tell whether the reshape is on; ``PT_HPU_MATMUL3D_2D_RESHAPE`` decides at first."""
+    """Return whether the reshape is on; default: ``PT_HPU_MATMUL3D_2D_RESHAPE``."""
     return _matmul3d_2d_reshape
 
 
 def enable_const_section_serialization(path: str, clear_path: bool, use_compression: bool) -> None:
-    """Accept a place for the constants of recipes; simulated recipes have none to write."""
+    """Accept a folder for the constants of recipes; simulated recipes have no constants."""
 
 
 def disable_const_section_serialization() -> None:
-    """Take back `enable_const_section_serialization`."""
+    """Undo `enable_const_section_serialization`."""
 
 
 def set_mark_scale_const(value: bool) -> None:
-    """Accept whether the scales of a quantized model are constants of its graph."""
+    """Set whether the scales of a quantized model are constants of its graph."""
 
 
 def set_mark_non_scale_const(value: bool) -> None:
-    """Accept whether the other parameters of a model are constants of its graph."""
+    """Set whether the other parameters of a model are constants of its graph."""
 
 
 def enable_recompute_sdp(value: bool) -> None:
-    """Choose whether fused attention computes its weights again in backward; on at first."""
+    """Set whether fused attention recomputes its probabilities in the backward; default: on."""
     global _recompute_sdp
     _recompute_sdp = bool(value)
 
 
 def recompute_sdp_enabled() -> bool:
-    """Tell whether fused attention computes its weights again in backward."""
+    """Return whether fused attention recomputes its probabilities in the backward."""
     return _recompute_sdp
 
 
 @contextlib.contextmanager
 def sdp_kernel(enable_recompute: bool = True) -> Iterator[None]:
-    """Have `recompute_sdp_enabled` tell `enable_recompute` inside the block."""
+    """Call `enable_recompute_sdp` for the ``with`` block."""
     before = recompute_sdp_enabled()
     enable_recompute_sdp(enable_recompute)
     try:

@@ -1,1 +1,1 @@
-"""A profiler of the host's stages that costs little: `profiler`."""
+"""Profiler of the host's stages with little overhead: `profiler`."""

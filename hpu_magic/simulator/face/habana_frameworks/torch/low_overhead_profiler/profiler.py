@@ -1,6 +1,6 @@
-"""Records the graphs that the host compiles, from `start` to `stop`, and writes them to files.
+"""Records compilations from `start` to `stop` and writes them to files.
 
-The other stages of the vendor's pipeline do not exist here: an operation runs inside its call.
+The simulator does not have the other stages of the vendor's pipeline.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pathlib import Path
 from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId, Parameters
 
 _handle: int | None = None
-_noted: list[tuple[int, Parameters]] = []
+_recorded: list[tuple[int, Parameters]] = []
 
 
 def start() -> None:
-    """Record from now on; where it does already, go on."""
+    """Start to record; no effect if already started."""
     global _handle
     if _handle is None:
         _handle = EventDispatcher.instance().subscribe(EventId.GRAPH_COMPILATION)
 
 
 def stop() -> None:
-    """Record no longer; what was recorded waits for `flush`."""
+    """Stop to record, and keep the events for `flush`."""
     global _handle
     _fetch()
     if _handle is not None:
@@ -33,14 +33,14 @@ def stop() -> None:
 
 
 def flush() -> None:
-    """Write what was recorded to ``events_pid<pid>.json`` and ``metrics_pid<pid>.json``.
+    """Write the events to ``events_pid<pid>.json`` and ``metrics_pid<pid>.json``.
 
-    The first is a Chrome trace, the second the number and the time of the compilations, in
-    microseconds; both lie in the working directory.
+    Both are in the working directory. The first is a Chrome trace, the second contains the number
+    of compilations and their time in microseconds.
     """
     _fetch()
     process = os.getpid()
-    events = [_event(process, timestamp, dict(parameters)) for timestamp, parameters in _noted]
+    events = [_event(process, timestamp, dict(parameters)) for timestamp, parameters in _recorded]
     totals: collections.Counter[str] = collections.Counter()
     for event in events:
         totals["count"] += 1
@@ -48,12 +48,12 @@ def flush() -> None:
     _write(f"events_pid{process}.json", {"displayTimeUnit": "ns", "traceEvents": events})
     _write(f"metrics_pid{process}.json", {"compile": dict(totals)} if events else {})
     print(f"Low-overhead profile of process {process} written to {Path.cwd()}")
-    _noted.clear()
+    _recorded.clear()
 
 
 def _fetch() -> None:
     if _handle is not None:
-        EventDispatcher.instance().process(_handle, lambda *event: _noted.append(event))
+        EventDispatcher.instance().process(_handle, lambda *event: _recorded.append(event))
 
 
 def _event(process: int, timestamp: int, details: dict[str, str]) -> dict[str, object]:
@@ -74,7 +74,7 @@ def _write(name: str, content: object) -> None:
 def _forget_parent() -> None:
     global _handle
     _handle = None
-    _noted.clear()
+    _recorded.clear()
 
 
 os.register_at_fork(after_in_child=_forget_parent)

@@ -1,4 +1,4 @@
-"""Helpers of the bridge."""
+"""Utilities of the bridge."""
 
 from habana_frameworks.torch.utils import (
     debug,

@@ -1,4 +1,4 @@
-"""Deprecated by the vendor, and empty here: importing it warns."""
+"""Empty module that the vendor deprecated; its import warns."""
 
 import warnings
 

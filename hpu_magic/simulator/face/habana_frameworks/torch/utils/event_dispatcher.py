@@ -1,15 +1,15 @@
-"""What the device does, as events: subscribe, then be called or ask.
+"""Events of the device, for subscribers with a callback or on request.
 
-An event is a timestamp in nanoseconds and pairs of key and value, both text:
+An event has a timestamp in nanoseconds and pairs of key and value, both text:
 
 ``event``
-    What happened: ``graph_compilation``, ``cpu_fallback``, ``host_synchronization``, ...
+    Kind of event: ``graph_compilation``, ``cpu_fallback``, ``host_synchronization``, ...
 ``name``
-    The recipe that was compiled, or the operator that fell back or read the device.
+    Compiled recipe, or operator that fell back or read the device.
 ``duration``
     Microseconds.
 ``file``, ``line``
-    Python source that caused it; absent when no Python code did.
+    Line of Python code that caused the event, if any.
 ``shapes``
     Input shapes that caused a compilation.
 """
@@ -37,7 +37,7 @@ _MOST_WAITING = 10_000
 
 
 class EventId(IntEnum):
-    """Kinds of event. Host synchronisations come as `CUSTOM_EVENT`."""
+    """Kinds of events; host synchronizations are `CUSTOM_EVENT`."""
 
     GRAPH_COMPILATION = 0
     CPU_FALLBACK = 1
@@ -72,12 +72,11 @@ class _Subscription:
 
 
 class EventDispatcher:
-    """Delivers the device's events to subscribers; one a process, see `instance`.
+    """Delivers events of the device to subscribers; `instance` returns the dispatcher of a process.
 
-    The device notes events in a bounded buffer, and only while there are
-    subscribers. A subscription with a callback is served from a thread of its
-    own, within a twentieth of a second, and at each ``mark_step``; one without
-    a callback is asked with `process`.
+    The device records events in a bounded buffer, and only while there are subscribers. A thread
+    calls callbacks within 50 ms, and each ``mark_step`` calls them, too. `process` delivers the
+    events of a subscription without callback.
     """
 
     _instance: EventDispatcher | None = None
@@ -86,7 +85,7 @@ class EventDispatcher:
         self._subscriptions: dict[int, _Subscription] = {}
         self._handles = itertools.count(1)
         self._lock = threading.RLock()
-        self._position = 0  # of the next event to fetch from the device
+        self._position = 0  # next event to fetch from the device
         self._thread: threading.Thread | None = None
 
     @classmethod
@@ -97,14 +96,14 @@ class EventDispatcher:
         return cls._instance
 
     def subscribe(self, event_id: EventId, callback: Callback | None = None) -> int:
-        """Receive events of one kind from now on.
+        """Subscribe to later events of one kind.
 
         Parameters
         ----------
         event_id : EventId
         callback : callable, optional
-            Called as ``callback(timestamp, [(key, value), ...])``. Without it the
-            events wait for `process`.
+            Called as ``callback(timestamp, [(key, value), ...])``. Without it, events wait for
+            `process`.
 
         Returns
         -------
@@ -113,7 +112,7 @@ class EventDispatcher:
         """
         native = engine.load()
         with self._lock:
-            self._fetch()  # what has happened so far is for the others
+            self._fetch()  # earlier events are only for other subscriptions
             if event_id in _FROM_DEVICE:
                 native.listen(True)
             handle = next(self._handles)
@@ -123,7 +122,7 @@ class EventDispatcher:
         return handle
 
     def unsubscribe(self, handle: int) -> None:
-        """Deliver what has happened so far, then end a subscription; an ended one is ignored."""
+        """Deliver pending events and end a subscription; no effect if it has ended."""
         with self._lock:
             subscription = self._subscriptions.get(handle)
             if subscription is None:
@@ -133,21 +132,21 @@ class EventDispatcher:
                 engine.load().listen(False)
 
     def process(self, handle: int, callback: Callback | None = None) -> None:
-        """Call `callback`, or the subscription's own, for what has happened since the last time.
+        """Call `callback`, by default the subscription's own, for events since the last call.
 
         Raises
         ------
         KeyError
-            There is no such subscription.
+            The subscription does not exist.
         """
         with self._lock:
             if handle not in self._subscriptions:
-                raise KeyError(f"{handle!r} is no handle of a subscription; see subscribe().")
+                raise KeyError(f"{handle!r} is not the handle of a subscription; see subscribe().")
             subscription = self._subscriptions[handle]
             self._deliver(subscription, callback or subscription.callback)
 
     def publish(self, event_id: EventId, parameters: Iterable[tuple[str, object]] = ()) -> None:
-        """Deliver an event of your own to the subscribers of its kind."""
+        """Deliver a custom event to the subscribers of its kind."""
         event = (time.time_ns(), [(key, str(value)) for key, value in parameters])
         with self._lock:
             self.deliver()
@@ -157,7 +156,7 @@ class EventDispatcher:
             self.deliver()
 
     def deliver(self) -> None:
-        """Serve every subscription that has a callback now, on this thread."""
+        """Call the callbacks of all subscriptions with pending events, in this thread."""
         if not self._subscriptions:
             return
         with self._lock:
@@ -167,7 +166,7 @@ class EventDispatcher:
                     self._call_all(subscription, subscription.callback)
 
     def _fetch(self) -> None:
-        """Hand the device's new events to the subscriptions that wait for their kind."""
+        """Add new events of the device to the subscriptions for their kind."""
         self._position, events = engine.load().take_events(self._position)
         for event in events:
             kind = _NATIVE.get(event[1], EventId.CUSTOM_EVENT)
@@ -217,7 +216,7 @@ def _parameters(event: tuple[int, str, str, int, int, str, int, str]) -> Paramet
 def _call(callback: Callback, timestamp: int, parameters: Parameters) -> None:
     try:
         callback(timestamp, parameters)
-    except Exception:  # a subscriber's mistake must reach neither the device nor the others
+    except Exception:  # an error of a subscriber must not affect the device or other subscribers
         logging.getLogger("habana_frameworks.torch").exception(
             "A subscriber to the device's events failed"
         )

@@ -1,4 +1,4 @@
-"""The execution mode of this process, and a stop watch."""
+"""Execution mode of this process, and a timer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from habana_frameworks.torch._mode import is_lazy
 
 
 def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function do nothing in eager mode, and say so once."""
+    """Make a function do nothing in eager mode except for one warning."""
     warned = False
 
     @functools.wraps(function)
@@ -33,15 +33,15 @@ def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Timer:
-    """Context manager that measures its block.
+    """Context manager that measures the time of its block.
 
-    Work that lazy mode has only recorded takes no time yet: call ``torch.hpu.synchronize()``
-    at the end of the block to include it.
+    To include operations that lazy mode has only recorded, call ``torch.hpu.synchronize()`` at the
+    end of the block.
 
     Attributes
     ----------
     seconds : float
-        What the block took; 0 until it ends.
+        Time of the block; 0 until it ends.
     """
 
     seconds = 0.0

@@ -1,4 +1,4 @@
-"""Where the bridge's native code lies on this machine."""
+"""Folders of the bridge's native code."""
 
 from hpu_magic.simulator import engine
 

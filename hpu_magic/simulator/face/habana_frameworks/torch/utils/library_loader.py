@@ -1,10 +1,10 @@
-"""Legacy ways to ask for the device."""
+"""Legacy functions that check for and load the device."""
 
 
 def is_habana_available() -> bool:
-    """Tell whether a card can be seen; simulated cards always can."""
+    """Return True: simulated cards are always available."""
     return True
 
 
 def load_habana_module() -> None:
-    """Do nothing: importing the bridge has loaded it."""
+    """Do nothing, because the import of the bridge loads the device."""

@@ -1,4 +1,4 @@
-"""One profile of the process, driven by calls instead of a ``with`` block."""
+"""Profile of the process, controlled by function calls instead of a ``with`` block."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ _running: Any = None
 
 
 def _setup_profiler(**options: Any) -> None:
-    """Prepare a profile; `options` are those of `torch.profiler.profile`."""
+    """Prepare a profile with the options of `torch.profiler.profile`."""
     global _prepared
     _prepared = activity_profiler.profile(**options)
 
 
 def _start_profiler() -> None:
-    """Start the profile that was prepared.
+    """Start the prepared profile.
 
     Raises
     ------
     RuntimeError
-        None was prepared, or one is running.
+        No profile is prepared, or a profile is running.
     """
     global _prepared, _running
     if _running is not None:
-        raise RuntimeError("A profile is running already: call _stop_profiler() first.")
+        raise RuntimeError("A profile is already running; call _stop_profiler() first.")
     if _prepared is None:
-        raise RuntimeError("No profile is prepared: call _setup_profiler() first.")
+        raise RuntimeError("No profile is prepared; call _setup_profiler() first.")
     _prepared.start()
     _prepared, _running = None, _prepared
 
 
 def _stop_profiler() -> Any:
-    """Stop the running profile and return it, to be shown or exported.
+    """Stop the running profile and return it.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def _stop_profiler() -> Any:
     """
     global _running
     if _running is None:
-        raise RuntimeError("No profile is running: call _start_profiler() first.")
+        raise RuntimeError("No profile is running; call _start_profiler() first.")
     stopped, _running = _running, None
     stopped.stop()
     return stopped

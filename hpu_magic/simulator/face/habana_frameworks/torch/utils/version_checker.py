@@ -1,4 +1,4 @@
-"""Versions of what the bridge runs with."""
+"""Check of the version of PyTorch."""
 
 from packaging.version import Version
 
@@ -6,10 +6,10 @@ import torch
 
 
 def is_pytorch_at_least(version: str) -> bool:
-    """Return whether the installed torch is of this release or a later one.
+    """Return whether the installed torch is this release or a later one.
 
-    Builds before a release, such as ``2.7.1a0+git``, count as that release. What follows a plus
-    sign does not count.
+    Pre-releases, such as ``2.7.1a0+git``, count as the release. Local versions, after a plus sign,
+    are ignored.
 
     Raises
     ------

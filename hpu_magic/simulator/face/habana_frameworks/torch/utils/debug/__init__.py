@@ -1,4 +1,4 @@
-"""Looks behind the device: what fell back, what was compiled, where a tensor lives."""
+"""Debugging functions for fallbacks, compiled graphs and device memory."""
 
 from habana_frameworks.torch.utils.debug._bridge import (
     _clear_jit_cache,
@@ -6,9 +6,12 @@ from habana_frameworks.torch.utils.debug._bridge import (
     _get_fallback_op_count,
     _get_jit_cache_size,
     _get_shape_agnostic_unsupported_ops,
+    _hb_print,
+    _hg_print,
     _is_enabled_lazy_collectives,
     _is_enabled_synapse_layout_handling,
     _is_enabled_weight_permute_pass,
+    _mem_log,
     get_tensor_info,
 )
 from habana_frameworks.torch.utils.debug._compiler_statistics import (
@@ -33,7 +36,6 @@ from habana_frameworks.torch.utils.debug._memory_log import (
     _memstat_devmem_stop_collect,
     _memstat_livealloc,
 )
-from habana_frameworks.torch.utils.debug._messages import _hb_print, _hg_print, _mem_log
 from habana_frameworks.torch.utils.debug.cprofile_wrapper import cprofile
 from habana_frameworks.torch.utils.debug.logger import Logger, enable_logging
 from habana_frameworks.torch.utils.debug.utils import dump_device_state_and_terminate

@@ -1,20 +1,23 @@
-"""Queries of the bridge: operators that fell back, graphs that it keeps, a tensor's memory."""
+"""State of the bridge (fallbacks, graphs, tensor memory), and messages in its log."""
 
 from __future__ import annotations
 
+import logging
 import os
 
 import torch
 from hpu_magic.simulator import engine
 
+_logger = logging.getLogger("habana_frameworks.torch")
+
 
 def _get_fallback_op_count() -> dict[str, int]:
-    """Return how often each operator (``aten::op.overload``) fell back to the CPU."""
+    """Return the number of CPU fallbacks of each operator (``aten::op.overload``)."""
     return dict(engine.load().counters()["cpu_fallback"]["operators"])
 
 
 def get_tensor_info(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Return address and size in bytes of a tensor's memory on the device, or None without any."""
+    """Return address and size in bytes of a tensor's device memory, or None if it has none."""
     if tensor.device.type != "hpu":
         return None
     storage = tensor.untyped_storage()
@@ -22,38 +25,53 @@ def get_tensor_info(tensor: torch.Tensor) -> tuple[int, int] | None:
 
 
 def _get_jit_cache_size() -> int:
-    """Return the number of different graphs that lazy mode has compiled and keeps recipes of.
+    """Return the number of graphs in lazy mode's recipe cache.
 
-    In eager mode it is 0: operators run without recipes, and compiled programs are Dynamo's.
+    It is 0 in eager mode, where operators run without recipes and Dynamo owns compiled programs.
     """
     return engine.load().compiled_graphs()
 
 
 def _clear_jit_cache() -> None:
-    """Forget the recipes of lazy mode: each graph compiles again when it next runs."""
+    """Clear the recipe cache of lazy mode, so that each graph is compiled again."""
     engine.load().clear_compiled_graphs()
 
 
 def _get_shape_agnostic_unsupported_ops() -> set[str]:
-    """Return the operators without a recipe for all shapes: none, as none here has recipes."""
+    """Return an empty set, because the simulator has no recipes for a range of shapes."""
     return set()
 
 
 def _get_eager_compiler_unsupported_op_prefixes() -> set[str]:
-    """Return the operators that the eager compiler refuses: none, as there is no such compiler."""
+    """Return an empty set, because the simulator has no eager compiler."""
     return set()
 
 
 def _is_enabled_lazy_collectives() -> bool:
-    """Tell whether ``PT_HPU_ENABLE_LAZY_COLLECTIVES`` is set."""
+    """Return whether ``PT_HPU_ENABLE_LAZY_COLLECTIVES`` is set."""
     return os.environ.get("PT_HPU_ENABLE_LAZY_COLLECTIVES", "").strip().lower() in ("1", "true")
 
 
 def _is_enabled_weight_permute_pass() -> bool:
-    """Return False: no weights are permuted."""
+    """Return False, because the simulator does not permute weights."""
     return False
 
 
 def _is_enabled_synapse_layout_handling() -> bool:
-    """Return True, as the vendor's bridge does: memory formats are not its own concern."""
+    """Return True, like the vendor's bridge, which leaves memory formats to the graph compiler."""
     return True
+
+
+def _hb_print(msg: str) -> None:
+    """Log a message of the bridge."""
+    _logger.info("%s", msg)
+
+
+def _hg_print(msg: str) -> None:
+    """Log a message about a graph."""
+    _logger.info("%s", msg)
+
+
+def _mem_log(msg: str) -> None:
+    """Log a message of the allocator."""
+    _logger.info("%s", msg)

@@ -1,58 +1,57 @@
-"""Orders to the vendor's graph compiler, its caches and its logs.
+"""Functions for the vendor's graph compiler, its caches and logs.
 
-The simulator has no such compiler, so there is nothing to dump or to clean: the calls are
-accepted and do nothing.
+They do nothing, because the simulator does not have this compiler.
 """
 
 from __future__ import annotations
 
 
 def clear_dynamic_bucket_recipe_info() -> None:
-    """Do nothing: simulated recipes serve one shape each, so there are no buckets of shapes."""
+    """Do nothing: simulated recipes have fixed shapes, so buckets of shapes do not exist."""
 
 
 def _disable_bucket_refinement() -> None:
-    """Do nothing: there are no buckets of shapes to refine."""
+    """Do nothing: buckets of shapes do not exist."""
 
 
 def _flush_disk_cache() -> None:
-    """Do nothing: recipes are kept in memory only."""
+    """Do nothing: recipes are only in memory."""
 
 
 def _set_dynamic_mode() -> None:
-    """Do nothing: simulated recipes serve one shape each."""
+    """Do nothing: simulated recipes have fixed shapes."""
 
 
 def _set_module_name(name: str = "") -> None:
-    """Do nothing: compiled graphs are not named after modules."""
+    """Do nothing: compiled graphs do not have the names of modules."""
 
 
 def _bridge_cleanup() -> None:
-    """Do nothing: the engine cleans up as the process ends."""
+    """Do nothing: the engine cleans up when the process ends."""
 
 
 def _dump_refined_recipe_stat() -> None:
-    """Do nothing: no recipe is refined."""
+    """Do nothing: recipes are never refined."""
 
 
 def _dump_bucket_memory_stat() -> None:
-    """Do nothing: there are no buckets of shapes."""
+    """Do nothing: buckets of shapes do not exist."""
 
 
 def _dump_history_memory_stat() -> None:
-    """Do nothing: no history of shapes is kept."""
+    """Do nothing: the history of shapes is not recorded."""
 
 
 def _dump_recipe_memory_stat() -> None:
-    """Do nothing: recipes take no memory of the device."""
+    """Do nothing: recipes use no device memory."""
 
 
 def _dump_synapse_recipe_memory_stat() -> None:
-    """Do nothing: recipes take no memory of the device."""
+    """Do nothing: recipes use no device memory."""
 
 
 def _dump_dynamic_shape_memory_stat() -> None:
-    """Do nothing: simulated recipes serve one shape each."""
+    """Do nothing: simulated recipes have fixed shapes."""
 
 
 def _dump_memory_reporter() -> None:
@@ -60,8 +59,8 @@ def _dump_memory_reporter() -> None:
 
 
 def _towl_configure(flag: bool, config: str = "") -> None:
-    """Do nothing: launches of simulated work have no trace of their own."""
+    """Do nothing: launches of simulated work are not traced."""
 
 
 def _towl_print(text: str) -> None:
-    """Do nothing: launches of simulated work have no trace of their own."""
+    """Do nothing: launches of simulated work are not traced."""

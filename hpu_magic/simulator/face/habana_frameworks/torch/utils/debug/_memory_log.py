@@ -1,7 +1,7 @@
-"""The allocator's log: what the device holds at a moment, appended to a file.
+"""Log of the allocator: memory statistics, appended to a file.
 
-The file is ``habana_log.livealloc.log_<rank>``, or what ``PT_HABANA_MEM_LOG_FILENAME`` says in
-the place of ``habana_log.livealloc.log``. Rows about the pool's pieces are left out: there is one.
+The file is ``habana_log.livealloc.log_<rank>``; ``PT_HABANA_MEM_LOG_FILENAME`` replaces the name
+before ``_<rank>``. It has no rows for chunks of the pool, because there is only one.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _ROWS = {
 
 
 def _memstat_livealloc(msg: str = "") -> None:
-    """Append the memory statistics of this moment, below `msg`."""
+    """Append `msg` and the current memory statistics."""
     _append(msg)
 
 
 def _memstat_devmem_start_collect(msg: str = "", show_cs: bool = True) -> None:
-    """Append the memory statistics and begin a new peak; call stacks (`show_cs`) are not noted."""
+    """Append the memory statistics and reset the peak; call stacks (`show_cs`) are not logged."""
     _append(msg)
     hpu.reset_peak_memory_stats()
 
 
 def _memstat_devmem_stop_collect(msg: str = "") -> None:
-    """Append the memory statistics, with the peak since the collection began."""
+    """Append the memory statistics, with the peak since the start of the collection."""
     _append(msg)
 
 

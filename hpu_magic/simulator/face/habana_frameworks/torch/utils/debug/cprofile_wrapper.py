@@ -1,4 +1,4 @@
-"""Profiles of Python code, each in a file of its own, for ``pstats``."""
+"""Profiles of Python code in separate files, for ``pstats``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _profiles = itertools.count()
 
 
 class cprofile:
-    """Profile each call of a function into a file of a directory, which is made if need be.
+    """Decorator or context manager that writes profiles to a directory, which it creates.
 
-    As a decorator the file is ``<function>_<process id>_<number>``, and the decorated function
-    returns None, as with the vendor's. As the context of a ``with`` block, which gets the
-    path, it is ``<process id>-<number>.prof``.
+    As a decorator, it writes ``<function>_<process ID>_<number>`` for each call, and the decorated
+    function returns None, like the vendor's. As a context manager, it writes
+    ``<process ID>-<number>.prof`` and returns the path.
 
     Raises
     ------
     RuntimeError
-        `dirname` names a file.
+        `dirname` is a file.
     """
 
     def __init__(self, dirname: str) -> None:
@@ -33,7 +33,7 @@ class cprofile:
         self._running: list[tuple[cProfile.Profile, Path]] = []
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., None]:
-        """Return `function` with a profile of each call, and without its result."""
+        """Return a function that profiles each call of `function` and returns None."""
 
         @functools.wraps(function)
         def profiled(*args: Any, **kwargs: Any) -> None:

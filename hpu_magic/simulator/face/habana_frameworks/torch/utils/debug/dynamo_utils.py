@@ -1,4 +1,4 @@
-"""Which operators of a program ``hpu_backend`` compiled, and which it left to eager mode."""
+"""Operators that ``hpu_backend`` compiles, and operators that stay in eager mode."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _analyzers: list[FxGraphAnalyzer] = []
 
 @dataclass
 class OpCount:
-    """How often an operator occurs in a graph.
+    """Number of calls of an operator in a graph.
 
     Attributes
     ----------
     graph_count : int
-        In what was compiled.
+        Compiled calls.
     eager_count : int
-        In what was left to eager mode.
+        Calls in eager mode.
     """
 
     graph_count: int = 0
@@ -32,17 +32,17 @@ class OpCount:
 
 
 class FxGraphAnalyzer:
-    """Record the graphs that ``hpu_backend`` compiles inside a ``with`` block; they may be nested.
+    """Context manager that records the graphs that ``hpu_backend`` compiles; it can be nested.
 
-    Each graph is one partition here: an operator is compiled if the whole graph is, and left to
-    eager mode if not. In-place operators are counted in their functional form.
+    Here each graph is one partition: either all its operators are compiled, or all stay in eager
+    mode. In-place operators are counted in their functional form.
 
     Parameters
     ----------
     reset_dynamo : bool
-        Forget at the beginning what was compiled, so that it is compiled again.
+        Reset Dynamo on entry, so that all graphs are compiled again.
     capture_non_hpu_output : bool
-        Count also operators whose results are not on the device.
+        Also count operators whose results are not on the device.
     """
 
     def __init__(self, reset_dynamo: bool = False, capture_non_hpu_output: bool = False) -> None:
@@ -60,18 +60,18 @@ class FxGraphAnalyzer:
     def __exit__(self, *exception: object) -> None:
         _analyzers.remove(self)
         for number, summary in enumerate(self._summaries):
-            left = {name: str(count) for name, count in summary.items() if count.eager_count}
-            if left:
+            eager = {name: str(count) for name, count in summary.items() if count.eager_count}
+            if eager:
                 logging.getLogger("habana_frameworks.torch").critical(
-                    "Graph %d leaves operators to eager mode: %s", number, left
+                    "Graph %d has operators in eager mode: %s", number, eager
                 )
 
     def get_ops_summary(self) -> list[dict[str, OpCount]]:
-        """Return, for each compiled graph, its operators (``torch.ops.aten.add.Tensor``)."""
+        """Return the operators (``torch.ops.aten.add.Tensor``) of each graph."""
         return self._summaries
 
     def get_partition_num(self) -> int:
-        """Return the number of pieces that were compiled."""
+        """Return the number of compiled partitions."""
         return self._partitions
 
     def _note(self, operators: Mapping[str, tuple[int, int]], compiled: bool) -> None:
@@ -85,24 +85,24 @@ class FxGraphAnalyzer:
 
 
 def operators_to_note(graph: torch.fx.Graph) -> dict[str, tuple[int, int]] | None:
-    """Return a graph's operators while an analyzer is open; to be asked before passes change it."""
+    """Return the operators of a graph if an analyzer is active; call it before all passes."""
     return operators_of(graph) if _analyzers else None
 
 
 def note_graph(operators: Mapping[str, tuple[int, int]] | None, compiled: bool) -> None:
-    """Tell the open analyzers about a graph."""
+    """Record a graph in the active analyzers."""
     for analyzer in _analyzers if operators is not None else ():
         analyzer._note(operators, compiled)
 
 
 def operators_of(graph: torch.fx.Graph) -> dict[str, tuple[int, int]]:
-    """Return how often each operator gives a result on the device, and how often at all."""
+    """Return for each operator the calls with a result on the device, and all calls."""
     operators: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):
             name = f"torch.ops.{node.target}"
-            on_device, at_all = operators.get(name, (0, 0))
-            operators[name] = (on_device + _on_device(node.meta.get("val")), at_all + 1)
+            on_device, total = operators.get(name, (0, 0))
+            operators[name] = (on_device + _on_device(node.meta.get("val")), total + 1)
     return operators
 
 

@@ -1,4 +1,4 @@
-"""Loggers of the bridge's parts."""
+"""Loggers of the parts of the bridge."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ logging.addLevelName(_LEVELS["trace"], "TRACE")
 
 
 class Logger:
-    """Logs messages of one kind as ``[kind] text``, on Python's logger of the same name.
+    """Logs messages as ``[type] text`` to Python's logger with the name `type`.
 
-    The arguments of a message are a text with ``{}`` or ``%`` and its values, or values that
-    are joined by commas.
+    The arguments of a message are a format with ``{}`` or ``%`` and its values, or values to join
+    by commas.
 
     Parameters
     ----------
     type : str
-        The kind.
+        Prefix of the messages, and name of the logger.
 
     Attributes
     ----------
     data : list of str
-        Messages since `set_store_data` was asked to keep them, whatever their level.
+        Messages of all levels since `set_store_data`.
     """
 
     def __init__(self, type: str) -> None:
@@ -40,31 +40,31 @@ class Logger:
         self._logger = logging.getLogger(type)
 
     def set_store_data(self, store: bool) -> None:
-        """Keep the text of each message in `data` from now on, or no longer."""
+        """Start or stop to store the text of messages in `data`."""
         self._stores = store
 
     def trace(self, *args: Any) -> None:
-        """Log below debug."""
+        """Log with level TRACE, which is lower than DEBUG."""
         self._log("trace", args)
 
     def debug(self, *args: Any) -> None:
-        """Log for debugging."""
+        """Log with level DEBUG."""
         self._log("debug", args)
 
     def info(self, *args: Any) -> None:
-        """Log for information."""
+        """Log with level INFO."""
         self._log("info", args)
 
     def warn(self, *args: Any) -> None:
-        """Log a warning."""
+        """Log with level WARNING."""
         self._log("warn", args)
 
     def error(self, *args: Any) -> None:
-        """Log an error."""
+        """Log with level ERROR."""
         self._log("error", args)
 
     def critical(self, *args: Any) -> None:
-        """Log what must not be missed."""
+        """Log with level CRITICAL."""
         self._log("critical", args)
 
     def _log(self, level: str, args: tuple[Any, ...]) -> None:
@@ -89,12 +89,12 @@ def _text(args: tuple[Any, ...]) -> str:
 
 
 def enable_logging(logger_name: str, level: str) -> None:
-    """Let the messages of a logger through from a level on.
+    """Set the level of a logger.
 
     Raises
     ------
     AssertionError
-        `level` is none of trace, debug, info, warn, error and critical.
+        `level` is not trace, debug, info, warn, error or critical.
     """
     assert level in _LEVELS, f"unsupported logger_level = {level}"
     logging.getLogger(logger_name).setLevel(_LEVELS[level])

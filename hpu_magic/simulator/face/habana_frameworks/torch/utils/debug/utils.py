@@ -1,4 +1,4 @@
-"""Ending a process that is beyond help, with a note of why."""
+"""Termination of a process after a fatal error."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import NoReturn
 
 
 def dump_device_state_and_terminate(msg: str, flags: int = 0) -> NoReturn:
-    """Write `msg` to the logs and end the process at once, with status 1.
+    """Write `msg` to the logs and end the process immediately with status 1.
 
-    The logs are ``dfa_api.txt`` and ``synapse_runtime.log`` below ``HABANA_LOGS``, by default
-    ``~/.habana_logs``. The state of the hardware, which `flags` choose from, is not dumped: a
-    simulated card has none.
+    The logs are ``dfa_api.txt`` and ``synapse_runtime.log`` in ``HABANA_LOGS``, by default
+    ``~/.habana_logs``. `flags` select hardware state to dump, which a simulated card does not have.
     """
     folder = Path(os.environ.get("HABANA_LOGS") or Path.home() / ".habana_logs")
     folder.mkdir(parents=True, exist_ok=True)

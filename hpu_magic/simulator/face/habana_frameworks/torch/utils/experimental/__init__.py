@@ -1,6 +1,12 @@
-"""Queries about the hardware, and help against input shapes that change."""
+"""Information about the hardware, and tools for changing input shapes."""
 
 from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.experimental._accepted import (
+    _record_param,
+    _record_params,
+    _set_is_dynamic_quantization,
+    _set_scale_attributes,
+)
 from habana_frameworks.torch.utils.experimental._constant_shapes import const_shape_dataloader
 from habana_frameworks.torch.utils.experimental._hardware import (
     _compute_stream,
@@ -10,11 +16,6 @@ from habana_frameworks.torch.utils.experimental._hardware import (
     _reset_device_memory,
     synDeviceType,
 )
-from habana_frameworks.torch.utils.experimental._quantization import (
-    _set_is_dynamic_quantization,
-    _set_scale_attributes,
-)
-from habana_frameworks.torch.utils.experimental._records import _record_param, _record_params
 from habana_frameworks.torch.utils.experimental.detect_recompilation import (
     data_dynamicity,
     detect_recompilation_auto_model,

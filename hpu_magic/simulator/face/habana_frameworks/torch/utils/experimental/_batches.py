@@ -1,4 +1,4 @@
-"""Finding the tensors of a batch, which may be lists, tuples and mappings of tensors."""
+"""Tensors in a batch, which may be a nested list, tuple or mapping."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import torch
 Shapes = tuple[tuple[int, ...], ...]
 """Shapes of the tensors of a batch, in order."""
 Path = tuple[Any, ...]
-"""Keys and indices that lead to a tensor of a batch."""
+"""Keys and indices of a tensor in a batch."""
 
 
 def mapped(obj: Any, change: Callable[[Path, torch.Tensor], Any], path: Path = ()) -> Any:
-    """Return the same structure with `change` called for each tensor."""
+    """Return the same structure with each tensor replaced by the result of `change`."""
     if isinstance(obj, torch.Tensor):
         return change(path, obj)
     if isinstance(obj, Mapping):
-        fresh = copy.copy(obj) if isinstance(obj, MutableMapping) else dict(obj)
+        mapping = copy.copy(obj) if isinstance(obj, MutableMapping) else dict(obj)
         for key, value in obj.items():
-            fresh[key] = mapped(value, change, (*path, key))
-        return fresh
+            mapping[key] = mapped(value, change, (*path, key))
+        return mapping
     if isinstance(obj, (list, tuple)):
-        items = [mapped(value, change, (*path, place)) for place, value in enumerate(obj)]
+        items = [mapped(value, change, (*path, index)) for index, value in enumerate(obj)]
         return type(obj)(*items) if hasattr(obj, "_fields") else type(obj)(items)
     return obj
 
 
 def tensors_of(obj: Any) -> list[tuple[Path, torch.Tensor]]:
-    """Return the tensors of a batch, each with its path."""
-    found: list[tuple[Path, torch.Tensor]] = []
-    mapped(obj, lambda path, tensor: found.append((path, tensor)))
-    return found
+    """Return the tensors of a batch with their paths."""
+    tensors: list[tuple[Path, torch.Tensor]] = []
+    mapped(obj, lambda path, tensor: tensors.append((path, tensor)))
+    return tensors
 
 
 def shapes_of(obj: Any) -> Shapes:
@@ -42,5 +42,5 @@ def shapes_of(obj: Any) -> Shapes:
 
 
 def samples_of(batch: Any) -> int:
-    """Size of the first dimension of the first tensor that has one; 0 without any."""
+    """Return the first size of the first tensor that is not a scalar, or 0."""
     return next((tensor.shape[0] for _, tensor in tensors_of(batch) if tensor.dim()), 0)

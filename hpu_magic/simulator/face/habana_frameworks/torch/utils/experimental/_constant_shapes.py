@@ -1,4 +1,4 @@
-"""A loader whose batches all have the same shapes."""
+"""Loader with batches of constant shapes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ import torch
 
 
 class const_shape_dataloader:
-    """A loader whose batches all have the same shapes, so that each graph compiles once.
+    """Loader with batches of constant shapes, so that each graph is compiled only once.
 
-    Reads all batches of `dataloader` once to find the largest size of every dimension; from
-    then on tensors are padded behind their data to these sizes, and a last batch with fewer
-    samples is left out, because samples made of padding would change a loss.
+    Reads all batches of `dataloader` once to find the largest size of each dimension, then pads
+    tensors at their end to these sizes. It omits a last batch with fewer samples, because padded
+    samples would change a loss.
 
     Parameters
     ----------
     dataloader : iterable
-        Read again at each iteration. Batches are tensors, or lists, tuples and mappings that
-        hold tensors.
+        Read again in each iteration. Batches are tensors, or lists, tuples and mappings of tensors.
     maxlen : int, optional
-        Size of every dimension behind the first that is not the same in all batches, instead of
-        the largest one met.
+        Size of each dimension after the first that differs between batches, instead of the largest
+        size in the batches.
     pad_value : number or mapping
-        What to pad with; a mapping gives the value for each name in a batch that is a mapping,
-        such as ``{"labels": -100}``, and 0 is used for all others.
+        Value of the padding. A mapping has values by key of the batch, such as
+        ``{"labels": -100}``; other keys use 0.
 
     Raises
     ------
     TypeError
         `dataloader` can be read only once.
     ValueError
-        Another batch than the last has fewer samples, a tensor changes its number of dimensions,
-        there are no batches with tensors, or one is longer than `maxlen`.
+        A batch before the last has fewer samples, the number of dimensions of a tensor changes, no
+        batch contains tensors, or a batch is longer than `maxlen`.
     """
 
     def __init__(
@@ -58,13 +57,13 @@ class const_shape_dataloader:
             self._measure(batch)
             samples.append(samples_of(batch))
         if not self._sizes:
-            raise ValueError("The loader gave no batch with tensors.")
+            raise ValueError("The loader returned no batch with tensors.")
         self._samples = max(samples)
         for number, count in enumerate(samples[:-1]):
             if count < self._samples:
                 raise ValueError(
-                    f"Batch {number} has {count} samples where others have {self._samples}; "
-                    "only the last batch may have fewer. Use a fixed batch size."
+                    f"Batch {number} has {count} samples, but others have {self._samples}, and "
+                    "only the last batch may have fewer; use a fixed batch size."
                 )
         self._length = samples.count(self._samples)
         if maxlen is not None:
@@ -76,7 +75,7 @@ class const_shape_dataloader:
     def __iter__(self) -> Iterator[Any]:
         for batch in self.dataloader:
             if samples_of(batch) >= self._samples:
-                self._measure(batch)  # a shuffled loader may come to larger ones later
+                self._measure(batch)  # other batches of a shuffled loader may be larger
                 yield mapped(batch, self._padded)
 
     def _measure(self, batch: Any) -> None:
@@ -84,8 +83,8 @@ class const_shape_dataloader:
             sizes = self._sizes.setdefault(path, list(tensor.shape))
             if len(sizes) != tensor.dim():
                 raise ValueError(
-                    f"A tensor of the batches has {len(sizes)} dimensions in one and "
-                    f"{tensor.dim()} in another; padding cannot make them equal."
+                    f"A tensor has {len(sizes)} dimensions in one batch and {tensor.dim()} in "
+                    "another; padding cannot make them equal."
                 )
             sizes[:] = map(max, sizes, tensor.shape)
             smallest = self._smallest.setdefault(path, list(tensor.shape))
@@ -99,7 +98,7 @@ class const_shape_dataloader:
                 if sizes[dim] > maxlen:
                     raise ValueError(
                         f"maxlen={maxlen} is too short for a batch with {sizes[dim]} elements in "
-                        f"dimension {dim}; cut it, or give a larger maxlen."
+                        f"dimension {dim}; truncate it, or pass a larger maxlen."
                     )
                 sizes[dim] = maxlen
 

@@ -1,4 +1,4 @@
-"""What the card is, and where a tensor and the computing stream are on it."""
+"""Generation of the card, address of a tensor, and handle of the compute stream."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def _get_device_type() -> synDeviceType:
 
 
 def _is_fp16_supported() -> bool:
-    """Tell whether the card computes in float16: from the second generation on."""
+    """Return whether the card computes in float16, like all cards after the first generation."""
     return _get_device_type() != synDeviceType.synDeviceGaudi
 
 
 def _data_ptr(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's memory, 0 for what has none."""
+    """Return the address of a tensor's memory, or 0 if it has none."""
     try:
         return tensor.data_ptr()
-    except (AttributeError, RuntimeError):  # no tensor, or one without a storage
+    except (AttributeError, RuntimeError):  # not a tensor, or a tensor without storage
         return 0
 
 
 def _compute_stream() -> int:
-    """Return the handle of the stream that computes: the default one."""
+    """Return the handle of the compute stream, which is the default stream."""
     return hpu.default_stream().hpu_stream
 
 
 def _reset_device_memory() -> None:
-    """Warn, and do nothing: the memory of live tensors is never taken from them here."""
+    """Warn and do nothing: live tensors keep their memory."""
     warnings.warn("used only to reset the memory in case of testing", stacklevel=2)

@@ -1,4 +1,4 @@
-"""A model whose modules note the shapes of their inputs and the graphs that were compiled."""
+"""Models whose modules record input shapes and compilations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODULES = ("Module name", "Recompile count")
 
 
 class CallRecord(NamedTuple):
-    """Calls of a model with inputs of the same shapes, and the graphs compiled from them on."""
+    """Calls of a model with equal input shapes, and compilations from each call to the next."""
 
     shapes: Shapes
     calls: int
@@ -49,21 +49,21 @@ class _ModuleCall(NamedTuple):
         )
 
     def comment(self) -> str:
-        """Say what the compilations have to do with the shapes."""
+        """Return the likely reason for the compilations."""
         if self.new_inputs:
-            return "inputs of new shapes"
+            return "new input shapes"
         if self.new_outputs:
-            return "inputs of known shapes gave outputs of new ones"
-        return "no new shapes: other values, or work of others that waited"
+            return "new output shapes for known input shapes"
+        return "no new shapes: other values, or pending operations of other code"
 
 
 def watch(model: torch.nn.Module, name: str, csv_out: str) -> torch.nn.Module:
-    """Replace the ``forward`` of `model` and of each of its modules by one that takes notes."""
+    """Replace the ``forward`` of `model` and its modules by recording functions."""
     log = _Log(csv_out)
     for path, module in model.named_modules():
         if module is not model:
-            module.forward = _NotingForward(module, f"{name}.{path}", log)
-    model.forward = watched = _WatchedForward(_NotingForward(model, name, log), log)
+            module.forward = _RecordingForward(module, f"{name}.{path}", log)
+    model.forward = watched = _WatchedForward(_RecordingForward(model, name, log), log)
     model.report = watched.report  # type: ignore[assignment]
     model.raw_logs = log.raw_logs  # type: ignore[assignment]
     model.analyse_dynamicity = log.analyse_dynamicity  # type: ignore[assignment]
@@ -75,15 +75,15 @@ class _Log:
         self._csv_out = csv_out
         self.step = 0
         self.calls: list[_ModuleCall] = []
-        self.within: list[int] = []
-        """Compilations of the modules that each of the running ones called."""
+        self.nested: list[int] = []
+        """For each running module, the compilations of the modules that it called."""
 
     def raw_logs(self) -> list[str]:
-        """Return a line for each call of each module."""
+        """Return one line per call of a module."""
         return [call.line() for call in self.calls]
 
     def analyse_dynamicity(self) -> None:
-        """Print and write which modules compiled at which step, and how often each did."""
+        """Print and write the compilations by step and module, and their number by module."""
         compiling = [call for call in self.calls if call.compilations]
         steps = [
             (
@@ -107,15 +107,15 @@ class _Log:
         texts = [[str(cell) for cell in row] for row in rows]
         columns = zip(heads, *texts, strict=True)
         widths = [max(len(cell) for cell in column) for column in columns]
-        for place, row in enumerate([list(heads), *texts]):
+        for index, row in enumerate([list(heads), *texts]):
             line = "  ".join(map(str.ljust, row, widths)).rstrip()
-            print(f"{_BOLD}{line}{_PLAIN}" if place == 0 else line)
+            print(f"{_BOLD}{line}{_PLAIN}" if index == 0 else line)
         with Path(f"{self._csv_out}_{number}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([heads, *rows])
 
 
-class _NotingForward:
-    # An object, and not a closure: a copy of the model gets a copy that calls the copy.
+class _RecordingForward:
+    # Not a closure, so that a deep copy of the model also copies it and calls the copied module.
     def __init__(self, module: torch.nn.Module, name: str, log: _Log) -> None:
         functools.update_wrapper(self, module.forward)
         self._forward = module.forward
@@ -126,40 +126,40 @@ class _NotingForward:
         self._inputs: set[Shapes] = set()
         self._outputs: set[Shapes] = set()
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Call the module's own forward, execute it, and note the graphs that it compiled."""
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        """Call the original forward, execute it, and record its compilations."""
         log = self._log
-        log.within.append(0)
-        before = _compiled()
+        log.nested.append(0)
+        before = _compilations()
         try:
-            outputs = self._forward(*inputs, **named)
+            outputs = self._forward(*inputs, **keywords)
             hpu.synchronize()
         finally:
-            of_others = log.within.pop()
-        compilations = _compiled() - before
-        if log.within:
-            log.within[-1] += compilations
-        given, returned = shapes_of((inputs, named)), shapes_of(outputs)
+            of_nested = log.nested.pop()
+        compilations = _compilations() - before
+        if log.nested:
+            log.nested[-1] += compilations
+        input_shapes, output_shapes = shapes_of((inputs, keywords)), shapes_of(outputs)
         log.calls.append(
             _ModuleCall(
                 log.step,
                 self._name,
                 self._kind,
                 self._location,
-                given,
-                returned,
-                given not in self._inputs,
-                returned not in self._outputs,
-                compilations - of_others,
+                input_shapes,
+                output_shapes,
+                input_shapes not in self._inputs,
+                output_shapes not in self._outputs,
+                compilations - of_nested,
             )
         )
-        self._inputs.add(given)
-        self._outputs.add(returned)
+        self._inputs.add(input_shapes)
+        self._outputs.add(output_shapes)
         return outputs
 
 
 class _WatchedForward:
-    """The model's own forward: its calls are the steps."""
+    """Forward of the model; each call is a step."""
 
     def __init__(self, forward: Callable[..., Any], log: _Log) -> None:
         functools.update_wrapper(self, forward)
@@ -168,19 +168,19 @@ class _WatchedForward:
         self._calls: collections.Counter[Shapes] = collections.Counter()
         self._compilations: collections.Counter[Shapes] = collections.Counter()
         self._last: Shapes | None = None
-        self._compiled_before = 0
+        self._compilations_before = 0
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Call the model's own forward and note the shapes of its inputs."""
-        hpu.synchronize()  # what others recorded is no module's
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        """Call the original forward and record the shapes of its inputs."""
+        hpu.synchronize()  # recorded operations of other code do not belong to a module
         self._end_last()
         self._log.step += 1
-        self._last = shapes_of((inputs, named))
+        self._last = shapes_of((inputs, keywords))
         self._calls[self._last] += 1
-        return self._forward(*inputs, **named)
+        return self._forward(*inputs, **keywords)
 
     def report(self) -> list[CallRecord]:
-        """Execute what is recorded; print and return calls and compilations by input shapes."""
+        """Execute recorded operations; print and return calls and compilations by input shapes."""
         hpu.synchronize()
         self._end_last()
         records = [
@@ -194,18 +194,18 @@ class _WatchedForward:
         return records
 
     def _end_last(self) -> None:
-        compiled = _compiled()
+        compilations = _compilations()
         if self._last is not None:
-            self._compilations[self._last] += compiled - self._compiled_before
-        self._compiled_before = compiled
+            self._compilations[self._last] += compilations - self._compilations_before
+        self._compilations_before = compilations
 
 
-def _compiled() -> int:
+def _compilations() -> int:
     return int(engine.load().counters()["graph_compilation"]["count"])
 
 
 def _location(kind: type) -> str:
     try:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
-    except (OSError, TypeError):  # typed into a notebook, or built in
+    except (OSError, TypeError):  # defined in a notebook, or built in
         return kind.__module__

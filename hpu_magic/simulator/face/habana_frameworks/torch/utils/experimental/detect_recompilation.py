@@ -1,4 +1,4 @@
-"""Finding inputs whose shapes change, each of which costs a compilation."""
+"""Detection of changing input shapes, which cause compilations."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _DYNAMICITY = ((1, "There is no"), (5, "There is a little"), (20, "There is some
 
 
 def get_shape(x: Any) -> Any:
-    """Return what the shapes of `x` are known by, to compare inputs of two calls.
+    """Return a key for the shapes in `x`, to compare the inputs of two calls.
 
-    That is a tensor's shape as a tuple, a tuple of those of a list's or tuple's items, a tuple of
-    (key, value) pairs of those of a dict's, and the hash of anything else, with a printed line.
+    The key is the shape of a tensor, a tuple of keys for a list or tuple, a tuple of (key, value)
+    pairs for a dict, and the hash of any other object, which is also printed.
 
     Raises
     ------
     TypeError
-        Something else is not hashable.
+        An object is not hashable.
     """
     if isinstance(x, torch.Tensor):
         return tuple(x.shape)
@@ -39,20 +39,20 @@ def get_shape(x: Any) -> Any:
 
 
 def data_dynamicity(dl: Iterable[Any]) -> dict[Shapes, int]:
-    """Read all batches of a loader, print how often each combination of shapes comes, return it.
+    """Read all batches of a loader, and print and return the frequencies of their shapes.
 
-    More than one combination means more than one compilation of everything that the batches
-    go through. Batches are tensors, or lists, tuples and mappings that hold tensors.
+    Each combination of shapes causes compilations of the operations on a batch. Batches are
+    tensors, or lists, tuples and mappings of tensors.
 
     Returns
     -------
     dict
-        Shapes of a batch's tensors to the number of such batches, the most frequent first.
+        Number of batches by the shapes of their tensors, the most frequent first.
 
     Raises
     ------
     AssertionError
-        Several processes work together: each would see its own share only.
+        `torch.distributed` is in use, so that a process sees only its part of the data.
     """
     refuse_several_processes()
     counts = collections.Counter(shapes_of(batch) for batch in dl)
@@ -68,44 +68,44 @@ def data_dynamicity(dl: Iterable[Any]) -> dict[Shapes, int]:
 def detect_recompilation_auto_model(
     model: torch.nn.Module, mdlname: str = "Net", waittime: float = 1, csv_out: str = "out"
 ) -> torch.nn.Module:
-    """Let `model` tell which modules and input shapes made graphs compile, and return it.
+    """Record the modules and input shapes that cause compilations; return the same model.
 
-    It is the same module, changed in place, with three more methods:
+    The model gets three methods:
 
     ``report()``
-        prints a table of the input shapes and returns it as a list with the fields ``shapes``,
-        ``calls`` and ``compilations``. A call answers for every graph compiled from its start to
-        that of the next one, and so for its backward pass and for the optimizer's step.
+        Prints a table of input shapes, and returns it as a list with the fields ``shapes``,
+        ``calls`` and ``compilations``. The compilations of a call are those until the next call,
+        including backward pass and optimizer step.
     ``raw_logs()``
-        returns a line of text for each call of each of its modules.
+        Returns one line of text per call of a module.
     ``analyse_dynamicity()``
-        prints which modules compiled graphs at which step, and how often each one did, and
-        writes both tables to the files ``<csv_out>_1.csv`` and ``<csv_out>_2.csv``.
+        Prints the compilations by step and module, and their number by module, and writes both
+        tables to the files ``<csv_out>_1.csv`` and ``<csv_out>_2.csv``.
 
-    What a module has recorded is executed as its call ends, so that lazy mode compiles it there.
+    Recorded operations are executed at the end of each module's call, so that lazy mode compiles
+    them there.
 
     Parameters
     ----------
     model : torch.nn.Module
     mdlname : str
-        What the tables call the model itself.
+        Name of the model in the tables.
     waittime : float
-        Accepted without effect: graphs are compiled when their execution returns, and there is
-        nothing to wait for.
+        No effect, because compilations end before the call returns.
     csv_out : str
-        How the names of the files begin.
+        Prefix of the file names.
 
     Raises
     ------
     AssertionError
-        Several processes work together.
+        `torch.distributed` is in use.
     """
     refuse_several_processes()
     return watch(model, mdlname, csv_out)
 
 
 def refuse_several_processes() -> None:
-    """Refuse to look at one of several processes."""
+    """Raise AssertionError if `torch.distributed` is in use."""
     distributed = torch.distributed
     assert not (distributed.is_available() and distributed.is_initialized()), (
         "Expected 1x run, but torch being used in distributed fashion"

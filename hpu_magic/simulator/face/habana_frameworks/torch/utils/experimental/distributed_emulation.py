@@ -1,4 +1,4 @@
-"""Pretending on one card to be one of several ranks, by ``PT_HPU_EMULATE_DISTRIBUTED``."""
+"""Emulation of one of several ranks on one card, by ``PT_HPU_EMULATE_DISTRIBUTED``."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _SINGLE_RANK = "PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK"
 
 
 def is_distributed_emulation_enabled() -> bool:
-    """Tell whether ``PT_HPU_EMULATE_DISTRIBUTED`` is true or 1."""
+    """Return whether ``PT_HPU_EMULATE_DISTRIBUTED`` is true or 1."""
     return os.environ.get(_ENABLED, "").strip().lower() in ("1", "true")
 
 
 def distributed_emulation_apply_if_enabled() -> None:
-    """End this process unless its rank is the emulated one, whose barriers then wait for nobody.
+    """End this process unless it is the emulated rank, and remove the barriers of that rank.
 
-    Only with ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK``; without it every rank stays.
+    Does nothing without ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK``.
 
     Raises
     ------
     KeyError
-        The emulated rank is given and ``RANK`` is not.
+        The emulated rank is set, but ``RANK`` is not.
     """
     emulated = os.environ.get(_SINGLE_RANK)
     if not is_distributed_emulation_enabled() or not emulated:
@@ -41,4 +41,4 @@ def distributed_emulation_apply_if_enabled() -> None:
 
 
 def _no_barrier(*arguments: Any, **options: Any) -> None:
-    """Wait for none of the other ranks, which have ended."""
+    """Do not wait, because the other ranks have ended."""

@@ -1,0 +1,40 @@
+"""Calls for the vendor's graph compiler and allocator, accepted without effect."""
+
+from __future__ import annotations
+
+import torch
+
+
+def _set_is_dynamic_quantization(is_dynamic: bool) -> None:
+    """Accept whether scales are computed at run time; operators support both kinds of scales."""
+
+
+def _set_scale_attributes(hw_aligned: bool, scale_method: int) -> None:
+    """Accept properties of scales that can change between runs.
+
+    Parameters
+    ----------
+    hw_aligned : bool
+        Whether the scales cost the hardware nothing.
+    scale_method : int
+        Number of Neural Compressor's method.
+    """
+
+
+def _record_param(
+    name: str,
+    t_start: int,
+    t_size: int,
+    is_param: bool = False,
+    is_grad: bool = False,
+    is_optim_state: bool = False,
+) -> None:
+    """Accept the name of a tensor's memory, for reports that the simulator does not write."""
+
+
+def _record_params(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    force_model_update: bool = False,
+) -> None:
+    """Accept the names of the tensors of a model and an optimizer; see `_record_param`."""
