@@ -150,7 +150,7 @@ def test_a_share_that_is_none_is_refused(torch, monkeypatch):
     flags = importlib.import_module("habana_frameworks.torch._flags")
     for text in ("0", "101", "half", ""):
         monkeypatch.setitem(flags.IN_FORCE, "PT_HPU_POOL_MEM_ACQUIRE_PERC", text)
-        with pytest.raises(ValueError, match=f"PERC='{text}' is no percentage"):
+        with pytest.raises(ValueError, match=f"PERC='{text}' is not a percentage"):
             flags.pool_percentage()
 
 
@@ -346,7 +346,7 @@ def test_a_profile_is_driven_by_calls(torch, utils, tmp_path):
         api.setup_profiler(activities=[torch.profiler.ProfilerActivity.CPU])
     with pytest.warns(FutureWarning, match="start_profiler is deprecated"):
         api.start_profiler()
-    with pytest.raises(RuntimeError, match="running already"):
+    with pytest.raises(RuntimeError, match="already running"):
         utils.profiler._start_profiler()
     torch.ones(3, device="hpu") * 2
     with pytest.warns(FutureWarning, match="stop_profiler is deprecated"):
@@ -531,9 +531,9 @@ def test_loaders_that_cannot_be_made_constant_are_refused(torch, utils):
     make = utils.experimental.const_shape_dataloader
     with pytest.raises(TypeError, match="list_iterator can be read only once"):
         make(iter([torch.ones(1)]))
-    with pytest.raises(ValueError, match="Batch 0 has 1 samples where others have 2"):
+    with pytest.raises(ValueError, match="Batch 0 has 1 samples, but others have 2"):
         make([torch.ones(1), torch.ones(2)])
-    with pytest.raises(ValueError, match="has 1 dimensions in one and 2 in another"):
+    with pytest.raises(ValueError, match="has 1 dimensions in one batch and 2 in another"):
         make([torch.ones(1), torch.ones(1, 1)])
     with pytest.raises(ValueError, match="no batch with tensors"):
         make([])

@@ -179,7 +179,7 @@ def test_memory_is_kept_for_collectives_of_several(forked_script, world_size, al
 
 def test_an_allowance_that_is_none_is_refused(forked_script):
     found = limit_of_the_card(forked_script, WORLD_SIZE="2", PT_HCCL_MEMORY_ALLOWANCE_MB="much")
-    assert "PT_HCCL_MEMORY_ALLOWANCE_MB='much' is no size" in found
+    assert "PT_HCCL_MEMORY_ALLOWANCE_MB='much' is not a size" in found
 
 
 END_OF_PYTHON = """

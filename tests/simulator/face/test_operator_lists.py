@@ -65,12 +65,12 @@ except ValueError as error:
         (
             "FP32_LIST",
             "exp\nlineer\n",
-            "{}, line 2: there is no operator 'lineer'; did you",
+            "{}, line 2: operator 'lineer' does not exist; did you",
         ),
         (
             "PT_HPU_AUTOCAST_FP32_OPS_LIST",
             "exp, log",
-            "{}, line 1: 'exp, log' is not the name of one operator; write one name a",
+            "{}, line 1: 'exp, log' is not the name of one operator; write one name per",
         ),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_list_that_cannot_be_read_leaves_the_default(forked_script, tmp_path):
     types, (warning,) = json.loads(out.splitlines()[-1])
     assert types == DEFAULT
     assert warning.startswith("LOWER_LIST: [Errno 2] No such file or directory")
-    assert warning.endswith("the default list stays in force.")
+    assert warning.endswith("the default list applies.")
 
 
 IN_FORCE = """

@@ -124,7 +124,7 @@ def test_lazy_mode_marks_the_parameters_and_reads_the_ranges(lazy_process, tmp_p
 def test_a_line_that_is_no_range_is_named(core, tmp_path, torch, monkeypatch):
     (tmp_path / "ranges").write_text("conv 0 1\nconv 0\n")
     monkeypatch.setenv("PT_INFERENCE_RANGE_FILE", str(tmp_path / "ranges"))
-    with pytest.raises(ValueError, match="ranges, line 2: 'conv 0' is no range; write a name"):
+    with pytest.raises(ValueError, match="ranges, line 2: 'conv 0' is not a range; write a name"):
         core.hpu_inference_initialize(torch.nn.Linear(1, 1))
     core.hpu_teardown_inference_env()
 
@@ -170,7 +170,7 @@ def test_a_model_is_quantized_by_its_graph(torch, core):
 
 
 def test_a_graph_that_breaks_is_not_exported(torch, core):
-    with pytest.raises(NotImplementedError, match="exports a model as one graph only"):
+    with pytest.raises(NotImplementedError, match="exports a model only as one graph"):
         core.quantize_pt2e.export(torch.nn.Linear(1, 1))
 
 

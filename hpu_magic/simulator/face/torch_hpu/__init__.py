@@ -1,4 +1,4 @@
-"""Deprecated by the vendor: three functions of ``torch.hpu``, each of which warns."""
+"""Three functions of ``torch.hpu`` under names that the vendor deprecated; each call warns."""
 
 import warnings
 

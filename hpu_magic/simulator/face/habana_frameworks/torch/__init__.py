@@ -1,4 +1,4 @@
-"""The simulator's form of the vendor's PyTorch bridge: importing it loads the device."""
+"""The simulator's version of the vendor's PyTorch bridge; its import loads the device."""
 
 import importlib
 
@@ -9,8 +9,8 @@ import torch
 _bridge.load()
 
 from habana_frameworks.torch import (  # noqa: E402
-    _dynamo_registration,
     _fallback_log,
+    _import_hooks,
     _optimizers,
     activity_profiler,
     core,
@@ -23,10 +23,17 @@ from habana_frameworks.torch._optimizers import overwrite_torch_optimizers  # no
 from habana_frameworks.torch.distributed import hccl  # noqa: E402
 from habana_frameworks.torch.utils import internal  # noqa: E402
 
-_dynamo_registration.install()
+
+def _register_with_dynamo() -> None:
+    for part in ("device_interface", "fake_kernels", "compile_backend.backends"):
+        importlib.import_module(f"habana_frameworks.torch.dynamo.{part}").register()
+
+
+# In lazy mode too: scripts import modules with compiled functions, and a call is an error.
+_import_hooks.when_imported("torch._dynamo", _register_with_dynamo)
 _fallback_log.install()
 activity_profiler.install()
-_optimizers.overwrite_if_asked()
+_optimizers.overwrite_if_flag_is_set()
 if _flags.is_on("PT_HPU_GPU_MIGRATION"):
     importlib.import_module("habana_frameworks.torch.gpu_migration")
 

@@ -1,4 +1,4 @@
-"""What the bridge prints when a process takes its card: the flags in force and the machine."""
+"""Banner with the flags and the machine, which the bridge prints when a process takes its card."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _WIDTH = 78
 
 
 def show() -> None:
-    """Print the configuration on standard error, where the vendor's bridge would.
+    """Print the configuration on standard error, like the vendor's bridge.
 
-    Rank 0 does, every rank with ``PT_HPU_PRINT_DEVICE_CONFIG``. A shell of IPython stays
-    quiet unless that is set: the extension has told a notebook which device it has.
+    Rank 0 prints it, and every rank if ``PT_HPU_PRINT_DEVICE_CONFIG`` is set. IPython shells print
+    it only with that flag, because the extension has already reported the device.
     """
     rank = os.environ.get("RANK") or "0"
-    if _asked_for() or (rank == "0" and not _in_ipython()):
+    if _is_requested() or (rank == "0" and not _in_ipython()):
         print(_text(rank), file=sys.stderr)
 
 
@@ -35,7 +35,7 @@ def _text(rank: str) -> str:
     )
 
 
-def _asked_for() -> bool:
+def _is_requested() -> bool:
     return os.environ.get("PT_HPU_PRINT_DEVICE_CONFIG", "").strip().lower() in ("1", "true")
 
 

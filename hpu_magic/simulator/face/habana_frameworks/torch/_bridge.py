@@ -1,4 +1,4 @@
-"""Connects the native engine with the card driver and with PyTorch."""
+"""Connection of the native engine to the card driver and to PyTorch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from habana_frameworks.torch import (
     _banner,
     _first_generation,
     _flags,
-    _float16,
+    _float8,
     _lazy_access,
     _limits,
     _narrow_types,
     _operator_lists,
 )
-from habana_frameworks.torch._mode import is_lazy, tell
+from habana_frameworks.torch._mode import export_mode, is_lazy
 
 import torch
 from hpu_magic.simulator import cards, engine
@@ -26,35 +26,33 @@ from hpu_magic.simulator.activation import GpuPresent, TooLate
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
-FLOAT8_E4M3FN_LIMIT = {"GAUDI": 240.0, "GAUDI2": 240.0, "GAUDI3": 448.0}
-# Most operations that are recorded before they run.
+# Maximum number of operations that lazy mode records before it runs them.
 _GRAPH_LIMITS = ("PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE")
-_NO_LIMIT = 2**63 - 1
-# The CPU's names for what the vendor's bridge has a kernel for under names of its own.
+# CPU operators whose counterparts in the vendor's bridge have other names.
 _CPU_NAMES = [
     "convolution",
     "convolution_backward",
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
 ]
-# Names of the lists from before autocast, and PyTorch's for the same.
+# Operator names of the vendor's older lists, and PyTorch's names.
 _AUTOCAST_NAMES = {"cross_entropy": "cross_entropy_loss"}
 _loaded = False
-# Taken once and never released: threads that need their first tensor at once all get here.
-_shown = threading.Lock()
+# Acquired once and never released: several threads may create their first tensor at the same time.
+_banner_lock = threading.Lock()
 
 
 def load() -> None:
-    """Load the engine, once, and hand it the driver and the autocast lists.
+    """Load the engine, once, and pass it the driver and the autocast lists.
 
     Raises
     ------
     GpuPresent
         PyTorch uses a GPU of this machine.
     TooLate
-        PyTorch settled earlier that this process has no such device.
+        PyTorch has already decided that this process has no such device.
     OperatorListError
-        A list for autocast holds something else than names of operators.
+        A list for autocast contains a line that is not an operator name.
     """
     global _loaded
     if _loaded:
@@ -75,20 +73,21 @@ def load() -> None:
     native.set_operators(_device_operators(), os.environ.get("PT_HPU_PLACE_ON_CPU", ""))
     native.define_operators_of_mode(lazy=is_lazy())
     if is_lazy():
-        native.set_lazy(min(int(os.environ.get(name, _NO_LIMIT)) for name in _GRAPH_LIMITS))
+        no_limit = _flags.DEFAULTS["PT_HPU_MAX_COMPOUND_OP_SIZE"]
+        native.set_lazy(min(int(os.environ.get(name, no_limit)) for name in _GRAPH_LIMITS))
         _lazy_access.install()
     if _generation() == "GAUDI":
-        _float16.refuse_in_autocast()
+        _first_generation.refuse_float16_in_autocast()
         _first_generation.refuse_operators()
         native.set_lacking_types(_first_generation.LACKING_TYPES)
-    if lacking := _limits.sentence():
-        print(f"hpu_magic: {lacking}", file=sys.stderr)
-    tell()
+    if limits := _limits.sentence():
+        print(f"hpu_magic: {limits}", file=sys.stderr)
+    export_mode()
     _loaded = True
 
 
 def narrow_types() -> _narrow_types.NarrowTypes:
-    """Return which 64-bit types this process's card keeps in 32 bits."""
+    """Return the 64-bit types that this process's card stores in 32 bits."""
     return _narrow_types.of(lazy=is_lazy(), generation=_generation())
 
 
@@ -97,7 +96,7 @@ def _generation() -> str:
 
 
 def _device_operators() -> list[str]:
-    """Operators with a device kernel in release 1.19 of the vendor's bridge, by its own table."""
+    """Return the operators with a device kernel, by the table in release 1.19 of the bridge."""
     return (Path(__file__).parent / "device_operators.txt").read_text().split() + _CPU_NAMES
 
 
@@ -107,23 +106,21 @@ def _is_accelerator() -> bool:
 
 
 def _acquire() -> tuple[object, int, int, float]:
-    percentage, kept = _flags.pool_percentage(), _flags.kept_for_collectives()
+    percentage, reserved = _flags.pool_percentage(), _flags.reserved_for_collectives()
     card = cards.acquire()
-    pool = max(card.capacity * percentage // 100 - kept, 0)
-    if _shown.acquire(blocking=False):
+    pool = max(card.capacity * percentage // 100 - reserved, 0)
+    if _banner_lock.acquire(blocking=False):
         _banner.show()
-    return card.page, COUNTERS_OFFSET, pool, FLOAT8_E4M3FN_LIMIT[card.generation]
+    return card.page, COUNTERS_OFFSET, pool, _float8.E4M3FN_MAX[card.generation]
 
 
 def _operators(kind: str, *variables: str) -> list[str]:
-    """Operator names of the file that the first of the variables names; else the vendor's own."""
+    """Return the names in the file of the first variable that is set; by default the vendor's."""
     for variable in variables:
         if path := os.environ.get(variable):
             try:
                 return [_AUTOCAST_NAMES.get(name, name) for name in _operator_lists.read(path)]
             except OSError as unreadable:
-                warnings.warn(
-                    f"{variable}: {unreadable}; the default list stays in force.", stacklevel=2
-                )
+                warnings.warn(f"{variable}: {unreadable}; the default list applies.", stacklevel=2)
                 break
     return _operator_lists.defaults(kind)

@@ -1,7 +1,8 @@
-"""The log of CPU fallbacks, for ``LOG_LEVEL_PT_FALLBACK`` of 0 or 1: a line for each.
+"""Log of CPU fallbacks, written if ``LOG_LEVEL_PT_FALLBACK`` is 0 or 1.
 
-It is ``pytorch_log.txt`` below ``HABANA_LOGS``, by default ``~/.habana_logs``, in a folder of the
-rank where the launcher gives it an ``ID``; ``ENABLE_CONSOLE`` has it on standard error too.
+The file is ``pytorch_log.txt`` in ``HABANA_LOGS``, by default ``~/.habana_logs``, or in its
+subfolder for the rank if the launcher sets ``ID``. ``ENABLE_CONSOLE`` also prints the lines on
+standard error.
 """
 
 from __future__ import annotations
@@ -20,22 +21,21 @@ _writable = True
 
 
 def install() -> None:
-    """Log from now on, if the environment asks for it."""
+    """Start the log if the environment requests it."""
     if os.environ.get(_VARIABLE, "").strip() in ("0", "1"):
-        EventDispatcher.instance().subscribe(EventId.CPU_FALLBACK, _note)
+        EventDispatcher.instance().subscribe(EventId.CPU_FALLBACK, _log)
 
 
-def path() -> Path:
-    """Return the file."""
+def _path() -> Path:
     logs = Path(os.environ.get("HABANA_LOGS") or Path.home() / ".habana_logs")
     return logs / os.environ.get("ID", "") / "pytorch_log.txt"
 
 
-def _note(timestamp: int, parameters: Parameters) -> None:
-    said = dict(parameters)
+def _log(timestamp: int, parameters: Parameters) -> None:
+    event = dict(parameters)
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(timestamp / 1e9))
-    place = f" at {said['file']}:{said['line']}" if "file" in said else ""
-    entry = f"[{when}][PT_FALLBACK][debug] CPU fallback {said['name']}{place}\n"
+    place = f" at {event['file']}:{event['line']}" if "file" in event else ""
+    entry = f"[{when}][PT_FALLBACK][debug] CPU fallback {event['name']}{place}\n"
     if _flags.is_on("ENABLE_CONSOLE"):
         print(entry, end="", file=sys.stderr, flush=True)
     _write(entry)
@@ -46,13 +46,13 @@ def _write(entry: str) -> None:
     if not _writable:
         return
     try:
-        path().parent.mkdir(parents=True, exist_ok=True)
-        with path().open("a", encoding="utf-8") as log:
+        _path().parent.mkdir(parents=True, exist_ok=True)
+        with _path().open("a", encoding="utf-8") as log:
             log.write(entry)
     except OSError as error:
         _writable = False
         warnings.warn(
-            f"The log of CPU fallbacks cannot be written ({error}); set HABANA_LOGS to a folder "
-            "that can.",
+            f"The log of CPU fallbacks cannot be written ({error}); set HABANA_LOGS to a writable "
+            "folder.",
             stacklevel=2,
         )

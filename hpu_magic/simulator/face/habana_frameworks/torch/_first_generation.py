@@ -1,8 +1,9 @@
-"""What cards of the first generation lack: operators of the vendor's, and types in the others."""
+"""Operators and types that cards of the first generation lack."""
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,27 +11,30 @@ import torch
 from torch.utils import _pytree
 
 NO_FP8 = (
-    "8-bit floating point needs a card of the second generation or a later one, and this is GAUDI: "
-    "compute in bfloat16, under torch.autocast('hpu')."
+    "8-bit floating point needs a card of the second generation or a later one, but this card is "
+    "GAUDI; compute in bfloat16, under torch.autocast('hpu')."
 )
 _NO_FLOAT16 = (
-    "float16 needs a card of the second generation or a later one, and this is GAUDI: use bfloat16."
+    "float16 needs a card of the second generation or a later one, but this card is GAUDI; use "
+    "bfloat16."
 )
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _KEY = torch._C.DispatchKey.BackendSelect
 _BELOW = torch._C._dispatch_keyset_full_after(_KEY)
+_AUTOCAST_TYPES = "HPU Autocast on GAUDI only supports dtypes of torch.bfloat16 currently."
 
 # By their names in C++.
 LACKING_TYPES = {"Half": _NO_FLOAT16, "Float8_e4m3fn": NO_FP8, "Float8_e5m2": NO_FP8}
 
-# Libraries take their kernels with them.
+# A library that is freed unregisters its kernels.
 _libraries: list[torch.library.Library] = []
+_float16_refused = False
 
 
 def refuse_operators() -> None:
-    """Refuse the operators of ``torch.ops.hpu`` that the card lacks, and types in the others.
+    """Refuse operators of ``torch.ops.hpu`` that the card lacks, and lacking types in the others.
 
-    Before a backend's kernel is looked up, for both modes alike and for inference too.
+    The check comes before the dispatch to a backend, for both modes and for inference.
     """
     library = torch.library.Library("hpu", "IMPL")
     _libraries.append(library)
@@ -38,44 +42,44 @@ def refuse_operators() -> None:
         if not full_name.startswith("hpu::"):
             continue
         name = full_name.removeprefix("hpu::")
-        lacking = _lacking(name.partition(".")[0])
-        if lacking is not None:
-            library.impl(name, functools.partial(_refuse, lacking), _KEY.name)
+        reason = _reason_against(name.partition(".")[0])
+        if reason is not None:
+            library.impl(name, functools.partial(_refuse, reason), _KEY.name)
         else:
-            library.impl(name, _with_types(_overload(name)), _KEY.name, with_keyset=True)
+            library.impl(name, _checking_types(_overload(name)), _KEY.name, with_keyset=True)
 
 
-def _lacking(name: str) -> str | None:
-    """Why the card has no such operator."""
+def _reason_against(name: str) -> str | None:
+    """Return why the card lacks an operator, or None if it has it."""
     if "fp8" in name:
         return f"torch.ops.hpu.{name}: {NO_FP8}"
-    for part, what, instead in (
+    for part, feature, substitute in (
         ("sdpa", "fused attention", "torch.nn.functional.scaled_dot_product_attention"),
         ("mixture_of_experts", "the fused mixture of experts", "a loop over the experts"),
         ("int4", "unpacking 4-bit integers", "bfloat16"),
     ):
         if part in name:
             return (
-                f"torch.ops.hpu.{name}: {what} needs a card of the second generation or a later "
-                f"one, and this is GAUDI: use {instead}."
+                f"torch.ops.hpu.{name}: {feature} needs a card of the second generation or a later "
+                f"one, but this card is GAUDI; use {substitute}."
             )
     return None
 
 
-def _refuse(lacking: str, *args: Any, **kwargs: Any) -> None:
-    raise RuntimeError(lacking)
+def _refuse(reason: str, *args: Any, **kwargs: Any) -> None:
+    raise RuntimeError(reason)
 
 
 def _overload(name: str) -> torch._ops.OpOverload:
     base, _, overload = name.partition(".")
-    found: torch._ops.OpOverload = getattr(getattr(torch.ops.hpu, base), overload or "default")
-    return found
+    operator: torch._ops.OpOverload = getattr(getattr(torch.ops.hpu, base), overload or "default")
+    return operator
 
 
-def _with_types(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+def _checking_types(operator: torch._ops.OpOverload) -> Callable[..., Any]:
     def checked(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
-        for given in _pytree.tree_leaves((args, kwargs)):
-            dtype = given.dtype if isinstance(given, torch.Tensor) else given
+        for leaf in _pytree.tree_leaves((args, kwargs)):
+            dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
             if dtype in _FP8 or dtype is torch.float16:
                 raise RuntimeError(
                     f"torch.ops.{operator}: {NO_FP8 if dtype in _FP8 else _NO_FLOAT16}"
@@ -83,3 +87,40 @@ def _with_types(operator: torch._ops.OpOverload) -> Callable[..., Any]:
         return operator.redispatch(keys & _BELOW, *args, **kwargs)
 
     return checked
+
+
+def refuse_float16_in_autocast() -> None:
+    """Make ``torch.autocast("hpu", dtype=torch.float16)`` warn and disable itself.
+
+    PyTorch's list of types for autocast on ``hpu`` is the same for all generations. The warning is
+    PyTorch's for a type outside this list.
+    """
+    global _float16_refused
+    _float16_refused = True
+    autocast = torch.amp.autocast_mode.autocast
+    initialize = autocast.__init__
+
+    @functools.wraps(initialize)
+    def wrapper(self: Any, *arguments: Any, **options: Any) -> None:
+        initialize(self, *arguments, **options)
+        if self._enabled and self.device == "hpu" and self.fast_dtype == torch.float16:
+            warnings.warn(
+                "In HPU autocast, but the target dtype is not supported. Disabling autocast.\n"
+                + _AUTOCAST_TYPES,
+                stacklevel=2,
+            )
+            self._enabled = False
+
+    autocast.__init__ = wrapper
+
+
+def refuses_autocast_type(dtype: torch.dtype) -> bool:
+    """Return whether autocast cannot compute in `dtype` on this card, and warn if so."""
+    if not (_float16_refused and dtype == torch.float16):
+        return False
+    warnings.warn(
+        f"In HPU autocast, but the target dtype {dtype} is not supported; it stays "
+        f"{torch.get_autocast_dtype('hpu')}.\n" + _AUTOCAST_TYPES,
+        stacklevel=3,
+    )
+    return True

@@ -1,4 +1,4 @@
-"""The bridge's main flags, as they were when it was loaded: later changes are not in force."""
+"""The bridge's main flags, read when it is loaded; later changes have no effect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from habana_frameworks.torch._mode import is_lazy
 
-_DEFAULTS = {
+DEFAULTS = {
     "PT_HPU_LAZY_MODE": str(int(is_lazy())),
     "PT_HPU_RECIPE_CACHE_CONFIG": ",false,1024,false",
     "PT_HPU_MAX_COMPOUND_OP_SIZE": str(2**63 - 1),
@@ -21,49 +21,49 @@ _DEFAULTS = {
     "PT_HPU_POOL_MEM_ACQUIRE_PERC": "100",
 }
 
-_KEPT = "PT_HCCL_MEMORY_ALLOWANCE_MB"
+_RESERVED = "PT_HCCL_MEMORY_ALLOWANCE_MB"
 
-IN_FORCE = {name: os.environ.get(name, default) for name, default in _DEFAULTS.items()}
-"""Values by name: the environment's, or the default of release 1.23."""
+IN_FORCE = {name: os.environ.get(name, default) for name, default in DEFAULTS.items()}
+"""Values by name: from the environment, or the default of release 1.23."""
 
 
 def pool_percentage() -> int:
-    """Return how much of a card's memory the allocator takes.
+    """Return the share of a card's memory that the allocator uses.
 
     Raises
     ------
     ValueError
-        The flag is no whole number from 1 to 100.
+        The flag is not an integer from 1 to 100.
     """
     text = IN_FORCE["PT_HPU_POOL_MEM_ACQUIRE_PERC"].strip()
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100):
         raise ValueError(
-            f"PT_HPU_POOL_MEM_ACQUIRE_PERC={text!r} is no percentage of the card's memory; "
-            "write a whole number from 1 to 100."
+            f"PT_HPU_POOL_MEM_ACQUIRE_PERC={text!r} is not a percentage of the card's memory; "
+            "use an integer from 1 to 100."
         )
     return int(text)
 
 
-def kept_for_collectives() -> int:
-    """Return how many bytes of a card the allocator leaves free; none for one process.
+def reserved_for_collectives() -> int:
+    """Return the bytes of a card that the allocator leaves free; 0 for a single process.
 
     Raises
     ------
     ValueError
-        The flag is no number of megabytes.
+        The flag is not a number of megabytes.
     """
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         return 0
-    text = os.environ.get(_KEPT, "0").strip()
+    text = os.environ.get(_RESERVED, "0").strip()
     if not (text.isascii() and text.isdigit()):
         raise ValueError(
-            f"{_KEPT}={text!r} is no size; write a whole number of megabytes that are kept for "
-            "collectives."
+            f"{_RESERVED}={text!r} is not a size; use an integer number of megabytes to reserve "
+            "for collectives."
         )
     return int(text) << 20
 
 
 def is_on(name: str, *, default: bool = False) -> bool:
-    """Tell whether a switch is set in the environment."""
+    """Return whether a boolean flag is set in the environment."""
     text = os.environ.get(name, "").strip().lower()
     return text in ("1", "true", "yes", "on") if text else default

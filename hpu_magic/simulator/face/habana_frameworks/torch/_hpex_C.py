@@ -1,4 +1,4 @@
-"""What the vendor's extensions call in lazy mode, where their operators have other schemas."""
+"""Functions of the vendor's extensions for lazy mode, where their operators have other schemas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 def _of_lazy_mode(
     frontend: str,
 ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
-    """Refuse a function in eager mode, by the name of its counterpart in the vendor's bridge."""
+    """Refuse a function in eager mode; `frontend` is its name in the vendor's bridge."""
 
     def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
         @functools.wraps(function)
@@ -35,16 +35,16 @@ def _of_lazy_mode(
 def fused_norm(
     gradients: list[torch.Tensor], max_norm: torch.Tensor, norm_type: float
 ) -> torch.Tensor:
-    """Multiply gradients so that their common norm is at most `max_norm`, and return the norm.
+    """Scale gradients so that their total norm is at most `max_norm`, and return the norm.
 
     Parameters
     ----------
     gradients : list of torch.Tensor
-        The gradients, and last a tensor of one element, which gets the norm.
+        The gradients, followed by a tensor of one element that receives the norm.
     max_norm : torch.Tensor
-        The largest norm, one element.
+        One element.
     norm_type : float
-        2.0: the others are not supported.
+        Only 2.0 is supported.
     """
     norm: torch.Tensor = torch.ops.hpu.fused_norm_lazy(gradients, max_norm, norm_type)
     return norm
@@ -60,7 +60,7 @@ def optimizer_sgd(
     damp: float,
     nesterov: bool,
 ) -> None:
-    """Step down the gradients; momentum, dampening and Nesterov's form have no effect."""
+    """Step by SGD; momentum, dampening and Nesterov's form have no effect."""
     torch.ops.hpu.habanaOptimizerSgd(gradients, weights, learning_rate, wd, mom, damp, nesterov)
 
 
@@ -76,7 +76,7 @@ def optimizer_sgd_momentum(
     damp: float,
     nesterov: bool,
 ) -> None:
-    """Step down a moving sum of the gradients."""
+    """Step by SGD with momentum."""
     torch.ops.hpu.habanaOptimizerSgdMomentum(
         gradients, weights, momentum, epoch_num, learning_rate, mom, wd, damp, nesterov
     )
@@ -86,7 +86,7 @@ def optimizer_sgd_momentum(
 def fused_ema(
     model_inputs: list[torch.Tensor], updated_ema: list[torch.Tensor], decay: torch.Tensor
 ) -> None:
-    """Move averages towards the model's values."""
+    """Update moving averages with the model's values."""
     torch.ops.hpu.habanaOptimizerFusedEMA(model_inputs, updated_ema, decay)
 
 
@@ -100,7 +100,7 @@ def fused_lars(
     eps: float,
     lr: torch.Tensor,
 ) -> None:
-    """Multiply gradients by the learning rate, and where masked in by a ratio of norms."""
+    """Multiply gradients by the learning rate and, if their mask is set, by a ratio of norms."""
     torch.ops.hpu.habanaOptimizerLars(params, grads, lr, skip_masks, eeta, weight_decay, eps)
 
 
@@ -115,7 +115,7 @@ def fused_adagrad(
     lrd: float,
     eps: float,
 ) -> None:
-    """Step down the gradients, each divided by the root of the sum of its squares so far."""
+    """Step by Adagrad: divide each gradient by the root of the sum of its squares so far."""
     torch.ops.hpu.habanaOptimizerFusedAdagrad(
         gradients, weights, variances, epoch_num, learning_rate, wd, lrd, eps
     )
@@ -132,7 +132,7 @@ def sparse_sgd_with_valid_count(
     mom: float,
     nesterov: bool,
 ) -> None:
-    """Step down the gradients of some rows of a table."""
+    """Step some rows of a table by SGD."""
     torch.ops.hpu.habanaOptimizerSparseSgd(
         gradients, weights, moments, indices, learning_rate, valid_count, mom, nesterov
     )
@@ -161,7 +161,26 @@ def embedding_bag_sum_fwd(
     valid_count: torch.Tensor,
     kernel_mode: int,
 ) -> torch.Tensor:
-    """Add up the rows of each bag, or in mode 0 gather a row for each index."""
+    """Sum the rows of each bag.
+
+    Parameters
+    ----------
+    input : torch.Tensor
+        The table, [rows, channels].
+    indices : torch.Tensor
+        Rows of all bags, in the order of the bags.
+    offsets : torch.Tensor
+        Start of each bag, and end of the last bag.
+    valid_count : torch.Tensor
+        One dimension; no effect.
+    kernel_mode : int
+        0 gathers a row for each index and ignores the offsets; 1 and 2 sum.
+
+    Returns
+    -------
+    torch.Tensor
+        [bags, channels], or [indices, channels] in mode 0.
+    """
     sums: torch.Tensor = torch.ops.hpu.embedding_bag_sum(
         input, indices, offsets, valid_count, kernel_mode
     )
@@ -177,7 +196,21 @@ def embedding_bag_sum_bwd(
     valid_count: torch.Tensor,
     kernel_mode: int,
 ) -> torch.Tensor:
-    """Add the sums of bags to the first rows of `out`."""
+    """Add the gradients of each used row to the first rows of `out`, and return it.
+
+    Parameters
+    ----------
+    out : torch.Tensor
+        Gradients of the used rows, in the order of `embedding_bag_preproc`.
+    input : torch.Tensor
+        Gradient of each bag.
+    indices, offsets : torch.Tensor
+        Bags grouped by row, and start of each group, from `embedding_bag_preproc`.
+    valid_count : torch.Tensor
+        The first element is the number of rows.
+    kernel_mode : int
+        See `embedding_bag_sum_fwd`.
+    """
     written: torch.Tensor = torch.ops.hpu.embedding_bag_sum_bwd_out(
         out, input, indices, offsets, valid_count, kernel_mode
     )
@@ -187,37 +220,37 @@ def embedding_bag_sum_bwd(
 def embedding_bag_preproc(
     indices: torch.Tensor, offsets: torch.Tensor, table_len: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Sort the indices of bags, so that a backward adds up each row's gradients; on the CPU.
+    """Sort the indices of bags by row on the CPU, so that a backward can sum each row's gradients.
 
     Parameters
     ----------
     indices, offsets : torch.Tensor
-        int32 on the CPU: the rows that bags use, and where each bag begins and the last one ends.
+        int32 on the CPU: the rows of all bags; the start of each bag and the end of the last one.
     table_len : int
-        How many rows the table has.
+        Number of rows in the table.
 
     Returns
     -------
     tuple of torch.Tensor
-        How many rows are used, of one element; those rows in order; the bags that use them, one
-        row's after the other's; and where each row's bags begin. All are as long as can be needed:
-        the rest of the rows is 0 and has no bags.
+        Number of used rows (one element); the used rows in order; the bags that use them, grouped
+        by row; the start of each group. All have their maximum length: unused entries of the rows
+        are 0 and have no bags.
 
     Raises
     ------
     ValueError
-        A row that the table does not have, or offsets that do not fit the indices.
+        An index is outside the table, or the offsets do not match the indices.
     """
     count = indices.numel()
     if count and not 0 <= int(indices.min()) <= int(indices.max()) < table_len:
         raise ValueError(
-            f"The indices of an embedding bag must lie between 0 and {table_len - 1}, but are "
+            f"The indices of an embedding bag must be between 0 and {table_len - 1}, but range "
             f"from {int(indices.min())} to {int(indices.max())}."
         )
     lengths = offsets.diff()
     if not offsets.numel() or (lengths < 0).any() or int(offsets[0]) or int(offsets[-1]) != count:
         raise ValueError(
-            f"The offsets of an embedding bag must rise from 0 to its {count} indices, but are "
+            f"The offsets of an embedding bag must increase from 0 to its {count} indices, but are "
             f"{offsets.tolist()}."
         )
     bags = torch.arange(lengths.numel(), dtype=torch.int32).repeat_interleave(lengths)
@@ -237,7 +270,22 @@ def permute_1D_sparse_data(
     indices: torch.Tensor,
     weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Order segments of indices anew, and weights with them."""
+    """Permute segments: segment i of the result is segment ``permute[i]``.
+
+    Parameters
+    ----------
+    permute : torch.Tensor
+        A permutation of the segments.
+    lengths : torch.Tensor
+        Length of each segment; several dimensions are flattened.
+    indices, weights : torch.Tensor
+        Elements of all segments.
+
+    Returns
+    -------
+    tuple
+        Lengths, indices, and weights or None.
+    """
     return _permuted("habana_permute_1D_sparse_data", weights, permute, lengths, indices)
 
 
@@ -248,17 +296,17 @@ def permute_2D_sparse_data(
     indices: torch.Tensor,
     weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Order tables of segments of indices anew, and weights with them."""
+    """Permute tables of segments; `lengths` is [tables, batch]. See `permute_1D_sparse_data`."""
     return _permuted("habana_permute_2D_sparse_data", weights, permute, lengths, indices)
 
 
 def _permuted(
-    name: str, weights: torch.Tensor | None, *given: torch.Tensor
+    name: str, weights: torch.Tensor | None, *operands: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     if weights is None:
-        return *getattr(torch.ops.hpu, f"{name}_without_weights")(*given), None
-    lengths, indices, moved = getattr(torch.ops.hpu, name)(*given, weights)
-    return lengths, indices, moved
+        return *getattr(torch.ops.hpu, f"{name}_without_weights")(*operands), None
+    lengths, indices, permuted_weights = getattr(torch.ops.hpu, name)(*operands, weights)
+    return lengths, indices, permuted_weights
 
 
 @_of_lazy_mode("expand_into_jagged_permute_hpu_wrap")
@@ -268,7 +316,22 @@ def expand_into_jagged_permute(
     output_offsets: torch.Tensor,
     output_size: int,
 ) -> torch.Tensor:
-    """Give the places of segments in another order."""
+    """Return the positions of the elements of permuted segments.
+
+    Parameters
+    ----------
+    permute : torch.Tensor
+        The segment at each position.
+    input_offsets, output_offsets : torch.Tensor
+        Start of each segment and end of the last one, before and after the permutation.
+    output_size : int
+        Number of elements in the segments of `permute`.
+
+    Returns
+    -------
+    torch.Tensor
+        One dimension, in the type of `input_offsets`.
+    """
     places: torch.Tensor = torch.ops.hpu.habana_expand_into_jagged_permute(
         permute, input_offsets, output_offsets, output_size
     )
@@ -284,7 +347,7 @@ def bounds_check_indices(
     bounds_check_mode: int,
     weights: torch.Tensor | None,
 ) -> None:
-    """Mend, or mark, the indices that a table does not have, and offsets."""
+    """Fix or report indices outside a table, and wrong offsets."""
     torch.ops.hpu.habana_bounds_check_indices(
         indices, offsets, warning, rows_per_table, bounds_check_mode, weights
     )
@@ -294,7 +357,15 @@ def bounds_check_indices(
 def split_permute_cat(
     input: torch.Tensor, indices: torch.Tensor, batch_size: int, num_features: int, dims: int
 ) -> torch.Tensor:
-    """Order the blocks of each row anew."""
+    """Permute the blocks of each row.
+
+    Parameters
+    ----------
+    input : torch.Tensor
+        [batch_size, num_features * dims].
+    indices : torch.Tensor
+        The block at each position.
+    """
     blocks: torch.Tensor = torch.ops.hpu.habana_split_permute_cat(
         input, indices, batch_size, num_features, dims
     )
@@ -303,7 +374,7 @@ def split_permute_cat(
 
 @_of_lazy_mode("matmul_ex_wrap")
 def matmul_ex(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Multiply as ``torch.matmul`` does, for a result of `dtype`."""
+    """Multiply like ``torch.matmul``, with a result of `dtype`."""
     return torch.matmul(a.float(), b.float()).to(dtype)
 
 
@@ -311,7 +382,7 @@ def matmul_ex(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Ten
 def matmul_ex_backward(
     grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the gradients of both operands of `matmul_ex`, in `dtype`."""
+    """Return the gradients of both operands of `matmul_ex`, in `dtype`."""
     operands = [each.detach().float().requires_grad_() for each in (a, b)]
     with torch.enable_grad():
         product = torch.matmul(*operands)
@@ -321,5 +392,5 @@ def matmul_ex_backward(
 
 @_of_lazy_mode("random_seed_wrap")
 def random_seed(seed: torch.Tensor) -> torch.Tensor:
-    """Take a seed for a register of the card, which a simulator has not, and return it."""
+    """Return the seed; the simulator does not have the card's seed register."""
     return seed

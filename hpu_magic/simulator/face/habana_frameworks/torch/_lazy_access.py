@@ -1,4 +1,4 @@
-"""Lazy mode: what Python does with a tensor's memory waits for the work that is recorded."""
+"""Lazy mode: run the recorded operations before Python reads a tensor's memory."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any
 import torch
 from hpu_magic.simulator import engine
 
-# Whether what they hand out is a place to read. A storage also tells sizes and identity, which are
-# there where values are not; whoever copies it is told.
-_READERS = {"data_ptr": True, "untyped_storage": False}
+# Whether the method returns an address to read from. A storage may be used only for its size or
+# identity, which need no values; a copy of it reports itself to the engine.
+_METHODS = {"data_ptr": True, "untyped_storage": False}
 
 
 def install() -> None:
-    """Make the tensor methods that hand out memory wait for it, and storages keep it."""
-    for name, to_read in _READERS.items():
-        setattr(torch.Tensor, name, _after_running(getattr(torch.Tensor, name), to_read))
-    torch.UntypedStorage.resize_ = _unless_of_that_size(torch.UntypedStorage.resize_)
+    """Wrap the tensor methods that return memory, and the resize of storages."""
+    for name, reads in _METHODS.items():
+        setattr(torch.Tensor, name, _materializing(getattr(torch.Tensor, name), reads))
+    torch.UntypedStorage.resize_ = _resizing_only_to_other_sizes(torch.UntypedStorage.resize_)
 
 
-def _after_running(read: Callable[..., Any], to_read: bool) -> Callable[..., Any]:
+def _materializing(method: Callable[..., Any], reads: bool) -> Callable[..., Any]:
     materialize = engine.load().materialize
 
-    @functools.wraps(read)
+    @functools.wraps(method)
     def wrapper(tensor: torch.Tensor) -> Any:
         if tensor.device.type == "hpu":
-            materialize(tensor, to_read)
-        return read(tensor)
+            materialize(tensor, reads)
+        return method(tensor)
 
     return wrapper
 
 
-def _unless_of_that_size(resize: Callable[..., Any]) -> Callable[..., Any]:
+def _resizing_only_to_other_sizes(resize: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(resize)
     def wrapper(storage: torch.UntypedStorage, size: Any) -> Any:
-        # PyTorch would copy the bytes to other memory and free these: the copy would be recorded,
-        # and read what is free by then.
+        # PyTorch would copy the bytes and free the old memory, but lazy mode only records the copy
+        # and would later read freed memory.
         if storage.device.type == "hpu" and size == storage.nbytes():
             return storage
         return resize(storage, size)

@@ -1,4 +1,4 @@
-"""What the installed PyTorch cannot do on the device: asked of PyTorch, where it can be."""
+"""Features that the installed release of PyTorch lacks on the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTIONAL_LISTS = "compiled operators that write optional lists (torch.ops.hpu.op
 
 
 def missing() -> list[str]:
-    """Names of what this PyTorch lacks for ``hpu``, none on current releases."""
+    """Return the features that this PyTorch lacks on ``hpu``; current releases lack none."""
     checks = {
         FUSED_OPTIMIZERS: _has_fused_optimizers,
         GENERATORS: _has_generators,
@@ -22,13 +22,13 @@ def missing() -> list[str]:
         PROFILED_CARDS: _has_profiled_cards,
         OPTIONAL_LISTS: _has_optional_lists,
     }
-    return [name for name, is_there in checks.items() if not is_there()]
+    return [name for name, is_available in checks.items() if not is_available()]
 
 
 def sentence() -> str:
-    """One sentence about what is missing, empty where nothing is."""
-    lacking = missing()
-    return f"torch {torch.__version__} lacks on hpu: {'; '.join(lacking)}." if lacking else ""
+    """Return one sentence with the missing features; empty if there are none."""
+    features = missing()
+    return f"torch {torch.__version__} lacks on hpu: {'; '.join(features)}." if features else ""
 
 
 def _has_fused_optimizers() -> bool:
@@ -46,15 +46,15 @@ def _has_generators() -> bool:
 
 
 def _has_pinning_loaders() -> bool:
-    # The first loaders looked for CUDA alone; those that ask for any accelerator name it.
+    # Older loaders check for CUDA only.
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     return "accelerator" in _BaseDataLoaderIter.__init__.__code__.co_names
 
 
 def _has_compiled_autograd() -> bool:
-    # On every device Dynamo of 2.6 takes the backward's graph for code of the user while compiled
-    # autograd traces it, and two fake modes meet; nothing but the release tells.
+    # On every device, Dynamo of 2.6 traces the backward's graph as user code inside compiled
+    # autograd, which mixes two fake modes. Only the release number shows this.
     return torch.__version__ >= (2, 7)
 
 
@@ -63,5 +63,5 @@ def _has_profiled_cards() -> bool:
 
 
 def _has_optional_lists() -> bool:
-    # What functionalization takes stands in a function whose module is slow to import.
+    # The types that functionalization accepts are in a module that is slow to import.
     return torch.__version__ >= (2, 7)

@@ -8,14 +8,14 @@ VARIABLE = "PT_HPU_LAZY_MODE"
 
 @functools.cache
 def is_lazy() -> bool:
-    """Tell whether lazy mode was loaded; read from ``PT_HPU_LAZY_MODE`` once, at load."""
+    """Return whether the process is in lazy mode; reads ``PT_HPU_LAZY_MODE`` once, at load."""
     return os.environ.get(VARIABLE, "0") != "0"
 
 
-def tell() -> None:
-    """Name the loaded mode in the environment, unless the user has.
+def export_mode() -> None:
+    """Set the environment variable of the mode, unless the user has set it.
 
-    Libraries read the variable there, each with a default of its own, and so do child processes,
-    which shall be in the mode of their parent.
+    Libraries read the variable with different defaults, and child processes must use the mode of
+    their parent.
     """
     os.environ.setdefault(VARIABLE, str(int(is_lazy())))

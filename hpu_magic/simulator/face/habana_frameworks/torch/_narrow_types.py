@@ -1,4 +1,4 @@
-"""Which 64-bit types a card keeps in 32 bits, by mode, generation and flag."""
+"""The 64-bit types that a card stores in 32 bits, by mode, generation and flag."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 from habana_frameworks.torch import _flags
 
 EXACT = "HPU_MAGIC_EXACT_64_BIT"
-"""Environment variable that asks for all 64 bits, as no card has them."""
+"""Environment variable that keeps all 64 bits, unlike any card."""
 
 
 class NarrowTypes(NamedTuple):
-    """What the engine asks for: two types, and whether copies from the host are looked through."""
+    """Arguments of the engine: whether each type is narrow, and whether to check copied values."""
 
     float64: bool
     int64: bool
@@ -19,11 +19,11 @@ class NarrowTypes(NamedTuple):
 
 
 def of(*, lazy: bool, generation: str) -> NarrowTypes:
-    """Return what a card of `generation` keeps in 32 bits.
+    """Return the types that a card of `generation` stores in 32 bits.
 
-    No card has float64. int64 is kept whole in eager mode from the second generation on, and
-    elsewhere with ``PT_ENABLE_INT64_SUPPORT``. Values that do not fit are refused by lazy mode, on
-    their way from the host, unless ``PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK`` is off.
+    No card supports float64. Cards from the second generation on support int64 in eager mode, and
+    all cards do with ``PT_ENABLE_INT64_SUPPORT``. In lazy mode, a copy from the host refuses values
+    that do not fit, unless ``PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK`` is off.
     """
     exact = _flags.is_on(EXACT)
     has_int64 = _flags.is_on("PT_ENABLE_INT64_SUPPORT") or not (lazy or generation == "GAUDI")

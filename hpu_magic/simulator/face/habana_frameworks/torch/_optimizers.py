@@ -1,4 +1,4 @@
-"""Adam and AdamW of PyTorch, whose steps lazy mode executes at once."""
+"""PyTorch's Adam and AdamW with a step mark after each step."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SWITCH = "PT_HPU_REPLACE_ADAM_ADAMW"
 
 
 def overwrite_torch_optimizers() -> None:
-    """Put optimizers that mark a step after each of theirs in place of ``torch.optim``'s Adams.
+    """Replace ``torch.optim.Adam`` and ``AdamW`` by optimizers that mark a step after each step.
 
-    The bridge does it as it loads where ``PT_HPU_REPLACE_ADAM_ADAMW`` is 1, true or yes.
+    The bridge calls this when it loads if ``PT_HPU_REPLACE_ADAM_ADAMW`` is 1, true or yes.
     """
     for name in ("Adam", "AdamW"):
         optimizer = getattr(torch.optim, name)
@@ -26,14 +26,14 @@ def overwrite_torch_optimizers() -> None:
         setattr(sys.modules[optimizer.__module__], name, marking)
 
 
-def overwrite_if_asked() -> None:
-    """Overwrite them if the flag says so."""
+def overwrite_if_flag_is_set() -> None:
+    """Call `overwrite_torch_optimizers` if its flag is set."""
     if os.environ.get(_SWITCH, "").strip().lower() in ("1", "true", "yes"):
         overwrite_torch_optimizers()
 
 
 def marking_steps(optimizer: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
-    """Derive an optimizer whose steps lazy mode executes at once; one that is derived stays."""
+    """Return a subclass that marks a step after each of its steps, or the class if it does so."""
     if hasattr(optimizer, "_marks_steps"):
         return optimizer
 
@@ -41,9 +41,8 @@ def marking_steps(optimizer: type[torch.optim.Optimizer]) -> type[torch.optim.Op
         _marks_steps = True
 
         def step(self, closure: Any = None) -> Any:
-            """Perform a step, and execute it."""
             result = super().step(closure)
-            if is_lazy():  # in eager mode a mark would only warn
+            if is_lazy():  # in eager mode, a mark would only warn
                 mark_step()
             return result
 

@@ -1,4 +1,4 @@
-"""Functions that stand at the names of PyTorch's, for those who look these up by object."""
+"""Identity of functions that replace PyTorch's, for TorchScript and pickle."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch.jit import _builtins
 
 
 def put_for(function: Any, original: Any, name: str) -> Any:
-    """Let TorchScript compile a function as the original, and pickle find it at `name`."""
+    """Let TorchScript compile a replacement like the original, and pickle find it as `name`."""
     operator = _builtins._find_builtin(original)
-    if operator is not None:  # TorchScript knows operators by their functions in Python
+    if operator is not None:  # TorchScript finds operators by their Python functions
         _builtins._register_builtin(function, operator)
     elif original in _jit_internal.boolean_dispatched:
         _jit_internal.boolean_dispatched[function] = _jit_internal.boolean_dispatched[original]
@@ -20,9 +20,10 @@ def put_for(function: Any, original: Any, name: str) -> Any:
     return named(function, name)
 
 
-def named(found: Any, name: str) -> Any:
-    """Let pickle find a function or a type under the name that it stands at."""
+def named(replacement: Any, name: str) -> Any:
+    """Let pickle find a function or class by the dotted name `name`."""
     parts = name.split(".")
     depth = next((at for at, part in enumerate(parts) if part[0].isupper()), len(parts) - 1)
-    found.__module__, found.__qualname__ = ".".join(parts[:depth]), ".".join(parts[depth:])
-    return found
+    replacement.__module__ = ".".join(parts[:depth])
+    replacement.__qualname__ = ".".join(parts[depth:])
+    return replacement

@@ -1,4 +1,4 @@
-"""How busy the hardware was over a stretch of time: not known of a simulated card."""
+"""Utilization of the hardware between two points in time; NaN for a simulated card."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from typing import NamedTuple
 
 
 class Usage(NamedTuple):
-    """Shares of the time in which the hardware was busy, in percent; NaN where nobody knows."""
+    """Shares of the time in which the hardware was busy, in percent; NaN if unknown."""
 
     hl_smi: float
     esync: float
 
 
 class HWUtilizationMetrics:
-    """Measure the hardware's use from `start` to `stop`.
+    """Measure the hardware's utilization from `start` to `stop`.
 
-    A simulated card has no such counters, and none is invented: its usage is NaN.
+    A simulated card does not have these counters, so its utilization is NaN.
     """
 
     def __init__(self) -> None:
         self._running = False
 
     def start(self) -> None:
-        """Forget what was measured, and measure from now on."""
+        """Start a new measurement."""
         self._running = True
 
     def resume(self) -> None:
-        """Measure again after `stop`, on top of what was measured."""
+        """Continue the measurement after `stop`."""
         self._running = True
 
     def stop(self) -> None:
-        """Measure no longer."""
+        """Stop the measurement."""
         self._running = False
 
     def get_usage(self) -> Usage:
-        """Return the usage: NaN, on a simulated card."""
+        """Return the utilization; NaN on a simulated card."""
         return Usage(math.nan, math.nan)
 
     def display_usage(self) -> None:
-        """Print the usage."""
+        """Print the utilization."""
         for name, value in self.get_usage()._asdict().items():
-            known = "N/A (a simulated card has no such counter)"
-            print(f"{name}: {known if math.isnan(value) else f'{value:.1f} %'}")
+            unknown = "N/A (a simulated card has no such counter)"
+            print(f"{name}: {unknown if math.isnan(value) else f'{value:.1f} %'}")

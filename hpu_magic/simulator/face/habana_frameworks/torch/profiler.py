@@ -13,13 +13,13 @@ class ProfilerApi:
 
     @staticmethod
     def setup_profiler(**options: Any) -> None:
-        """Prepare a profile; `options` are those of `torch.profiler.profile`."""
+        """Prepare a profile with the options of `torch.profiler.profile`."""
         _warn("setup_profiler")
         profiler._setup_profiler(**options)
 
     @staticmethod
     def start_profiler() -> None:
-        """Start the profile that was prepared."""
+        """Start the prepared profile."""
         _warn("start_profiler")
         profiler._start_profiler()
 

@@ -1,6 +1,6 @@
-"""Marks of parameters as constants, and ranges of quantized ones: notes for a graph compiler.
+"""Marks on constant parameters and ranges of quantized tensors, for the vendor's graph compiler.
 
-The simulator's graphs read every tensor when they run, so the notes change no result.
+The simulator's graphs read all tensors when they run, so these values change no result.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _ranges: dict[str, tuple[float, float]] = {}
 def _mark_params_as_const(
     model: nn.Module | None = None, only_scales: bool = False, console_prints: bool = False
 ) -> None:
-    """Give the tensors of a model ``is_const_tensor = True`` and a running ``const_id``.
+    """Set ``is_const_tensor = True`` and a consecutive ``const_id`` on the tensors of a model.
 
     Parameters
     ----------
     model : torch.nn.Module, optional
     only_scales : bool
-        Only those with "scale" in their names.
+        Mark only tensors with "scale" in their names.
     console_prints : bool
         Print the names.
     """
@@ -41,28 +41,28 @@ def _mark_params_as_const(
 
 
 def _check_params_as_const(model: nn.Module | None = None, only_scales: bool = False) -> None:
-    """Read the marks back; nothing is returned."""
+    """Read the marks, without a result."""
     for _, tensor in _named_tensors(model, only_scales):
         getattr(tensor, "is_const_tensor", False)
 
 
 def _get_marked_const_count() -> int:
-    """Return how many tensors were marked."""
+    """Return the number of marked tensors."""
     return _marked
 
 
 def _record_quant_param(name: str, min: float, max: float) -> None:
-    """Note the range of a quantized tensor."""
+    """Store the range of a quantized tensor."""
     _ranges[name] = (min, max)
 
 
 def record_ranges(file: str | None) -> None:
-    """Note the ranges of a file, if one is named.
+    """Store the ranges of a file, if there is one.
 
     Raises
     ------
     ValueError
-        A line is no name with two numbers.
+        A line is not a name with two numbers.
     """
     if not file:
         return
@@ -72,8 +72,8 @@ def record_ranges(file: str | None) -> None:
             name, low, high = words[0], float(words[1]), float(words[2])
         except (IndexError, ValueError):
             raise ValueError(
-                f"{file}, line {number}: {line!r} is no range; write a name, the minimum and the "
-                "maximum with spaces between them."
+                f"{file}, line {number}: {line!r} is not a range; write a name, the minimum and "
+                "the maximum, separated by spaces."
             ) from None
         _record_quant_param(name, low, high)
 

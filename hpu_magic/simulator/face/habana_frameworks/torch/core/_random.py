@@ -1,4 +1,4 @@
-"""PyTorch's seeding functions, extended to the device as the vendor's bridge does."""
+"""PyTorch's seeding functions, extended to the device like in the vendor's bridge."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _forking_hpu(fork_rng: Any) -> Any:
         device_type: str = "hpu",
     ) -> Iterator[None]:
         if device_type == "hpu" and devices is None:
-            devices = [0]  # a process has one card, however many the machine has
+            devices = [0]  # a process has only one card
         with fork_rng(devices, enabled, _caller, _devices_kw, device_type):
             yield
 

@@ -1,4 +1,4 @@
-"""Folding batch normalizations into the convolutions before them."""
+"""Fusion of batch normalizations with the convolutions before them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _NORMALIZATIONS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def fuse(model: nn.Module) -> nn.Module:
-    """Return a copy of `model` with its normalizations folded, or the same where that cannot be.
+    """Return a copy of `model` with fused normalizations, or `model` itself if that is impossible.
 
-    A weight becomes ``w * gamma / sqrt(var + eps)`` for each output channel, a bias
+    For each output channel, a weight becomes ``w * gamma / sqrt(var + eps)`` and a bias
     ``(b - mean) * gamma / sqrt(var + eps) + beta``.
     """
     if model.training:
@@ -27,9 +27,10 @@ def fuse(model: nn.Module) -> nn.Module:
 
     try:
         return optimization.fuse(model)
-    except Exception as error:  # a model may do anything in forward; unfused it gives the same
+    except Exception as error:  # forward can contain anything; the unfused model is equivalent
         print(
-            f"{type(model).__name__} keeps its normalizations: torch.fx cannot fold them: {error}"
+            f"{type(model).__name__} keeps its normalizations because torch.fx cannot fuse them: "
+            f"{error}"
         )
         logging.getLogger("habana_frameworks.torch").info("torch.fx failed", exc_info=True)
         return model

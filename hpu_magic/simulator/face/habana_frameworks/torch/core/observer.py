@@ -1,4 +1,4 @@
-"""Observers of the largest absolute value, which give a scale that the hardware has for free."""
+"""Observers of the largest absolute value, with scales that cost the hardware nothing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from habana_frameworks.torch.core import _pt2e
 import torch
 
 _FLOAT8 = (torch.float8_e5m2, torch.float8_e4m3fn)
-_found = _pt2e.find("observer")
-_ObserverBase: Any = _found.ObserverBase if _found else torch.nn.Module
+_module = _pt2e.find("observer")
+_ObserverBase: Any = _module.ObserverBase if _module else torch.nn.Module
 
 
 class _AbsMax(_ObserverBase):
-    """What both observers share: the options, and the way from a maximum to a scale."""
+    """Options of both observers, and the scale for a maximum."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class _AbsMax(_ObserverBase):
             raise NotImplementedError(f"{name}: reduce_range only supports False.")
         if is_dynamic:
             raise NotImplementedError(f"{name}: is_dynamic only supports False.")
-        super().__init__(**({"dtype": dtype} if _found else {}))
+        super().__init__(**({"dtype": dtype} if _module else {}))
         finfo = torch.finfo(dtype)
         self.dtype, self.qscheme, self.reduce_range = dtype, qscheme, reduce_range
         self.quant_min = finfo.min if quant_min is None else quant_min
@@ -55,11 +55,11 @@ class _AbsMax(_ObserverBase):
         self._reset()
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return scale and zero point (int64 zeros) for what was seen.
+        """Return scale and zero point (int64 zeros) for the observed values.
 
-        The scale is the largest absolute value over half the quantized range, times two to the
-        power of `backoff_margin`, at least `eps`, and then the next larger of the four that
-        Gaudi2 has for free (2^-8, 2^-4, 1, 2^4), whatever the card; for float8_e5m2 it is 1.
+        The scale is the largest absolute value divided by half the quantized range, times two to
+        the power of `backoff_margin`, at least `eps`, rounded up to one of the four scales that
+        cost nothing on Gaudi2 (2^-8, 2^-4, 1, 2^4), on all cards. For float8_e5m2 it is 1.
         """
         largest = self._largest()
         scale = largest / ((self.quant_max - self.quant_min) / 2) * 2.0**self.backoff_margin
@@ -67,7 +67,7 @@ class _AbsMax(_ObserverBase):
         return _aligned(scale, self.dtype), torch.zeros_like(scale, dtype=torch.int64)
 
     def reset_observer_state(self) -> None:
-        """Forget what was seen."""
+        """Discard the observed values."""
         self._reset()
 
     def _largest(self) -> torch.Tensor:
@@ -81,17 +81,17 @@ class _AbsMax(_ObserverBase):
 
 
 class AbsMaxObserver(_AbsMax):
-    """Remember the smallest and the largest value seen, in ``min_val`` and ``max_val``.
+    """Record the smallest and the largest value, in ``min_val`` and ``max_val``.
 
     Raises
     ------
     NotImplementedError
-        Another dtype than float8, another scheme than per tensor and symmetric, a reduced range,
-        or dynamic quantization.
+        The dtype is not float8, the scheme is not per tensor and symmetric, or a reduced range or
+        dynamic quantization is requested.
     """
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
-        """Look at a tensor and return it."""
+        """Observe a tensor and return it."""
         if x_orig.numel():
             low, high = torch.aminmax(x_orig.detach().float())
             self.min_val = torch.minimum(self.min_val.to(low.device), low)
@@ -107,16 +107,16 @@ class AbsMaxObserver(_AbsMax):
 
 
 class SimpleAbsMaxObserver(_AbsMax):
-    """Remember the largest absolute value seen, in ``abs_max_val``.
+    """Record the largest absolute value, in ``abs_max_val``.
 
     Raises
     ------
     NotImplementedError
-        As `AbsMaxObserver`.
+        See `AbsMaxObserver`.
     """
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
-        """Look at a tensor and return it."""
+        """Observe a tensor and return it."""
         if x_orig.numel():
             largest = x_orig.detach().float().abs().max()
             self.abs_max_val = torch.maximum(self.abs_max_val.to(largest.device), largest)

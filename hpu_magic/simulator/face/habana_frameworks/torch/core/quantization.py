@@ -1,4 +1,4 @@
-"""Preparing a process and a model for inference, quantized or not."""
+"""Preparation of a process and a model for inference."""
 
 from __future__ import annotations
 
@@ -8,17 +8,11 @@ from typing import Any
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch._mode import is_lazy
 from habana_frameworks.torch.core import _constants, fuse_conv_bn
-from habana_frameworks.torch.core._constants import (
-    _check_params_as_const as _check_params_as_const,
-)
-from habana_frameworks.torch.core._constants import (
-    _get_marked_const_count as _get_marked_const_count,
-)
-from habana_frameworks.torch.core._constants import (
+from habana_frameworks.torch.core._constants import (  # noqa: F401  the vendor's names
+    _check_params_as_const,
+    _get_marked_const_count,
     _mark_params_as_const,
-)
-from habana_frameworks.torch.core._constants import (
-    _record_quant_param as _record_quant_param,
+    _record_quant_param,
 )
 
 import torch
@@ -29,29 +23,29 @@ _WEIGHT_SHARING = ("PT_HPU_WEIGHT_SHARING", "EXPERIMENTAL_WEIGHT_SHARING")
 
 
 def check_env_flag(name: str, default: str = "") -> bool:
-    """Tell whether an environment variable says ON, 1, YES, TRUE or Y."""
+    """Return whether an environment variable is ON, 1, YES, TRUE or Y."""
     return os.environ.get(name, default).upper() in ("ON", "1", "YES", "TRUE", "Y")
 
 
 def hpu_set_inference_env(model: nn.Module | None = None) -> nn.Module | None:
-    """Switch inference mode on and fold the batch normalizations of `model`.
+    """Enable inference mode and fuse the batch normalizations of `model`.
 
     Parameters
     ----------
     model : torch.nn.Module, optional
-        In evaluation mode, and on the CPU: move it to the device afterwards.
+        In evaluation mode and on the CPU; move it to the device afterwards.
 
     Returns
     -------
     torch.nn.Module or None
-        A copy of `model` whose convolutions include the normalizations that follow
-        them; `model` itself when it is in training, on the device, has no
-        normalizations, or ``torch.fx`` fails on it. All but the third are printed.
+        A copy of `model` whose convolutions include the normalizations after them. It is `model`
+        itself if the model is in training mode, on the device, without normalizations, or
+        unsupported by ``torch.fx``; except without normalizations, the reason is printed.
     """
     if is_lazy() and all(check_env_flag(name, "1") for name in _WEIGHT_SHARING):
         print(
-            f"{_RED}Weight sharing is on: set PT_HPU_WEIGHT_SHARING=0 before the first import "
-            f"of habana_frameworks.torch for inference.{_PLAIN}"
+            f"{_RED}Weight sharing is on; for inference, set PT_HPU_WEIGHT_SHARING=0 before the "
+            f"first import of habana_frameworks.torch.{_PLAIN}"
         )
     hpu.enable_inference_mode()
     hpu.enable_matmul3d_2d_reshape()
@@ -69,18 +63,18 @@ def hpu_inference_initialize(
 ) -> None:
     """Mark the parameters of `model` as constants for the graph compiler; no result changes.
 
-    Inference mode is switched on if it is not. Ranges of quantized tensors are read from the file
-    that ``PT_INFERENCE_RANGE_FILE`` names, a ``path/name minimum maximum`` in each line.
+    Also enables inference mode. Ranges of quantized tensors are read from the file
+    ``PT_INFERENCE_RANGE_FILE``, with one ``path/name minimum maximum`` per line.
 
     Parameters
     ----------
     model : torch.nn.Module, optional
     mark_only_scales_as_const : bool
-        Deprecated: ``mark_scales=True, mark_non_scales=False``.
+        Deprecated; same as ``mark_scales=True, mark_non_scales=False``.
     mark_scales, mark_non_scales : bool
-        Which parameters to mark.
+        Kinds of parameters to mark.
     optimizer, args
-        Of older releases; ignored.
+        Parameters of older releases; ignored.
     """
     hpu.set_mark_scale_const(mark_scales or mark_only_scales_as_const)
     hpu.set_mark_non_scale_const(mark_non_scales and not mark_only_scales_as_const)
@@ -96,7 +90,7 @@ def hpu_inference_initialize(
 
 
 def hpu_teardown_inference_env() -> None:
-    """Switch inference mode off."""
+    """Disable inference mode."""
     hpu.disable_inference_mode()
     hpu.disable_matmul3d_2d_reshape()
 

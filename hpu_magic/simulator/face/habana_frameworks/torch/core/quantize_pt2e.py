@@ -1,6 +1,6 @@
-"""Quantization of exported graphs: export, prepare, run samples, convert; save and load.
+"""Quantization of exported graphs: export, prepare, run samples, convert, save and load.
 
-A model is exported as one graph. The vendor's way for models whose graphs break is refused.
+A model is exported as one graph. The vendor's support for graph breaks is not available.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def export(
     Raises
     ------
     NotImplementedError
-        There are no arguments, or ``graph_break_present`` is among `kwargs`: such models would be
-        captured in pieces.
+        `args` is None, or `kwargs` contains ``graph_break_present``: the vendor would export the
+        model in pieces.
     """
-    named = dict(kwargs or {})
-    if args is None or named.pop("graph_break_present", False):
+    keywords = dict(kwargs or {})
+    if args is None or keywords.pop("graph_break_present", False):
         raise NotImplementedError(
-            "The simulator exports a model as one graph only: pass sample arguments to export(), "
-            "and take what breaks the graph out of the model."
+            "The simulator exports a model only as one graph; pass sample arguments to export(), "
+            "and remove graph breaks from the model."
         )
-    program = torch.export.export(f, tuple(args), named or None, dynamic_shapes=dynamic_shapes)
+    program = torch.export.export(f, tuple(args), keywords or None, dynamic_shapes=dynamic_shapes)
     return program.module()
 
 
@@ -48,7 +48,7 @@ def convert_pt2e(
     use_reference_representation: bool = False,
     fold_quantize: bool = True,
 ) -> torch.fx.GraphModule:
-    """Replace the observers of a graph by quantization with the scales that they found."""
+    """Replace the observers of a graph by quantization with their scales."""
     options = {"use_reference_representation": True} if use_reference_representation else {}
     return _framework().convert_pt2e(model, fold_quantize=fold_quantize, **options)
 

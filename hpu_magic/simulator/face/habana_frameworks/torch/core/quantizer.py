@@ -1,37 +1,39 @@
-"""The quantizer of exported graphs, and its configuration for the device."""
+"""Quantizer of exported graphs and its configuration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from habana_frameworks.torch._float8 import GAUDI2_E4M3FN_MAX
 from habana_frameworks.torch.core import _pt2e
 from habana_frameworks.torch.core.observer import AbsMaxObserver
 
 import torch
 
+_FLOAT8_RANGE = (-int(GAUDI2_E4M3FN_MAX), int(GAUDI2_E4M3FN_MAX))
 QUANTIZER_MIN_MAX = {
     torch.int8: (-128, 127),
-    torch.float8_e5m2: (-240, 240),
-    torch.float8_e4m3fn: (-240, 240),
+    torch.float8_e5m2: _FLOAT8_RANGE,
+    torch.float8_e4m3fn: _FLOAT8_RANGE,
 }
 """Quantized ranges."""
 
 _SMALLEST_SCALE = 2**-12
 _aten = torch.ops.aten
-_INPUTS = {  # what the inputs of an operator are, in order
+_INPUTS = {  # kinds of an operator's inputs, in order
     _aten.linear.default: ("activation", "weight", "bias"),
     _aten.conv2d.default: ("activation", "weight", "bias"),
     _aten.matmul.default: ("activation", "activation"),
     _aten.max_pool2d.default: ("activation",),
 }
-_found = _pt2e.find("quantizer")
-_Quantizer: Any = _found.Quantizer if _found else object
+_module = _pt2e.find("quantizer")
+_Quantizer: Any = _module.Quantizer if _module else object
 
 
 @dataclass(frozen=True)
 class QuantizationConfig:
-    """How the tensors of an operator are quantized; None leaves them as they are."""
+    """Quantization of an operator's tensors; None leaves a tensor unchanged."""
 
     input_activation: Any
     output_activation: Any
@@ -40,12 +42,12 @@ class QuantizationConfig:
 
 
 def habana_quant_config_symmetric(dtype: torch.dtype) -> QuantizationConfig:
-    """Return the symmetric configuration, one scale a tensor, for an 8-bit type.
+    """Return the symmetric configuration for an 8-bit type, with one scale per tensor.
 
     Raises
     ------
     KeyError
-        `dtype` is none of `QUANTIZER_MIN_MAX`.
+        `dtype` is not in `QUANTIZER_MIN_MAX`.
     ImportError
         PyTorch's quantization of exported graphs is not installed.
     """
@@ -89,7 +91,7 @@ class habana_quantizer(_Quantizer):
         return self
 
     def annotate(self, model: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        """Say at each operator how its inputs and its result are quantized."""
+        """Annotate each supported operator with the quantization of its inputs and its result."""
         config = self.global_config
         if config is None:
             return model
@@ -102,9 +104,9 @@ class habana_quantizer(_Quantizer):
         for node in model.graph.nodes:
             kinds = _INPUTS.get(node.target, ())
             inputs = {
-                given: specs[kind]
-                for given, kind in zip(node.args, kinds, strict=False)
-                if isinstance(given, torch.fx.Node)
+                argument: specs[kind]
+                for argument, kind in zip(node.args, kinds, strict=False)
+                if isinstance(argument, torch.fx.Node)
             }
             if inputs:
                 node.meta["quantization_annotation"] = annotation(
@@ -119,5 +121,5 @@ class habana_quantizer(_Quantizer):
 
     @classmethod
     def get_supported_operators(cls) -> list[Any]:
-        """Return an empty list, as the vendor's quantizer does."""
+        """Return an empty list, like the vendor's quantizer."""
         return []

@@ -1,4 +1,4 @@
-"""Marks that end a lazy graph. In eager mode there is no graph, and they do nothing."""
+"""Step marks, which end a lazy graph. In eager mode, which has no graphs, they do nothing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 @lazy_only
 def mark_step(device_str: str = "", sync: bool = False) -> None:
-    """Execute what was recorded since the last mark, then run the step closures.
+    """Execute the operations recorded since the last mark, then run the step closures.
 
     Parameters
     ----------
     device_str : str
-        Ignored: a process has one device.
+        Ignored, because a process has one device.
     sync : bool
-        Wait until the host's part of the launch is done; here it always is.
+        Wait for the host's part of the launch, which the simulator always does.
     """
     engine.load().mark_step()
     EventDispatcher.instance().deliver()
@@ -38,18 +38,18 @@ def _mark_step_if_lazy() -> None:
 
 @lazy_only
 def iter_mark_step(device_str: str = "") -> None:
-    """Mark the end of an iteration and run the step closures; executes nothing by itself."""
+    """Run the step closures at the end of an iteration, without executing recorded operations."""
     _run_closures()
 
 
 @lazy_only
 def add_step_closure(closure: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
-    """Have `closure` called once with `args`, after the next `mark_step`."""
+    """Call `closure` once with `args` after the next `mark_step`."""
     _closures.append((closure, args))
 
 
 def _run_closures() -> None:
-    """Run each waiting closure once; one that raises is reported and ends no other."""
+    """Run each waiting closure once; log errors, so that the other closures still run."""
     pending = _closures.copy()
     _closures.clear()
     try:
@@ -57,9 +57,9 @@ def _run_closures() -> None:
             closure, args = pending.pop(0)
             try:
                 closure(*args)
-            except Exception:  # the step is done: a closure cannot undo it
+            except Exception:  # the step is already done
                 logging.getLogger("habana_frameworks.torch").exception(
                     "The step closure %s failed", getattr(closure, "__qualname__", closure)
                 )
     finally:
-        _closures[:0] = pending  # an interrupt leaves the rest to the next mark
+        _closures[:0] = pending  # after an interrupt, the next mark runs the rest

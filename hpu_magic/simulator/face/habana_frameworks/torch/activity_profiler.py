@@ -1,7 +1,7 @@
-"""PyTorch's profiler with what the bridge did: compilations, fallbacks, synchronisations.
+"""PyTorch's profiler with the events of the bridge: compilations, fallbacks, synchronizations.
 
-The operators themselves are in PyTorch's own trace: simulated work is done on the host, inside
-the call. The simulator adds no kernels that nobody measured.
+PyTorch's trace contains the operators, because the simulator computes them on the host inside the
+call. The simulator adds no device kernels, which would be invented.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, Even
 import torch
 
 _DEVICE_PROCESS = 0
-_SORT_BEHIND_HOST = 0x1000000
-_STEADY_BELOW = 10**18  # nanoseconds: earlier than 2001 is no time of day, but time since boot
+_SORT_AFTER_HOST = 0x1000000
+_STEADY_BELOW = 10**18  # nanoseconds; smaller timestamps count from boot, not from 1970
 _RECORDED = (
     EventId.GRAPH_COMPILATION,
     EventId.CPU_FALLBACK,
@@ -36,7 +36,7 @@ _Theirs = torch.profiler.ProfilerActivity
 
 
 class ProfilerActivity(Enum):
-    """What a profile records; each is equal to PyTorch's activity of that name."""
+    """Activities that a profile records; each equals PyTorch's activity of that name."""
 
     CPU = 1
     CUDA = 2
@@ -55,17 +55,17 @@ class ProfilerActivity(Enum):
 
 
 class DebugActivity(IntEnum):
-    """Further activities that the vendor's profiler can record; the simulator has neither."""
+    """Activities that the vendor's profiler can also record; the simulator has none of them."""
 
     SYNAPSE_FUNCTION_CALLS = 1
     BRIDGE_FUNCTION_CALLS = 2
 
 
 class profile(torch.profiler.profile):
-    """`torch.profiler.profile` whose exported trace also shows what the bridge did.
+    """`torch.profiler.profile` with the events of the bridge in the exported trace.
 
-    Takes the same arguments, and ``debug_activities``, which records nothing here. By default it
-    records the host and the card.
+    Its additional argument ``debug_activities`` has no effect. By default it records the host and
+    the card.
     """
 
     def __init__(
@@ -75,14 +75,15 @@ class profile(torch.profiler.profile):
         debug_activities: Iterable[DebugActivity] | None = None,
         **arguments: Any,
     ) -> None:
-        chosen = supported_activities() if activities is None else activities
-        super().__init__(activities=_theirs(chosen), **arguments)
+        if activities is None:
+            activities = supported_activities()
+        super().__init__(activities=_theirs(activities), **arguments)
         self._handles: list[int] = []
-        self._noted: list[tuple[int, Parameters]] = []
+        self._events: list[tuple[int, Parameters]] = []
 
     def start_trace(self) -> None:
         """Start recording."""
-        self._noted = []
+        self._events = []
         dispatcher = EventDispatcher.instance()
         self._handles = [dispatcher.subscribe(event) for event in _RECORDED]
         super().start_trace()
@@ -92,7 +93,7 @@ class profile(torch.profiler.profile):
         super().stop_trace()
         dispatcher = EventDispatcher.instance()
         for handle in self._handles:
-            dispatcher.process(handle, lambda *event: self._noted.append(event))
+            dispatcher.process(handle, lambda *event: self._events.append(event))
             dispatcher.unsubscribe(handle)
         self._handles = []
 
@@ -101,30 +102,30 @@ class profile(torch.profiler.profile):
         super().toggle_collection_dynamic(enable, _theirs(activities))
 
     def export_chrome_trace(self, path: str, **options: Any) -> Any:
-        """Write the trace as JSON, compressed when `path` ends with ``.gz``."""
+        """Write the trace as JSON, compressed if `path` ends with ``.gz``."""
         result = super().export_chrome_trace(path, **options)
-        _add_to(Path(path), self._noted)
+        _add_events(Path(path), self._events)
         return result
 
 
 def supported_activities() -> set[ProfilerActivity]:
-    """Return what a profile can record: the host and the card."""
+    """Return the activities of the host and the card."""
     return {ProfilerActivity.CPU, ProfilerActivity.HPU}
 
 
 def _theirs(activities: Iterable[Any]) -> list[Any]:
-    """Return PyTorch's activities, which a dict maps to what is recorded of them."""
+    """Return PyTorch's activities; an activity may be a dict with options of the recording."""
 
-    def converted(one: Any) -> Any:
-        if isinstance(one, dict):
-            return {converted(key): value for key, value in one.items()}
-        return one.theirs if isinstance(one, ProfilerActivity) else one
+    def converted(activity: Any) -> Any:
+        if isinstance(activity, dict):
+            return {converted(key): value for key, value in activity.items()}
+        return activity.theirs if isinstance(activity, ProfilerActivity) else activity
 
     return [each for each in map(converted, activities) if each is not None]
 
 
-def _takes_as_pytorch(initialize: Callable[..., None]) -> None:
-    """Let a signature name PyTorch's options, which others look up before they pass them on."""
+def _add_pytorchs_parameters(initialize: Callable[..., None]) -> None:
+    """List PyTorch's options in a signature, for libraries that check it before they pass one."""
     own = inspect.signature(initialize).parameters
     theirs = inspect.signature(torch.profiler.profile.__init__).parameters
     initialize.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -132,17 +133,17 @@ def _takes_as_pytorch(initialize: Callable[..., None]) -> None:
     )
 
 
-_takes_as_pytorch(profile.__init__)
+_add_pytorchs_parameters(profile.__init__)
 
 
-def _add_to(path: Path, noted: list[tuple[int, Parameters]]) -> None:
+def _add_events(path: Path, events: list[tuple[int, Parameters]]) -> None:
     read: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     with read(path, "rt", encoding="utf-8") as file:
         trace = json.load(file)
     base = trace.get("baseTimeNanoseconds", 0)
     trace["traceEvents"] += [
         *_metadata(),
-        *(_trace_event(timestamp, parameters, base) for timestamp, parameters in noted),
+        *(_trace_event(timestamp, parameters, base) for timestamp, parameters in events),
     ]
     if hpu.is_initialized():
         trace["deviceProperties"].append(
@@ -161,7 +162,7 @@ def _metadata() -> list[dict[str, Any]]:
     return [
         {**row, "name": "process_name", "args": {"name": "hpu"}},
         {**row, "name": "process_labels", "args": {"labels": "HPU 0 (simulated)"}},
-        {**row, "name": "process_sort_index", "args": {"sort_index": _SORT_BEHIND_HOST}},
+        {**row, "name": "process_sort_index", "args": {"sort_index": _SORT_AFTER_HOST}},
         {**row, "name": "thread_name", "args": {"name": "bridge"}},
     ]
 
@@ -184,7 +185,7 @@ def _trace_event(timestamp: int, parameters: Parameters, base: int) -> dict[str,
 
 
 def install() -> None:
-    """Replace PyTorch's class and its activities."""
+    """Replace PyTorch's class and activities."""
     torch.profiler.profile = torch.profiler.profiler.profile = profile
     torch.profiler.ProfilerActivity = ProfilerActivity
     torch.profiler.supported_activities = supported_activities
