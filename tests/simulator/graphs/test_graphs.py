@@ -382,7 +382,7 @@ def test_in_eager_mode_graphs_are_refused_in_a_sentence(torch):
         lambda: torch.hpu.wrap_in_hpu_graph(torch.nn.Linear(1, 1)),
         lambda: torch.hpu.make_graphed_callables(torch.sin, (torch.ones(1, device="hpu"),)),
     ):
-        with pytest.raises(RuntimeError, match=r"lazy mode only: set PT_HPU_LAZY_MODE=1 before"):
+        with pytest.raises(RuntimeError, match=r"lazy mode only; set PT_HPU_LAZY_MODE=1 before"):
             use()
     assert not torch.hpu.is_current_stream_capturing()
 

@@ -263,8 +263,7 @@ def make_graphed_callables(
 def _check(function: Any, sample: Any) -> None:
     if not (isinstance(sample, tuple) and all(isinstance(each, torch.Tensor) for each in sample)):
         raise AssertionError(
-            "sample_args must be a tuple of tensors for each callable, because a graph takes only "
-            "tensors."
+            "sample_args must be a tuple of tensors for each callable; a graph takes only tensors."
         )
     check_device(sample)
     if not isinstance(function, torch.nn.Module):
