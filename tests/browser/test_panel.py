@@ -236,6 +236,7 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     both = [["training", True], ["validation", True]]
     memory = [["in use", True], ["peak", True]]
     assert [look for look in looks if look != 2 * both + memory] == []
+    assert page.evaluate(COVERED) == []
     keep_screenshot(page, panel, "panel.png", tmp_path)
     colours, theme = page.evaluate(TEXT_COLOURS)
     # Others are those of texts that there are none of, such as axis labels.
@@ -251,6 +252,10 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     assert faint_texts(page, ".jp-OutputArea-output .widget-html") == []
     choose_theme(page, "JupyterLab Light")
     assert faint_texts(page, ".jp-OutputArea-output .widget-html") == []
+    page.set_viewport_size({"width": 700, "height": 1000})
+    page.wait_for_timeout(1_000)
+    assert page.evaluate(COVERED) == []
+    page.set_viewport_size({"width": 1280, "height": 1000})
 
     stop.click()
     output = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
@@ -385,4 +390,56 @@ def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_pat
     assert "d_loss%2C%20best" in manual
     assert "g_loss%2C%20best" in manual
     page.screenshot(path=screenshots(tmp_path) / "metrics-after.png")
+    assert page.problems == []
+
+
+# A loader of unknown length, and validations of which the first is the best.
+STREAM = """
+%load_ext hpu_magic
+import time, torch, hpu_magic
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(range(24))
+stream = torch.utils.data.DataLoader(Stream(), batch_size=1)
+for epoch in range(200):
+    for batch in hpu_magic.watch(stream):
+        time.sleep(0.05)
+        hpu_magic.watch.log(loss=1.0)
+    with torch.no_grad():
+        for batch in hpu_magic.watch([0]):
+            hpu_magic.watch.log(loss=0.5 + epoch)
+"""
+# The places at which the first chart draws the ring around its best value and this value of the
+# curve, and how many values the curve has.
+RING = """() => {
+  const roots = [...(Bokeh.index.roots ?? Object.values(Bokeh.index))]
+  const [root] = roots.filter(view => view.model.children?.some(one => one.title)).slice(-1)
+  const plot = root?.child_views.find(view => view.model.title)
+  const dots = [...plot?.renderer_views.values() ?? []]
+    .filter(view => view.model.glyph?.type === "Scatter" && view.glyph.x)
+  const ring = dots.find(view => view.model.glyph.size.value === 11)
+  const steps = view => [...view.model.data_source.data.step ?? []]
+  const step = ring && steps(ring)[0]
+  const curve = dots.find(view => view !== ring && steps(view).includes(step))
+  return curve
+    ? [ring.glyph.x[0], curve.glyph.x[steps(curve).indexOf(step)], steps(curve).length]
+    : null
+}"""
+
+
+def test_the_best_value_stays_on_its_curve_by_epochs_of_unknown_length(page: Any, lab: Any) -> None:
+    open_notebook(page, lab, "stream.ipynb", STREAM)
+    run_all(page)
+    stop = page.get_by_role("button", name="Stop")
+    stop.wait_for()
+    page.get_by_label("Axis").select_option("by epoch")
+    wait_until(page, lambda: page.evaluate(DRAWN), 60, "the charts")
+    wait_until(page, lambda: bool(page.evaluate(RING)), 60, "the first validation")
+    places = []
+    while (seen := page.evaluate(RING))[2] < 4:
+        places.append(seen[:2])
+        page.wait_for_timeout(100)
+    assert [place for place in places if place[0] != place[1]] == []
+    assert seen[:2] == pytest.approx([1, 1])
+    stop.click()
     assert page.problems == []

@@ -100,10 +100,15 @@ if (choice.value === "time") return time
 return tick === 0 ? "0 " + choice.value + "s" : tick.toLocaleString("en")
 """
 )
-_CHOSEN = """
+_PLACE_AGAIN = """
 for (const plot of charts.children) {
   for (const renderer of plot.renderers ?? []) renderer.data_source.change.emit()
 }
+"""
+# The newest epoch's length may be unknown until the next one begins.
+_EPOCH_MOVED = f"""
+const known = isFinite(epochs.data.length[epochs.data.length.length - 1])
+if (choice.value === "epoch" && (cb_obj === epochs || !known)) {{{_PLACE_AGAIN}}}
 """
 
 
@@ -165,8 +170,9 @@ class SharedAxis:
         args |= {"plot": lowest, "below": lowest.xaxis[-1]}
         extend = CustomJS(args=args, code=_EXTEND)
         lowest.js_on_change("inner_width", extend)
+        moved = CustomJS(args={**self._args, "charts": charts}, code=_EPOCH_MOVED)
         for source in (self._lines, self._epochs):
-            source.js_on_change("streaming", extend)
-            source.js_on_change("data", extend)
-        again = CustomJS(args={"charts": charts}, code=_CHOSEN)
+            source.js_on_change("streaming", extend, moved)
+            source.js_on_change("data", extend, moved)
+        again = CustomJS(args={"charts": charts}, code=_PLACE_AGAIN)
         self.choice.js_on_change("value", extend, again)

@@ -119,9 +119,9 @@ def drawn(source: ColumnDataSource, glyph: Any, level: Any = "glyph") -> GlyphRe
     return GlyphRenderer(data_source=source, glyph=glyph, level=level, **plain)
 
 
-def hover(renderer: Any, tooltip: str) -> HoverTool:
-    """Return the tooltip of a line's values at the pointer."""
-    return HoverTool(renderers=[renderer], tooltips=tooltip, mode="vline", visible=False)
+def hover(renderers: Sequence[Any], tooltip: str) -> HoverTool:
+    """Return the tooltip of the values of lines at the pointer."""
+    return HoverTool(renderers=[*renderers], tooltips=tooltip, mode="vline", visible=False)
 
 
 def dash_lengths(dashes: str) -> list[int]:

@@ -79,7 +79,7 @@ class LinePlot:
         plot.renderers = [*plot.renderers, *renderers]
         if chart.of_memory:
             self._add_limit(lines)
-        plot.tools = [hover(renderers[0], chart.hover)]
+        plot.tools = [hover(renderers[:1], chart.hover)]
 
     def _add_legend(self) -> None:
         """Name the lines, with samples of data that never changes; see `MetricChart`."""

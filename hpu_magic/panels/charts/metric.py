@@ -101,6 +101,9 @@ class MetricChart:
         self.plot = blank(height, self._title, axis.range, values, axis.ticks())
         if first:
             axis.name_epochs(self.plot)
+        # If the tools of a plot change, Bokeh moves its legend and computes no new layout.
+        self._hover = hover([], "$name @value{0.0000} at step @step, @time{0.0} s")
+        self.plot.tools = [self._hover]
         # The layout that is added last is drawn on top.
         self._legend = Legend()
         quiet_legend(self._legend, self._title, [])
@@ -155,7 +158,7 @@ class MetricChart:
             outbox.forget(old)
         self._sources.clear()
         self._begun.update(curves)
-        self._lines, items, hovers = [], [], []
+        self._lines, items, named = [], [], []
         for style in styles(curves):
             trace = traces[style.curve]
             source = ColumnDataSource(trace.data(), syncable=False)
@@ -164,10 +167,10 @@ class MetricChart:
             lines, samples = self._glyphs(style, source), _samples(style)
             self._lines += [*lines, *samples]
             items.append(LegendItem(label=value(style.label), renderers=samples))
-            tooltip = f"{style.curve.name} @value{{0.0000}} at step @step, @time{{0.0}} s"
-            hovers.append(hover(lines[0], tooltip))
+            lines[0].name = style.curve.name
+            named.append(lines[0])
         self.plot.renderers = [*kept, *self._lines]
-        self.plot.tools = hovers
+        self._hover.renderers = named
         longest = f"{self.metric}{LONGEST_BEST}"
         quiet_legend(self._legend, longest, items if len(items) > 1 else [])
 
