@@ -7,7 +7,8 @@ import re
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -81,19 +82,37 @@ class Notebook:
         return Below(cell.outputs)
 
     @contextmanager
-    def interrupted(self, *moments: float) -> Iterator[None]:
-        """Interrupt what runs inside, as a front end does, after so many seconds."""
-        timers = [
-            threading.Timer(moment, os.killpg, (os.getpgid(self.pid), signal.SIGINT))
-            for moment in moments
-        ]
-        for timer in timers:
-            timer.start()
+    def interrupted(
+        self, *moments: float, once: Callable[[], bool] = lambda: True
+    ) -> Iterator[None]:
+        """Interrupt the cell inside the block as a front end does.
+
+        Parameters
+        ----------
+        *moments
+            Seconds after `once` returns True.
+        once
+            Returns whether the cell has come to the place of the interrupt.
+        """
+        over = threading.Event()
+
+        def interrupt() -> None:
+            while not once():
+                if over.wait(0.02):
+                    return
+            began = time.monotonic()
+            for moment in moments:
+                if over.wait(max(0.0, began + moment - time.monotonic())):
+                    return
+                os.killpg(os.getpgid(self.pid), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
         try:
             yield
         finally:
-            for timer in timers:
-                timer.cancel()
+            over.set()
+            thread.join()
 
     def close(self) -> None:
         """End the kernel as a front end does."""

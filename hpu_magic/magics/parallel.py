@@ -88,8 +88,10 @@ class ParallelMagics(CommandMagics):
         output = (NotebookOutput if rewritable else TerminalOutput)(chosen)
         view = RanksView([workers.last_state(rank) for rank in chosen], live=rewritable)
         run = CellRun(workers, chosen, output, view.update, options.grace)
+        # The comment takes the place of the command, so that tracebacks count the notebook's lines.
+        code = cell if cell.lstrip().startswith("%%") else f"# %%hpu_parallel\n{cell}"
         try:
-            run.run(cell, running_cell(self.shell))
+            run.run(code, running_cell(self.shell))
         finally:
             workers.remember(run.states)
             view.finish(run.states)

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -31,6 +32,16 @@ def loops():
     return len(threading.enumerate()), sum("eventpoll" in one for one in opened)
 """
 JOINED = ["ranks 0 and 1\n  [3.0, 3.0]"]
+
+# A rank says that its cell runs.
+BEGUN = """import os, pathlib, time
+pathlib.Path({!r}, f"{{os.environ['RANK']}} runs").touch()
+"""
+
+
+def begun(folder: Path) -> int:
+    """Return how many ranks run `BEGUN`."""
+    return len(list(folder.glob("* runs")))
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +88,17 @@ def test_the_notebook_leaves_its_workers_their_cards(notebook):
     assert named.texts == ["['rank 0 of first.ipynb', 'rank 1 of first.ipynb', 'first.ipynb']"]
 
 
-def test_cells_may_await(notebook):
+def test_cells_may_await(notebook, tmp_path):
     awaited = notebook.run(
         "%%hpu_parallel\nimport asyncio\nawait asyncio.sleep(0.01)\n"
         "task = asyncio.get_running_loop().create_task(asyncio.sleep(0.01, 'slept'))"
     )
     assert awaited.outputs == []
     assert notebook.run("%%hpu_parallel\nawait task").texts == ["ranks 0 and 1\n  'slept'"]
-    with notebook.interrupted(0.5):
-        below = notebook.run("%%hpu_parallel\nawait asyncio.sleep(100)")
+    with notebook.interrupted(0.2, once=lambda: begun(tmp_path) == 2):
+        below = notebook.run(
+            f"%%hpu_parallel\n{BEGUN.format(str(tmp_path))}await asyncio.sleep(100)"
+        )
     assert below.error.startswith("Interrupted on ranks 0 and 1.")
 
 
@@ -339,42 +352,46 @@ def test_a_traceback_of_a_rank_names_the_notebooks_cell(notebook):
     below = notebook.run("%%hpu_parallel\ndivide()")
     plain = re.sub(r"\x1b\[[\d;]*m", "", below.error)
     assert re.findall(r"Cell In\[(\d+)\], line (\d)", plain) == [
-        (str(number + 1), "1"),
-        (str(number), "2"),
+        (str(number + 1), "2"),
+        (str(number), "3"),
     ]
 
 
-def test_ranks_that_fail_differently_are_told_in_turn(notebook):
+def test_ranks_that_fail_differently_are_told_in_turn(notebook, tmp_path):
     below = notebook.run(
-        "%%hpu_parallel\nimport time\ntime.sleep(0.3 * rank)\n"
-        "if rank == 0:\n    raise KeyError('a')\nraise OSError('b')"
+        f"%%hpu_parallel\nimport pathlib, time\nbegun = pathlib.Path({str(tmp_path / 'begun')!r})\n"
+        "if rank == 0:\n    begun.touch()\n    raise KeyError('a')\n"
+        "while not begun.exists():\n    time.sleep(0.02)\n"
+        "time.sleep(0.5)\nraise OSError('b')"
     )
     assert "Rank 0 raised KeyError: 'a'. Rank 1 raised OSError after that." in below.error
 
 
-def test_an_interrupt_reaches_the_ranks_and_variables_survive(notebook):
+def test_an_interrupt_reaches_the_ranks_and_variables_survive(notebook, tmp_path):
     notebook.run("%%hpu_parallel\nkept = rank * 10")
-    with notebook.interrupted(1.5):
-        below = notebook.run("%%hpu_parallel\nimport time\ntime.sleep(100)")
+    with notebook.interrupted(0.2, once=lambda: begun(tmp_path) == 2):
+        below = notebook.run(f"%%hpu_parallel\n{BEGUN.format(str(tmp_path))}time.sleep(100)")
     assert below.error.startswith("Interrupted on ranks 0 and 1.")
     assert notebook.run("%%hpu_parallel\nkept").texts == ["rank 0\n  0\nrank 1\n  10"]
 
 
-def test_two_interrupts_at_once_are_one(notebook):
-    with notebook.interrupted(0.8, 0.81):  # later ones may meet the kernel as it replies
-        below = notebook.run("%%hpu_parallel\nimport time\ntime.sleep(100)")
+def test_two_interrupts_at_once_are_one(notebook, tmp_path):
+    # Later ones may meet the kernel as it replies.
+    with notebook.interrupted(0.2, 0.21, once=lambda: begun(tmp_path) == 2):
+        below = notebook.run(f"%%hpu_parallel\n{BEGUN.format(str(tmp_path))}time.sleep(100)")
     assert below.error.startswith("Interrupted on ranks 0 and 1.")
     assert "answer" not in below.error
 
 
-@pytest.mark.parametrize("moments", [(0.6, 1.4), (0.6,)], ids=["twice", "in vain"])
-def test_a_rank_that_takes_no_interrupt_is_told_and_waited_for(notebook, moments):
+@pytest.mark.parametrize("moments", [(0.2, 1.0), (0.2,)], ids=["twice", "in vain"])
+def test_a_rank_that_takes_no_interrupt_is_told_and_waited_for(notebook, moments, tmp_path):
     notebook.run("from hpu_magic.parallel import run\nrun._INTERRUPT_SECONDS = 1.0")
-    with notebook.interrupted(*moments):
+    with notebook.interrupted(*moments, once=lambda: begun(tmp_path) == 1):
         below = notebook.run(
-            "%%hpu_parallel --ranks 1\nimport signal, time\n"
-            "before = signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-            "time.sleep(4)\nsignal.signal(signal.SIGINT, before)"
+            "%%hpu_parallel --ranks 1\nimport signal\n"
+            f"before = signal.signal(signal.SIGINT, signal.SIG_IGN)\n{BEGUN.format(str(tmp_path))}"
+            f"while not pathlib.Path({str(tmp_path / 'end')!r}).exists():\n    time.sleep(0.05)\n"
+            "signal.signal(signal.SIGINT, before)"
         )
     assert below.error == (
         "Interrupted on rank 1. Rank 1 does not respond to the interrupt. Run %hpu_workers restart "
@@ -386,6 +403,7 @@ def test_a_rank_that_takes_no_interrupt_is_told_and_waited_for(notebook, moments
         "%hpu_workers restart.\n"
     ]
     assert "busy with the previous cell" in notebook.run("%hpu_workers").texts[0]
+    (tmp_path / "end").touch()
     wait_for(lambda: not notebook.run("%%hpu_parallel\npass").outputs)
     notebook.run("run._INTERRUPT_SECONDS = 30.0")
 
