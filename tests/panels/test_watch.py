@@ -228,8 +228,7 @@ def test_each_pass_in_a_block_is_an_epoch_of_one_panel(loops: Callable[[str], An
     assert cell.out.count("Loop finished") == 1
     assert loops("judged.result").result is None
     # What comes between the epochs is no training.
-    assert result.seconds > 0.6
-    assert result.steps / result.steps_per_second < 0.3
+    assert 0 < result.steps / result.steps_per_second < result.seconds - 0.6
 
 
 NESTED = {
@@ -469,6 +468,7 @@ def test_a_block_that_ends_early_names_its_plan(loops: Callable[[str], Any]) -> 
 def test_the_last_validation_is_part_of_the_loop(loops: Callable[[str], Any]) -> None:
     loops(
         """
+        began = time.monotonic()
         for epoch in range(2):
             for batch in (watched := hpu_magic.watch(loader, device="cpu")):
                 step(batch)
@@ -476,11 +476,12 @@ def test_the_last_validation_is_part_of_the_loop(loops: Callable[[str], Any]) ->
                 hpu_magic.watch.log(loss=0.25)
                 time.sleep(0.3)
             hpu_magic.watch.log(accuracy=0.5, val_accuracy=0.25)
+        took = time.monotonic() - began
         time.sleep(1)
         """
     )
-    result = loops("watched.result").result
-    assert 1.2 < result.seconds < 2
+    result, took = loops("watched.result, took").result
+    assert 1.2 < result.seconds < took
     assert result.where == "epoch 2, batch 8 of 8"
     places = [float(x) for x in re.findall(r'cx="([0-9.]+)"', result.picture)]
     assert max(places) <= WIDTH
@@ -543,6 +544,7 @@ def test_what_a_cell_does_after_its_loops_is_not_theirs(
         f"""
         import contextlib
         model.to("hpu")
+        began = time.monotonic()
         with contextlib.suppress(ValueError):
             for epoch in range(2):
                 for number, batch in enumerate(watched := hpu_magic.watch(loader)):
@@ -550,18 +552,19 @@ def test_what_a_cell_does_after_its_loops_is_not_theirs(
                     step(batch)
                     if (epoch, number) == (1, 4):
                         {ends}
+        took = time.monotonic() - began
         time.sleep(2)
         large = torch.ones(1 << 20, device="hpu")
         """
     )
-    result = loops("model.to('cpu'); del large; watched.result").result
+    result, took = loops("model.to('cpu'); del large; watched.result, took").result
     assert (result.outcome, result.steps) == ("left", 12)
-    assert result.seconds < 1.5
-    assert result.steps_per_second > result.steps / 1.5
+    assert result.seconds < took
+    assert result.steps / result.steps_per_second < took
     assert result.peak_memory < 1 << 20
     assert "at step 13" in cell.out + result.picture, "the batch that was left has its own number"
     times = re.findall(r">([0-9.]+) s</text>", result.picture)
-    assert max(map(float, times)) < 1.5
+    assert max(map(float, times)) < took
     assert f"device memory: {units.capacity(result.peak_memory)} peak" in result.picture
 
 
