@@ -186,7 +186,7 @@ def test_every_public_name_of_torch_cuda_is_in_the_table(forked_script):
             before[name] = value
 
         import habana_frameworks.torch.gpu_migration
-        from habana_frameworks.torch.gpu_migration._table import entries
+        from habana_frameworks.torch.gpu_migration._cuda import entries
 
         table = {entry.name: entry for entry in entries()}
         unchanged = []

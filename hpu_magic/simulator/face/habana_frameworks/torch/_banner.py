@@ -17,7 +17,7 @@ def show() -> None:
     it only with that flag, because the extension has already reported the device.
     """
     rank = os.environ.get("RANK") or "0"
-    if _is_requested() or (rank == "0" and not _in_ipython()):
+    if _flags.is_on("PT_HPU_PRINT_DEVICE_CONFIG") or (rank == "0" and not _in_ipython()):
         print(_text(rank), file=sys.stderr)
 
 
@@ -33,10 +33,6 @@ def _text(rank: str) -> str:
             "-" * _WIDTH,
         ]
     )
-
-
-def _is_requested() -> bool:
-    return os.environ.get("PT_HPU_PRINT_DEVICE_CONFIG", "").strip().lower() in ("1", "true")
 
 
 def _in_ipython() -> bool:

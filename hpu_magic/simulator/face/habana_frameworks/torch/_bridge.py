@@ -10,15 +10,14 @@ from pathlib import Path
 
 from habana_frameworks.torch import (
     _banner,
+    _card_types,
     _first_generation,
     _flags,
-    _float8,
     _lazy_access,
     _limits,
-    _narrow_types,
     _operator_lists,
 )
-from habana_frameworks.torch._mode import export_mode, is_lazy
+from habana_frameworks.torch._flags import export_mode, is_lazy
 
 import torch
 from hpu_magic.simulator import cards, engine
@@ -86,9 +85,9 @@ def load() -> None:
     _loaded = True
 
 
-def narrow_types() -> _narrow_types.NarrowTypes:
+def narrow_types() -> _card_types.NarrowTypes:
     """Return the 64-bit types that this process's card stores in 32 bits."""
-    return _narrow_types.of(lazy=is_lazy(), generation=_generation())
+    return _card_types.narrow_types(lazy=is_lazy(), generation=_generation())
 
 
 def _generation() -> str:
@@ -111,7 +110,7 @@ def _acquire() -> tuple[object, int, int, float]:
     pool = max(card.capacity * percentage // 100 - reserved, 0)
     if _banner_lock.acquire(blocking=False):
         _banner.show()
-    return card.page, COUNTERS_OFFSET, pool, _float8.E4M3FN_MAX[card.generation]
+    return card.page, COUNTERS_OFFSET, pool, _card_types.E4M3FN_MAX[card.generation]
 
 
 def _operators(kind: str, *variables: str) -> list[str]:

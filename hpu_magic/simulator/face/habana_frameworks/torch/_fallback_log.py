@@ -27,8 +27,7 @@ def install() -> None:
 
 
 def _path() -> Path:
-    logs = Path(os.environ.get("HABANA_LOGS") or Path.home() / ".habana_logs")
-    return logs / os.environ.get("ID", "") / "pytorch_log.txt"
+    return _flags.logs_folder() / os.environ.get("ID", "") / "pytorch_log.txt"
 
 
 def _log(timestamp: int, parameters: Parameters) -> None:

@@ -1,13 +1,31 @@
-"""The bridge's main flags, read when it is loaded; later changes have no effect."""
+"""Flags of the bridge. The mode and `IN_FORCE` are read at load; later changes have no effect."""
 
 from __future__ import annotations
 
+import functools
 import os
+from pathlib import Path
 
-from habana_frameworks.torch._mode import is_lazy
+MODE = "PT_HPU_LAZY_MODE"
+
+
+@functools.cache
+def is_lazy() -> bool:
+    """Return whether the process is in lazy mode; reads ``PT_HPU_LAZY_MODE`` once, at load."""
+    return os.environ.get(MODE, "0") != "0"
+
+
+def export_mode() -> None:
+    """Set the environment variable of the mode, unless the user has set it.
+
+    Libraries read the variable with different defaults, and child processes must use the mode of
+    their parent.
+    """
+    os.environ.setdefault(MODE, str(int(is_lazy())))
+
 
 DEFAULTS = {
-    "PT_HPU_LAZY_MODE": str(int(is_lazy())),
+    MODE: str(int(is_lazy())),
     "PT_HPU_RECIPE_CACHE_CONFIG": ",false,1024,false",
     "PT_HPU_MAX_COMPOUND_OP_SIZE": str(2**63 - 1),
     "PT_HPU_LAZY_ACC_PAR_MODE": "1",
@@ -67,3 +85,8 @@ def is_on(name: str, *, default: bool = False) -> bool:
     """Return whether a boolean flag is set in the environment."""
     text = os.environ.get(name, "").strip().lower()
     return text in ("1", "true", "yes", "on") if text else default
+
+
+def logs_folder() -> Path:
+    """Return the folder of the vendor's logs, ``HABANA_LOGS``, by default ``~/.habana_logs``."""
+    return Path(os.environ.get("HABANA_LOGS") or Path.home() / ".habana_logs")

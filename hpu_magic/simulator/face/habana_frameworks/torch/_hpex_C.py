@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from habana_frameworks.torch._mode import is_lazy
+from habana_frameworks.torch._flags import is_lazy
 
 import torch
 

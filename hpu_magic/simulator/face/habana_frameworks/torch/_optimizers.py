@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
+from habana_frameworks.torch import _flags
 from habana_frameworks.torch.core.step_closure import mark_step
 from habana_frameworks.torch.utils.internal import is_lazy
 
 import torch
 
-_SWITCH = "PT_HPU_REPLACE_ADAM_ADAMW"
-
 
 def overwrite_torch_optimizers() -> None:
     """Replace ``torch.optim.Adam`` and ``AdamW`` by optimizers that mark a step after each step.
 
-    The bridge calls this when it loads if ``PT_HPU_REPLACE_ADAM_ADAMW`` is 1, true or yes.
+    The bridge calls this when it loads if ``PT_HPU_REPLACE_ADAM_ADAMW`` is on.
     """
     for name in ("Adam", "AdamW"):
         optimizer = getattr(torch.optim, name)
@@ -28,7 +26,7 @@ def overwrite_torch_optimizers() -> None:
 
 def overwrite_if_flag_is_set() -> None:
     """Call `overwrite_torch_optimizers` if its flag is set."""
-    if os.environ.get(_SWITCH, "").strip().lower() in ("1", "true", "yes"):
+    if _flags.is_on("PT_HPU_REPLACE_ADAM_ADAMW"):
         overwrite_torch_optimizers()
 
 

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch._mode import is_lazy
+from habana_frameworks.torch._flags import is_lazy
 from habana_frameworks.torch.core import _random, quantization, step_closure
 from habana_frameworks.torch.core.quantization import (
     hpu_inference_initialize,

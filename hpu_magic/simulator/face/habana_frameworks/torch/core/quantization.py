@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch._mode import is_lazy
+from habana_frameworks.torch._flags import is_lazy
 from habana_frameworks.torch.core import _constants, fuse_conv_bn
 from habana_frameworks.torch.core._constants import (  # noqa: F401  the vendor's names
     _check_params_as_const,

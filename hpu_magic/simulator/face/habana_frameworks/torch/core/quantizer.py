@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from habana_frameworks.torch._float8 import GAUDI2_E4M3FN_MAX
+from habana_frameworks.torch._card_types import GAUDI2_E4M3FN_MAX
 from habana_frameworks.torch.core import _pt2e
 from habana_frameworks.torch.core.observer import AbsMaxObserver
 

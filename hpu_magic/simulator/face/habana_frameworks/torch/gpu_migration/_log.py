@@ -10,6 +10,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from habana_frameworks.torch import _flags
+
 import torch
 
 MATCH = "hpu_match"
@@ -38,8 +40,7 @@ _seen: set[tuple[str, int, str]] = set()
 
 def folder() -> Path:
     """Return the folder of the logs."""
-    logs = os.environ.get("HABANA_LOGS") or Path.home() / ".habana_logs"
-    return Path(logs) / "gpu_migration_logs"
+    return _flags.logs_folder() / "gpu_migration_logs"
 
 
 def note(

@@ -6,16 +6,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from habana_frameworks.torch import _flags
+
 _STREAM_ASYNC = "PT_ENABLE_HABANA_STREAMASYNC"
 
-
-def _is_set(variable: str) -> bool:
-    return os.environ.get(variable, "").strip().lower() in ("1", "true")
-
-
-_dynamic_shape = _is_set("PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES")
-_inference_mode = _is_set("PT_HPU_INFERENCE_MODE")
-_matmul3d_2d_reshape = _is_set("PT_HPU_MATMUL3D_2D_RESHAPE")
+_dynamic_shape = _flags.is_on("PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES")
+_inference_mode = _flags.is_on("PT_HPU_INFERENCE_MODE")
+_matmul3d_2d_reshape = _flags.is_on("PT_HPU_MATMUL3D_2D_RESHAPE")
 _recompute_sdp = True
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from habana_frameworks.torch._mode import is_lazy
+from habana_frameworks.torch._flags import is_lazy
 
 
 def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:

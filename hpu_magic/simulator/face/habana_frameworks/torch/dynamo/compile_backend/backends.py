@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from habana_frameworks.torch._mode import is_lazy
+from habana_frameworks.torch._flags import is_lazy
 from habana_frameworks.torch.dynamo.compile_backend import experimental
 from habana_frameworks.torch.dynamo.compile_backend.config import configuration_flags, patched
 from habana_frameworks.torch.dynamo.compile_backend.passes import DROPOUT, reinplace

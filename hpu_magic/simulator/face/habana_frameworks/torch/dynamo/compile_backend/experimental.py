@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import Any
+
+from habana_frameworks.torch import _flags
 
 import torch
 
-_SWITCH = "PT_HPU_ENABLE_COMPILED_AUTOGRAD"
 _enabled = contextlib.ExitStack()
 
 
@@ -29,6 +29,6 @@ def enable_compiled_autograd(**kwargs: Any) -> None:
 
 
 def enable_if_flag_is_set() -> None:
-    """Enable compiled autograd if ``PT_HPU_ENABLE_COMPILED_AUTOGRAD`` is 1 or true."""
-    if os.environ.get(_SWITCH, "").strip().lower() in ("1", "true"):
+    """Enable compiled autograd if ``PT_HPU_ENABLE_COMPILED_AUTOGRAD`` is on."""
+    if _flags.is_on("PT_HPU_ENABLE_COMPILED_AUTOGRAD"):
         enable_compiled_autograd()

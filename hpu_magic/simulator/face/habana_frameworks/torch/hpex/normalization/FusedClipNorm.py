@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from habana_frameworks.torch import _hpex_C
-from habana_frameworks.torch._mode import is_lazy
+from habana_frameworks.torch._flags import is_lazy
 
 import torch
 

@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from habana_frameworks.torch._float8 import E5M2_MAX, GAUDI2_E4M3FN_MAX
+from habana_frameworks.torch._card_types import E5M2_MAX, GAUDI2_E4M3FN_MAX
 from habana_frameworks.torch.utils.internal import is_lazy
 
 import torch

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
+
+from habana_frameworks.torch import _flags
 
 import torch
 from hpu_magic.simulator import engine
@@ -49,7 +50,7 @@ def _get_eager_compiler_unsupported_op_prefixes() -> set[str]:
 
 def _is_enabled_lazy_collectives() -> bool:
     """Return whether ``PT_HPU_ENABLE_LAZY_COLLECTIVES`` is set."""
-    return os.environ.get("PT_HPU_ENABLE_LAZY_COLLECTIVES", "").strip().lower() in ("1", "true")
+    return _flags.is_on("PT_HPU_ENABLE_LAZY_COLLECTIVES")
 
 
 def _is_enabled_weight_permute_pass() -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import NoReturn
+
+from habana_frameworks.torch import _flags
 
 
 def dump_device_state_and_terminate(msg: str, flags: int = 0) -> NoReturn:
@@ -14,7 +15,7 @@ def dump_device_state_and_terminate(msg: str, flags: int = 0) -> NoReturn:
     The logs are ``dfa_api.txt`` and ``synapse_runtime.log`` in ``HABANA_LOGS``, by default
     ``~/.habana_logs``. `flags` select hardware state to dump, which a simulated card does not have.
     """
-    folder = Path(os.environ.get("HABANA_LOGS") or Path.home() / ".habana_logs")
+    folder = _flags.logs_folder()
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("dfa_api.txt", "synapse_runtime.log"):
         with (folder / name).open("a", encoding="utf-8") as log:

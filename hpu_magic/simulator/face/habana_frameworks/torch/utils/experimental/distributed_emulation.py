@@ -6,13 +6,14 @@ import os
 import sys
 from typing import Any
 
-_ENABLED = "PT_HPU_EMULATE_DISTRIBUTED"
+from habana_frameworks.torch import _flags
+
 _SINGLE_RANK = "PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK"
 
 
 def is_distributed_emulation_enabled() -> bool:
-    """Return whether ``PT_HPU_EMULATE_DISTRIBUTED`` is true or 1."""
-    return os.environ.get(_ENABLED, "").strip().lower() in ("1", "true")
+    """Return whether ``PT_HPU_EMULATE_DISTRIBUTED`` is on."""
+    return _flags.is_on("PT_HPU_EMULATE_DISTRIBUTED")
 
 
 def distributed_emulation_apply_if_enabled() -> None:

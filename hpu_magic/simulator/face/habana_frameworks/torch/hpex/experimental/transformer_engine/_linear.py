@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from habana_frameworks.torch import _flags
 from habana_frameworks.torch.hpex.experimental.transformer_engine import _scales
 from habana_frameworks.torch.hpex.experimental.transformer_engine._module import Fp8Module
 from habana_frameworks.torch.hpex.experimental.transformer_engine._uses import Use
@@ -222,7 +222,7 @@ class Linear(Fp8Module):
         self.in_features = in_features
         self.out_features = out_features
         self.use_bias = bias
-        self.minimize_memory = minimize_memory or _is_set("PT_HPU_FP8_MINIMIZE_MEMORY")
+        self.minimize_memory = minimize_memory or _flags.is_on("PT_HPU_FP8_MINIMIZE_MEMORY")
         self.kept_weight: tuple[Format, list[_Cast]] | None = None
         self.register_parameter("weight", None)
         self.register_parameter("bias", None)
@@ -287,7 +287,3 @@ class Linear(Fp8Module):
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.use_bias}"
         )
-
-
-def _is_set(variable: str) -> bool:
-    return os.environ.get(variable, "").strip().lower() in ("1", "true")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch._float8 import E4M3FN_MAX, E5M2_MAX
+from habana_frameworks.torch._card_types import E4M3FN_MAX, E5M2_MAX
 from habana_frameworks.torch.hpex.experimental.transformer_engine.recipe import DelayedScaling
 from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import FP8TensorMeta
 

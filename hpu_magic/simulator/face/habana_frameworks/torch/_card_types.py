@@ -1,10 +1,16 @@
-"""The 64-bit types that a card stores in 32 bits, by mode, generation and flag."""
+"""Data types of the cards: limits of float8, and 64-bit types that are stored in 32 bits."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from habana_frameworks.torch import _flags
+
+import torch
+
+GAUDI2_E4M3FN_MAX = 240.0
+E4M3FN_MAX = {"GAUDI": GAUDI2_E4M3FN_MAX, "GAUDI2": GAUDI2_E4M3FN_MAX, "GAUDI3": 448.0}
+E5M2_MAX = torch.finfo(torch.float8_e5m2).max
 
 EXACT = "HPU_MAGIC_EXACT_64_BIT"
 """Environment variable that keeps all 64 bits, unlike any card."""
@@ -18,7 +24,7 @@ class NarrowTypes(NamedTuple):
     check_range: bool
 
 
-def of(*, lazy: bool, generation: str) -> NarrowTypes:
+def narrow_types(*, lazy: bool, generation: str) -> NarrowTypes:
     """Return the types that a card of `generation` stores in 32 bits.
 
     No card supports float64. Cards from the second generation on support int64 in eager mode, and
