@@ -34,6 +34,13 @@ def test_every_page_is_built(site: Path) -> None:
     assert written <= built
 
 
+def test_the_vendors_names_are_tables(site: Path) -> None:
+    page = (site / "vendor_api.html").read_text()
+    assert "core.mark_step" in page
+    assert "hpu::accumulate_grads_" in page
+    assert "caching_allocator_alloc" in page
+
+
 def test_every_public_name_has_an_entry(site: Path) -> None:
     entries = {
         name

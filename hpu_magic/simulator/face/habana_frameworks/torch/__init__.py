@@ -29,7 +29,7 @@ def _register_with_dynamo() -> None:
         importlib.import_module(f"habana_frameworks.torch.dynamo.{part}").register()
 
 
-# In lazy mode too: scripts import modules with compiled functions, and a call is an error.
+# Also in lazy mode: scripts may import modules with compiled functions, and only calls fail.
 _import_hooks.when_imported("torch._dynamo", _register_with_dynamo)
 _fallback_log.install()
 activity_profiler.install()

@@ -23,7 +23,7 @@ _KEY = torch._C.DispatchKey.BackendSelect
 _BELOW = torch._C._dispatch_keyset_full_after(_KEY)
 _AUTOCAST_TYPES = "HPU Autocast on GAUDI only supports dtypes of torch.bfloat16 currently."
 
-# By their names in C++.
+# By the C++ names of the types.
 LACKING_TYPES = {"Half": _NO_FLOAT16, "Float8_e4m3fn": NO_FP8, "Float8_e5m2": NO_FP8}
 
 # A library that is freed unregisters its kernels.

@@ -168,14 +168,14 @@ class Metric:
             self._since = self._now()
 
     def start(self) -> None:
-        """Start to count; no effect if already started."""
+        """Start counting; no effect if already started."""
         if self._since is None:
             self._since = self._now()
             if _WITH_DETAILS and self._name == "graph_compilation":
                 self._subscribe(self._note_detail)
 
     def stop(self) -> None:
-        """Stop to count and to call callbacks; keep the statistics."""
+        """Stop counting and callbacks; keep the statistics."""
         self._stopped = self._counted()
         self._since = None
         for handle in self._handles:

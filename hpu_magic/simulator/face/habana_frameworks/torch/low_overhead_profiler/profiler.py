@@ -17,14 +17,14 @@ _recorded: list[tuple[int, Parameters]] = []
 
 
 def start() -> None:
-    """Start to record; no effect if already started."""
+    """Start recording; no effect if already started."""
     global _handle
     if _handle is None:
         _handle = EventDispatcher.instance().subscribe(EventId.GRAPH_COMPILATION)
 
 
 def stop() -> None:
-    """Stop to record, and keep the events for `flush`."""
+    """Stop recording, and keep the events for `flush`."""
     global _handle
     _fetch()
     if _handle is not None:

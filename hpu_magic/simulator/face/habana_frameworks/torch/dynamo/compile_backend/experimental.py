@@ -23,7 +23,7 @@ def enable_compiled_autograd(**kwargs: Any) -> None:
     from torch._dynamo import compiled_autograd
 
     compiler = torch.compile(**{"backend": "hpu_backend", **kwargs})
-    torch._dynamo.config.compiled_autograd = True  # forward graphs leave their backward traceable
+    torch._dynamo.config.compiled_autograd = True  # keeps the backward of forward graphs traceable
     _enabled.close()
     _enabled.enter_context(compiled_autograd._enable(compiler))
 

@@ -38,7 +38,7 @@ def fp8_fused_sdpa(
     seq_padding_type: str = "left",
     recompute: bool | None = None,
 ) -> Outputs:
-    """Compute attention like `FusedSDPA`, in 8 bits where scales are passed; no gradient.
+    """Compute attention like `FusedSDPA`, in 8 bits if scales are passed; without gradient.
 
     Parameters
     ----------

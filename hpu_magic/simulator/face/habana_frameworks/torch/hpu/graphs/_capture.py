@@ -53,7 +53,7 @@ class HPUGraph:
         self._warned = False
 
     def capture_begin(self, dry_run: bool = False) -> None:
-        """Start to capture the operations of all threads, and disable dynamic shapes.
+        """Start capturing the operations of all threads, and disable dynamic shapes.
 
         Parameters
         ----------

@@ -40,7 +40,7 @@ class Logger:
         self._logger = logging.getLogger(type)
 
     def set_store_data(self, store: bool) -> None:
-        """Start or stop to store the text of messages in `data`."""
+        """Start or stop storing the text of messages in `data`."""
         self._stores = store
 
     def trace(self, *args: Any) -> None:
