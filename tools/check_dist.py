@@ -151,7 +151,7 @@ def check_device(environment: EmptyEnvironment, what: str) -> None:
 def check_mixed(environment: EmptyEnvironment) -> None:
     """See that an engine of the older version is refused, and that it is said what to install."""
     done = environment.run("import torch; torch.ones(2, device='hpu')", HPU_MAGIC_SIMULATOR="1")
-    refused = f"it belongs to hpu_magic {OLD}, and this is {hpu_magic.__version__}."
+    refused = f"it belongs to hpu_magic {OLD}, but this is {hpu_magic.__version__}."
     offered = f'pip install "{wheels.DISTRIBUTION}=={hpu_magic.__version__}"'
     said = done.returncode != 0 and refused in done.stderr and offered in done.stderr
     hold(said, "an engine of another version is refused by name", done.stderr)

@@ -1,8 +1,8 @@
-"""The native engine: brought by a wheel, or compiled once and then loaded from a cache.
+"""The native engine: from a wheel or a cache, or compiled at its first use.
 
-A system cache that ``hpu-magic build --into`` fills is looked at first, then the user's own, then
-what pip has installed. An engine that is compiled goes into the user's cache, and where that cannot
-be used, into a private temporary folder.
+The search order is the system cache (filled by ``hpu-magic build --into``), the user's cache, and
+wheels that pip installed. A compiled engine is stored in the user's cache, or in a private
+temporary folder if that cache cannot be used.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def _renew_lock() -> None:
     _loading = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)  # another thread may be loading meanwhile
+os.register_at_fork(after_in_child=_renew_lock)  # another thread may be loading at the fork
 
 
 def load() -> ModuleType:
-    """Return the engine, compiling it at its first use on this machine if none is installed.
+    """Return the engine, and compile it if none is installed.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def _loaded() -> ModuleType:
     except ImportError as failed:
         if not wheels.is_installed(library):
             raise
-        # An older C library than the wheel's, for example.
+        # For example, the C library is older than the wheel's.
         _say(f"the installed engine {library} does not load ({failed}).")
         return _import(_built(cache.entry()))
 
@@ -73,20 +73,20 @@ def compiled() -> Path:
     places = [cache.system_directory(), cache.user_directory()]
     for place in places:
         library = place / entry
-        if os.path.exists(library):  # False, too, in a folder that is closed to this user
+        if os.path.exists(library):  # also False if this user may not read the folder
             if (why := cache.distrust(library)) is None:
                 return library
             _say(f"ignoring the compiled engine {library}: {why}.")
     try:
-        brought = wheels.installed(key.here())
+        installed = wheels.installed(key.here())
     except wheels.RefusedEngine as refused:
         _say(str(refused))
-        brought = None
-    return brought or _built(entry)
+        installed = None
+    return installed or _built(entry)
 
 
 def install(directory: Path) -> Path:
-    """Put the compiled engine into `directory`, where every user of the machine can load it.
+    """Store the compiled engine in `directory`, so that all users of the machine can load it.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def install(directory: Path) -> Path:
 
 
 def _built(entry: Path) -> Path:
-    """Build the engine into the user's cache, or beside it where that cannot be used."""
+    """Build the engine and store it in the user's cache, or in the temporary one if necessary."""
     library = cache.user_directory() / entry
     try:
         cache.make_private(library.parent)
@@ -113,7 +113,7 @@ def _built(entry: Path) -> Path:
     if why is None:
         with cache.only_builder(library) as builder:
             if library.exists() and cache.distrust(library) is None:
-                return library  # another process has built it while this one waited
+                return library  # another process built it while this one waited
             with build(builder.alive) as built:
                 try:
                     cache.store(built, library)
@@ -123,7 +123,7 @@ def _built(entry: Path) -> Path:
         return library
     library = cache.temporary_directory() / entry
     if library.exists() and cache.distrust(library) is None:
-        _say(f"{why}; the compiled engine is taken from {library.parent}.")
+        _say(f"{why}; using the compiled engine in {library.parent}.")
         return library
     with build() as built:
         return _kept_elsewhere(entry, why, built)
@@ -133,7 +133,7 @@ def _kept_elsewhere(entry: Path, why: str, built: Path) -> Path:
     library = cache.temporary_directory() / entry
     cache.make_private(library.parent)
     cache.store(built, library)
-    _say(f"{why}; the compiled engine is kept in {library.parent} (HPU_MAGIC_CACHE chooses).")
+    _say(f"{why}; the compiled engine is kept in {library.parent} (set HPU_MAGIC_CACHE to change).")
     return library
 
 

@@ -1,4 +1,4 @@
-"""Where compiled engines are kept, under what names, and whose files are loaded as code."""
+"""Caches of compiled engines: their folders, the names of engines, and which files are trusted."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from hpu_magic.private_folder import is_private, unsafe_folder, writable_by_othe
 from hpu_magic.simulator.engine import key
 
 _SILENCE = 180.0
-"""Seconds without a sign of life after which a builder, on another host perhaps, is given up."""
+"""Seconds without activity after which a builder, possibly on another host, counts as dead."""
 
 _NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EIO, errno.EACCES}
 
 
 def system_directory() -> Path:
-    """Engines for all users of this Python: ``HPU_MAGIC_SYSTEM_CACHE``, or a place beside it."""
+    """Folder of engines for all users: ``HPU_MAGIC_SYSTEM_CACHE``, or in this Python's prefix."""
     chosen = os.environ.get("HPU_MAGIC_SYSTEM_CACHE")
     return Path(chosen) if chosen else Path(sys.prefix) / "share" / "hpu_magic" / "engine"
 
 
 def user_directory() -> Path:
-    """Engines that this user compiled: ``HPU_MAGIC_CACHE``, or the user's cache."""
+    """Folder of engines that this user compiled: ``HPU_MAGIC_CACHE``, or in the user's cache."""
     chosen = os.environ.get("HPU_MAGIC_CACHE")
     if chosen:
         return Path(chosen)
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if user.startswith("~"):  # a container may run under a number without a name, or a home
+    if user.startswith("~"):  # a container's user may have no name or home
         return temporary_directory()
     return Path(user) / "hpu_magic" / "engine"
 
 
 def temporary_directory() -> Path:
-    """Private folder for what finds no other place, the same each time unless its name is taken."""
+    """Private temporary folder; always the same one, unless another user owns its name."""
     folder = Path(tempfile.gettempdir()) / f"hpu_magic-engine-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -50,24 +50,24 @@ def temporary_directory() -> Path:
 
 
 def entry() -> Path:
-    """Path of the engine within a cache: its key and the system, then its file.
+    """Path of the engine within a cache: a folder for its key and the system, and its file.
 
-    What it was built with is no part of that: a machine without a compiler loads what another
-    one has built.
+    The path does not depend on the compiler, so a machine without one can load the engine of
+    another machine.
     """
     return entry_of(key.here())
 
 
 def entry_of(engine: key.Key) -> Path:
-    """Path of an engine for this system, whichever torch and Python it is for."""
+    """Path within a cache of an engine for this system and any torch and Python."""
     return Path(f"{engine}-{key.system()}") / engine.file_name()
 
 
 def distrust(path: Path) -> str | None:
-    """Say why what lies at `path` must not be loaded as code, or None when it may.
+    """Return why the file at `path` must not be loaded as code; None if it is trusted.
 
-    As ssh does with its files: it and the folders above, up to the home or Python's own, belong
-    to this user or to root, and nobody else may write them.
+    The rule is that of ssh: the file and its parent folders, up to the home or Python's prefix,
+    must belong to this user or root, and other users must not be able to write them.
     """
     real = Path(os.path.realpath(path))
     if why := writable_by_others(real):
@@ -76,34 +76,34 @@ def distrust(path: Path) -> str | None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above that are missing, for this user alone, and try it.
+    """Create a folder and its missing parents, private to this user, and check that it is writable.
 
     Raises
     ------
     OSError
-        It cannot be written.
+        The folder cannot be written.
     """
     missing = [folder, *folder.parents]
     for parent in reversed([place for place in missing if not place.exists()]):
         parent.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
-        pass  # a file system may be read-only, a quota full
+        pass  # fails on a read-only file system or a full quota
 
 
 def store(library: Path, stored: Path, *, shared: bool = False) -> None:
-    """Copy a library into a cache at once, so that nobody ever sees a part of it."""
+    """Copy a library into a cache atomically, so that other processes never see a part of it."""
     if shared:
         for folder in (stored.parents[1], stored.parent):
             if not folder.exists():
                 folder.mkdir(parents=True)
-                folder.chmod(0o755)  # whatever the umask
+                folder.chmod(0o755)  # independent of the umask
     descriptor, private = tempfile.mkstemp(dir=stored.parent, prefix=".building-")
     try:
         with os.fdopen(descriptor, "wb") as copy, library.open("rb") as built:
             shutil.copyfileobj(built, copy)
             os.fchmod(copy.fileno(), 0o755 if shared else 0o700)
             copy.flush()
-            os.fsync(copy.fileno())  # a full quota shows here at the latest
+            os.fsync(copy.fileno())  # reports a full quota
         os.replace(private, stored)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -113,17 +113,17 @@ def store(library: Path, stored: Path, *, shared: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Builder:
-    """The right to build one entry; `alive` tells those who wait that somebody is at it."""
+    """The right to build one entry; call `alive` regularly so that other processes keep waiting."""
 
     alive: Callable[[], None]
 
 
 @contextlib.contextmanager
 def only_builder(library: Path) -> Iterator[Builder]:
-    """Wait until nobody else builds `library`, as far as the file system knows.
+    """Wait until no other process builds `library`.
 
-    The lock ends with the process. Where there are no locks, or their holder has been silent for
-    long, the caller builds for itself: `store` is safe with several builders.
+    The lock ends with the process. If the file system has no locks, or the builder shows no
+    activity for a long time, the caller also builds, because `store` is safe with several builders.
     """
     path = library.parent / "lock"
     try:
@@ -135,16 +135,16 @@ def only_builder(library: Path) -> Iterator[Builder]:
         _wait(lock, library)
 
         def alive() -> None:
-            with contextlib.suppress(OSError):  # the lock is a courtesy
+            with contextlib.suppress(OSError):  # the lock is optional
                 os.utime(path)
 
         yield Builder(alive)
 
 
 def _wait(lock: IO[str], library: Path) -> None:
-    told = False
-    seen = None
-    heard = time.monotonic()
+    reported = False
+    last_sign = None
+    last_active = time.monotonic()
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,15 +155,15 @@ def _wait(lock: IO[str], library: Path) -> None:
             if error.errno in _NO_LOCKS:
                 return
             raise
-        if not told:
-            told = True
+        if not reported:
+            reported = True
             print(
-                "hpu_magic: another process is compiling the simulated device, waiting for it",
+                "hpu_magic: another process is compiling the simulated device; waiting for it",
                 file=sys.stderr,
             )
         sign = os.fstat(lock.fileno()).st_mtime_ns
-        if sign != seen:
-            seen, heard = sign, time.monotonic()
-        if library.exists() or time.monotonic() - heard > _SILENCE:
+        if sign != last_sign:
+            last_sign, last_active = sign, time.monotonic()
+        if library.exists() or time.monotonic() - last_active > _SILENCE:
             return
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Compiles the engine into a directory, in a process of its own that ends with its input.
+"""Compiles the engine into a directory; runs in a separate process that ends with its input.
 
 Its arguments are DIRECTORY UNITS FLAG...
 """
@@ -22,8 +22,8 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
 
     sanitizers = [flag for flag in flags if flag.startswith("-fsanitize=")]
     if sanitizers:
-        # PyTorch loads what it has built, for which this process needs the sanitizers' library
-        # from its start; the compiler would only be slowed.
+        # PyTorch loads the built library, which needs the sanitizers' library from the start of
+        # this process. It would only slow the compiler down.
         os.environ.pop("LD_PRELOAD", None)
     cpp_extension.load(
         NAME,
@@ -37,7 +37,7 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
 
 
 def _short_paths() -> list[str]:
-    """Return flags after which the binary names files alike wherever they lie."""
+    """Return flags that make file names in the binary independent of the folders."""
     import torch
 
     folders = {SOURCES: "native", Path(torch.__file__).parent: "torch"}
@@ -45,7 +45,7 @@ def _short_paths() -> list[str]:
 
 
 def language_standard() -> str:
-    """Oldest C++ that PyTorch's headers take, so that older releases compile the engine too."""
+    """Oldest C++ standard that PyTorch's headers support, as older releases need it."""
     from torch.utils.cpp_extension import include_paths
 
     header = (Path(include_paths()[0]) / "ATen" / "ATen.h").read_text()
@@ -54,10 +54,10 @@ def language_standard() -> str:
 
 
 def _write_units(place: Path) -> list[str]:
-    """Write one source for each translation unit, the longest first, so that none comes last.
+    """Write one source for each translation unit, in the order of decreasing size.
 
-    A unit's name tells its content: builds of two sources at once share what they have in common
-    and nothing else, and compiler caches meet the same paths again.
+    Names contain a digest of the content, so concurrent builds of different sources do not share
+    different files, and compiler caches see the same paths again.
     """
     written: list[tuple[int, str]] = []
     for unit, sources in units().items():
@@ -67,14 +67,14 @@ def _write_units(place: Path) -> list[str]:
         path = place / f"{unit}-{digest}.cpp"
         private = place / f"{path.name}.{os.getpid()}"
         private.write_text(content)
-        os.replace(private, path)  # another process may be compiling what stands there
+        os.replace(private, path)  # another process may be compiling the old file
         written.append((sum(source.stat().st_size for source in sources), str(path)))
     return [path for _, path in sorted(written, reverse=True)]
 
 
 def _end_with_input() -> None:
-    """End the compilers, too, when the process that wants the engine is killed."""
-    os.read(0, 1)  # not through sys.stdin, whose lock would be held when Python ends
+    """End this process and the compilers when the parent process is killed."""
+    os.read(0, 1)  # not sys.stdin, whose lock would be held when Python exits
     os.killpg(0, signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""Compiling the engine in a process of its own, visibly."""
+"""Compilation of the engine in a separate process, with progress output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpu_magic import child_python
 from hpu_magic.simulator.engine import cache, key, sources, wheels
 
 _SCRATCH = "build-"
-_ABANDONED = 3600.0  # seconds without a new file, of which a build writes one every few minutes
+_ABANDONED = 3600.0  # seconds without a new file; a build writes one every few minutes
 
 
 class BuildError(RuntimeError):
@@ -27,12 +27,12 @@ class BuildError(RuntimeError):
 
 @contextlib.contextmanager
 def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
-    """Compile the engine and yield the library, which is gone afterwards.
+    """Compile the engine and yield the library, which is deleted afterwards.
 
     Parameters
     ----------
     alive : callable
-        Called every now and then while the compiler runs.
+        Called regularly while the compiler runs.
 
     Raises
     ------
@@ -41,13 +41,13 @@ def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """
     check_tools()
     offer = wheels.offer(key.here())
-    print(f"hpu_magic: the simulated device is compiled now. {offer}", file=sys.stderr)
+    print(f"hpu_magic: compiling the simulated device. {offer}", file=sys.stderr)
     place = cache.temporary_directory()
     units = place / "units"
     units.mkdir(mode=0o700, exist_ok=True)
     _remove_abandoned(place)
     with tempfile.TemporaryDirectory(dir=place, prefix=_SCRATCH) as scratch:
-        log = place / f"{cache.entry().parent.name}.log"  # others may be building, too
+        log = place / f"{cache.entry().parent.name}.log"  # other processes may also be building
         _compile(Path(scratch), units, log, alive)
         yield Path(scratch) / f"{sources.NAME}.so"
 
@@ -55,14 +55,14 @@ def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
 def _remove_abandoned(place: Path) -> None:
     """Remove the folders of builds that were killed."""
     for folder in place.glob(f"{_SCRATCH}*"):
-        with contextlib.suppress(OSError):  # another process may remove it, too
+        with contextlib.suppress(OSError):  # another process may also remove it
             if time.time() - folder.stat().st_mtime > _ABANDONED:
                 shutil.rmtree(folder)
 
 
 def _compile(scratch: Path, units: Path, log: Path, alive: Callable[[], None]) -> None:
     with log.open("wb") as output:
-        # In a session of its own, so that it ends as a whole; it ends with its input, too.
+        # In a separate session, to be able to end all compilers. It also ends with its input.
         builder = subprocess.Popen(
             child_python.command(f"{__package__}.compile_units", scratch, units, *sources.FLAGS),
             stdin=subprocess.PIPE,
@@ -84,19 +84,19 @@ def _compile(scratch: Path, units: Path, log: Path, alive: Callable[[], None]) -
 
 
 def check_tools() -> None:
-    """Raise where something that a build needs is missing.
+    """Raise an error if a tool that the build needs is missing.
 
     Raises
     ------
     BuildError
-        The compiler, Python's headers or ninja are missing; the text says how to get them.
+        The compiler, Python's headers or ninja are missing; the message says how to get them.
     """
     compiled = "The simulated device is compiled at its first use"
     if not (shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")):
         raise BuildError(
             f"{compiled} and no C++ compiler was found: "
             "install one (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install), "
-            "name it in CXX, or take an engine that a machine of the same kind has compiled "
+            "set CXX to its name, or use an engine that a similar machine has compiled "
             "(there: hpu-magic build --into DIR; here: HPU_MAGIC_SYSTEM_CACHE=DIR). "
             f"{wheels.offer(key.here())}"
         )
@@ -114,7 +114,7 @@ def check_tools() -> None:
 
 
 def _ninja_directory() -> str | None:
-    """Directory of ninja; an environment that is not activated has it off the PATH."""
+    """Return the folder of ninja, which is not on PATH in an environment that is not activated."""
     try:
         from ninja import BIN_DIR
     except ImportError:
@@ -158,5 +158,5 @@ def _failure(log: Path) -> str:
     errors = [line for line in lines if "error" in line.lower()] or lines[-3:]
     return (
         f"The simulated device could not be compiled: {errors[0] if errors else 'no output'} "
-        f"(the whole output is in {log})."
+        f"(complete output: {log})."
     )

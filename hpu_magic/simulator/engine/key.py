@@ -1,7 +1,7 @@
-"""What an engine is called: all that the binary depends on, but the system that it was linked for.
+"""Keys of engines: everything that the binary depends on, except the system.
 
-A compiled engine in a cache and one that a wheel brings have the same key. The system is the
-platform in a wheel's file name, and in a cache a part of the folder's.
+Compiled engines in a cache and engines in a wheel have the same key. The system is part of the
+wheel's file name, or of the folder's name in a cache.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _PUBLISHED = re.compile(r"(\d+\.\d+)\.\d+(\+(cpu|xpu|cu\d+|rocm[\d.]+))?")
 
 @dataclass(frozen=True)
 class Key:
-    """What must be the same where an engine was compiled and where it is loaded.
+    """Properties that must be equal where an engine was compiled and where it is loaded.
 
     Attributes
     ----------
     torch : str
-        The minor release, whose C++ interface the builds for CPU and CUDA and all patches have in
-        common; the whole version of a build that PyTorch does not publish.
+        The minor release, because builds for CPU and CUDA and all patch releases have the same C++
+        interface; the complete version of a build that PyTorch does not publish.
     abi : str
-        How the C++ library lays out its strings: ``cxx11``, or ``old``.
+        The layout of strings in the C++ library: ``cxx11`` or ``old``.
     python : str
         The interpreter and its ABI, as in the suffix of extension modules.
     sources : str
@@ -70,17 +70,17 @@ def torch_release(version: str) -> str:
 
 
 def python_abi() -> str:
-    """Return interpreter, ABI and machine, as file names of extension modules have them."""
+    """Return interpreter, ABI and machine, as in file names of extension modules."""
     return str(sysconfig.get_config_var("EXT_SUFFIX")).strip(".").removesuffix(".so")
 
 
 def system() -> str:
-    """Return what a binary is linked for: the system, the processor and the C library."""
+    """Return the target of a binary: the system, the processor and the C library."""
     return "-".join((sys.platform, platform.machine(), "".join(platform.libc_ver())))
 
 
 def sources_digest() -> str:
-    """Return what tells the sources, and the flags of their compilation, from others."""
+    """Return a digest of the sources and compiler flags."""
     parts: list[str | bytes] = [*sources.FLAGS]
     for source in sorted(sources.SOURCES.rglob("*.[ch]*")):
         parts += [source.relative_to(sources.SOURCES).as_posix(), source.read_bytes()]
@@ -88,7 +88,7 @@ def sources_digest() -> str:
 
 
 def _digest(parts: Iterable[str | bytes]) -> str:
-    """Return 16 hexadecimal digits that tell sequences of parts from one another."""
+    """Return 16 hexadecimal digits for a sequence of parts."""
     digest = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part

@@ -1,4 +1,4 @@
-"""What the engine is compiled from."""
+"""Sources, flags and translation units of the engine."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "native"
 NAME = "hpu_magic_engine"
-FLAGS = ["-O2", "-DNDEBUG"]  # NDEBUG as in PyTorch's own build: some of its headers differ by it
-# `make sanitize` builds another engine, with checks of memory, arithmetic, containers and locks.
+FLAGS = ["-O2", "-DNDEBUG"]  # NDEBUG as in PyTorch's build, because some headers depend on it
+# `make sanitize` builds another engine that checks memory, arithmetic, containers and locks.
 if _SANITIZERS := os.environ.get("HPU_MAGIC_SANITIZE"):
     FLAGS += [
         f"-fsanitize={_SANITIZERS}",
         "-fno-sanitize-recover=all",
-        "-fno-sanitize=vptr",  # asks for type information that PyTorch keeps to itself
+        "-fno-sanitize=vptr",  # needs type information that PyTorch does not export
         "-fno-omit-frame-pointer",
         "-O1",
         "-g1",
@@ -23,19 +23,19 @@ if _SANITIZERS := os.environ.get("HPU_MAGIC_SANITIZE"):
 
 
 _SMALL = 23 << 10
-"""Bytes of a folder's sources below which its compilation is little but that of the headers."""
+"""Bytes of sources below which a folder's compilation time is mainly that of the headers."""
 
 
 def units() -> dict[str, list[Path]]:
-    """Sources of each translation unit, in which PyTorch's headers are read once.
+    """Return the sources of each translation unit, which includes PyTorch's headers once.
 
-    A folder is one, and all the small folders are one together.
+    Each folder is a unit; all small folders together are one unit.
     """
     folders: dict[str, list[Path]] = {}
     for source in sorted(SOURCES.rglob("*.cpp")):
         folders.setdefault(source.relative_to(SOURCES).with_suffix("").parts[0], []).append(source)
-    found: dict[str, list[Path]] = {}
+    by_unit: dict[str, list[Path]] = {}
     for name, sources in folders.items():
         small = sum(source.stat().st_size for source in sources) < _SMALL
-        found.setdefault("small" if small else name, []).extend(sources)
-    return found
+        by_unit.setdefault("small" if small else name, []).extend(sources)
+    return by_unit

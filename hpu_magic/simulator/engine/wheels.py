@@ -1,8 +1,8 @@
-"""Engines that pip brought: a wheel for each minor release of torch and Python.
+"""Engines in wheels: one for each minor release of torch and Python.
 
-Such a wheel holds a package with the engine and ``engine.json``: its key, and a digest of its file.
-``wheels.tsv`` names those that are made. ``hpu_magic_engine`` requires them for all releases of
-torch, since pip cannot choose by the torch that is installed.
+A wheel contains a package with the engine and ``engine.json``, which has its key and a digest of
+its file. ``wheels.tsv`` lists the wheels. ``hpu_magic_engine`` requires the wheels for all releases
+of torch, because pip cannot select by the installed torch.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ MANIFEST = "engine.json"
 
 
 class RefusedEngine(RuntimeError):
-    """An installed engine that does not belong here; the text names it and says why."""
+    """An installed engine does not match; the message says which and why."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A row of the table: what an engine's wheel is made for.
+    """A row of the table: the target of an engine's wheel.
 
     Attributes
     ----------
     torch, python : str
         Minor releases, such as ``2.13`` and ``3.11``.
     system, machine : str
-        As ``sys.platform`` and ``platform.machine()`` say.
+        As in ``sys.platform`` and ``platform.machine()``.
     """
 
     torch: str
@@ -47,29 +47,29 @@ class Made:
 
 
 def table() -> list[Made]:
-    """Return which wheels are made."""
+    """Return the rows of ``wheels.tsv``."""
     _, *rows = TABLE.read_text(encoding="utf-8").splitlines()
     return [Made(*row.split("\t")) for row in rows]
 
 
 def package(torch: str) -> str:
-    """Return the name of the package, and of the distribution, with the engine for a release."""
+    """Return the name of the package and distribution with the engine for a torch release."""
     return f"{DISTRIBUTION}_torch{torch.replace('.', '_')}"
 
 
 def manifest(key: Key, library: Path) -> str:
-    """Return what a wheel says of the engine that it holds."""
-    said = {"version": __version__, **asdict(key), "sha256": _digest(library)}
-    return json.dumps(said, indent=1) + "\n"
+    """Return the content of a wheel's ``engine.json``."""
+    content = {"version": __version__, **asdict(key), "sha256": _digest(library)}
+    return json.dumps(content, indent=1) + "\n"
 
 
 def installed(key: Key) -> Path | None:
-    """Return the engine that an installed wheel brings for this key, if there is one.
+    """Return the engine of an installed wheel for this key, if there is one.
 
     Raises
     ------
     RefusedEngine
-        There is one, and it does not belong here or is not as it was built.
+        The installed engine does not match the key, or its file has changed.
     """
     folder = _folder(key.torch)
     if folder is None:
@@ -81,31 +81,31 @@ def installed(key: Key) -> Path | None:
 
 
 def is_installed(library: Path) -> bool:
-    """Tell whether an engine is one that a wheel brought."""
+    """Return whether an engine is part of an installed wheel."""
     return library.parent.name.startswith(f"{DISTRIBUTION}_torch")
 
 
 def reinstall(torch: str) -> str:
-    """Say how to get an engine as it was built."""
+    """Return the command that reinstalls the engine for a torch release."""
     return f"pip install --force-reinstall --no-deps {package(torch)}=={__version__}"
 
 
 def offer(key: Key) -> str:
-    """Say which engines pip can bring here, or elsewhere if there is none for this torch."""
+    """Return a sentence about the wheels for this machine, or for others if there is none."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     rows = table()
     here = (key.torch, python, sys.platform, platform.machine())
     if Made(*here) in rows:
         return (
-            f"There is a compiled one for torch {key.torch} and Python {python}: "
+            f"There is a prebuilt one for torch {key.torch} and Python {python}: "
             f'pip install "{DISTRIBUTION}=={__version__}".'
         )
     releases = _listed({row.torch for row in rows})
     pythons = _listed({row.python for row in rows})
     systems = _listed({f"{row.system} {row.machine}" for row in rows})
     return (
-        f"There is no compiled one for torch {key.torch}, Python {python} and {sys.platform} "
-        f"{platform.machine()}; {DISTRIBUTION} has those for torch {releases}, "
+        f"There is no prebuilt one for torch {key.torch}, Python {python} and {sys.platform} "
+        f"{platform.machine()}; {DISTRIBUTION} has some for torch {releases}, "
         f"Python {pythons}, {systems}."
     )
 
@@ -125,32 +125,33 @@ def _folder(torch: str) -> Path | None:
 
 
 def _refusal(folder: Path, library: Path, key: Key) -> str | None:
-    """Say why an engine does not belong here, or None when it does."""
+    """Return why an engine does not match the key; None if it does."""
     try:
-        said = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        version = said["version"]
-        built = Key(*(str(said[part]) for part in asdict(key)))
-        digest = said["sha256"]
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        version = content["version"]
+        built = Key(*(str(content[part]) for part in asdict(key)))
+        digest = content["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
-        return f"its {MANIFEST} cannot be read. Mend it with {reinstall(key.torch)}."
+        return f"its {MANIFEST} cannot be read. Fix it with {reinstall(key.torch)}."
     if built.torch != key.torch:
-        return f"it was built for torch {built.torch}, and this is torch {key.torch}."
+        return f"it was built for torch {built.torch}, but this is torch {key.torch}."
     if built.python != key.python:
-        return f"it was built for {built.python}, and this is {key.python}."
+        return f"it was built for {built.python}, but this is {key.python}."
     if built.abi != key.abi:
-        return f"it was built for the {built.abi} ABI of C++, and this torch has the {key.abi} one."
+        return f"it was built for the {built.abi} C++ ABI, but this torch has the {key.abi} one."
     if version != __version__:
         return (
-            f"it belongs to hpu_magic {version}, and this is {__version__}. "
-            f"Get its counterpart with pip install {DISTRIBUTION}=={__version__}."
+            f"it belongs to hpu_magic {version}, but this is {__version__}. "
+            f"Get the matching one with pip install {DISTRIBUTION}=={__version__}."
         )
     if built.sources != key.sources:
-        return "it was built from other sources than those that are here."
+        return "it was built from other sources than the installed ones."
     if not library.exists():
-        return f"its file {library.name} is missing. Mend it with {reinstall(key.torch)}."
+        return f"its file {library.name} is missing. Fix it with {reinstall(key.torch)}."
     if _digest(library) != digest:
         return (
-            f"its file {library.name} is not as it was built. Mend it with {reinstall(key.torch)}."
+            f"its file {library.name} has changed since it was built. "
+            f"Fix it with {reinstall(key.torch)}."
         )
     return None
 

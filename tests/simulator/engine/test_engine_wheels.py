@@ -118,32 +118,32 @@ def tampered(package):
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (change("torch", "2.1"), "it was built for torch 2.1, and this is torch {here.torch}."),
+        (change("torch", "2.1"), "it was built for torch 2.1, but this is torch {here.torch}."),
         (
             change("python", "cpython-310-x86_64-linux-gnu"),
-            "it was built for cpython-310-x86_64-linux-gnu, and this is {here.python}.",
+            "it was built for cpython-310-x86_64-linux-gnu, but this is {here.python}.",
         ),
         (
             change("abi", "old"),
-            "it was built for the old ABI of C++, and this torch has the cxx11 one.",
+            "it was built for the old C++ ABI, but this torch has the cxx11 one.",
         ),
         (
             change("version", "0.0.9"),
-            "it belongs to hpu_magic 0.0.9, and this is {version}. "
-            "Get its counterpart with pip install hpu_magic_engine=={version}.",
+            "it belongs to hpu_magic 0.0.9, but this is {version}. "
+            "Get the matching one with pip install hpu_magic_engine=={version}.",
         ),
         (
             change("sources", "0" * 16),
-            "it was built from other sources than those that are here.",
+            "it was built from other sources than the installed ones.",
         ),
-        (tampered, "its file {file} is not as it was built. Mend it with {reinstall}."),
+        (tampered, "its file {file} has changed since it was built. Fix it with {reinstall}."),
         (
             lambda package: (package / Path(cache.entry()).name).unlink(),
-            "its file {file} is missing. Mend it with {reinstall}.",
+            "its file {file} is missing. Fix it with {reinstall}.",
         ),
         (
             lambda package: (package / "engine.json").write_text("[]"),
-            "its engine.json cannot be read. Mend it with {reinstall}.",
+            "its engine.json cannot be read. Fix it with {reinstall}.",
         ),
     ],
 )
@@ -224,9 +224,9 @@ def test_a_torch_without_an_engine_learns_which_there_are():
     here = dataclasses.replace(keys.here(), torch="2.6")
     rows = wheels.table()
     said = wheels.offer(here)
-    assert said.startswith(f"There is no compiled one for torch 2.6, Python {PYTHON} and ")
+    assert said.startswith(f"There is no prebuilt one for torch 2.6, Python {PYTHON} and ")
     for release in {row.torch for row in rows}:
-        assert release in said.partition("hpu_magic_engine has those for torch ")[2]
+        assert release in said.partition("hpu_magic_engine has some for torch ")[2]
 
 
 def test_a_torch_with_an_engine_learns_what_to_install(monkeypatch):
@@ -234,7 +234,7 @@ def test_a_torch_with_an_engine_learns_what_to_install(monkeypatch):
     monkeypatch.setattr(wheels, "table", lambda: [row])
     here = dataclasses.replace(keys.here(), torch="2.13")
     assert wheels.offer(here) == (
-        f"There is a compiled one for torch 2.13 and Python {PYTHON}: "
+        f"There is a prebuilt one for torch 2.13 and Python {PYTHON}: "
         f'pip install "hpu_magic_engine=={hpu_magic.__version__}".'
     )
 
