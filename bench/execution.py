@@ -124,7 +124,7 @@ def unheard_percent() -> None:
     before = counted()
     step()
     events = counted() - before
-    event = timeit.timeit(lambda: native.record_compilation("graph", 0, ""), number=100_000)
+    event = timeit.timeit(lambda: native.emit_compilation("graph", 0, ""), number=100_000)
     print(100 * events * event / 100_000 / statistics.median(timeit.repeat(step, number=1)))
 
 

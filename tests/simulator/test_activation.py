@@ -248,8 +248,8 @@ def test_a_gpu_that_pytorch_uses_is_named_with_what_to_do(torch, monkeypatch):
 
     from hpu_magic import simulator
 
-    assert _bridge.engine.load().make_room_beside_cuda()  # there is none
-    beside_a_gpu = SimpleNamespace(make_room_beside_cuda=lambda: False)
+    assert _bridge.engine.load().remove_cuda_accelerator()  # there is none
+    beside_a_gpu = SimpleNamespace(remove_cuda_accelerator=lambda: False)
     monkeypatch.setattr(_bridge, "_loaded", False)
     monkeypatch.setattr(_bridge.engine, "load", lambda: beside_a_gpu)
     with pytest.raises(simulator.GpuPresent, match="hide the GPU with CUDA_VISIBLE_DEVICES="):

@@ -17,7 +17,7 @@ _NAMED = 3
 # The vendor's allocator reports the bytes. Other allocators raise PyTorch's OutOfMemoryError.
 _REFUSED = re.compile(r"Allocation failed for size::\s*([0-9]+)")
 # The simulated card has free memory, but the machine has not.
-_HOST = "this machine's own memory does not"
+_HOST = "but this machine does not"
 
 
 def explain(

@@ -1,40 +1,42 @@
 // The engine as a Python module.
-#include "operators/autocast.h"
-#include "collectives/bind_collectives.h"
-#include "compile/bind_program.h"
-#include "memory/card.h"
-#include "memory/failure.h"
-#include "memory/lacking_types.h"
-#include "memory/narrow_types.h"
-#include "device/cuda_build.h"
-#include "device/device.h"
 #include "calls/dtypes.h"
-#include "custom/define.h"
-#include "events/events.h"
 #include "calls/generator.h"
 #include "calls/geometry.h"
-#include "graphs/graph.h"
-#include "operators/fallback.h"
 #include "calls/policy.h"
+#include "custom/define.h"
+#include "device/device.h"
+#include "events/events.h"
+#include "graphs/hpu_graph.h"
 #include "lazy/recorder.h"
-#include "threads/interpreter_guard.h"
+#include "memory/card.h"
+#include "memory/failed_storage.h"
+#include "memory/narrow_types.h"
+#include "memory/unsupported_types.h"
+#include "operators/autocast.h"
+#include "operators/fallback.h"
+#include "threads/interpreter.h"
 
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/utils/pybind.h>
 
 namespace py = pybind11;
 
+namespace hpu {
+void bind_collectives(py::module_& module);  // collectives/bind_collectives.cpp
+void bind_program(py::module_& module);      // compile/bind_program.cpp
+}  // namespace hpu
+
 namespace {
 
 /// `acquire` returns (page, offset of the counters, capacity in bytes, float8 limit).
 void set_driver(py::function acquire) {
-  // Leaked: the driver is asked from any thread until the process ends.
+  // Leaked, because any thread may call the driver until the process ends.
   auto* function = new py::function(std::move(acquire));
   hpu::card::set_driver([function]() -> hpu::Acquisition {
     py::gil_scoped_acquire gil;
     auto [page, offset, capacity, float8_limit] =
         (*function)().cast<std::tuple<py::buffer, size_t, int64_t, double>>();
-    // The mapping must outlive every tensor: keep the buffer for the life of the process.
+    // The mapping must outlive every tensor, so the buffer is kept until the process ends.
     auto* view = new py::buffer_info(page.request(/*writable=*/true));
     TORCH_CHECK(
         offset + sizeof(hpu::Counters) <= static_cast<size_t>(view->size * view->itemsize),
@@ -46,7 +48,7 @@ void set_driver(py::function acquire) {
 }
 
 void set_chooser(py::function choose) {
-  auto* function = new py::function(std::move(choose));  // leaked, as the driver
+  auto* function = new py::function(std::move(choose));  // leaked, like the driver
   hpu::card::set_chooser([function](int index) {
     py::gil_scoped_acquire gil;
     (*function)(index);
@@ -95,15 +97,16 @@ py::tuple take_events(uint64_t since) {
 }
 
 void bind_execution(py::module_& module) {
-  // A flush holds the recorder's lock and may ask for Python's: never the other way round.
+  // A flush takes the recorder's lock and then possibly the GIL, so these functions must not wait
+  // for that lock with the GIL.
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   module.def("define_operators_of_mode", &hpu::custom::Operators::define_of_mode, py::arg("lazy"));
   module.def("set_lazy", &hpu::recorder::enable, py::arg("most_operations"));
   module.def(
       "mark_step",
       [] {
-        hpu::events::notice(hpu::events::Kind::mark_step, "");
-        hpu::recorder::flush(hpu::recorder::Cause::step);
+        hpu::events::emit(hpu::events::Kind::mark_step, "");
+        hpu::recorder::flush(hpu::recorder::Cause::mark_step);
       },
       no_gil);
   module.def(
@@ -123,52 +126,52 @@ void bind_execution(py::module_& module) {
       "run_recorded",
       [] {
         if (!hpu::recorder::capturing()) {
-          hpu::recorder::flush(hpu::recorder::Cause::step);
+          hpu::recorder::flush(hpu::recorder::Cause::mark_step);
         }
       },
       no_gil);
   module.def("pending_operations", &hpu::recorder::pending, no_gil);
   module.def("is_capturing", [] { return hpu::recorder::capturing(); });
   module.def("checks_geometry", &hpu::checks_geometry);
-  module.def("compiled_graphs", &hpu::recorder::compiled_graphs, no_gil);
-  module.def("clear_compiled_graphs", &hpu::recorder::clear_compiled_graphs, no_gil);
+  module.def("recipe_count", &hpu::recorder::recipe_count, no_gil);
+  module.def("clear_recipes", &hpu::recorder::clear_recipes, no_gil);
   module.def(
       "set_operators",
       [](const std::vector<std::string>& operators, const std::string& place_on_cpu) {
         hpu::policy::set(operators, place_on_cpu);
-        hpu::take_whole(operators);
+        hpu::register_undecomposed(operators);
       });
   module.def("counters", &counters);
   module.def("listen", &hpu::events::listen);
   module.def("take_events", &take_events);
   module.def(
-      "record_compilation",
+      "emit_compilation",
       [](const std::string& name, int64_t nanoseconds, std::string detail) {
-        hpu::events::notice(
+        hpu::events::emit(
             hpu::events::Kind::graph_compilation, name, nanoseconds, std::move(detail));
       },
       py::arg("name"), py::arg("nanoseconds"), py::arg("detail"));
-  py::class_<hpu::Graph>(module, "Graph")
+  py::class_<hpu::HpuGraph>(module, "Graph")
       .def(py::init<>())
-      .def("capture_begin", &hpu::Graph::capture_begin, py::arg("dry_run") = false, no_gil)
-      .def("capture_end", &hpu::Graph::capture_end, no_gil)
-      .def("replay", &hpu::Graph::replay, no_gil)
-      .def("reset", &hpu::Graph::reset, no_gil)
-      .def("abandon", &hpu::Graph::abandon, no_gil)
+      .def("capture_begin", &hpu::HpuGraph::capture_begin, py::arg("dry_run") = false, no_gil)
+      .def("capture_end", &hpu::HpuGraph::capture_end, no_gil)
+      .def("replay", &hpu::HpuGraph::replay, no_gil)
+      .def("reset", &hpu::HpuGraph::reset, no_gil)
+      .def("abandon", &hpu::HpuGraph::abandon, no_gil)
       .def(
-          "free_intermediates", &hpu::Graph::free_intermediates, py::arg("kept"),
+          "free_intermediates", &hpu::HpuGraph::free_intermediates, py::arg("kept"),
           py::arg("backward"), no_gil)
-      .def("free_for_backward", &hpu::Graph::free_for_backward, no_gil)
-      .def("is_capturing", &hpu::Graph::is_capturing, no_gil)
-      .def("operations", &hpu::Graph::operations)
-      .def("is_empty", &hpu::Graph::is_empty);
+      .def("free_for_backward", &hpu::HpuGraph::free_for_backward, no_gil)
+      .def("is_capturing", &hpu::HpuGraph::is_capturing, no_gil)
+      .def("operations", &hpu::HpuGraph::operations)
+      .def("is_empty", &hpu::HpuGraph::is_empty);
 }
 
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.doc() = "The simulated device behind PyTorch's hpu.";
-  module.def("make_room_beside_cuda", &hpu::make_room_beside_cuda);
+  module.def("remove_cuda_accelerator", &hpu::remove_cuda_accelerator);
   module.def("set_driver", &set_driver);
   module.def("set_chooser", &set_chooser);
   module.def(
@@ -179,12 +182,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       py::arg("float64"), py::arg("int64"), py::arg("check_range"));
   module.def("acquire", &hpu::card::acquire, py::call_guard<py::gil_scoped_release>());
   module.def("is_acquired", &hpu::card::acquired);
-  module.def("set_lacking_types", &hpu::lacking_types::set);
+  module.def("set_unsupported_types", &hpu::unsupported_types::set);
   module.def("memory_stats", &memory_stats);
   module.def("reset_peak_memory_stats", &hpu::card::reset_peak);
   module.def("reset_accumulated_memory_stats", &hpu::card::reset_accumulated);
   module.def("set_autocast_operators", &hpu::autocast::set_operators);
-  module.def("current_stream_id", [] { return hpu::current_stream().id(); });
   module.def("default_generator", [] { return hpu::default_generator(); });
   bind_execution(module);
   hpu::bind_program(module);

@@ -159,5 +159,5 @@ def test_what_a_graph_was_traced_with_is_compared(torch, dtype, sizes, strides, 
     if agrees:
         assert program.run([x])[0].tolist() == x.tolist()
     else:
-        with pytest.raises(RuntimeError, match=r"promised for result 0 of aten::relu is not"):
+        with pytest.raises(RuntimeError, match=r"The geometry of result 0 of aten::relu is not"):
             program.run([x])

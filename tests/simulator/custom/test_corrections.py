@@ -160,7 +160,7 @@ def test_an_output_is_resized():
     out = torch.arange(4.0, device="hpu")
     assert torch._resize_output_(out, [2, 3], torch.device("hpu", 0)) is out
     assert (out.shape, out.flatten()[:4].tolist()) == ((2, 3), [0.0, 1.0, 2.0, 3.0])
-    with pytest.raises(RuntimeError, match="The output is on hpu:0, but has to be on cpu"):
+    with pytest.raises(RuntimeError, match="The output is on hpu:0, but must be on cpu"):
         torch._resize_output_(out, [2], torch.device("cpu"))
 
 

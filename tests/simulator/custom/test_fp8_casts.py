@@ -324,7 +324,7 @@ def test_a_replay_casts_what_lies_in_the_captured_input():
 @pytest.mark.parametrize("shape", [(3, 1), (2, 1, 1), (3, 4)], ids=str)
 def test_a_scale_that_would_make_the_result_larger_is_refused(shape):
     numbers, scale = torch.ones(1, 4, device="hpu"), torch.ones(shape, device="hpu")
-    said = r"A scale must broadcast to the shape \[1, 4\] of what it scales, but has shape"
+    said = r"A scale must broadcast to the shape \[1, 4\] of the values, but has shape"
     with pytest.raises(RuntimeError, match=said):
         run(torch.ops.hpu.cast_to_fp8_v2, numbers, scale, False, False, torch.float8_e4m3fn)
     eight = numbers.to(torch.float8_e4m3fn)

@@ -170,7 +170,7 @@ def test_tokens_may_have_a_scale_each():
         ({"inner": [torch.tensor(1.0)]}, "must have a scale for each of 4 experts, but has 1."),
         (
             {"factors": [[torch.ones(F)] * E, [torch.ones(F)] * E, [torch.ones(F)] * E]},
-            "d_scale_w3 must be of one number or one for each of 8 output channels, but one has 5.",
+            "d_scale_w3 must have one element or one for each of 8 output channels, but one has 5.",
         ),
     ],
     ids=["hidden", "weights", "inner", "channels"],

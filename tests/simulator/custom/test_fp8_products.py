@@ -225,7 +225,7 @@ def test_shapes_are_those_of_matmul(of_a, of_b):
             fp8_tensor(4, 6),
             fp8_tensor(6, 3),
             {"bias": torch.ones(2, 4, 3)},
-            "must broadcast to the product of shape [4, 3], but give [2, 4, 3].",
+            "must broadcast to the product of shape [4, 3], but result in [2, 4, 3].",
         ),
         (
             fp8_tensor(4, 6),
@@ -410,7 +410,8 @@ ONE = torch.ones(1)
         ),
         (
             (bfloat16_ones(2, 2), 0),
-            "SoftmaxFp8 takes the last dimension of its input, but dim is 0 for 2 dimensions.",
+            "SoftmaxFp8 supports only the last dimension of its input, but dim is 0 for 2 "
+            "dimensions.",
         ),
     ],
     ids=[

@@ -120,7 +120,7 @@ def test_what_the_function_does_not_take_is_refused_in_its_words():
         AssertionError, match="Valid sequence length is supported only in inference"
     ):
         fp8_fused_sdpa(q, q, q, valid_seq_len=torch.ones(B).int().to("hpu"))
-    with pytest.raises(RuntimeError, match="must be of one floating-point dtype, but are BFloat16"):
+    with pytest.raises(RuntimeError, match="must have the same floating-point dtype, but have"):
         run(fp8_fused_sdpa, q, q.float(), q)
 
 

@@ -100,7 +100,7 @@ def test_without_scales_the_gradients_are_those_of_attention(dtype):
 def test_the_backward_asks_for_the_mask_of_dropout():
     q = samples((B, H, L, E), dtype=E4M3)[0].to("hpu")
     probabilities = torch.zeros(B, H, L, L).to(E4M3).to("hpu")
-    with pytest.raises(RuntimeError, match="needs the dropout mask where p is"):
+    with pytest.raises(RuntimeError, match="needs the dropout mask if p is"):
         run(backward, q, q, q, q, probabilities, None, 0.5, q, **FACTORS)
 
 

@@ -55,8 +55,8 @@ def test_forward_and_gradients_are_those_of_pytorch(places, dtype, affine):
 @pytest.mark.parametrize(
     ("shape", "gamma", "said"),
     [
-        ((2, 3), None, "must be floating-point numbers of [N, C, ...], but is Float of [2, 3]."),
-        ((2, 3, 4), (2,), "weight must have an element for each of 3 channels, but is of [2]."),
+        ((2, 3), None, "floating-point numbers of shape [N, C, ...], but is Float of [2, 3]."),
+        ((2, 3, 4), (2,), "weight must have an element for each of 3 channels, but has shape [2]."),
     ],
     ids=["2D", "weight"],
 )

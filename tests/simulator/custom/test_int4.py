@@ -90,7 +90,7 @@ def test_a_scale_and_a_zero_point_broadcast_to_the_weights(operator, lowest, sha
 @pytest.mark.parametrize(
     ("given", "scale", "out_dtype", "said"),
     [
-        (torch.ones(2, 1), torch.ones(2, 8), torch.float32, "must be of int32 with a dimension"),
+        (torch.ones(2, 1), torch.ones(2, 8), torch.float32, "must be int32 with at least one"),
         (
             torch.ones(2, 1).int(),
             torch.ones(3, 8),

@@ -135,8 +135,8 @@ def test_masks_of_another_product_are_refused(of_masks, product):
     with pytest.raises(RuntimeError) as refused:
         run(hpu_ops.masked_batch_gemm, *given, False, False)
     said = (
-        "MaskedBatchGemm masks must have a product of shape [2, 3, 4, 6], as a and b have, with 1 "
-        f"for a batch dimension at most, but theirs has shape {list(product)}."
+        "MaskedBatchGemm masks must have a product of shape [2, 3, 4, 6], as a and b have, "
+        f"where only batch dimensions may be 1, but theirs has shape {list(product)}."
     )
     assert said in str(refused.value)
 

@@ -188,9 +188,9 @@ def test_a_measurement_gives_each_experts_largest_inner_value_over_all_tokens():
             'Activation "tanh" not found among MoeActivationMode_t enum values.',
         ),
         ({"last": E}, "weights of experts 0 to 4, 5 tensors in each list, but one has 4."),
-        ({"weights": torch.ones(T, K).half()}, "of more than 8 bits, but are Float and Half."),
+        ({"weights": torch.ones(T, K).half()}, "of more than 8 bits, but have Float and Half."),
         ({"table": torch.zeros(T + 1, K).long()}, "each of 6 tokens, but have shapes [7, 2]"),
-        ({"table": torch.zeros(T, K)}, "routing table must be of whole numbers, but is Float."),
+        ({"table": torch.zeros(T, K)}, "routing table must have integers, but has Float."),
     ],
     ids=["activation", "experts", "router", "table", "numbers"],
 )

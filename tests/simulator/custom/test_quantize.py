@@ -89,7 +89,7 @@ def test_bfloat16_is_divided_in_bfloat16():
         (
             "quantize_per_tensor",
             (torch.ones(2).int(), 1.0, 0, 0, 1, torch.int8),
-            "must be of a floating-point dtype, but is Int.",
+            "must have a floating-point dtype, but has Int.",
         ),
         (
             "quantize_per_tensor",
@@ -99,18 +99,17 @@ def test_bfloat16_is_divided_in_bfloat16():
         (
             "quantize_per_channel",
             (torch.ones(2, 3), torch.ones(3), torch.zeros(3), 0, 0, 1, torch.int8),
-            "1D scales of an element for each of the channels of [2, 3] along axis 0, but they "
-            "have shape [3].",
+            "1D scales with an element for each channel of [2, 3] along axis 0, but got shape [3].",
         ),
         (
             "dequantize_per_tensor",
             (torch.ones(2).int(), 1.0, 0, 0, 1, torch.int8),
-            "must be of the dtype that is given, Char, but is Int.",
+            "must have the dtype argument Char, but has Int.",
         ),
         (
             "quantize_per_tensor",
             (torch.ones(2), 1.0, 0, 0, 1, torch.float32),
-            "to whole numbers or to float8_e5m2 or float8_e4m3fn, but dtype is Float.",
+            "must be an integer type, float8_e5m2 or float8_e4m3fn, but is Float.",
         ),
     ],
 )

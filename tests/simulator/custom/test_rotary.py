@@ -98,7 +98,7 @@ def test_an_offset_chooses_columns():
         ((3, 4), (3, 4), (0, 2), "mode must be 0 (BLOCKWISE) or 1 (PAIRWISE), but is 2."),
         ((3, 5), (3, 5), (0, 0), "an even number of channels, but is Float of shape [3, 5]."),
         ((3, 4), (3, 6), (3, 0), "4 channels of the input from offset 3 on, but have shape [3, 6]"),
-        ((3, 4), (2, 3, 4), (0, 0), "broadcast to the input's shape [3, 4], but give [2, 3, 4]."),
+        ((3, 4), (2, 3, 4), (0, 0), "to the input's shape [3, 4], but result in [2, 3, 4]."),
     ],
     ids=["mode", "odd", "offset", "shape"],
 )

@@ -267,7 +267,7 @@ def test_what_the_class_does_not_take_is_refused_in_its_words(requires_grad, arg
     ("q", "k", "p", "said"),
     [
         (torch.ones(1, 2, 4), torch.ones(1, 2, 4).bfloat16(), 0.0, "but are Float, BFloat16 and"),
-        (torch.ones(1, 2, 4), torch.ones(1, 2, 3), 0.0, "but have shapes [1, 2, 4], [1, 2, 3]"),
+        (torch.ones(1, 2, 4), torch.ones(1, 2, 3), 0.0, "but have [1, 2, 4], [1, 2, 3]"),
         (torch.ones(1, 2, 4), torch.ones(1, 2, 4), 1.5, "dropout must be in [0, 1), but is 1.5."),
     ],
     ids=["types", "shapes", "dropout"],

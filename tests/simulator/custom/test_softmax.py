@@ -131,7 +131,7 @@ def test_the_masked_triangular_softmax_may_give_fp8():
             (2, 4, 4),
             1,
             None,
-            "start_end must have a pair of whole numbers for each group of 1 batches of 2, but has "
+            "start_end must have a pair of integers for each group of 1 batches of 2, but has "
             "2 elements of dtype Int.",
         ),
     ],
@@ -205,7 +205,7 @@ def test_what_the_ragged_softmax_does_not_take_is_refused():
     with pytest.raises(RuntimeError) as refused:
         run(hpu_ops.ragged_softmax, x, 1, True, counts)
     assert str(refused.value).startswith("softmax with half to float conversion is not supported")
-    with pytest.raises(RuntimeError, match="must be a whole number for each row of"):
+    with pytest.raises(RuntimeError, match="must have an integer for each row of"):
         run(hpu_ops.ragged_softmax, x, 0, False, counts)
 
 

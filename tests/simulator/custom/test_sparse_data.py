@@ -120,7 +120,7 @@ REFUSED = {
         kernels.permute_1D_sparse_data,
         ([0, 0], [1, 1], [5, 6]),
         (),
-        "permute must have each number from 0 to 1 once",
+        "permute must contain each number from 0 to 1 once",
     ),
     "lengths": (
         kernels.permute_1D_sparse_data,
@@ -132,13 +132,13 @@ REFUSED = {
         kernels.permute_2D_sparse_data,
         ([0, 1], [1, 1], [5, 6]),
         (),
-        "lengths must be of [tables, batch], but are of [2]",
+        "lengths must have shape [tables, batch], but have [2]",
     ),
     "size": (
         kernels.expand_into_jagged_permute,
         ([0], [0, 2], [0, 2]),
         (3,),
-        "The segments that permute names have 2 elements, but output_size is 3.",
+        "The segments in permute have 2 elements, but output_size is 3.",
     ),
     "offsets": (
         kernels.expand_into_jagged_permute,

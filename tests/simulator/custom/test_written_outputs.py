@@ -73,5 +73,5 @@ def test_a_compiled_cast_refuses_a_place_of_another_shape():
 
 def test_a_compiled_product_refuses_a_place_of_another_dtype():
     fp8 = torch.ones(2, 2).to(E4M3).to("hpu")
-    with pytest.raises(Exception, match="Fp8Gemm out must be of out_dtype"):
+    with pytest.raises(Exception, match="Fp8Gemm out must have out_dtype"):
         compiled(accumulate_into)(fp8, fp8, torch.zeros(3, 2, device="hpu", dtype=torch.bfloat16))

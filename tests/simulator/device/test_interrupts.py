@@ -240,7 +240,7 @@ os.wait()
 print(whole.tolist())
 """
     )
-    waits = "This tensor waits for operations"
+    waits = "This tensor needs operations"
     assert said.splitlines() == [
         *("[1.0, 1.0]", "[4.0, 4.0]", waits, waits, waits),
         *("[1.0, 1.0]", "[4.0, 4.0]", "[2.0, 1.0]", "[2.0, 2.0]"),

@@ -208,7 +208,7 @@ def test_what_the_machine_has_no_memory_for_says_what_to_do(script, lazy):
     printed = script(HOST, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
     said = [line for line in printed if line.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM")]
     assert len(said) == len(printed) == 2
-    mend = "this machine's own memory does not: set HPU_MAGIC_MEMORY to a smaller card."
+    mend = "this machine does not: set HPU_MAGIC_MEMORY to a smaller card."
     assert said[0].endswith(mend)
 
 

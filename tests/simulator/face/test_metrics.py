@@ -254,7 +254,7 @@ MANY_RECIPES = """
     for place in (*range(1 << 14), 0, 1 << 14, 0, 1):
         run(place)
     after = totals()
-    print(after[0] - hits, after[1] - misses, engine.load().compiled_graphs())
+    print(after[0] - hits, after[1] - misses, engine.load().recipe_count())
     print(len(dict(metric_global("recipe_cache").stats())["RecipeMiss"]))
 """
 

@@ -6,7 +6,7 @@
 
 namespace hpu {
 namespace {
-std::atomic<double> e4m3fn_limit{240.0};
+std::atomic<double> e4m3fn_limit{kGaudi2Float8Limit};
 }
 
 bool is_reduced(c10::ScalarType dtype) {

@@ -16,15 +16,16 @@ namespace {
 std::atomic<void (*)()> settle_recorded{nullptr};
 thread_local const at::Generator* in_trial = nullptr;
 
-// A CPU generator's state: a seed, two more words, the twister's, and then a word that is not used.
+// The state of a CPU generator: a seed, two other words, the words of the twister, and an unused
+// word.
 constexpr size_t kOffsetInState = (3 + at::MERSENNE_STATE_N) * sizeof(uint64_t);
 
-/// The engine at a place in a seed's sequence, without the steps of the twister to get there.
+/// The engine at an offset in the sequence of a seed, without executing the steps to that offset.
 at::mt19937 engine_at(uint64_t seed, uint64_t offset) {
   at::mt19937 engine(seed);
   if (offset != 0) {
     at::mt19937_data_pod data = engine.data();
-    const uint64_t words[] = {seed, seed >> 32, offset, offset >> 32};  // 32 bits of each
+    const uint64_t words[] = {seed, seed >> 32, offset, offset >> 32};  // the lower 32 bits of each
     std::seed_seq sequence(std::begin(words), std::end(words));
     sequence.generate(data.state_.begin(), data.state_.end());
     engine.set_data(data);
@@ -58,7 +59,7 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     cpu->set_engine(engine_at(seed, offset));
     offset_ = offset;
   }
-  /// The last offset that was set for this seed, whatever was drawn since.
+  /// The last offset that was set for this seed, regardless of the numbers drawn since.
   uint64_t get_offset() const override {
     return offset_;
   }
@@ -105,7 +106,8 @@ at::Generator copy_of_cpu_default() {
 }  // namespace
 
 const at::Generator& default_generator() {
-  // Starts as the CPU's: both draw the same numbers until one of them is reseeded.
+  // Starts with the state of the CPU's: both draw the same numbers until one of them is seeded
+  // again.
   static const at::Generator& generator =
       *new at::Generator(at::make_generator<GeneratorImpl>(copy_of_cpu_default()));
   return generator;

@@ -1,6 +1,6 @@
-// The device's random generator: the CPU's Mersenne twister under the device's name, so that
-// its state and its numbers equal the CPU's for the same seed. An offset, which DTensor sets, chooses
-// another place in the sequence of that seed, and is part of the state.
+// The device's random generator: the CPU's Mersenne twister under the device's name, so its state
+// and its numbers equal the CPU's for the same seed. DTensor sets an offset, which selects another
+// position in the sequence of the seed and is part of the state.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -10,18 +10,19 @@ namespace hpu {
 const at::Generator& default_generator();
 at::Generator new_generator();
 
-/// What must happen before a generator's state is seen or changed: recorded operations draw when
-/// they run. Set once, by lazy mode.
+/// Sets the function to call before the state of a generator is read or changed: recorded
+/// operations draw when they run. Lazy mode calls this once.
 void settle_generators_by(void (*settle)());
 
-/// The generator that draws on the device where a program hands over `generator`: the default
-/// one's when undefined; for one of the CPU a new one, with a number that it draws for seed.
+/// The device generator for an argument `generator`: the default one if it is undefined; for a CPU
+/// generator, a new one whose seed the CPU generator draws.
 at::Generator device_generator(const at::Generator& generator);
 
 /// The CPU generator that draws for it in a kernel.
 at::Generator host_generator(const at::Generator& generator);
 
-/// While it lives, `host_generator` on this thread gives a generator whose numbers nobody misses.
+/// While it exists, `host_generator` on this thread returns a separate generator, whose numbers
+/// have no effect on others.
 class DrawsInTrial {
  public:
   DrawsInTrial();

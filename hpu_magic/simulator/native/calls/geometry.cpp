@@ -15,10 +15,6 @@ bool operator==(const Geometry& one, const Geometry& other) {
       one.dtype == other.dtype;
 }
 
-bool operator!=(const Geometry& one, const Geometry& other) {
-  return !(one == other);
-}
-
 std::ostream& operator<<(std::ostream& stream, const Geometry& geometry) {
   if (!geometry.defined) {
     return stream << "no tensor";
@@ -45,12 +41,12 @@ bool checks_geometry() {
 }
 
 void check_geometry(
-    const c10::OperatorName& op, const std::string& which, const Geometry& promised,
-    const at::Tensor& given) {
-  const Geometry actual = geometry_of(given);
+    const c10::OperatorName& op, const std::string& which, const Geometry& expected,
+    const at::Tensor& result) {
+  const Geometry actual = geometry_of(result);
   TORCH_CHECK(
-      promised == actual, "The geometry that was promised for ", which, " of ", op, " is not the ",
-      "kernel's. Promised: ", promised, ". Given: ", actual,
+      expected == actual, "The geometry of ", which, " of ", op, " is not the expected one. "
+      "Expected: ", expected, ". Actual: ", actual,
       ". (Compared because HPU_MAGIC_CHECK_GEOMETRY=1.)");
 }
 

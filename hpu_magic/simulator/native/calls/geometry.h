@@ -1,4 +1,4 @@
-// What a tensor looks like, and whether a kernel gave what was promised for it.
+// Shape, layout and type of tensors, and the check of a kernel's results against expected ones.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,6 @@
 
 namespace hpu {
 
-/// Shape, layout and type of a tensor.
 struct Geometry {
   bool defined = false;
   std::vector<int64_t> sizes;
@@ -21,26 +20,25 @@ struct Geometry {
 };
 
 bool operator==(const Geometry& one, const Geometry& other);
-bool operator!=(const Geometry& one, const Geometry& other);
 std::ostream& operator<<(std::ostream& stream, const Geometry& geometry);
 
 Geometry geometry_of(const at::Tensor& tensor);
 
-/// A written argument of a call (out=) that is given another size by it.
+/// A written argument (out=) whose size the call changes.
 struct Resized {
   size_t argument;
-  size_t item;  // within a list of tensors, else 0
+  size_t item;  // index in a list of tensors, else 0
   Geometry geometry;
 };
 
-/// Whether promises are compared with what the kernels give: HPU_MAGIC_CHECK_GEOMETRY=1 when the
+/// Whether results are compared with expected geometries: HPU_MAGIC_CHECK_GEOMETRY=1 when the
 /// engine is loaded.
 bool checks_geometry();
 
-/// Raises an error that names the operator, the tensor (`which`: "result 0") and both geometries,
-/// unless they are equal. For callers that asked `checks_geometry`.
+/// Raises an error with the operator, the tensor (`which`: "result 0") and both geometries, unless
+/// they are equal. Call it only if `checks_geometry` is true.
 void check_geometry(
-    const c10::OperatorName& op, const std::string& which, const Geometry& promised,
-    const at::Tensor& given);
+    const c10::OperatorName& op, const std::string& which, const Geometry& expected,
+    const at::Tensor& result);
 
 }  // namespace hpu

@@ -4,9 +4,10 @@
 #include "calls/generator.h"
 #include "calls/host_kernel.h"
 #include "calls/kernels_only.h"
-#include "calls/products.h"
+#include "calls/tensors_of.h"
+#include "calls/widened_products.h"
 #include "memory/booking.h"
-#include "memory/failure.h"
+#include "memory/failed_storage.h"
 #include "memory/memory_reuse.h"
 #include "memory/narrow_types.h"
 
@@ -30,7 +31,7 @@ bool fills(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Whether a declared argument is of a kind of type, or None.
+/// Whether the type of a declared argument is of a kind, or an optional of it.
 bool takes(const c10::Argument& argument, c10::TypeKind kind) {
   const c10::Type& type = *argument.type();
   if (const auto* optional = type.castRaw<c10::OptionalType>()) {
@@ -39,11 +40,10 @@ bool takes(const c10::Argument& argument, c10::TypeKind kind) {
   return type.kind() == kind;
 }
 
-/// Whether a kernel may write an argument: batch normalization writes its running statistics, which
+/// Whether a kernel may write an argument. Batch normalization writes its running statistics, which
 /// not all of its operators declare.
 bool may_be_written(const c10::Argument& argument) {
-  const auto* alias = argument.alias_info();
-  return (alias && alias->isWrite()) || argument.name() == "running_mean" ||
+  return is_written(argument) || argument.name() == "running_mean" ||
       argument.name() == "running_var";
 }
 
@@ -63,7 +63,7 @@ HostCall::HostCall(const c10::OperatorHandle& op, Stack* stack)
 void HostCall::run() {
   arguments_to_host();
   run_kernel();
-  if (promised_) {
+  if (outputs_) {
     move_apart();
   }
   results_to_device();
@@ -77,7 +77,7 @@ void HostCall::run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized
       unbooked += static_cast<int64_t>(booked_bytes(output.storage()));
     }
   }
-  promised_ = outputs;
+  outputs_ = outputs;
   resized_ = resized;
   run();
 }
@@ -87,10 +87,10 @@ void HostCall::run_on_shapes() {
   run();
 }
 
-/// Whether the call writes all of an argument without reading it. Which size the kernel gives an
-/// output is known before it runs only where that was promised.
+/// Whether the call overwrites an argument without reading it. The size of an output is known
+/// before the kernel runs only if it was inferred.
 bool HostCall::overwrites(size_t i) const {
-  return (promised_ && schema_.arguments()[i].is_out()) || (i == 0 && fills(op_));
+  return (outputs_ && schema_.arguments()[i].is_out()) || (i == 0 && fills(op_));
 }
 
 c10::IValue& HostCall::argument(size_t i) {
@@ -106,8 +106,8 @@ void HostCall::arguments_to_host() {
   }
 }
 
-/// Numbers beside float64 tensors are float32 on the card as well: x == 0.1 holds for what was made
-/// from 0.1.
+/// Numbers in an operation with float64 tensors are float32 on a card, too, so x == 0.1 holds for a
+/// tensor that was created from 0.1.
 void HostCall::round_numbers() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     c10::IValue& value = argument(i);
@@ -115,9 +115,9 @@ void HostCall::round_numbers() {
       continue;
     }
     if (value.isDouble()) {
-      value = narrow_types::as_taken(value.toDouble());
+      value = narrow_types::narrowed(value.toDouble());
     } else if (value.isComplexDouble()) {
-      value = narrow_types::as_taken(value.toComplexDouble());
+      value = narrow_types::narrowed(value.toComplexDouble());
     }
   }
 }
@@ -129,7 +129,7 @@ at::Tensor HostCall::tensor_to_host(
   }
   if (!on_device(tensor)) {
     check_operand(tensor, i);
-    return written ? tensor : narrow_types::as_taken(tensor);
+    return written ? tensor : narrow_types::narrowed(tensor);
   }
   const auto dtype = tensor.scalar_type();
   reduced_ = reduced_ || is_reduced(dtype);
@@ -138,7 +138,7 @@ at::Tensor HostCall::tensor_to_host(
     float64_ = float64_ || narrow_types::includes_float64(dtype);
   }
   if (written && !shapes_only_ && failure_of(tensor.storage()) && overwrites(i)) {
-    promise_overwritten(as_promised(tensor, i, item));
+    clear_failure_if_overwritten(with_final_size(tensor, i, item));
   }
   operands_.push_back(
       {tensor, shapes_only_ ? shape_view(tensor) : host_view(tensor), i, item, written});
@@ -148,7 +148,7 @@ at::Tensor HostCall::tensor_to_host(
 void HostCall::argument_to_host(size_t i) {
   const c10::Argument& declared = schema_.arguments()[i];
   c10::IValue& value = argument(i);
-  const bool written = declared.alias_info() && declared.alias_info()->isWrite();
+  const bool written = is_written(declared);
   if (value.isTensor()) {
     value = tensor_to_host(value.toTensor(), i, written);
   } else if (value.isTensorList()) {
@@ -157,7 +157,7 @@ void HostCall::argument_to_host(size_t i) {
       list[item] = tensor_to_host(list[item], i, written, item);
     }
     value = c10::List<at::Tensor>(std::move(list));
-  } else if (value.isOptionalTensorList()) {  // indices: PyTorch lets them stay on the CPU
+  } else if (value.isOptionalTensorList()) {  // indices, which PyTorch allows on the CPU
     c10::List<std::optional<at::Tensor>> list;
     for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
       list.push_back(tensor && on_device(*tensor) ? tensor_to_host(*tensor, i, written) : tensor);
@@ -194,8 +194,8 @@ void HostCall::run_kernel() {
   drop_unwanted(wanted);
 }
 
-/// Operands of different types are the kernel's to refuse. CPU tensors beside them stay as they are,
-/// and memory that several elements share is written as the CPU writes it.
+/// The kernel refuses operands of different types. CPU tensors among them do not change, and memory
+/// that several elements share is written as on the CPU.
 bool HostCall::multiplies_slowly() const {
   const std::string& name = op_.operator_name().name;
   const auto dtype = operands_.front().view.scalar_type();
@@ -208,26 +208,26 @@ bool HostCall::multiplies_slowly() const {
       return false;
     }
   }
-  const auto given = std::count_if(
+  const auto tensor_count = std::count_if(
       stack_->begin() + static_cast<ptrdiff_t>(first_), stack_->end(),
       [](const c10::IValue& value) { return value.isTensor() && value.toTensor().defined(); });
-  if (static_cast<size_t>(given) != operands_.size()) {
+  if (static_cast<size_t>(tensor_count) != operands_.size()) {
     return false;
   }
   if (is_convolution(name)) {
     return keeps_strides_in_float32();
   }
-  // What is added stands before the matrices.
+  // The added tensor is before the matrices.
   const size_t left = name == "aten::mm" || name == "aten::bmm" ? 0 : 1;
   return !is_quick(operands_[left].view, operands_[left + 1].view);
 }
 
-/// Where channels come last, the CPU's kernels for 16 bits lay results out in another way than those
-/// for float32 if there are groups, or one channel only. Volumes are widened in the standard format.
+/// For channels last, CPU kernels for 16 bits and for float32 lay out results differently if there
+/// are several groups or only one channel. Volumes are widened in the contiguous format.
 bool HostCall::keeps_strides_in_float32() const {
   const c10::IValue& groups = (*stack_)[first_ + *schema_.argumentIndexWithName("groups")];
   const bool in_groups = !groups.isInt() || groups.toInt() != 1;
-  const bool by_onednn = onednn_takes(operands_.front().view.scalar_type());
+  const bool by_onednn = onednn_supports(operands_.front().view.scalar_type());
   return std::all_of(operands_.begin(), operands_.end(), [&](const Operand& operand) {
     if (by_onednn && operand.view.suggest_memory_format() == c10::MemoryFormat::ChannelsLast3d) {
       return false;
@@ -237,7 +237,7 @@ bool HostCall::keeps_strides_in_float32() const {
   });
 }
 
-/// Takes away gradients that a convolution's kernel made and nobody asked for.
+/// Drops gradients that a convolution's kernel computed, but the caller did not request.
 void HostCall::drop_unwanted(const std::vector<bool>& wanted) {
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (!wanted[i]) {
@@ -246,11 +246,11 @@ void HostCall::drop_unwanted(const std::vector<bool>& wanted) {
   }
 }
 
-/// Where the results are promised there is room for them, and no more is needed on the card.
-/// Convolutions lay everything out anew, and are judged by their results.
+/// If the results have been inferred, there is memory for them, and the card needs no more.
+/// Convolutions reorder all their operands on the CPU, so only their results are checked.
 void HostCall::redispatch(int64_t widening) {
-  if (promised_ || is_convolution(op_.operator_name().name)) {
-    const KeptMemory kept;
+  if (outputs_ || is_convolution(op_.operator_name().name)) {
+    const CachedMemory kept;
     kernel_.redispatchBoxed(kHost, stack_);
   } else {
     const KernelMemory memory(widening);
@@ -258,7 +258,7 @@ void HostCall::redispatch(int64_t widening) {
   }
 }
 
-// The CPU's kernels lack some types that the device has: then a wider type computes.
+// CPU kernels do not support some of the device's types; then a wider type computes.
 void HostCall::run_reduced() {
   const Stack arguments(stack_->begin() + static_cast<ptrdiff_t>(first_), stack_->end());
   try {
@@ -285,13 +285,13 @@ void HostCall::run_widened() {
       full_precision_operand = true;
     }
   }
-  const KeptMemory kept;  // what is widened has no counterpart on the card
+  const CachedMemory kept;  // widened operands do not exist on a card
   const bool convolves = is_convolution(op_.operator_name().name);
   std::vector<at::Tensor> wide;
   int64_t widening = 1;
   for (Operand& operand : operands_) {
     const auto dtype = operand.view.scalar_type();
-    // The CPU's own kernel for volumes knows no channels that come last.
+    // The CPU's own kernel for volumes does not support channels last.
     const auto format = convolves && operand.view.dim() == 5 ? c10::MemoryFormat::Contiguous
                                                              : c10::MemoryFormat::Preserve;
     wide.push_back(
@@ -314,7 +314,8 @@ void HostCall::run_widened() {
   }
 }
 
-// A `dtype` argument that names a reduced type asks the kernel for it: ask for the wider one.
+// A `dtype` argument with a reduced type requests this type of the kernel; replace it by the wider
+// one.
 std::optional<c10::ScalarType> HostCall::widen_dtype_argument() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     if (schema_.arguments()[i].name() == "dtype" && argument(i).isInt()) {
@@ -367,8 +368,8 @@ void HostCall::results_to_device() {
       narrow_types::apply(operand.view, draws(op_) ? narrow_types::Values::drawn
                                                    : narrow_types::Values::computed);
     }
-    if (operand.written && promised_) {
-      keep_promise(operand);
+    if (operand.written && outputs_) {
+      keep_geometry(operand);
     } else if (operand.written && !shapes_only_) {
       write_back(operand.tensor, operand.view);
     }
@@ -377,31 +378,25 @@ void HostCall::results_to_device() {
   const size_t first = stack_->size() - returns.size();
   for (size_t i = 0; i < returns.size(); ++i) {
     c10::IValue& value = (*stack_)[first + i];
-    const auto* alias = returns[i].alias_info();
-    if (value.isTensor()) {
-      value = alias && alias->isWrite() ? written_operand(*alias, value.toTensor())
-                                        : tensor_to_device(value.toTensor());
-    } else if (value.isTensorList()) {
-      std::vector<at::Tensor> list = value.toTensorVector();
-      for (auto& tensor : list) {
-        tensor = tensor_to_device(tensor);
-      }
-      value = c10::List<at::Tensor>(std::move(list));
+    if (value.isTensor() && is_written(returns[i])) {
+      value = written_operand(*returns[i].alias_info(), value.toTensor());
+    } else {
+      map_tensors(value, [this](const at::Tensor& tensor) { return tensor_to_device(tensor); });
     }
   }
 }
 
-/// A result that lies in memory lent by another's output leaves it before that one is filled.
+/// Moves a result that is in the borrowed memory of another output, before that output is filled.
 void HostCall::move_apart() {
   MemoryReuse::stop();
   size_t next = 0;
-  const auto apart = [&](at::Tensor result) {
+  const auto apart = [&](const at::Tensor& result) {
     const size_t own = next++;
     if (!result.defined() || !result.has_storage() || result.storage().nbytes() == 0) {
       return result;
     }
-    for (size_t i = 0; i < promised_->size(); ++i) {
-      const at::Tensor& output = (*promised_)[i];
+    for (size_t i = 0; i < outputs_->size(); ++i) {
+      const at::Tensor& output = (*outputs_)[i];
       if (i != own && output.defined() && output.storage().data() == result.storage().data()) {
         return result.clone();
       }
@@ -410,15 +405,9 @@ void HostCall::move_apart() {
   };
   for (size_t i = stack_->size() - schema_.returns().size(); i < stack_->size(); ++i) {
     c10::IValue& value = (*stack_)[i];
-    const auto* alias = schema_.returns()[i + schema_.returns().size() - stack_->size()].alias_info();
-    if (value.isTensor() && !(alias && alias->isWrite())) {
-      value = apart(value.toTensor());
-    } else if (value.isTensorList()) {
-      std::vector<at::Tensor> list = value.toTensorVector();
-      for (auto& tensor : list) {
-        tensor = apart(std::move(tensor));
-      }
-      value = c10::List<at::Tensor>(std::move(list));
+    const auto& declared = schema_.returns()[i + schema_.returns().size() - stack_->size()];
+    if (!value.isTensor() || !is_written(declared)) {
+      map_tensors(value, apart);
     }
   }
 }
@@ -434,8 +423,8 @@ at::Tensor HostCall::written_operand(
   return result;  // a 0-dim CPU tensor was written
 }
 
-/// A written argument at the size that the call gives it.
-at::Tensor HostCall::as_promised(const at::Tensor& tensor, size_t argument, size_t item) const {
+/// A written argument with the size that it has after the call.
+at::Tensor HostCall::with_final_size(const at::Tensor& tensor, size_t argument, size_t item) const {
   for (const Resized& resized : resized_) {
     if (resized.argument == argument && resized.item == item) {
       return with_sizes(tensor, resized.geometry.sizes, resized.geometry.strides);
@@ -444,21 +433,21 @@ at::Tensor HostCall::as_promised(const at::Tensor& tensor, size_t argument, size
   return tensor;
 }
 
-void HostCall::keep_promise(const Operand& operand) const {
+void HostCall::keep_geometry(const Operand& operand) const {
   follow_kernel(operand.tensor);
-  const at::Tensor promised = as_promised(operand.tensor, operand.argument, operand.item);
+  const at::Tensor expected = with_final_size(operand.tensor, operand.argument, operand.item);
   if (checks_geometry()) {
     check_geometry(
         op_.operator_name(), "argument " + schema_.arguments()[operand.argument].name(),
-        geometry_of(promised), operand.view);
+        geometry_of(expected), operand.view);
   }
-  if (operand.view.sizes() == promised.sizes() && operand.view.strides() != promised.strides()) {
-    host_view(promised).copy_(operand.view.clone());
+  if (operand.view.sizes() == expected.sizes() && operand.view.strides() != expected.strides()) {
+    host_view(expected).copy_(operand.view.clone());
   }
 }
 
 void HostCall::place_next(const at::Tensor& result) {
-  const at::Tensor& output = (*promised_)[placed_];
+  const at::Tensor& output = (*outputs_)[placed_];
   if (checks_geometry()) {
     check_geometry(
         op_.operator_name(), "result " + std::to_string(placed_), geometry_of(output), result);
@@ -471,9 +460,9 @@ void HostCall::place_next(const at::Tensor& result) {
 }
 
 at::Tensor HostCall::tensor_to_device(const at::Tensor& result) {
-  if (promised_) {
+  if (outputs_) {
     place_next(result);
-    return (*promised_)[placed_ - 1];
+    return (*outputs_)[placed_ - 1];
   }
   if (!result.defined() || !result.device().is_cpu()) {
     return result;

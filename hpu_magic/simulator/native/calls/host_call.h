@@ -1,5 +1,5 @@
-// One call of an operator on device tensors: arguments to the host, the CPU's kernel, results to
-// the device.
+// One call of an operator on device tensors: arguments to the host, CPU kernel, results to the
+// device.
 #pragma once
 
 #include "calls/geometry.h"
@@ -16,27 +16,27 @@ namespace hpu {
 
 class HostCall {
  public:
-  /// The arguments are the last ones on `stack`, which gets the results in their place.
+  /// The arguments are the last ones on `stack`; the results replace them.
   HostCall(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-  /// Fresh results become new device tensors.
+  /// Creates new device tensors for fresh results.
   void run();
 
-  /// Fresh results go into `outputs`, device tensors promised for them, in order. Whatever the
-  /// kernel chooses, written arguments get the values at the geometry that was promised: their
-  /// own, or that in `resized`.
+  /// Stores fresh results in `outputs`, pending device tensors, in this order. Written arguments
+  /// keep their inferred geometry, which is their own or that in `resized`, even if the kernel
+  /// chooses another one.
   void run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized> resized);
 
-  /// For operators that look at shapes only, such as views: touches no memory.
+  /// For operators that only use shapes, such as views; accesses no memory.
   void run_on_shapes();
 
  private:
-  /// A device tensor among the arguments, and the CPU view that stands for it in the call.
+  /// A device tensor among the arguments, and the CPU view that replaces it in the call.
   struct Operand {
     at::Tensor tensor;
     at::Tensor view;
     size_t argument;
-    size_t item;  // within a list of tensors, else 0
+    size_t item;  // index in a list of tensors, else 0
     bool written;
   };
 
@@ -62,8 +62,8 @@ class HostCall {
 
   void results_to_device();
   void move_apart();
-  at::Tensor as_promised(const at::Tensor& tensor, size_t argument, size_t item) const;
-  void keep_promise(const Operand& operand) const;
+  at::Tensor with_final_size(const at::Tensor& tensor, size_t argument, size_t item) const;
+  void keep_geometry(const Operand& operand) const;
   at::Tensor written_operand(const c10::AliasInfo& alias, const at::Tensor& result) const;
   at::Tensor tensor_to_device(const at::Tensor& result);
   void place_next(const at::Tensor& result);
@@ -75,23 +75,23 @@ class HostCall {
   size_t first_;
   bool shapes_only_ = false;
   bool reduced_ = false;
-  bool narrow_ = false;   // whether an operand is of a type that the card keeps in half its size
-  bool float64_ = false;  // whether that type is float64
-  std::optional<c10::ArrayRef<at::Tensor>> promised_;  // the outputs to fill
+  bool narrow_ = false;  // whether an operand has a type that the card stores in half its size
+  bool float64_ = false;  // whether this type is float64
+  std::optional<c10::ArrayRef<at::Tensor>> outputs_;  // the outputs to fill
   c10::ArrayRef<Resized> resized_;
-  size_t placed_ = 0;  // of the promised
+  size_t placed_ = 0;  // number of filled outputs
   c10::SmallVector<Operand, 4> operands_;
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> shared_;
 };
 
-/// Raises the vendor's error unless `tensor` may stand beside device tensors: eager mode takes
-/// device tensors and 0-dim CPU tensors.
+/// Raises the vendor's error unless `tensor` may be an operand together with device tensors: eager
+/// mode allows device tensors and 0-dim CPU tensors.
 void check_operand(const at::Tensor& tensor, size_t index);
 
-/// Whether an error says that the CPU's kernel lacks a dtype.
+/// Whether an error reports that the CPU kernel does not support a dtype.
 bool lacks_dtype(const c10::Error& error);
 
-/// Whether a declared argument takes a random generator.
+/// Whether a declared argument is a random generator.
 bool takes_generator(const c10::Argument& argument);
 
 }  // namespace hpu

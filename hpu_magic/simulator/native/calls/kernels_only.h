@@ -1,4 +1,4 @@
-// What the calling thread is in the middle of must not reach the CPU's kernels.
+// Guards that keep the thread's modes, such as autograd, away from CPU kernels.
 #pragma once
 
 #include <c10/core/DefaultDtype.h>
@@ -8,22 +8,22 @@
 
 namespace hpu {
 
-/// While it lives, operators that a kernel calls are neither differentiated nor cast: a CPU's
-/// autocast is not meant for what a device operator does inside.
+/// While it exists, operators that a kernel calls are neither differentiated nor cast: autocast of
+/// the CPU must not affect the steps of a device operator.
 class BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard guard_{
       c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset};
 };
 
-/// The same where the work is not the caller's own, as at a flush: no mode either that the caller
-/// is in (fake tensors, vmap).
+/// In addition, ignores all modes of the caller (fake tensors, vmap), because the work is not the
+/// caller's, for example in a flush.
 class KernelsOnly {
   c10::impl::ForceDispatchKeyGuard guard_{
       c10::default_included_set,
       c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView};
 };
 
-/// While it lives, another dtype is the default, which int / int gives.
+/// While it exists, another dtype is the default, for example of int / int.
 class DefaultDtype {
  public:
   explicit DefaultDtype(c10::ScalarType dtype) : before_(c10::get_default_dtype()) {

@@ -21,7 +21,7 @@ std::string short_name(const c10::OperatorName& name) {
   return name.overload_name.empty() ? base : base + "." + name.overload_name;
 }
 
-/// A view only describes memory: there is nothing to run on the CPU.
+/// A view only describes memory, so nothing runs on the CPU.
 bool is_view(const c10::FunctionSchema& schema) {
   for (const auto& declared : schema.returns()) {
     if (declared.alias_info() && !declared.alias_info()->isWrite()) {
@@ -61,7 +61,7 @@ void check_fallback(const c10::OperatorHandle& op) {
   TORCH_CHECK(
       !forbidden && (allowed.empty() || allowed.count(base) || allowed.count(name)), name,
       " is not yet supported on HPU.");
-  events::notice(events::Kind::cpu_fallback, name);
+  events::emit(events::Kind::cpu_fallback, name);
 }
 
 }  // namespace hpu::policy

@@ -1,4 +1,4 @@
-// Which operators the vendor's bridge has a kernel for; the others run on the CPU there.
+// The operators for which the vendor's bridge has a kernel; the others run on the CPU.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -8,13 +8,14 @@
 
 namespace hpu::policy {
 
-/// `operators` have a device kernel ("add.Tensor"); `place_on_cpu` is PT_HPU_PLACE_ON_CPU: empty
-/// lets every other operator fall back, "none" forbids it, a list allows only its names.
+/// `operators` have a device kernel ("add.Tensor"). `place_on_cpu` is PT_HPU_PLACE_ON_CPU: if it is
+/// empty, all other operators may fall back; "none" forbids this; a list allows only the listed
+/// names.
 void set(const std::vector<std::string>& operators, const std::string& place_on_cpu);
 
 bool falls_back(const c10::OperatorHandle& op);
 
-/// Counts the fallback; raises the vendor's error where it is forbidden.
+/// Counts the fallback, or raises the vendor's error if it is forbidden.
 void check_fallback(const c10::OperatorHandle& op);
 
 }  // namespace hpu::policy

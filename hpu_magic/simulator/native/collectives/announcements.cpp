@@ -7,14 +7,19 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace hpu::collectives {
 namespace {
 
-constexpr uint64_t kKept = 16;  // calls of a rank that are remembered: how far others may be ahead
+constexpr uint64_t kKept = 16;  // calls that are kept per rank: the maximum lead of other ranks
 
-using Name = std::array<uint64_t, 5>;  // of letters, with a zero behind them
+constexpr auto kRequestInterval = std::chrono::milliseconds(200);
+constexpr auto kPatience = std::chrono::seconds(1);
+
+using Name = std::array<uint64_t, 5>;  // letters, followed by a zero
 
 Name packed(const char* name) {
   Name words{};
@@ -22,7 +27,7 @@ Name packed(const char* name) {
   return words;
 }
 
-/// Operators that the transport carries out alike.
+/// Treats operators that are the same for the transport as one.
 c10d::OpType family(c10d::OpType type) {
   switch (type) {
     case c10d::OpType::_ALLGATHER_BASE:
@@ -40,7 +45,7 @@ bool reduces(const Call& call) {
   return std::strstr(call.name, "reduce") != nullptr;
 }
 
-bool go_together(const Call& one, const Call& other) {
+bool match(const Call& one, const Call& other) {
   if (family(one.type) != family(other.type) || one.subject.root != other.subject.root ||
       (one.type == c10d::OpType::COALESCED && std::strcmp(one.name, other.name) != 0)) {
     return false;
@@ -56,25 +61,25 @@ bool go_together(const Call& one, const Call& other) {
 
 }  // namespace
 
-/// Written by its rank alone, with no place meanwhile.
+/// Written only by its rank; `place` is 0 during a write.
 struct Announcements::Slot {
   std::atomic<uint64_t> place;
   std::atomic<int64_t> elements;
-  std::atomic<uint32_t> kind;  // type of the call and of its elements
+  std::atomic<uint32_t> kind;  // types of the call and of its elements
   std::atomic<int32_t> root;
   std::array<std::atomic<uint64_t>, std::tuple_size_v<Name>> name;
 };
 
-/// Written by its rank alone but for the number of questions.
-struct Announcements::Answer {
-  std::atomic<uint64_t> asked;
-  std::atomic<uint64_t> answered;
+/// Written only by its rank, except for the number of requests.
+struct Announcements::Response {
+  std::atomic<uint64_t> requested;
+  std::atomic<uint64_t> responded;
   std::array<std::atomic<char>, 256> text;
 };
 
 struct Announcements::Rank {
   std::array<Slot, kKept> slots;
-  Answer answer;
+  Response response;
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "other processes know no lock of ours");
@@ -119,13 +124,14 @@ void Announcements::announce(const Call& call) {
   for (size_t i = 0; i < name.size(); ++i) {
     mine.name[i].store(name[i]);
   }
-  mine.place.store(call.place);  // in one order with what others read: one of two sees the other
+  // Sequentially consistent: of two ranks, at least one sees the other's call.
+  mine.place.store(call.place);
 }
 
 std::map<int, std::string> Announcements::differing(const Call& call) const {
-  std::map<int, std::string> found;
+  std::map<int, std::string> different;
   if (!memory_ || call.place == 0) {
-    return found;
+    return different;
   }
   for (int rank = 0; rank < size_; ++rank) {
     const Slot& theirs = slot(rank, call.place);
@@ -142,21 +148,21 @@ std::map<int, std::string> Announcements::differing(const Call& call) const {
         reinterpret_cast<const char*>(name.data()),
         0,
         {theirs.elements.load(), static_cast<c10::ScalarType>(kind & 0xffff), theirs.root.load()}};
-    if (theirs.place.load() == call.place && !go_together(call, other)) {
-      found[rank] = described(other);
+    if (theirs.place.load() == call.place && !match(call, other)) {
+      different[rank] = described(other);
     }
   }
-  return found;
+  return different;
 }
 
-uint64_t Announcements::ask(int rank) const {
-  return ++of(rank).answer.asked;
+uint64_t Announcements::request(int rank) const {
+  return ++of(rank).response.requested;
 }
 
-std::string Announcements::answered(int rank, uint64_t question) const {
-  const Answer& theirs = of(rank).answer;
+std::string Announcements::response(int rank, uint64_t request) const {
+  const Response& theirs = of(rank).response;
   std::string text;
-  if (theirs.answered.load() >= question) {
+  if (theirs.responded.load() >= request) {
     for (const std::atomic<char>& letter : theirs.text) {
       const char read = letter.load();
       if (!read) {
@@ -168,20 +174,20 @@ std::string Announcements::answered(int rank, uint64_t question) const {
   return text;
 }
 
-bool Announcements::is_asked() const {
-  const Answer& mine = of(rank_).answer;
-  return mine.asked.load() != mine.answered.load();
+bool Announcements::is_requested() const {
+  const Response& mine = of(rank_).response;
+  return mine.requested.load() != mine.responded.load();
 }
 
-void Announcements::answer(const std::string& text) {
-  Answer& mine = of(rank_).answer;
-  const uint64_t question = mine.asked.load();
-  // The end of a long path tells more than its beginning.
+void Announcements::respond(const std::string& text) {
+  Response& mine = of(rank_).response;
+  const uint64_t request = mine.requested.load();
+  // The end of a long path is more useful than its beginning.
   const size_t begin = text.size() < mine.text.size() ? 0 : text.size() - mine.text.size() + 1;
   for (size_t i = begin; i <= text.size(); ++i) {
     mine.text[i - begin].store(text.c_str()[i]);
   }
-  mine.answered.store(question);
+  mine.responded.store(request);
 }
 
 std::string described(const Call& call) {
@@ -195,6 +201,41 @@ std::string described(const Call& call) {
         c10::toString(call.subject.dtype), ")");
   }
   return text;
+}
+
+void respond_with(
+    const std::shared_ptr<Announcements>& announcements, std::function<std::string()> location) {
+  if (!announcements->shared()) {
+    return;
+  }
+  // Detached, because this thread does not exist in the child of a fork.
+  std::thread([weak = std::weak_ptr<Announcements>(announcements), location = std::move(location)] {
+    for (;;) {
+      if (const auto held = weak.lock()) {
+        if (held->is_requested()) {
+          held->respond(location());
+        }
+      } else {
+        return;
+      }
+      std::this_thread::sleep_for(kRequestInterval);
+    }
+  }).detach();
+}
+
+std::string location_of(const Announcements& announcements, int rank) {
+  if (!announcements.shared()) {
+    return "";
+  }
+  const uint64_t request = announcements.request(rank);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (std::chrono::steady_clock::now() < until) {
+    if (auto response = announcements.response(rank, request); !response.empty()) {
+      return response;
+    }
+    std::this_thread::sleep_for(kRequestInterval / 10);
+  }
+  return "";
 }
 
 }  // namespace hpu::collectives

@@ -1,18 +1,20 @@
-// What the ranks of one machine call, told each other in memory that they share: whoever comes last
-// sees whether all want the same before the transport, which cannot tell, moves a byte. Ranks ask
-// each other there, too, where they are.
+// Shared memory in which the ranks of one machine announce their calls. The last rank of a
+// collective checks whether all calls match, before the transport moves data, because the transport
+// cannot check this. Ranks also request the current Python line of other ranks there.
 #pragma once
 
 #include "collectives/work.h"
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 namespace hpu::collectives {
 
 class Announcements {
  public:
-  /// `file` is that of `bytes_for(size)` bytes, of zeros at first; -1 for ranks that share none.
+  /// `file` refers to `bytes_for(size)` bytes, initially zeros; -1 if the ranks share no memory.
   Announcements(int file, int rank, int size);
   ~Announcements();
   Announcements(const Announcements&) = delete;
@@ -20,27 +22,27 @@ class Announcements {
 
   static size_t bytes_for(int size);
 
-  /// Tells the others of this rank's call.
+  /// Publishes a call of this rank.
   void announce(const Call& call);
 
-  /// What other ranks have called in its place that cannot go with it, by their ranks.
+  /// Calls of other ranks that do not match this one, by rank.
   std::map<int, std::string> differing(const Call& call) const;
 
   bool shared() const {
     return memory_ != nullptr;
   }
 
-  /// A question to a rank, and its number.
-  uint64_t ask(int rank) const;
-  /// What that rank has answered to it or to a later one; empty until then.
-  std::string answered(int rank, uint64_t question) const;
-  /// Whether somebody waits for an answer of this rank.
-  bool is_asked() const;
-  void answer(const std::string& text);
+  /// Sends a request to a rank, and returns its number.
+  uint64_t request(int rank) const;
+  /// The response of a rank to this request or a later one; empty until it responds.
+  std::string response(int rank, uint64_t request) const;
+  /// Whether another rank waits for a response of this rank.
+  bool is_requested() const;
+  void respond(const std::string& text);
 
  private:
   struct Slot;
-  struct Answer;
+  struct Response;
   struct Rank;
 
   Rank& of(int rank) const;
@@ -51,7 +53,15 @@ class Announcements {
   void* memory_ = nullptr;
 };
 
-/// A call with what it is about: "all_reduce of 4 elements (Float)".
+/// A description of a call: "all_reduce of 4 elements (Float)".
 std::string described(const Call& call);
+
+/// Starts a thread that sends the result of `location` to ranks that request it, as long as
+/// `announcements` exists. The thread polls memory, and takes the GIL only to respond.
+void respond_with(
+    const std::shared_ptr<Announcements>& announcements, std::function<std::string()> location);
+
+/// The line of Python code at which another rank is; empty if it does not respond within a second.
+std::string location_of(const Announcements& announcements, int rank);
 
 }  // namespace hpu::collectives

@@ -1,7 +1,6 @@
 #include "collectives/backend.h"
 
-#include "threads/interpreter_guard.h"
-#include "threads/without_gil.h"
+#include "threads/interpreter.h"
 
 #include <c10/util/Exception.h>
 
@@ -27,8 +26,8 @@ std::string words_of(const std::exception_ptr& failure) {
 
 }  // namespace
 
-/// What works need even after their group has gone. Once one has failed, the connections are given
-/// up, so that ranks that wait for this one learn of it.
+/// State that works need even after their group is destroyed. After a failure, it closes the
+/// connections, so that ranks that wait for this one get an error.
 constexpr const char* kLeft = "this rank has left it.";
 
 struct Hccl::State {
@@ -42,7 +41,7 @@ struct Hccl::State {
     give_up("");
   }
 
-  /// Throws where the group has failed.
+  /// Throws if the group has failed.
   c10::intrusive_ptr<c10d::Backend> transport() {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (!transport_) {
@@ -54,7 +53,7 @@ struct Hccl::State {
     return transport_;
   }
 
-  /// Throws where another rank has called what cannot go with it.
+  /// Throws if a call of another rank does not match.
   void announce(const Call& call) {
     announcements->announce(call);
     if (auto others = announcements->differing(call); !others.empty()) {
@@ -66,14 +65,14 @@ struct Hccl::State {
     return failed(call, words_of(failure), announcements->differing(call));
   }
 
-  /// Closes the connections, on a thread that is none of the transport's.
+  /// Closes the connections. Must not be called on a thread of the transport.
   void close() {
     const std::lock_guard<std::mutex> guard(mutex_);
     failure_ = kLeft;
     transport_.reset();
   }
 
-  /// The same while something is on its way.
+  /// The same while collectives are running.
   void leave() {
     give_up(kLeft);
   }
@@ -98,7 +97,7 @@ struct Hccl::State {
       }
     }
     if (given_up) {
-      // Its destructor waits for its threads, of which this may be one, and for what they wait for.
+      // Its destructor waits for its threads, one of which may be this thread.
       std::thread([transport = std::move(given_up)]() mutable { transport.reset(); }).detach();
     }
   }
@@ -110,7 +109,7 @@ struct Hccl::State {
   std::string failure_;
 };
 
-/// A collective's steps on their way, held by the threads that end them.
+/// The running steps of a collective, owned by the threads that end them.
 class Hccl::Pending {
  public:
   static std::shared_ptr<Pending> make(
@@ -122,7 +121,7 @@ class Hccl::Pending {
     return steps_;
   }
 
-  /// Ends `work_` with the last step.
+  /// Ends one step; the last step ends `work`.
   void end(const std::exception_ptr& with) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -135,7 +134,7 @@ class Hccl::Pending {
     }
     const InterpreterGuard guard;
     const auto failure = failure_ ? state_->failed(work->call(), failure_) : finish();
-    if (guard) {  // lets go of the memory before anybody learns that it has ended
+    if (guard) {  // frees the memory before others see that the work has ended
       steps_.clear();
       operands_ = {};
     }
@@ -151,7 +150,7 @@ class Hccl::Pending {
         steps_(std::move(steps)),
         left_(steps_.size()) {}
 
-  /// Its tensors may be known to Python.
+  /// Its tensors may have Python objects.
   static void drop(const Pending* pending) {
     if (const InterpreterGuard guard; guard) {
       delete pending;
@@ -190,7 +189,7 @@ Hccl::Hccl(
       timeout_(timeout) {}
 
 Hccl::~Hccl() {
-  if (state_.use_count() == 1) {  // nothing is on its way
+  if (state_.use_count() == 1) {  // no collective is running
     const WithoutGil released;
     state_->close();
   }
@@ -198,7 +197,7 @@ Hccl::~Hccl() {
 
 void Hccl::shutdown() {
   const WithoutGil released;
-  // What has ended lets go of the state a moment later.
+  // Collectives that have ended release the state a moment later.
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (state_.use_count() > 1 && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -221,7 +220,7 @@ Call Hccl::next(c10d::OpType type, const char* name, Subject subject) {
 void Hccl::check_peer(int rank, const char* name) const {
   TORCH_CHECK(
       rank >= 0 && rank < size_ && rank != rank_, "hccl's ", name, " needs another rank of the ",
-      size_, " in its group, and rank ", rank_, " named ", rank, ".");
+      size_, " in its group, but rank ", rank_, " specified ", rank, ".");
 }
 
 std::chrono::milliseconds Hccl::limit(std::chrono::milliseconds timeout) const {
@@ -244,8 +243,8 @@ Hccl::Started Hccl::launch(
       started.push_back(step.start(*transport));
     }
   } catch (...) {
-    for (const Started& one : started) {  // whose memory must last
-      when_ended(one, [pending](const std::exception_ptr&) {});
+    for (const Started& one : started) {  // keeps the memory of started steps
+      on_completion(one, [pending](const std::exception_ptr&) {});
     }
     throw;
   }
@@ -258,7 +257,7 @@ Hccl::Started Hccl::launch(
     work->end(nullptr);
   }
   for (const Started& one : started) {
-    when_ended(one, [pending](const std::exception_ptr& with) { pending->end(with); });
+    on_completion(one, [pending](const std::exception_ptr& with) { pending->end(with); });
   }
   return work;
 }
@@ -267,7 +266,7 @@ void Hccl::startCoalescing() {
   coalesced_ = std::make_unique<std::vector<Started>>();
 }
 
-/// One work for all that were started since.
+/// One work for all collectives since startCoalescing().
 Hccl::Started Hccl::endCoalescing() {
   TORCH_CHECK(coalesced_, "endCoalescing() has no startCoalescing() before it.");
   const auto parts = std::move(coalesced_);

@@ -1,5 +1,5 @@
-// The backend hccl of torch.distributed: the vendor's collectives on device tensors, carried out
-// by another backend on the memory of these.
+// The backend hccl of torch.distributed: the vendor's collectives on device tensors. Another
+// backend, the transport, executes them on the tensors' memory.
 #pragma once
 
 #include "collectives/announcements.h"
@@ -19,13 +19,13 @@ namespace hpu::collectives {
 
 /// A collective that failed.
 struct Failure {
-  std::string call;   // with its number
-  std::string words;  // the transport's own; empty where it was not asked
-  std::string asked;  // what this rank called
-  std::map<int, std::string> others;  // what others called that cannot go with it
+  std::string call;  // name and number
+  std::string message;  // of the transport; empty if it was not called
+  std::string description;  // the call of this rank
+  std::map<int, std::string> others;  // calls of other ranks that do not match
 };
 
-/// Says why in a sentence.
+/// Returns the error message for a failure.
 using Explain = std::function<std::string(const Failure& failure)>;
 
 class Hccl final : public c10d::Backend {
@@ -45,7 +45,7 @@ class Hccl final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override;
   void setSequenceNumberForGroup() override {}
 
-  // These two are asked for by later releases than the oldest that compiles this.
+  // Later releases of PyTorch than the oldest supported one call these two.
   bool supportsCoalescing() const {
     return true;
   }
@@ -55,7 +55,7 @@ class Hccl final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) {
     timeout_ = timeout;
   }
-  /// Closes the connections, so that ranks that wait for this one learn of it.
+  /// Closes the connections, so that ranks that wait for this one get an error.
   void shutdown();
   void abort() {
     shutdown();
@@ -101,7 +101,7 @@ class Hccl final : public c10d::Backend {
   Started barrier(const c10d::BarrierOptions& options) override;
 
  private:
-  /// One collective of the transport, on memory, and what is to be done with its results.
+  /// One collective of the transport, and the processing of its results.
   struct Step {
     std::function<Started(c10d::Backend&)> start;
     std::function<void()> finish{};
@@ -124,10 +124,10 @@ class Hccl final : public c10d::Backend {
       const at::Tensor& input, const c10d::ReduceOp& operation,
       std::chrono::milliseconds timeout) const;
 
-  /// Starts the steps together, once what was recorded has run; the work ends with the last.
+  /// Runs recorded operations, then starts the steps together. The work ends with the last step.
   Started launch(Call call, Tensors outputs, Operands operands, std::vector<Step> steps);
 
-  const std::shared_ptr<State> state_;  // outlives the group while works are on their way
+  const std::shared_ptr<State> state_;  // outlives the group while works are running
   std::chrono::milliseconds timeout_;
   uint64_t sequence_ = 0;
   uint64_t begun_ = 0;

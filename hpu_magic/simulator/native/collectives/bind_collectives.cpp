@@ -1,13 +1,12 @@
-#include "collectives/bind_collectives.h"
-
+#include "collectives/announcements.h"
 #include "collectives/backend.h"
-#include "collectives/outstanding.h"
-#include "collectives/whereabouts.h"
-#include "threads/interpreter_guard.h"
+#include "collectives/work.h"
+#include "threads/interpreter.h"
 
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 
 namespace py = pybind11;
 
@@ -16,13 +15,13 @@ namespace {
 
 using collectives::Announcements;
 
-/// A function of Python for threads without the GIL.
+/// A Python function for threads without the GIL.
 class Function {
  public:
   explicit Function(py::function function)
       : held_(new py::function(std::move(function)), &drop) {}
 
-  /// What it returns as text, and `otherwise` where it raises or Python ends.
+  /// Its result as text, or `otherwise` if it raises an error or Python exits.
   template <class... Arguments>
   std::string operator()(const std::string& otherwise, Arguments&&... arguments) const {
     const InterpreterGuard guard;
@@ -53,10 +52,10 @@ collectives::Explain explaining(
   return [explain = std::move(explain), announcements](const collectives::Failure& failure) {
     const auto where = [announcements](int rank) {
       const py::gil_scoped_release released;
-      return collectives::whereabouts(*announcements, rank);
+      return collectives::location_of(*announcements, rank);
     };
     return explain(
-        failure.words, failure.call, failure.words, failure.asked, failure.others,
+        failure.message, failure.call, failure.message, failure.description, failure.others,
         std::function<std::string(int)>(where));
   };
 }
@@ -70,7 +69,7 @@ void bind_collectives(py::module_& module) {
          std::chrono::milliseconds timeout, py::function explain, py::function where,
          int file) -> c10::intrusive_ptr<c10d::Backend> {
         const auto announcements = std::make_shared<Announcements>(file, rank, size);
-        collectives::answer_with(
+        collectives::respond_with(
             announcements, [where = Function(std::move(where))] { return where(""); });
         return c10::make_intrusive<collectives::Hccl>(
             transport, rank, size, timeout,

@@ -6,7 +6,7 @@ namespace hpu::collectives {
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name) {
   TORCH_CHECK(
-      tensors.size() == 1, "hccl's ", name, " takes one tensor of the rank's card, not ",
+      tensors.size() == 1, "hccl's ", name, " needs one tensor on the rank's card, but got ",
       tensors.size(), ".");
   return tensors[0];
 }
@@ -15,22 +15,22 @@ const std::vector<at::Tensor>& only(
     const std::vector<std::vector<at::Tensor>>& lists, int size, const char* name) {
   TORCH_CHECK(
       lists.size() == 1 && lists[0].size() == static_cast<size_t>(size), "hccl's ", name,
-      " takes one list with a tensor for each of the ", size, " ranks.");
+      " needs one list with a tensor for each of the ", size, " ranks.");
   return lists[0];
 }
 
 void check_like(const at::Tensor& one, const at::Tensor& other, const char* name) {
   TORCH_CHECK(
       one.scalar_type() == other.scalar_type() && one.numel() == other.numel(), "hccl's ", name,
-      " needs tensors of one type and size, not ", one.scalar_type(), " of ", one.sizes(),
-      " beside ", other.scalar_type(), " of ", other.sizes(), ".");
+      " needs tensors of one type and size, but got ", one.scalar_type(), " of ", one.sizes(),
+      " and ", other.scalar_type(), " of ", other.sizes(), ".");
 }
 
 void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, const char* name) {
   TORCH_CHECK(
       whole.scalar_type() == part.scalar_type() && whole.numel() == part.numel() * size,
       "hccl's ", name, " needs two tensors of one type, the larger with the elements of all ",
-      size, " ranks, not ", whole.scalar_type(), " of ", whole.sizes(), " beside ",
+      size, " ranks, but got ", whole.scalar_type(), " of ", whole.sizes(), " and ",
       part.scalar_type(), " of ", part.sizes(), ".");
 }
 

@@ -1,4 +1,4 @@
-// What the arguments of a collective must be like.
+// Checks of the arguments of a collective.
 #pragma once
 
 #include "collectives/work.h"
@@ -10,24 +10,24 @@
 
 namespace hpu::collectives {
 
-/// The one tensor that a collective takes of each rank.
+/// The single tensor that a collective gets from each rank.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name);
 
-/// The one list that it takes, with a tensor for each rank.
+/// The single list of a collective, with a tensor for each rank.
 const std::vector<at::Tensor>& only(
     const std::vector<std::vector<at::Tensor>>& lists, int size, const char* name);
 
-/// Raises unless both have one type and as many elements.
+/// Raises unless both have the same type and number of elements.
 void check_like(const at::Tensor& one, const at::Tensor& other, const char* name);
 
-/// Raises unless `whole` has the elements of all ranks' parts.
+/// Raises unless `whole` has as many elements as the parts of all ranks.
 void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, const char* name);
 
-/// What all ranks must bring alike.
+/// The properties in which the calls of all ranks must agree.
 Subject like(const at::Tensor& tensor, int64_t root = -1);
 Subject like(const std::vector<at::Tensor>& tensors);
 
-/// Options of a transport's collective with nothing but a time.
+/// Options of a transport's collective that have only a timeout.
 template <class Options>
 Options with(std::chrono::milliseconds timeout) {
   Options options;

@@ -1,12 +1,56 @@
-// Collectives that reduce, or give all ranks the same, in terms of the transport's.
+// Collectives that reduce, or return the same result to all ranks, implemented by those of the
+// transport.
 #include "collectives/backend.h"
 #include "collectives/checks.h"
-#include "collectives/reductions.h"
 
 #include "calls/kernels_only.h"
 #include "memory/memory.h"
 
+#include <ATen/ops/amax.h>
+#include <ATen/ops/amin.h>
+#include <ATen/ops/prod.h>
+#include <ATen/ops/sum.h>
+
 namespace hpu::collectives {
+namespace {
+
+/// Raises the vendor's error for a reduction that HCCL does not support.
+void check_reduction(const c10d::ReduceOp& operation, c10::ScalarType dtype) {
+  TORCH_CHECK(
+      operation != c10d::ReduceOp::AVG || dtype != at::kBool,
+      "Cannot use ReduceOp.AVG with boolean inputs");
+  TORCH_CHECK(
+      operation == c10d::ReduceOp::SUM || operation == c10d::ReduceOp::PRODUCT ||
+          operation == c10d::ReduceOp::MIN || operation == c10d::ReduceOp::MAX,
+      "Unsupported ReduceOp for HCCL process group: use SUM, PRODUCT, MIN or MAX.");
+  TORCH_CHECK(
+      !c10::isComplexType(dtype), "HCCL does not reduce complex numbers: pass "
+      "torch.view_as_real(tensor) if the operation is valid for both parts.");
+}
+
+/// The type in which tensors of `dtype` are reduced: bfloat16, and float32 for all others. So a
+/// sum of bools is their OR, and a product their AND.
+c10::ScalarType reduced_as(c10::ScalarType dtype) {
+  return dtype == at::kBFloat16 ? dtype : at::kFloat;
+}
+
+/// Reduces the rows of a CPU tensor into `result`.
+void reduce_rows(
+    const at::Tensor& rows, const c10d::ReduceOp& operation, const at::Tensor& result) {
+  at::Tensor out = result;
+  if (operation == c10d::ReduceOp::SUM) {
+    at::sum_out(out, rows, 0);
+  } else if (operation == c10d::ReduceOp::PRODUCT) {
+    at::prod_out(out, rows, 0);
+  } else if (operation == c10d::ReduceOp::MIN) {
+    at::amin_out(out, rows, 0);
+  } else {
+    at::amax_out(out, rows, 0);
+  }
+}
+
+}  // namespace
+
 void Hccl::add_reduction(
     std::vector<Step>& steps, Operands& operands, const at::Tensor& tensor,
     const c10d::ReduceOp& operation, std::chrono::milliseconds timeout) const {
@@ -25,10 +69,10 @@ void Hccl::add_gathering(
     const at::Tensor& input, std::chrono::milliseconds timeout) const {
   check_parts(output, input, size_, "all_gather_into_tensor");
   const auto options = with<c10d::AllgatherOptions>(limit(timeout));
-  const at::Tensor given = operands.read(input);
+  const at::Tensor source = operands.read(input);
   const at::Tensor gathered = operands.write(output);
-  steps.push_back({[given, gathered, options](c10d::Backend& transport) {
-    at::Tensor from = bytes(given);
+  steps.push_back({[source, gathered, options](c10d::Backend& transport) {
+    at::Tensor from = bytes(source);
     at::Tensor to = bytes(gathered);
     return transport._allgather_base(to, from, options);
   }});
@@ -41,12 +85,12 @@ void Hccl::add_scattered_reduction(
   const auto dtype = input.scalar_type();
   check_reduction(operation, dtype);
   const auto options = with<c10d::AllToAllOptions>(limit(timeout));
-  const at::Tensor given = operands.read(input, reduced_as(dtype));
+  const at::Tensor source = operands.read(input, reduced_as(dtype));
   const at::Tensor reduced = operands.write(output, reduced_as(dtype));
   const at::Tensor received = operands.scratch({size_, output.numel()}, reduced_as(dtype));
   steps.push_back(
-      {[given, received, options](c10d::Backend& transport) {
-         at::Tensor from = bytes(given);
+      {[source, received, options](c10d::Backend& transport) {
+         at::Tensor from = bytes(source);
          at::Tensor to = bytes(received);
          std::vector<int64_t> equal;
          return transport.alltoall_base(to, from, equal, equal, options);
@@ -57,10 +101,10 @@ void Hccl::add_scattered_reduction(
        }});
 }
 
-Hccl::Started Hccl::broadcast(Tensors& tensors, const c10d::BroadcastOptions& given) {
+Hccl::Started Hccl::broadcast(Tensors& tensors, const c10d::BroadcastOptions& requested) {
   Operands operands;
-  c10d::BroadcastOptions options = given;
-  options.timeout = limit(given.timeout);
+  c10d::BroadcastOptions options = requested;
+  options.timeout = limit(requested.timeout);
   const at::Tensor& tensor = only(tensors, "broadcast");
   const at::Tensor memory =
       options.rootRank == rank_ ? operands.read(tensor) : operands.write(tensor);
@@ -73,7 +117,7 @@ Hccl::Started Hccl::broadcast(Tensors& tensors, const c10d::BroadcastOptions& gi
 }
 
 Hccl::Started Hccl::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  if (tensors.size() > 1) {  // each of them with its counterparts, as HCCL does
+  if (tensors.size() > 1) {  // like HCCL, reduces each tensor separately
     c10d::AllreduceCoalescedOptions coalesced;
     coalesced.reduceOp = options.reduceOp;
     coalesced.timeout = options.timeout;
@@ -100,17 +144,17 @@ Hccl::Started Hccl::allreduce_coalesced(
       std::move(operands), std::move(steps));
 }
 
-Hccl::Started Hccl::reduce(Tensors& tensors, const c10d::ReduceOptions& given) {
+Hccl::Started Hccl::reduce(Tensors& tensors, const c10d::ReduceOptions& requested) {
   Operands operands;
-  c10d::ReduceOptions options = given;
-  options.timeout = limit(given.timeout);
+  c10d::ReduceOptions options = requested;
+  options.timeout = limit(requested.timeout);
   const at::Tensor& tensor = only(tensors, "reduce");
   check_reduction(options.reduceOp, tensor.scalar_type());
   const auto dtype = reduced_as(tensor.scalar_type());
   at::Tensor memory;
   if (options.rootRank == rank_) {
     memory = operands.update(tensor, dtype);
-  } else {  // the transport leaves partial results there
+  } else {  // the transport overwrites this memory with partial results
     memory = operands.copied(tensor, dtype);
   }
   return launch(
@@ -122,9 +166,9 @@ Hccl::Started Hccl::reduce(Tensors& tensors, const c10d::ReduceOptions& given) {
 }
 
 Hccl::Started Hccl::allgather(
-    std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& given) {
+    std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& requested) {
   Operands operands;
-  const auto options = with<c10d::AllgatherOptions>(limit(given.timeout));
+  const auto options = with<c10d::AllgatherOptions>(limit(requested.timeout));
   const at::Tensor& input = only(inputs, "all_gather");
   const at::Tensor from = operands.read(input);
   Tensors to;
@@ -162,8 +206,8 @@ Hccl::Started Hccl::allgather_coalesced(
 Hccl::Started Hccl::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   TORCH_CHECK(
-      outputs.size() == inputs.size(), "hccl's all_gather_into_tensor_coalesced takes as many "
-      "outputs as inputs, not ", outputs.size(), " and ", inputs.size(), ".");
+      outputs.size() == inputs.size(), "hccl's all_gather_into_tensor_coalesced needs as many "
+      "outputs as inputs, but got ", outputs.size(), " and ", inputs.size(), ".");
   Operands operands;
   std::vector<Step> steps;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -204,8 +248,8 @@ Hccl::Started Hccl::_reduce_scatter_base(
 Hccl::Started Hccl::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK(
-      outputs.size() == inputs.size(), "hccl's reduce_scatter_tensor_coalesced takes as many "
-      "outputs as inputs, not ", outputs.size(), " and ", inputs.size(), ".");
+      outputs.size() == inputs.size(), "hccl's reduce_scatter_tensor_coalesced needs as many "
+      "outputs as inputs, but got ", outputs.size(), " and ", inputs.size(), ".");
   Operands operands;
   std::vector<Step> steps;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -218,8 +262,8 @@ Hccl::Started Hccl::reduce_scatter_tensor_coalesced(
       std::move(operands), std::move(steps));
 }
 
-Hccl::Started Hccl::barrier(const c10d::BarrierOptions& given) {
-  const auto options = with<c10d::BarrierOptions>(limit(given.timeout));
+Hccl::Started Hccl::barrier(const c10d::BarrierOptions& requested) {
+  const auto options = with<c10d::BarrierOptions>(limit(requested.timeout));
   return launch(
       next(c10d::OpType::BARRIER, "barrier"), {}, {},
       {{[options](c10d::Backend& transport) { return transport.barrier(options); }}});

@@ -1,5 +1,5 @@
-// The operators behind torch.distributed, for device tensors: PyTorch registers them for the CPU
-// and CUDA only.
+// The operators of torch.distributed for device tensors: PyTorch registers them only for the CPU
+// and CUDA.
 #include "collectives/backend.h"
 
 #include "memory/memory.h"
@@ -15,7 +15,7 @@ using Tensors = Hccl::Tensors;
 using Lists = std::vector<Tensors>;
 using Started = Hccl::Started;
 
-/// The arguments of a call. Their first ones are the same in all releases; what follows is found by
+/// The arguments of a call. The first ones are the same in all releases; the others are found by
 /// name.
 class Arguments {
  public:
@@ -38,7 +38,7 @@ class Arguments {
   c10d::Backend& backend(size_t i) const {
     return *given_[i].toCustomClass<c10d::ProcessGroup>()->getBackend(kDevice);
   }
-  /// Options of a collective with what all have.
+  /// Options with the timeout, which all collectives have.
   template <class Options>
   Options options() const {
     Options options;
@@ -53,155 +53,155 @@ class Arguments {
   const c10::ArrayRef<c10::IValue> given_;
 };
 
-/// Calls the collective, which gives its work; where it gives tensors too, those are its first
-/// argument.
+/// Calls a collective, which returns its work. If the operator also returns tensors, these are its
+/// first argument.
 template <Started (*collective)(const Arguments&)>
 void run(const c10::OperatorHandle& op, Stack* stack) {
   const size_t taken = op.schema().arguments().size();
   Started work = collective(Arguments(op, *stack));
-  const bool gives_tensors = op.schema().returns().size() == 2;
-  c10::IValue first = gives_tensors ? (*stack)[stack->size() - taken] : c10::IValue();
+  const bool returns_tensors = op.schema().returns().size() == 2;
+  c10::IValue first = returns_tensors ? (*stack)[stack->size() - taken] : c10::IValue();
   torch::jit::drop(*stack, taken);
-  if (gives_tensors) {
+  if (returns_tensors) {
     stack->push_back(std::move(first));
   }
   stack->emplace_back(std::move(work));
 }
 
-Started broadcast(const Arguments& given) {
-  auto options = given.options<c10d::BroadcastOptions>();
-  options.rootRank = given[2].toInt();
-  options.rootTensor = given[3].toInt();
-  Tensors tensors = given[0].toTensorVector();
-  return given.backend(1).broadcast(tensors, options);
+Started broadcast(const Arguments& arguments) {
+  auto options = arguments.options<c10d::BroadcastOptions>();
+  options.rootRank = arguments[2].toInt();
+  options.rootTensor = arguments[3].toInt();
+  Tensors tensors = arguments[0].toTensorVector();
+  return arguments.backend(1).broadcast(tensors, options);
 }
 
-Started allreduce(const Arguments& given) {
-  auto options = given.options<c10d::AllreduceOptions>();
-  options.reduceOp = given.reduction(2);
-  Tensors tensors = given[0].toTensorVector();
-  return given.backend(1).allreduce(tensors, options);
+Started allreduce(const Arguments& arguments) {
+  auto options = arguments.options<c10d::AllreduceOptions>();
+  options.reduceOp = arguments.reduction(2);
+  Tensors tensors = arguments[0].toTensorVector();
+  return arguments.backend(1).allreduce(tensors, options);
 }
 
-Started allreduce_coalesced(const Arguments& given) {
-  auto options = given.options<c10d::AllreduceCoalescedOptions>();
-  options.reduceOp = given.reduction(2);
-  Tensors tensors = given[0].toTensorVector();
-  return given.backend(1).allreduce_coalesced(tensors, options);
+Started allreduce_coalesced(const Arguments& arguments) {
+  auto options = arguments.options<c10d::AllreduceCoalescedOptions>();
+  options.reduceOp = arguments.reduction(2);
+  Tensors tensors = arguments[0].toTensorVector();
+  return arguments.backend(1).allreduce_coalesced(tensors, options);
 }
 
-Started reduce(const Arguments& given) {
-  auto options = given.options<c10d::ReduceOptions>();
-  options.reduceOp = given.reduction(2);
-  options.rootRank = given[3].toInt();
-  options.rootTensor = given[4].toInt();
-  Tensors tensors = given[0].toTensorVector();
-  return given.backend(1).reduce(tensors, options);
+Started reduce(const Arguments& arguments) {
+  auto options = arguments.options<c10d::ReduceOptions>();
+  options.reduceOp = arguments.reduction(2);
+  options.rootRank = arguments[3].toInt();
+  options.rootTensor = arguments[4].toInt();
+  Tensors tensors = arguments[0].toTensorVector();
+  return arguments.backend(1).reduce(tensors, options);
 }
 
-Started allgather(const Arguments& given) {
-  Lists outputs = given.lists(0);
-  Tensors inputs = given[1].toTensorVector();
-  return given.backend(2).allgather(outputs, inputs, given.options<c10d::AllgatherOptions>());
+Started allgather(const Arguments& arguments) {
+  Lists outputs = arguments.lists(0);
+  Tensors inputs = arguments[1].toTensorVector();
+  return arguments.backend(2).allgather(outputs, inputs, arguments.options<c10d::AllgatherOptions>());
 }
 
-Started allgather_base(const Arguments& given) {
-  at::Tensor output = given[0].toTensor();
-  at::Tensor input = given[1].toTensor();
-  return given.backend(2)._allgather_base(
-      output, input, given.options<c10d::AllgatherOptions>());
+Started allgather_base(const Arguments& arguments) {
+  at::Tensor output = arguments[0].toTensor();
+  at::Tensor input = arguments[1].toTensor();
+  return arguments.backend(2)._allgather_base(
+      output, input, arguments.options<c10d::AllgatherOptions>());
 }
 
-Started allgather_coalesced(const Arguments& given) {
-  Lists outputs = given.lists(0);
-  Tensors inputs = given[1].toTensorVector();
-  return given.backend(2).allgather_coalesced(
-      outputs, inputs, given.options<c10d::AllgatherOptions>());
+Started allgather_coalesced(const Arguments& arguments) {
+  Lists outputs = arguments.lists(0);
+  Tensors inputs = arguments[1].toTensorVector();
+  return arguments.backend(2).allgather_coalesced(
+      outputs, inputs, arguments.options<c10d::AllgatherOptions>());
 }
 
-Started allgather_into_tensor_coalesced(const Arguments& given) {
-  Tensors outputs = given[0].toTensorVector();
-  Tensors inputs = given[1].toTensorVector();
-  return given.backend(2).allgather_into_tensor_coalesced(
-      outputs, inputs, given.options<c10d::AllgatherOptions>());
+Started allgather_into_tensor_coalesced(const Arguments& arguments) {
+  Tensors outputs = arguments[0].toTensorVector();
+  Tensors inputs = arguments[1].toTensorVector();
+  return arguments.backend(2).allgather_into_tensor_coalesced(
+      outputs, inputs, arguments.options<c10d::AllgatherOptions>());
 }
 
-Started gather(const Arguments& given) {
-  auto options = given.options<c10d::GatherOptions>();
-  options.rootRank = given[3].toInt();
-  Lists outputs = given.lists(0);
-  Tensors inputs = given[1].toTensorVector();
-  return given.backend(2).gather(outputs, inputs, options);
+Started gather(const Arguments& arguments) {
+  auto options = arguments.options<c10d::GatherOptions>();
+  options.rootRank = arguments[3].toInt();
+  Lists outputs = arguments.lists(0);
+  Tensors inputs = arguments[1].toTensorVector();
+  return arguments.backend(2).gather(outputs, inputs, options);
 }
 
-Started scatter(const Arguments& given) {
-  auto options = given.options<c10d::ScatterOptions>();
-  options.rootRank = given[3].toInt();
-  Tensors outputs = given[0].toTensorVector();
-  Lists inputs = given.lists(1);
-  return given.backend(2).scatter(outputs, inputs, options);
+Started scatter(const Arguments& arguments) {
+  auto options = arguments.options<c10d::ScatterOptions>();
+  options.rootRank = arguments[3].toInt();
+  Tensors outputs = arguments[0].toTensorVector();
+  Lists inputs = arguments.lists(1);
+  return arguments.backend(2).scatter(outputs, inputs, options);
 }
 
-Started reduce_scatter(const Arguments& given) {
-  auto options = given.options<c10d::ReduceScatterOptions>();
-  options.reduceOp = given.reduction(3);
-  Tensors outputs = given[0].toTensorVector();
-  Lists inputs = given.lists(1);
-  return given.backend(2).reduce_scatter(outputs, inputs, options);
+Started reduce_scatter(const Arguments& arguments) {
+  auto options = arguments.options<c10d::ReduceScatterOptions>();
+  options.reduceOp = arguments.reduction(3);
+  Tensors outputs = arguments[0].toTensorVector();
+  Lists inputs = arguments.lists(1);
+  return arguments.backend(2).reduce_scatter(outputs, inputs, options);
 }
 
-Started reduce_scatter_base(const Arguments& given) {
-  auto options = given.options<c10d::ReduceScatterOptions>();
-  options.reduceOp = given.reduction(3);
-  at::Tensor output = given[0].toTensor();
-  at::Tensor input = given[1].toTensor();
-  return given.backend(2)._reduce_scatter_base(output, input, options);
+Started reduce_scatter_base(const Arguments& arguments) {
+  auto options = arguments.options<c10d::ReduceScatterOptions>();
+  options.reduceOp = arguments.reduction(3);
+  at::Tensor output = arguments[0].toTensor();
+  at::Tensor input = arguments[1].toTensor();
+  return arguments.backend(2)._reduce_scatter_base(output, input, options);
 }
 
-Started reduce_scatter_tensor_coalesced(const Arguments& given) {
-  auto options = given.options<c10d::ReduceScatterOptions>();
-  options.reduceOp = given.reduction(3);
-  Tensors outputs = given[0].toTensorVector();
-  Tensors inputs = given[1].toTensorVector();
-  return given.backend(2).reduce_scatter_tensor_coalesced(outputs, inputs, options);
+Started reduce_scatter_tensor_coalesced(const Arguments& arguments) {
+  auto options = arguments.options<c10d::ReduceScatterOptions>();
+  options.reduceOp = arguments.reduction(3);
+  Tensors outputs = arguments[0].toTensorVector();
+  Tensors inputs = arguments[1].toTensorVector();
+  return arguments.backend(2).reduce_scatter_tensor_coalesced(outputs, inputs, options);
 }
 
-Started alltoall_base(const Arguments& given) {
-  at::Tensor output = given[0].toTensor();
-  at::Tensor input = given[1].toTensor();
-  std::vector<int64_t> output_rows = given[3].toIntVector();
-  std::vector<int64_t> input_rows = given[4].toIntVector();
-  return given.backend(2).alltoall_base(
-      output, input, output_rows, input_rows, given.options<c10d::AllToAllOptions>());
+Started alltoall_base(const Arguments& arguments) {
+  at::Tensor output = arguments[0].toTensor();
+  at::Tensor input = arguments[1].toTensor();
+  std::vector<int64_t> output_rows = arguments[3].toIntVector();
+  std::vector<int64_t> input_rows = arguments[4].toIntVector();
+  return arguments.backend(2).alltoall_base(
+      output, input, output_rows, input_rows, arguments.options<c10d::AllToAllOptions>());
 }
 
-Started alltoall(const Arguments& given) {
-  Tensors outputs = given[0].toTensorVector();
-  Tensors inputs = given[1].toTensorVector();
-  return given.backend(2).alltoall(outputs, inputs, given.options<c10d::AllToAllOptions>());
+Started alltoall(const Arguments& arguments) {
+  Tensors outputs = arguments[0].toTensorVector();
+  Tensors inputs = arguments[1].toTensorVector();
+  return arguments.backend(2).alltoall(outputs, inputs, arguments.options<c10d::AllToAllOptions>());
 }
 
-Started send(const Arguments& given) {
-  Tensors tensors = given[0].toTensorVector();
-  return given.backend(1).send(
-      tensors, static_cast<int>(given[2].toInt()), static_cast<int>(given[3].toInt()));
+Started send(const Arguments& arguments) {
+  Tensors tensors = arguments[0].toTensorVector();
+  return arguments.backend(1).send(
+      tensors, static_cast<int>(arguments[2].toInt()), static_cast<int>(arguments[3].toInt()));
 }
 
-Started recv(const Arguments& given) {
-  Tensors tensors = given[0].toTensorVector();
-  return given.backend(1).recv(
-      tensors, static_cast<int>(given[2].toInt()), static_cast<int>(given[3].toInt()));
+Started recv(const Arguments& arguments) {
+  Tensors tensors = arguments[0].toTensorVector();
+  return arguments.backend(1).recv(
+      tensors, static_cast<int>(arguments[2].toInt()), static_cast<int>(arguments[3].toInt()));
 }
 
-Started recv_any_source(const Arguments& given) {
-  Tensors tensors = given[0].toTensorVector();
-  return given.backend(1).recvAnysource(tensors, static_cast<int>(given[2].toInt()));
+Started recv_any_source(const Arguments& arguments) {
+  Tensors tensors = arguments[0].toTensorVector();
+  return arguments.backend(1).recvAnysource(tensors, static_cast<int>(arguments[2].toInt()));
 }
 
-Started barrier(const Arguments& given) {
-  auto options = given.options<c10d::BarrierOptions>();
-  options.device_ids = given[2].toIntVector();
-  return given.backend(1).barrier(options);
+Started barrier(const Arguments& arguments) {
+  auto options = arguments.options<c10d::BarrierOptions>();
+  options.device_ids = arguments[2].toIntVector();
+  return arguments.backend(1).barrier(options);
 }
 
 template <Started (*collective)(const Arguments&)>

@@ -1,4 +1,4 @@
-// Collectives that give each rank something else, and messages.
+// Collectives with different results for each rank, and messages.
 #include "collectives/backend.h"
 #include "collectives/checks.h"
 
@@ -15,7 +15,7 @@ int64_t sum(const std::vector<int64_t>& sizes) {
   return all;
 }
 
-/// How many bytes each rank gets of a tensor that is split by rows of its first dimension.
+/// The number of bytes for each rank of a tensor that is split by rows of its first dimension.
 std::vector<int64_t> split_in_bytes(
     const std::vector<int64_t>& rows, const at::Tensor& tensor, int size) {
   const int64_t all = tensor.dim() > 0 ? tensor.size(0) : 1;
@@ -51,10 +51,10 @@ std::vector<int64_t> sizes_of(const Hccl::Tensors& tensors) {
 }  // namespace
 
 Hccl::Started Hccl::gather(
-    std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& given) {
+    std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& requested) {
   Operands operands;
-  c10d::GatherOptions options = given;
-  options.timeout = limit(given.timeout);
+  c10d::GatherOptions options = requested;
+  options.timeout = limit(requested.timeout);
   const at::Tensor& input = only(inputs, "gather");
   const at::Tensor from = operands.read(input);
   Tensors to;
@@ -78,10 +78,10 @@ Hccl::Started Hccl::gather(
 }
 
 Hccl::Started Hccl::scatter(
-    Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& given) {
+    Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& requested) {
   Operands operands;
-  c10d::ScatterOptions options = given;
-  options.timeout = limit(given.timeout);
+  c10d::ScatterOptions options = requested;
+  options.timeout = limit(requested.timeout);
   const at::Tensor& output = only(outputs, "scatter");
   Tensors from;
   if (options.rootRank == rank_) {
@@ -105,12 +105,12 @@ Hccl::Started Hccl::scatter(
 
 Hccl::Started Hccl::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_rows,
-    std::vector<int64_t>& input_rows, const c10d::AllToAllOptions& given) {
+    std::vector<int64_t>& input_rows, const c10d::AllToAllOptions& requested) {
   TORCH_CHECK(
       output.scalar_type() == input.scalar_type(), "hccl's all_to_all_single needs tensors of one "
-      "type, not ", output.scalar_type(), " and ", input.scalar_type(), ".");
+      "type, but got ", output.scalar_type(), " and ", input.scalar_type(), ".");
   Operands operands;
-  const auto options = with<c10d::AllToAllOptions>(limit(given.timeout));
+  const auto options = with<c10d::AllToAllOptions>(limit(requested.timeout));
   const auto sent = split_in_bytes(input_rows, input, size_);
   const auto received = split_in_bytes(output_rows, output, size_);
   const at::Tensor from = operands.read(input);
@@ -127,24 +127,24 @@ Hccl::Started Hccl::alltoall_base(
 }
 
 Hccl::Started Hccl::alltoall(
-    Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& given) {
+    Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& requested) {
   const auto ranks = static_cast<size_t>(size_);
   TORCH_CHECK(
-      outputs.size() == ranks && inputs.size() == ranks, "hccl's all_to_all takes a tensor for "
-      "each of the ", size_, " ranks, not ", outputs.size(), " outputs and ", inputs.size(),
+      outputs.size() == ranks && inputs.size() == ranks, "hccl's all_to_all needs a tensor for "
+      "each of the ", size_, " ranks, but got ", outputs.size(), " outputs and ", inputs.size(),
       " inputs.");
   for (const Tensors* tensors : {&outputs, &inputs}) {
     for (const at::Tensor& tensor : *tensors) {
       TORCH_CHECK(
           tensor.scalar_type() == inputs[0].scalar_type(), "hccl's all_to_all needs tensors of "
-          "one type, not ", inputs[0].scalar_type(), " and ", tensor.scalar_type(), ".");
+          "one type, but got ", inputs[0].scalar_type(), " and ", tensor.scalar_type(), ".");
     }
   }
   Operands operands;
   at::Tensor input = operands.joined(inputs);
   at::Tensor output = operands.scratch({sum(sizes_of(outputs))}, input.scalar_type());
   operands.part(output, outputs);
-  const auto options = with<c10d::AllToAllOptions>(limit(given.timeout));
+  const auto options = with<c10d::AllToAllOptions>(limit(requested.timeout));
   const auto sent = split_in_bytes(sizes_of(inputs), input, size_);
   const auto received = split_in_bytes(sizes_of(outputs), output, size_);
   return launch(
@@ -183,7 +183,7 @@ Hccl::Started Hccl::recv(Tensors& tensors, int source, int tag) {
 }
 
 Hccl::Started Hccl::recvAnysource(Tensors& /*tensors*/, int /*tag*/) {
-  TORCH_CHECK(false, "HCCL does not receive from any source: name the rank.");
+  TORCH_CHECK(false, "HCCL does not receive from any source; specify the rank.");
 }
 
 }  // namespace hpu::collectives

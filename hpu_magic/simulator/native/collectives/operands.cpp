@@ -3,10 +3,10 @@
 #include "calls/dtypes.h"
 #include "calls/kernels_only.h"
 #include "lazy/recorder.h"
-#include "memory/failure.h"
+#include "memory/failed_storage.h"
 #include "memory/memory.h"
 #include "memory/narrow_types.h"
-#include "threads/without_gil.h"
+#include "threads/interpreter.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -17,7 +17,7 @@ namespace {
 void check(const at::Tensor& tensor) {
   TORCH_CHECK(
       is_real(tensor) && tensor.layout() == at::kStrided,
-      "hccl exchanges dense tensors in the card's memory, and got one on ", tensor.device(),
+      "hccl needs dense tensors in the card's memory, but got one on ", tensor.device(),
       " with layout ", tensor.layout(), ".");
 }
 
@@ -85,17 +85,13 @@ at::Tensor Operands::write(const at::Tensor& tensor) {
 at::Tensor Operands::write(const at::Tensor& tensor, c10::ScalarType dtype) {
   check(tensor);
   if (tensor.scalar_type() == dtype && is_plain(tensor)) {
-    promise_overwritten(tensor);
+    clear_failure_if_overwritten(tensor);
     return keep(tensor);
   }
   const BelowAutograd below;
   at::Tensor written = scratch(tensor.sizes(), dtype);
   copies_.push_back({written, keep(tensor)});
   return written;
-}
-
-at::Tensor Operands::update(const at::Tensor& tensor) {
-  return update(tensor, tensor.scalar_type());
 }
 
 at::Tensor Operands::update(const at::Tensor& tensor, c10::ScalarType dtype) {
@@ -113,7 +109,7 @@ void Operands::settle() {
     TORCH_CHECK(
         !recorder::capturing(),
         "A collective cannot be captured in an HPU graph: end the capture before it.");
-    recorder::flush(recorder::Cause::step);
+    recorder::flush(recorder::Cause::mark_step);
   }
   for (const at::Tensor& tensor : kept_) {
     materialize(tensor);

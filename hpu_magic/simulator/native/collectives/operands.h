@@ -1,4 +1,4 @@
-// The device tensors of a collective as the memory that its transport reads and writes.
+// The device tensors of a collective as memory that the transport reads and writes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,34 +8,33 @@
 
 namespace hpu::collectives {
 
-/// Contiguous tensors in a type that the transport takes are used as they are. Others are copied
-/// on the device, before it or after, as on a card.
+/// Uses contiguous tensors of a type that the transport supports directly. Copies others on the
+/// device, before or after the collective, like a card.
 class Operands {
  public:
-  /// A contiguous device tensor with the values of `tensor`, in a type of choice.
+  /// A contiguous device tensor with the values of `tensor`, in its type or `dtype`.
   at::Tensor read(const at::Tensor& tensor);
   at::Tensor read(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// A contiguous device tensor whose values `tensor` has in the end.
+  /// A contiguous device tensor whose values are stored in `tensor` at the end.
   at::Tensor write(const at::Tensor& tensor);
   at::Tensor write(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Both at once.
-  at::Tensor update(const at::Tensor& tensor);
+  /// Reads and writes a tensor.
   at::Tensor update(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Tensors of one type one behind the other, and the reverse in the end.
+  /// Concatenates tensors of one type, and splits the result at the end.
   at::Tensor joined(const std::vector<at::Tensor>& tensors);
   void part(const at::Tensor& joined, const std::vector<at::Tensor>& tensors);
 
-  /// Memory for the time of the collective.
+  /// Memory that exists as long as the collective.
   at::Tensor scratch(c10::IntArrayRef sizes, c10::ScalarType dtype);
   at::Tensor copied(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Runs what lazy mode has recorded. From here on only memory is used.
+  /// Runs recorded operations. After this, only memory is used.
   void settle();
 
-  /// Copies what was written for other tensors to them; on any thread.
+  /// Copies temporary results to their tensors; can be called on any thread.
   void finish();
 
  private:
@@ -47,10 +46,10 @@ class Operands {
   at::Tensor keep(at::Tensor tensor);
 
   std::vector<at::Tensor> kept_;
-  std::vector<Copy> copies_;  // of CPU views, once settled
+  std::vector<Copy> copies_;  // of CPU views, after `settle`
 };
 
-/// The memory of a contiguous device tensor as one dimension of numbers, or of bytes.
+/// The memory of a contiguous device tensor as a vector of numbers, or of bytes.
 at::Tensor numbers(const at::Tensor& tensor);
 at::Tensor bytes(const at::Tensor& tensor);
 std::vector<at::Tensor> bytes(const std::vector<at::Tensor>& tensors);

@@ -1,9 +1,7 @@
 #include "collectives/work.h"
 
-#include "collectives/outstanding.h"
-#include "lazy/interruption.h"
+#include "threads/interpreter.h"
 #include "threads/locks.h"
-#include "threads/without_gil.h"
 
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -14,9 +12,9 @@
 namespace hpu::collectives {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(100);  // how soon Ctrl-C is heard
+constexpr auto kWaitInterval = std::chrono::milliseconds(100);  // maximum delay of Ctrl-C
 
-// Leaked, as threads may end collectives until the process does.
+// Leaked, because threads may end collectives until the process ends.
 auto* outstanding = new std::vector<c10::intrusive_ptr<Work>>;
 
 c10::intrusive_ptr<Work> any_outstanding() {
@@ -24,7 +22,7 @@ c10::intrusive_ptr<Work> any_outstanding() {
   return outstanding->empty() ? nullptr : outstanding->front();
 }
 
-/// Returns what the list held, for the caller to let go of without the lock.
+/// Removes a work from the list, and returns it so that the caller frees it without the lock.
 c10::intrusive_ptr<Work> forget(const Work* work) {
   const std::lock_guard<locks::Brief> guard(locks::collectives);
   const auto found = std::find_if(
@@ -73,7 +71,7 @@ bool Work::wait(std::chrono::milliseconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
   Interruption interruption;
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!cv_.wait_for(lock, kLook, [this] { return completed_; })) {
+  while (!cv_.wait_for(lock, kWaitInterval, [this] { return completed_; })) {
     lock.unlock();
     interruption.check();
     TORCH_CHECK(
@@ -105,12 +103,12 @@ void wait_for_all() {
     try {
       work->wait();
     } catch (...) {
-      rethrow_interrupt();  // who waits for the work itself gets its error
+      rethrow_interrupt();  // the error belongs to the caller of the work's own wait()
     }
   }
 }
 
-void when_ended(
+void on_completion(
     const c10::intrusive_ptr<c10d::Work>& transport,
     std::function<void(std::exception_ptr)> then) {
   if (!is_message(transport->retrieveOpType())) {
@@ -119,7 +117,7 @@ void when_ended(
     });
     return;
   }
-  // The transport sends and receives as somebody waits for it, and may do so for ever.
+  // The transport sends and receives only while a thread waits, possibly forever.
   std::thread([transport, then = std::move(then)] {
     std::exception_ptr failure;
     try {

@@ -1,4 +1,4 @@
-// A collective on its way, in the form in which torch.distributed hands it out.
+// A running collective, as a work of torch.distributed.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -9,33 +9,34 @@
 
 namespace hpu::collectives {
 
-/// What all ranks must bring alike: how much, and the root; -1 where that is open.
+/// The properties in which the calls of all ranks must agree: elements and root; -1 if not
+/// compared.
 struct Subject {
   int64_t elements = -1;
   c10::ScalarType dtype = c10::ScalarType::Byte;
   int root = -1;
 };
 
-/// What a collective is called, and its number among those of its group; 0 for a message from one
-/// rank to another.
+/// A collective, and its number in its group; 0 for a message between two ranks.
 struct Call {
   c10d::OpType type;
   const char* name;
   uint64_t number;
   Subject subject{};
-  uint64_t place = 0;  // among those of its group that this rank has begun; 0 for a message
+  // Number among the calls that this rank has started in the group; 0 for a message.
+  uint64_t place = 0;
 };
 
 class Work final : public c10d::Work {
  public:
-  /// `outputs` are what the caller finds the results in.
+  /// `outputs` are the tensors that receive the results.
   static c10::intrusive_ptr<Work> start(int rank, Call call, std::vector<at::Tensor> outputs);
   Work(int rank, Call call, std::vector<at::Tensor> outputs);
 
-  /// Ends it, with an error unless `failure` is null.
+  /// Ends the work, with an error unless `failure` is null.
   void end(const std::exception_ptr& failure);
 
-  /// Like the base's, and Ctrl-C ends the wait; the collective itself goes on.
+  /// Like the base class's, but Ctrl-C ends the wait; the collective continues.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override {}
   void abort() override {}
@@ -53,8 +54,12 @@ class Work final : public c10d::Work {
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-/// Calls `then` once with what `transport` ended with: null, or its error. On which thread is open.
-void when_ended(
+/// Waits until all collectives of this process have ended, with or without an error, like a card
+/// waits for its streams. Throws the exception of a signal handler.
+void wait_for_all();
+
+/// Calls `then` once when `transport` ends, with null or its error, on any thread.
+void on_completion(
     const c10::intrusive_ptr<c10d::Work>& transport, std::function<void(std::exception_ptr)> then);
 
 }  // namespace hpu::collectives

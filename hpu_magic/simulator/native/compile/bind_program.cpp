@@ -1,5 +1,4 @@
-// Compiled graphs as Python objects.
-#include "compile/bind_program.h"
+// Python bindings of compiled graphs.
 
 #include "compile/differentiable_program.h"
 
@@ -51,13 +50,13 @@ Operand operand_of(const py::handle& operand, const c10::Argument& declared) {
 using TracedResults = std::vector<
     std::optional<std::tuple<c10::ScalarType, std::vector<int64_t>, std::vector<int64_t>>>>;
 
-/// Adds a call; `given` has an operand by name for each argument without a default, `orders` the
-/// order in memory that is promised of each result, `traced` its (dtype, sizes, strides).
+/// Adds a call. `given` contains an operand for each argument without a default, `orders` the
+/// required memory order of each result, `traced` its (dtype, sizes, strides).
 Slot call(
     Program& program, const std::string& name, const std::string& overload, const py::dict& given,
     Program::Orders orders, const TracedResults& traced_results) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
-  // A number where a tensor is declared, as in x + 1, stays a number in type promotion.
+  // A number as a tensor argument, as in x + 1, stays a number in type promotion.
   const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
   std::vector<Operand> operands;
   for (const c10::Argument& declared : op.schema().arguments()) {
@@ -80,8 +79,8 @@ Slot call(
   return program.call(op, std::move(operands), std::move(orders), std::move(traced));
 }
 
-/// Runs a program on the inputs in a list, tensors and sizes, which it empties so that each input
-/// can be freed after its last use.
+/// Runs a program on a list of tensors and sizes. Empties the list, so that each input can be freed
+/// after its last use.
 py::list run(const Program& program, const py::list& inputs) {
   std::vector<c10::IValue> values;
   values.reserve(inputs.size());
@@ -106,7 +105,7 @@ py::list run(const Program& program, const py::list& inputs) {
   return results;
 }
 
-/// A function of Python that may be called, and let go of, by threads without the GIL.
+/// A Python function that threads without the GIL can call and destroy.
 DifferentiableProgram::Compile without_gil(py::function compile) {
   const auto function =
       std::make_shared<c10::SafePyObject>(compile.release().ptr(), getPyInterpreter());
@@ -132,7 +131,7 @@ py::tuple differentiable_run(
   tensors.reserve(inputs.size());
   for (const py::handle input : inputs) {
     TORCH_CHECK_TYPE(
-        THPVariable_Check(input.ptr()), "The compiled graph takes tensors and got a ",
+        THPVariable_Check(input.ptr()), "The inputs of a compiled graph must be tensors, but one is of type ",
         Py_TYPE(input.ptr())->tp_name, ".");
     tensors.push_back(THPVariable_Unpack(input.ptr()));
   }

@@ -20,7 +20,7 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-/// What the forward of one call left for its backward.
+/// Values that the forward pass of one call saves for its backward pass.
 struct Saved : torch::CustomClassHolder {
   std::shared_ptr<DifferentiableProgram> program;
   std::vector<SavedVariable> values;
@@ -29,8 +29,8 @@ struct Saved : torch::CustomClassHolder {
 
 constexpr const char* kSaved = "saved";
 
-/// Keeps a value for the backward. A result, or a view that may be one of a result, would keep
-/// the node alive that keeps it: kept is a tensor with its memory and version alone.
+/// Saves a value for the backward pass. A result, or a view of a result, would keep its own node
+/// alive; so only its memory and version are saved.
 SavedVariable saved(const at::Tensor& value, at::TensorList results) {
   bool tied = value.is_view();
   for (const at::Tensor& result : results) {
@@ -39,8 +39,8 @@ SavedVariable saved(const at::Tensor& value, at::TensorList results) {
   return {tied ? value.detach() : value, /*is_output=*/false};
 }
 
-/// A view of something inside the program is no view to the outside, which may write it. Writes
-/// still count as changes of what was saved.
+/// Detaches a result from its base inside the program, because callers may write it. Writes still
+/// change the version of saved tensors.
 at::Tensor without_base(const at::Tensor& result) {
   if (!result.is_view()) {
     return result;
@@ -60,7 +60,8 @@ bool has_strides(const at::Tensor& tensor, at::IntArrayRef strides) {
   return true;
 }
 
-/// A result's gradient as the backward was compiled for; zeros where nothing used the result.
+/// The gradient of a result with the strides that the backward program expects; zeros if the result
+/// was not used.
 at::Tensor laid_out(
     const at::Tensor& gradient, const DifferentiableProgram::Layout& layout,
     const at::TensorOptions& options) {
@@ -91,9 +92,9 @@ struct Once : torch::autograd::Function<Once> {
   }
 };
 
-/// Refuses to differentiate gradients once more. The paths from them lead wherever those of their
-/// own node lead, and to the gradients that they come from: autograd skips a node that is on no
-/// path to what it computes gradients of.
+/// Refuses to differentiate gradients a second time. Connects them with the next nodes of their own
+/// node and with the gradients from which they are computed, because autograd skips a node that is
+/// on no path to the requested gradients.
 void refuse_twice(variable_list& gradients, const Node& node, const variable_list& upstream) {
   variable_list causes;
   for (const Edge& edge : node.next_edges()) {
@@ -122,8 +123,8 @@ void refuse_twice(variable_list& gradients, const Node& node, const variable_lis
   }
 }
 
-/// Connects what AOTAutograd's node gets with all that the node leads to, so that its own refusal is
-/// on the paths: it would only be on those to tensors that it saved.
+/// Connects the gradients of AOTAutograd's node with all of its next nodes. Otherwise the node's
+/// own error would only be on the paths to tensors that it saved.
 struct RefusalAhead : torch::autograd::FunctionPreHook {
   explicit RefusalAhead(const Node& node) : node(node) {}
 
@@ -135,10 +136,11 @@ struct RefusalAhead : torch::autograd::FunctionPreHook {
     return connected;
   }
 
-  const Node& node;  // which owns this
+  const Node& node;  // owns this hook
 };
 
-/// Adds the hook to the nodes of AOTAutograd that a tensor comes from, through views and copies.
+/// Adds the hook to the nodes of AOTAutograd from which a tensor is computed, through views and
+/// copies.
 void refuse_ahead(Node* node, int steps) {
   if (!node) {
     return;
@@ -208,26 +210,26 @@ struct DifferentiableProgram::Call : torch::autograd::Function<Call> {
         values.emplace_back(laid_out(gradients[i], program.layouts_[next++], kept.results[i]));
       }
     }
-    variable_list found;
+    variable_list computed;
     for (const c10::IValue& value : backward.run(std::move(values))) {
-      found.push_back(value.isNone() ? at::Tensor() : value.toTensor());
+      computed.push_back(value.isNone() ? at::Tensor() : value.toTensor());
     }
     if (at::GradMode::is_enabled()) {
-      refuse_twice(found, *torch::autograd::get_current_node(), gradients);
+      refuse_twice(computed, *torch::autograd::get_current_node(), gradients);
     }
-    found.emplace_back();  // for the program itself
-    return found;
+    computed.emplace_back();  // for the program itself
+    return computed;
   }
 };
 
 std::vector<at::Tensor> DifferentiableProgram::run(
     const std::shared_ptr<DifferentiableProgram>& self, variable_list inputs) {
   TORCH_CHECK(
-      inputs.size() == self->input_gets_gradient_.size(), "The compiled graph takes ",
-      self->input_gets_gradient_.size(), " inputs and got ", inputs.size(), ".");
+      inputs.size() == self->input_gets_gradient_.size(), "The compiled graph needs ",
+      self->input_gets_gradient_.size(), " inputs, but got ", inputs.size(), ".");
   refuse_forward_mode(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    // An input that the backward has nothing for gets no gradient, which is not one of zeros.
+    // An input without a gradient gets none, instead of a gradient of zeros.
     if (!self->input_gets_gradient_[i] && inputs[i].requires_grad()) {
       inputs[i] = inputs[i].detach();
     }

@@ -1,4 +1,4 @@
-// A compiled graph for training: one node of autograd, whose two ways are programs.
+// A compiled graph for training: an autograd node whose forward and backward passes are programs.
 #pragma once
 
 #include "compile/program.h"
@@ -9,23 +9,22 @@
 
 namespace hpu {
 
-/// Runs a forward program and, when gradients arrive, the backward program that belongs to it.
-/// Between the two it keeps what the forward program saved, under autograd's rules: a saved
-/// tensor that was written since is an error, and it is let go of once it was used for the last
-/// time.
+/// Runs a forward program and, when gradients arrive, the corresponding backward program. Saves the
+/// forward program's values by the rules of autograd: changing a saved tensor is an error, and it
+/// is freed after its last use.
 class DifferentiableProgram {
  public:
   using Compile = std::function<std::shared_ptr<const Program>()>;
 
-  /// Of one gradient.
+  /// The layout of one gradient.
   struct Layout {
     std::vector<int64_t> sizes;
     std::vector<int64_t> strides;
   };
 
-  /// `forward` returns the results and then the values that the backward takes before the
-  /// gradients of those results that have one, which it wants in `layouts`.
-  /// `compile_backward` is called when the backward is needed for the first time.
+  /// `forward` returns the results, followed by the values that the backward program gets as its
+  /// first inputs. The gradients of differentiable results follow them, in `layouts`.
+  /// `compile_backward` is called when the backward program is first needed.
   DifferentiableProgram(
       std::shared_ptr<const Program> forward, Compile compile_backward,
       std::vector<bool> input_gets_gradient, std::vector<bool> result_has_gradient,
@@ -51,8 +50,8 @@ class DifferentiableProgram {
   std::vector<Layout> layouts_;
 };
 
-/// Has AOTAutograd's own node raise its error on every path of a second derivative, if the tensor is
-/// a result of one.
+/// Makes AOTAutograd's own node raise its error on every path of a second derivative, if the tensor
+/// is a result of such a node.
 void refuse_second_derivatives(const at::Tensor& result);
 
 }  // namespace hpu

@@ -44,21 +44,21 @@ at::Tensor in_order(const at::Tensor& result, const Order& order) {
 
 void check_traced(
     const c10::OperatorName& op, const std::string& which, const Traced& traced,
-    const at::Tensor& given) {
-  Geometry promised = geometry_of(given);
-  promised.dtype = c10::scalarTypeToTypeMeta(traced.dtype);
-  promised.sizes.resize(traced.sizes.size(), 0);
-  promised.strides.resize(traced.sizes.size(), 0);
+    const at::Tensor& result) {
+  Geometry expected = geometry_of(result);
+  expected.dtype = c10::scalarTypeToTypeMeta(traced.dtype);
+  expected.sizes.resize(traced.sizes.size(), 0);
+  expected.strides.resize(traced.sizes.size(), 0);
   for (size_t i = 0; i < traced.sizes.size(); ++i) {
     if (traced.sizes[i] >= 0) {
-      promised.sizes[i] = traced.sizes[i];
+      expected.sizes[i] = traced.sizes[i];
     }
-    // Along a dimension of one element, and where there is none, any stride will do.
-    if (traced.strides[i] >= 0 && promised.sizes[i] > 1 && given.numel() > 0) {
-      promised.strides[i] = traced.strides[i];
+    // The stride of a dimension of one element, or of an empty tensor, has no effect.
+    if (traced.strides[i] >= 0 && expected.sizes[i] > 1 && result.numel() > 0) {
+      expected.strides[i] = traced.strides[i];
     }
   }
-  check_geometry(op, which, promised, given);
+  check_geometry(op, which, expected, result);
 }
 
 }  // namespace hpu

@@ -1,4 +1,4 @@
-// The order in memory that a compiled graph promises of a result, and what else it was traced with.
+// The memory order and geometry that a compiled graph expects of a result.
 #pragma once
 
 #include "calls/geometry.h"
@@ -10,25 +10,24 @@
 
 namespace hpu {
 
-/// Dimensions of a result without gaps, the one of the largest stride first.
+/// Dimensions of a dense tensor, by decreasing stride.
 using Order = std::vector<int64_t>;
 
-/// The result in the promised order. The views that a graph takes of it were chosen for the
-/// strides that it was traced with, and which strides a kernel gives may depend on the processor.
+/// The result in the expected order. A graph's views depend on the strides at tracing, but the
+/// strides of a kernel's result may depend on the processor.
 at::Tensor in_order(const at::Tensor& result, const Order& order);
 
-/// What a tensor looked like when the graph was traced; -1 for a size or stride that changes from
-/// call to call.
+/// Type, sizes and strides of a tensor at tracing; -1 if a size or stride varies between calls.
 struct Traced {
   c10::ScalarType dtype;
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
 };
 
-/// Raises an error that names the operator and both geometries, unless the tensor is as traced. For
-/// callers that asked `checks_geometry`.
+/// Raises an error with the operator and both geometries, unless the tensor is as traced. Call it
+/// only if `checks_geometry` is true.
 void check_traced(
     const c10::OperatorName& op, const std::string& which, const Traced& traced,
-    const at::Tensor& given);
+    const at::Tensor& result);
 
 }  // namespace hpu

@@ -17,10 +17,10 @@ bool is_number(const c10::IValue& value) {
 
 c10::IValue converted(const c10::IValue& number, const c10::Type& declared);
 
-/// `int[2] size` takes one number for all.
+/// A list argument such as `int[2] size` accepts one number for all elements.
 c10::IValue repeated(
     const c10::IValue& number, const c10::TypePtr& element, std::optional<int32_t> length) {
-  TORCH_CHECK(length, "A number cannot stand for a list of any length.");
+  TORCH_CHECK(length, "A number cannot replace a list without a fixed length.");
   c10::impl::GenericList list(element);
   for (int32_t i = 0; i < *length; ++i) {
     list.push_back(converted(number, *element));

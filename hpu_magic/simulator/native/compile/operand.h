@@ -1,4 +1,4 @@
-// What an instruction of a compiled graph gets for one declared argument.
+// Arguments of an instruction in a compiled graph.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -9,7 +9,7 @@
 
 namespace hpu {
 
-/// Where a value of a program lives between the instruction that makes it and its last use.
+/// The position of a value of a program, from its instruction to its last use.
 struct Slot {
   size_t index;
 };
@@ -17,7 +17,7 @@ struct Slot {
 using Values = std::vector<c10::IValue>;
 using Item = std::variant<c10::IValue, Slot>;
 using ItemList = std::vector<Item>;
-/// A constant, a value, or a list with values in it.
+/// A constant, a value, or a list that contains values.
 using Operand = std::variant<c10::IValue, Slot, ItemList>;
 
 Operand as_operand(const Item& item);
@@ -37,8 +37,8 @@ void for_each_slot(const Operand& operand, const Visit& visit) {
 
 const c10::IValue& value_of(const Item& item, const Values& values);
 
-/// The operand's value in this run, in the form in which `declared` is passed: a number stands for
-/// a tensor, a fraction or a list of itself where one is declared.
+/// The operand's value in this run, converted to the declared type: a number is converted to a
+/// tensor, a floating-point number or a list if necessary.
 c10::IValue argument_of(
     const Operand& operand, const c10::Argument& declared, const Values& values);
 

@@ -30,7 +30,7 @@ int64_t compute(char operation, int64_t left, int64_t right) {
     case '%':
       return left - right * rounded_down(left, right);
     default:
-      TORCH_CHECK(false, "There is no arithmetic on sizes called '", operation, "'.");
+      TORCH_CHECK(false, "Sizes do not support the operation '", operation, "'.");
   }
 }
 
@@ -102,9 +102,9 @@ void Program::run_call(const Instruction& call, Values& values, Stack& stack) {
   }
   call.op->callBoxed(&stack);
   for (size_t i = 0; i < call.results; ++i) {
-    const bool promised = i < call.orders.size() && call.orders[i] && stack[i].isTensor() &&
+    const bool ordered = i < call.orders.size() && call.orders[i] && stack[i].isTensor() &&
         stack[i].toTensor().defined();
-    values[call.first + i] = promised ? c10::IValue(in_order(stack[i].toTensor(), *call.orders[i]))
+    values[call.first + i] = ordered ? c10::IValue(in_order(stack[i].toTensor(), *call.orders[i]))
                                       : std::move(stack[i]);
     if (i < call.traced.size() && call.traced[i] && values[call.first + i].isTensor()) {
       check_traced(
@@ -126,15 +126,15 @@ void refuse_forward_mode(at::TensorList tensors) {
 
 Values Program::run(Values inputs) const {
   TORCH_CHECK(
-      inputs.size() == inputs_, "The compiled graph takes ", inputs_, " inputs and got ",
+      inputs.size() == inputs_, "The compiled graph needs ", inputs_, " inputs, but got ",
       inputs.size(), ".");
   Values values = std::move(inputs);
   values.resize(slots_);
   for (size_t input : unused_inputs_) {
     values[input] = {};
   }
-  const KeptMemory kept;
-  // AOTAutograd has differentiated and cast already. Writes still count as new versions of a tensor.
+  const CachedMemory kept;
+  // AOTAutograd has already differentiated and cast. Writes still increment versions of tensors.
   const at::AutoDispatchBelowAutograd below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
   Stack stack;

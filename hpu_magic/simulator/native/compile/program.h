@@ -1,4 +1,4 @@
-// A compiled graph: operators with their operands in order, run without Python in between.
+// A compiled graph: operators and their operands in order, run without Python.
 #pragma once
 
 #include "compile/layout.h"
@@ -14,22 +14,22 @@ namespace hpu {
 
 class Program {
  public:
-  /// Of each result of a call, or nothing where nothing is promised.
+  /// For each result of a call, or nothing if the order is not fixed.
   using Orders = std::vector<std::optional<Order>>;
-  /// The same; none at all where promises are not compared.
+  /// For each result of a call; empty if geometries are not compared.
   using AllTraced = std::vector<std::optional<Traced>>;
 
   explicit Program(size_t inputs) : inputs_(inputs), slots_(inputs) {}
 
-  /// Adds a call; returns the slot of its first result, the others follow.
+  /// Adds a call and returns the slot of its first result; the other results are in the next slots.
   Slot call(
       const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders,
       AllTraced traced);
-  /// Adds the choice of one element of a list.
+  /// Adds the selection of one element of a list.
   Slot element(Slot list, int64_t index);
-  /// Adds integer arithmetic, for sizes: one of + - * / %, of which the last two round down.
+  /// Adds integer arithmetic for sizes: + - * / %, of which the last two round down.
   Slot arithmetic(char operation, Item left, Item right);
-  /// Names the results and ends the program: from now on it frees each value at its last use.
+  /// Sets the results and completes the program, which frees each value after its last use.
   void finish(std::vector<Item> results);
 
   Values run(Values inputs) const;
@@ -42,7 +42,7 @@ class Program {
     std::vector<Operand> operands;
     size_t results = 1;
     size_t first = 0;  // slot of the first result
-    std::vector<size_t> dead{};  // slots that nothing reads later
+    std::vector<size_t> dead{};  // slots that are not read later
     std::optional<c10::OperatorHandle> op{};
     Orders orders{};
     AllTraced traced{};
@@ -60,7 +60,7 @@ class Program {
   std::vector<Item> results_;
 };
 
-/// Raises an error if one of the tensors carries a tangent, which a program would drop.
+/// Raises an error if a tensor has a tangent, which a program would ignore.
 void refuse_forward_mode(at::TensorList tensors);
 
 }  // namespace hpu

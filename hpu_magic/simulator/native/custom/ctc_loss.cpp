@@ -1,4 +1,4 @@
-// Connectionist temporal classification as torch.nn.CTCLoss defines it, in float32.
+// Connectionist temporal classification, as defined by torch.nn.CTCLoss, in float32.
 #include "custom/define.h"
 
 #include <ATen/Functions.h>
@@ -12,10 +12,10 @@ namespace {
 
 using at::ScalarType;
 
-/// The arguments of either operator, of a batch and in the dtypes of PyTorch's kernels.
+/// The arguments of both operators, with a batch dimension and in the dtypes of PyTorch's kernels.
 struct CtcSequences {
   at::Tensor log_probs;  // [time, batch, classes]
-  at::Tensor targets;    // [batch, length], or all of them after each other
+  at::Tensor targets;  // [batch, length], or all targets concatenated
   at::Tensor input_lengths;
   at::Tensor target_lengths;
 };
@@ -27,10 +27,10 @@ void check_lengths(const char* name, const at::Tensor& lengths, int64_t batch, i
   TORCH_CHECK(
       batch == 0 ||
           (lengths.min().item<int64_t>() >= 0 && lengths.max().item<int64_t>() <= most),
-      "CTCLoss ", name, " must lie between 0 and ", most, ", but are ", lengths, ".");
+      "CTCLoss ", name, " must be between 0 and ", most, ", but are ", lengths, ".");
 }
 
-/// Targets are places in a row of probabilities, which PyTorch's kernel does not check.
+/// Targets are indices of a row of probabilities, which PyTorch's kernel does not check.
 void check_targets(const CtcSequences& sequences) {
   const at::Tensor& targets = sequences.targets;
   at::Tensor used = targets;
@@ -56,12 +56,12 @@ CtcSequences ctc_sequences(
     const at::Tensor& target_lengths, int64_t blank) {
   TORCH_CHECK(
       at::isFloatingType(log_probs.scalar_type()) && (log_probs.dim() == 2 || log_probs.dim() == 3),
-      "CTCLoss log_probs must be floating-point numbers of [T, N, C] or [T, C], but are ",
+      "CTCLoss log_probs must be floating-point numbers of shape [T, N, C] or [T, C], but are ",
       toString(log_probs.scalar_type()), " of ", log_probs.sym_sizes(), ".");
   for (const at::Tensor* whole : {&targets, &input_lengths, &target_lengths}) {
     TORCH_CHECK(
         at::isIntegralType(whole->scalar_type(), /*includeBool=*/false),
-        "CTCLoss targets and lengths must be whole numbers, but some are ",
+        "CTCLoss targets and lengths must be integers, but some are ",
         toString(whole->scalar_type()), ".");
   }
   TORCH_CHECK(
@@ -95,7 +95,7 @@ void check_reduction(int64_t reduction) {
       "CTCLoss reduction must be 0 (none), 1 (mean) or 2 (sum), but is ", reduction, ".");
 }
 
-/// PyTorch's kernel leaves the places after a sequence's end as it found them.
+/// The positions after a sequence's end, which PyTorch's kernel does not write.
 at::Tensor after_end(const CtcSequences& sequences, const at::Tensor& alpha) {
   const auto options = sequences.input_lengths.options();
   const at::Tensor time = at::arange(alpha.size(0), options).reshape({-1, 1, 1});
@@ -141,7 +141,7 @@ std::tuple<at::Tensor, at::Tensor> ctc_loss_custom(
   return {loss.to(log_probs.scalar_type()), alpha.to(log_probs.scalar_type())};
 }
 
-/// What the forward kept is computed again, exactly.
+/// Computes the forward pass again instead of using its saved results; both are identical.
 at::Tensor ctc_loss_custom_backward(
     const at::Tensor& grad, const at::Tensor& log_probs, const at::Tensor& targets,
     const at::Tensor& input_lengths, const at::Tensor& target_lengths,
@@ -153,7 +153,7 @@ at::Tensor ctc_loss_custom_backward(
   const c10::SymInt batch = sequences.log_probs.sym_size(1);
   TORCH_CHECK(
       grad.sym_numel() == (reduction == at::Reduction::None ? batch : c10::SymInt(1)),
-      "CTCLoss backward needs the gradient of its loss, but is given one of shape ",
+      "CTCLoss backward needs the gradient of its loss, but got shape ",
       grad.sym_sizes(), ".");
   if (log_probs.is_meta() || log_probs.numel() == 0) {
     return at::zeros_symint(log_probs.sym_sizes(), log_probs.options());

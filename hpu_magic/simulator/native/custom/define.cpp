@@ -1,5 +1,7 @@
 #include "custom/define.h"
 
+#include "calls/tensors_of.h"
+
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
@@ -16,21 +18,16 @@ at::Tensor written(const at::Tensor& traced, const at::Tensor& value) {
   return traced;
 }
 
-void run_noticed(
+void run_tracking_writes(
     const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto& declared = op.schema().arguments();
   const size_t first = stack->size() - declared.size();
   std::vector<at::Tensor> written;
   for (size_t i = 0; i < declared.size(); ++i) {
-    const c10::IValue& value = (*stack)[first + i];
-    if (!declared[i].alias_info() || !declared[i].alias_info()->isWrite()) {
-      continue;
-    }
-    if (value.isTensorList()) {
-      const std::vector<at::Tensor> listed = value.toTensorVector();
-      written.insert(written.end(), listed.begin(), listed.end());
-    } else if (value.isTensor()) {
-      written.push_back(value.toTensor());
+    if (is_written(declared[i])) {
+      for_each_tensor((*stack)[first + i], [&written](const at::Tensor& tensor) {
+        written.push_back(tensor);
+      });
     }
   }
   {
@@ -44,7 +41,7 @@ void run_noticed(
   }
 }
 
-void Operators::notice_writes(const std::string& schema) {
+void Operators::track_writes(const std::string& schema) {
   const c10::FunctionSchema parsed = torch::jit::parseSchema(schema);
   if (parsed.is_mutable()) {
     const std::string name = schema.substr(0, schema.find('('));
@@ -52,7 +49,7 @@ void Operators::notice_writes(const std::string& schema) {
         name.c_str(),
         torch::dispatch(
             c10::DispatchKey::ADInplaceOrView,
-            torch::CppFunction::makeFromBoxedFunction<&run_noticed>()));
+            torch::CppFunction::makeFromBoxedFunction<&run_tracking_writes>()));
   }
 }
 
@@ -68,7 +65,7 @@ std::vector<std::function<void()>>& Operators::of_mode(bool lazy) {
   return definitions[lazy];
 }
 
-// Leaked: a library takes its operators with it.
+// Leaked, because a destroyed library unregisters its operators.
 torch::Library& Operators::library(const char* name) {
   static auto* libraries = new std::map<std::string, torch::Library>;
   const auto found = libraries->find(name);

@@ -1,9 +1,8 @@
 // Definition of the vendor's own operators, `torch.ops.hpu`.
 //
-// An operator is a function of tensors that are all on the CPU. Run on tensors without memory, the
-// same function says what the operator returns: it reads no values to choose a shape, and asks for
-// sizes in the form that may be symbols, as torch.compile's are. It does not look at autograd: none
-// of these operators has a gradient of its own.
+// An operator is a function of CPU tensors. It is also called with tensors without memory to
+// determine its outputs, so it must not read values to choose a shape, and must read sizes as
+// symbols for torch.compile. It needs no autograd, because none of these operators has a gradient.
 #pragma once
 
 #include "calls/host_kernel.h"
@@ -18,8 +17,14 @@
 
 namespace hpu::custom {
 
-/// Whether a value is None, or has one among its tensors: Python's None is an undefined tensor where
-/// a tensor is declared.
+/// Whether an optional tensor is passed; Python's None arrives as nullopt or as an undefined
+/// tensor.
+inline bool is_defined(const std::optional<at::Tensor>& tensor) {
+  return tensor && tensor->defined();
+}
+
+/// Whether a value is None or contains None: an undefined tensor represents Python's None if a
+/// tensor is declared.
 inline bool lacks_tensor(const c10::IValue& value) {
   if (value.isTensorList()) {
     const c10::List<at::Tensor> tensors = value.toTensorList();
@@ -30,8 +35,8 @@ inline bool lacks_tensor(const c10::IValue& value) {
   return value.isNone() || (value.isTensor() && !value.toTensor().defined());
 }
 
-/// Runs an operator on the device, unless an argument is None that may not be.
-inline void run_given(
+/// Runs an operator on the device, after checking that required arguments are not None.
+inline void run_checked(
     const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto& declared = op.schema().arguments();
   const size_t first = stack->size() - declared.size();
@@ -44,22 +49,23 @@ inline void run_given(
   run_boxed(op, keys, stack);
 }
 
-/// Runs an operator and has autograd notice what it writes.
-void run_noticed(
+/// Runs an operator and increments the versions of the tensors that it writes, for autograd.
+void run_tracking_writes(
     const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-/// What an operator of the vendor's is called with, for a call past Python.
+/// A typed handle of one of the vendor's operators, for calls from C++.
 template <class Signature>
-c10::TypedOperatorHandle<Signature> vendors_operator(const char* name, const char* overload = "") {
+c10::TypedOperatorHandle<Signature> vendor_operator(const char* name, const char* overload = "") {
   return c10::Dispatcher::singleton()
       .findSchemaOrThrow((std::string("hpu::") + name).c_str(), overload)
       .typed<Signature>();
 }
 
-/// Gives a tensor that torch.compile traces its next value, and returns it.
+/// Sets the next value of a tensor that torch.compile traces, and returns the tensor.
 at::Tensor written(const at::Tensor& traced, const at::Tensor& value);
 
-/// Defines operators in a family's file: `const Operators family([](Operators& define) { ... });`.
+/// Defines the operators of a family's file: `const Operators family([](Operators& define) { ...
+/// });`.
 class Operators {
  public:
   template <class Definitions>
@@ -77,14 +83,13 @@ class Operators {
     vendors.impl(
         name.c_str(),
         torch::dispatch(
-            c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_given>()));
-    notice_writes(schema);
+            c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_checked>()));
+    track_writes(schema);
     library(kHostKernels).def(torch::schema(schema.c_str()));
     compute(name, function);
   }
 
-  /// Lets the function compute an operator of PyTorch, "name.overload", in place of the CPU's
-  /// kernel.
+  /// Replaces the CPU kernel of a PyTorch operator, "name.overload", by the function.
   template <class Function>
   void in_place_of(const std::string& name, Function* function) {
     const size_t dot = name.find('.');
@@ -97,7 +102,7 @@ class Operators {
     compute(name, function);
   }
 
-  /// For an operator that only one mode has, or has with this schema.
+  /// Defines an operator that exists only in one mode, or has this schema only there.
   template <class Function>
   void in_eager_mode(const std::string& schema, Function* function) {
     of_mode(false).push_back([this, schema, function] { (*this)(schema, function); });
@@ -107,7 +112,7 @@ class Operators {
     of_mode(true).push_back([this, schema, function] { (*this)(schema, function); });
   }
 
-  /// For an operator of eager mode on device tensors themselves.
+  /// Defines an operator of eager mode that gets the device tensors themselves.
   template <class Function>
   void on_device(const std::string& schema, Function* function) {
     of_mode(false).push_back([schema, function] {
@@ -117,13 +122,13 @@ class Operators {
       for (const auto key : {c10::DispatchKey::HPU, c10::DispatchKey::Meta}) {
         vendors.impl(name.c_str(), torch::dispatch(key, function));
       }
-      notice_writes(schema);
+      track_writes(schema);
     });
   }
 
-  /// Lets torch.compile trace a function in place of an operator that returns what it writes, which
-  /// PyTorch does not functionalize. It takes the operator's arguments, calls operators that write
-  /// none, and has their results `written`.
+  /// Makes torch.compile trace a function instead of an operator that returns an argument that it
+  /// writes, because PyTorch does not functionalize those. The function has the operator's
+  /// arguments, calls operators that write none, and passes their results to `written`.
   template <class Function>
   void compiled_as(const std::string& name, Function* function) {
     of_mode(false).push_back([name, function] {
@@ -132,7 +137,8 @@ class Operators {
     });
   }
 
-  /// Computes what a library of Python's declares, in a namespace of its own, when it is imported.
+  /// Implements an operator that a Python library declares in its own namespace when it is
+  /// imported.
   template <class Function>
   void declared_by(const std::string& its_namespace, const std::string& schema, Function* function) {
     const std::string name = schema.substr(0, schema.find('('));
@@ -140,12 +146,12 @@ class Operators {
         .impl(
             name.c_str(),
             torch::dispatch(
-                c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_given>()));
+                c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_checked>()));
     library(kHostKernels).def(torch::schema(schema.c_str()));
     compute(name, function);
   }
 
-  /// Defines what the mode has beside the operators of both.
+  /// Defines the operators that exist only in this mode.
   static void define_of_mode(bool lazy);
 
  private:
@@ -156,8 +162,8 @@ class Operators {
     }
   }
 
-  /// Lets autograd see the writes of an operator that has some.
-  static void notice_writes(const std::string& schema);
+  /// Makes autograd see the writes of an operator, if it has any.
+  static void track_writes(const std::string& schema);
   static std::vector<std::function<void()>>& of_mode(bool lazy);
   static torch::Library& library(const char* name);
 };

@@ -1,4 +1,4 @@
-// Operators on device tensors themselves, where others compute on their memory.
+// Operators that get the device tensors themselves instead of CPU tensors over their memory.
 #include "custom/define.h"
 
 #include <ATen/Functions.h>
@@ -6,7 +6,7 @@
 namespace hpu::custom {
 namespace {
 
-/// All gradients grow if the first variable has one; else the variables get the new ones.
+/// Adds to all gradients if the first variable has one; else the new gradients are assigned.
 void accumulate_grads_(at::TensorList variables, at::TensorList new_grads) {
   TORCH_CHECK(
       variables.size() == new_grads.size(),
@@ -28,7 +28,7 @@ void accumulate_grads_(at::TensorList variables, at::TensorList new_grads) {
   }
 }
 
-/// A card keeps the weights of convolutions in an order of its own, which nothing shows.
+/// A card stores the weights of convolutions in its own order, which users cannot see.
 at::Tensor weight_permutation(const at::Tensor& input) {
   return input;
 }

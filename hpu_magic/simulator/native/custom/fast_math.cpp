@@ -1,5 +1,5 @@
-// Products and functions that a card computes approximately, or in one kernel, for inference. Here
-// they are in float32 and exact: the approximations are not published.
+// Products and functions for inference that a card fuses or approximates. Here, they are exact in
+// float32, because the approximations are not published.
 #include "custom/define.h"
 
 #include <ATen/Functions.h>
@@ -35,7 +35,7 @@ at::Tensor masked_batch_gemm(
   }
   TORCH_CHECK(
       broadcasts, "MaskedBatchGemm masks must have a product of shape ", shape,
-      ", as a and b have, with 1 for a batch dimension at most, but theirs has shape ", masks,
+      ", as a and b have, where only batch dimensions may be 1, but theirs has shape ", masks,
       ".");
   return (product + of_masks).to(a.scalar_type());
 }

@@ -1,4 +1,4 @@
-// Parts of tensors and padding, by the operators that the vendor's dynamic shapes use.
+// Indexing and padding, by the operators of the vendor's dynamic shapes.
 #include "custom/define.h"
 
 #include <ATen/Functions.h>
@@ -8,7 +8,7 @@ namespace {
 
 using at::ScalarType;
 
-/// Indices of the leading dimensions, none of them left out.
+/// Indexes the leading dimensions; all of them need an index.
 at::Tensor plain_index(const at::Tensor& self, at::TensorList indices) {
   TORCH_CHECK(
       static_cast<int64_t>(indices.size()) <= self.dim(), "plain_index has ", indices.size(),
@@ -25,7 +25,7 @@ at::Tensor plain_index(const at::Tensor& self, at::TensorList indices) {
   return each.empty() ? self.clone() : at::index(self, each);
 }
 
-/// The size is what the arguments give already.
+/// Ignores `size`, which follows from the other arguments.
 at::Tensor slice_ds(
     const at::Tensor& input, c10::SymInt dim, c10::SymInt start, c10::SymInt end,
     c10::SymInt step, at::OptionalSymIntArrayRef /*size*/) {

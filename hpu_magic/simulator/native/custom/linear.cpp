@@ -1,5 +1,5 @@
-// The bridge's own linear and matmul, which a flag brings in when the engine is loaded. PyTorch's
-// stay in use where a model calls those: they give the same results.
+// The bridge's own linear and matmul, which exist if a flag is set when the engine is loaded.
+// Models still call PyTorch's operators, whose results are the same.
 #include "custom/define.h"
 
 #include <ATen/Functions.h>
@@ -10,7 +10,7 @@
 namespace hpu::custom {
 namespace {
 
-bool is_asked_for() {
+bool is_enabled() {
   const char* flag = std::getenv("PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER");
   return flag != nullptr && (std::string(flag) == "1" || std::string(flag) == "true");
 }
@@ -25,7 +25,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(
     std::array<bool, 3> output_mask) {
   TORCH_CHECK(
       self.dim() > 0 && grad_output.dim() == self.dim() && weight.dim() == 2,
-      "linear_backward needs an input and a gradient of as many dimensions and a weight of 2, but "
+      "linear_backward needs an input and a gradient of equal dimensions and a 2D weight, but "
       "they have ", self.dim(), ", ", grad_output.dim(), " and ", weight.dim(), ".");
   const at::Tensor rows = grad_output.reshape_symint({-1, grad_output.sym_size(-1)});
   std::tuple<at::Tensor, at::Tensor, at::Tensor> grads;
@@ -45,11 +45,11 @@ at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
   return at::matmul(self, other);
 }
 
-/// A vector stands for a matrix of one row on the left, and of one column on the right.
+/// A vector is a matrix of one row on the left, and of one column on the right.
 std::tuple<at::Tensor, at::Tensor> matmul_bwd(
     const at::Tensor& grad_out, const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(
-      self.dim() > 0 && other.dim() > 0, "matmul_bwd needs operands of a dimension at least, but "
+      self.dim() > 0 && other.dim() > 0, "matmul_bwd needs operands of at least one dimension, but "
       "they have ", self.dim(), " and ", other.dim(), ".");
   const at::Tensor left = self.dim() == 1 ? self.unsqueeze(0) : self;
   const at::Tensor right = other.dim() == 1 ? other.unsqueeze(1) : other;
@@ -65,7 +65,7 @@ std::tuple<at::Tensor, at::Tensor> matmul_bwd(
 }
 
 const Operators linears([](Operators& define) {
-  if (!is_asked_for()) {
+  if (!is_enabled()) {
     return;
   }
   define.in_eager_mode("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", &linear);

@@ -1,20 +1,22 @@
 #include "device/device.h"
 
-#include "collectives/outstanding.h"
-#include "memory/card.h"
 #include "calls/generator.h"
+#include "collectives/work.h"
+#include "lazy/recorder.h"
+#include "memory/card.h"
 #include "memory/memory.h"
 #include "memory/pinned_memory.h"
-#include "lazy/recorder.h"
 #include "threads/backward_thread.h"
-#include "threads/without_gil.h"
+#include "threads/interpreter.h"
 
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/HPUHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <new>
 
 namespace hpu {
 namespace {
@@ -26,11 +28,11 @@ c10::Stream stream_of(c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, device(), id);
 }
 
-/// In lazy mode, runs what was recorded, so that the caller sees it done. A capture goes on.
+/// In lazy mode, runs the recorded operations, unless a capture is active.
 void run_recorded() {
   if (recorder::enabled() && !recorder::capturing()) {
     const WithoutGil released;
-    recorder::flush(recorder::Cause::step);
+    recorder::flush(recorder::Cause::mark_step);
   }
 }
 
@@ -124,7 +126,7 @@ struct Hooks final : at::HPUHooksInterface {
   bool hasHPU() const override {
     return true;
   }
-  // Not marked override: PyTorch asks for these two from its 2.8 on.
+  // Not marked override, because these two exist since PyTorch 2.8.
   bool isBuilt() const {
     return true;
   }
@@ -167,13 +169,25 @@ struct Hooks final : at::HPUHooksInterface {
   }
 };
 
-// The registry macro would name the entry after the class; PyTorch looks for "HPUHooks".
+// PyTorch looks for "HPUHooks"; the registry macro would use the class's name.
 c10::Registerer<std::string, std::unique_ptr<at::HPUHooksInterface>, at::HPUHooksArgs> hooks(
     "HPUHooks", at::HPUHooksRegistry(), [](at::HPUHooksArgs arguments) {
       return std::unique_ptr<at::HPUHooksInterface>(new Hooks(arguments));
     });
 
 }  // namespace
+
+bool remove_cuda_accelerator() {
+  auto& hooks = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
+  if (hooks.hasCUDA()) {
+    return false;
+  }
+  // Replaces the object, which torch._C creates at its import, in place by that of a build without
+  // CUDA. Both consist only of virtual functions.
+  static_assert(sizeof(at::CUDAHooksInterface) == sizeof(void*));
+  new (&hooks) at::CUDAHooksInterface;
+  return true;
+}
 
 c10::Stream current_stream() {
   return stream_of(stream_id);

@@ -1,6 +1,5 @@
 #include "events/events.h"
 
-#include "events/python_line.h"
 #include "threads/locks.h"
 
 #include <algorithm>
@@ -14,7 +13,8 @@ namespace hpu::events {
 namespace {
 
 constexpr size_t kCapacity = 10000;
-constexpr size_t kMostNames = 4096;  // of one kind: recipes and compiled graphs never end
+// Per kind, because the number of recipes and compiled graphs is unlimited.
+constexpr size_t kMostNames = 4096;
 constexpr const char* kOtherNames = "(others)";
 
 std::atomic<int> listeners{0};
@@ -50,10 +50,10 @@ void listen(bool on) {
   }
 }
 
-void notice(Kind kind, const std::string& name, int64_t duration, std::string detail) {
+void emit(Kind kind, const std::string& name, int64_t duration, std::string detail) {
   PythonLine line;
   if (listening()) {
-    line = python_line();  // takes the GIL: not while the lock is held
+    line = python_line();  // takes the GIL, which is not allowed while the lock is held
   }
   const std::lock_guard lock(locks::events);
   Counter& counter = counters[static_cast<size_t>(kind)];
@@ -81,7 +81,7 @@ Counter counter(Kind kind) {
 
 std::vector<Event> since(uint64_t first) {
   const std::lock_guard lock(locks::events);
-  // Numbered without gaps, so that what is asked for is found without a search.
+  // Sequence numbers have no gaps, so the index follows from the number.
   const uint64_t oldest = buffer.empty() ? first : buffer.front().sequence;
   const size_t skipped = first > oldest ? std::min<size_t>(first - oldest, buffer.size()) : 0;
   return {buffer.begin() + static_cast<std::ptrdiff_t>(skipped), buffer.end()};

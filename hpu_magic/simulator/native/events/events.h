@@ -1,4 +1,4 @@
-// What the engine notices: counted always, described in a bounded buffer while somebody listens.
+// Events of the engine: always counted, and stored in a bounded buffer while there is a listener.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Event {
   std::string name;
   int64_t timestamp;  // nanoseconds since the epoch
   int64_t duration;   // nanoseconds
-  std::string file;   // the Python line that caused it; empty when none did
+  std::string file;  // Python line that caused it, or empty
   int line;
   std::string detail;
 };
@@ -36,19 +36,29 @@ struct Counter {
   uint64_t count = 0;
   int64_t nanoseconds = 0;
   int64_t longest = 0;                   // nanoseconds
-  std::map<std::string, uint64_t> names;  // the first 4,096; all others count as "(others)"
+  std::map<std::string, uint64_t> names;  // the first 4,096 names; all others count as "(others)"
 };
 
+/// The line of the user's Python code that currently runs.
+struct PythonLine {
+  std::string file;
+  int number = 0;
+};
+
+/// The innermost frame outside PyTorch, related libraries and hpu_magic; empty without a Python
+/// frame.
+PythonLine python_line();
+
 bool listening();
-/// Listeners nest: each `true` needs its `false`.
+/// Listeners nest: each `true` needs a `false`.
 void listen(bool on);
 
-/// Counts an event and, while somebody listens, keeps it with the Python line that runs now.
-void notice(Kind kind, const std::string& name, int64_t duration = 0, std::string detail = "");
+/// Counts an event. If there is a listener, also stores it with the current Python line.
+void emit(Kind kind, const std::string& name, int64_t duration = 0, std::string detail = "");
 
 Counter counter(Kind kind);
 
-/// Events with a sequence number of at least `since`; the oldest may have been dropped.
+/// Events from this sequence number on; the oldest ones may have been dropped.
 std::vector<Event> since(uint64_t sequence);
 uint64_t next_sequence();
 

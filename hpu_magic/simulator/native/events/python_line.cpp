@@ -1,6 +1,6 @@
-#include "events/python_line.h"
+#include "events/events.h"
 
-#include "threads/interpreter_guard.h"
+#include "threads/interpreter.h"
 #include "threads/locks.h"
 
 #include <Python.h>
@@ -8,18 +8,20 @@
 
 #include <string_view>
 
-namespace hpu {
+namespace hpu::events {
 namespace {
 
-/// Return whether a file is one of Python's own, such as pprint.py.
+/// Whether a file is part of Python's standard library, for example pprint.py.
 bool is_standard_library(std::string_view file) {
-  return file.find("/lib/python3.") != std::string_view::npos && file.find("-packages/") == std::string_view::npos;
+  return file.find("/lib/python3.") != std::string_view::npos &&
+      file.find("-packages/") == std::string_view::npos;
 }
 
 bool is_library(std::string_view file) {
   for (std::string_view part :
-       {"/site-packages/torch/", "/site-packages/IPython/", "/site-packages/lightning", "/site-packages/pytorch_lightning/",
-        // By part of the package, as a user's own folder may be called hpu_magic too.
+       {"/site-packages/torch/", "/site-packages/IPython/", "/site-packages/lightning",
+        "/site-packages/pytorch_lightning/",
+        // Only these parts of the package, because a user's folder may also be called hpu_magic.
         "/hpu_magic/lightning/", "/hpu_magic/magics/", "/hpu_magic/panels/", "/hpu_magic/runtime/",
         "/hpu_magic/simulator/", "<frozen "}) {
     if (file.find(part) != std::string_view::npos) {
@@ -49,11 +51,11 @@ PythonLine python_line() {
   if (!guard) {
     return {};
   }
-  locks::check_may_ask_for_gil();
+  locks::check_may_take_gil();
   const PyGILState_STATE gil = PyGILState_Ensure();
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   PythonLine innermost;
-  PythonLine found;
+  PythonLine user_line;
   while (frame) {
     PythonLine line = line_of(frame);
     if (innermost.file.empty()) {
@@ -63,13 +65,13 @@ PythonLine python_line() {
     Py_DECREF(frame);
     frame = caller;
     if (!is_library(line.file)) {
-      found = std::move(line);
+      user_line = std::move(line);
       break;
     }
   }
   Py_XDECREF(frame);
   PyGILState_Release(gil);
-  return found.file.empty() ? innermost : found;
+  return user_line.file.empty() ? innermost : user_line;
 }
 
-}  // namespace hpu
+}  // namespace hpu::events

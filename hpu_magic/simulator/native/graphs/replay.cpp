@@ -3,8 +3,8 @@
 #include "calls/generator.h"
 #include "calls/host_kernel.h"
 #include "calls/kernels_only.h"
-#include "calls/products.h"
-#include "memory/failure.h"
+#include "calls/widened_products.h"
+#include "memory/failed_storage.h"
 #include "memory/memory_reuse.h"
 #include "memory/narrow_types.h"
 
@@ -29,11 +29,11 @@ bool same_arguments(const c10::FunctionSchema& functional, const c10::FunctionSc
   return offered.back().is_out();
 }
 
-/// The form of a functional operator that writes into given tensors, if the CPU has a kernel of
-/// its own for it: a derived one would compute a result and copy it.
+/// The out= form of a functional operator, if the CPU has a specific kernel for it: a derived
+/// kernel would compute a result and copy it.
 std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) {
   if (op.operator_name().name == "aten::smooth_l1_loss") {
-    return std::nullopt;  // it writes a mean by way of a resize that PyTorch warns about
+    return std::nullopt;  // it computes a mean by a resize that causes a warning
   }
   static const auto& by_name = *[] {
     auto* names = new std::multimap<std::string, std::string>;
@@ -55,29 +55,30 @@ std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) 
 
 }  // namespace
 
-/// A tensor that lacks a write leaves the step unprepared: its node says so, or overwrites it.
-Step::Way Step::prepare() {
+/// If a tensor has failed, the step stays unprepared: its node raises the failure, or overwrites
+/// the tensor.
+ReplayStep::Mode ReplayStep::prepare() {
   arguments_.clear();
   views_.clear();
   const auto& schema = node_->op.schema();
   if (!node_->resized.empty() || !(host_kernel(node_->op) == node_->op)) {
-    return Way::as_recorded;
+    return Mode::as_recorded;
   }
   if (!node_->outputs.empty()) {
     const auto out_form = find_out_form(node_->op);
     if (!out_form || node_->outputs.size() != schema.returns().size()) {
-      return Way::as_recorded;
+      return Mode::as_recorded;
     }
     op_ = *out_form;
   }
   for (const auto& [tensor, written] : node_->tensors()) {
     if (failure_of(tensor.storage())) {
-      return Way::unprepared;
+      return Mode::unprepared;
     }
     if (narrow_types::includes_float64(tensor.scalar_type()) ||
         (written && narrow_types::include(tensor)) ||
         (is_product(node_->op.operator_name().name) && multiplies_slowly(tensor.scalar_type()))) {
-      return Way::as_recorded;
+      return Mode::as_recorded;
     }
   }
   const auto view_of = [this](const at::Tensor& tensor) {
@@ -92,7 +93,7 @@ Step::Way Step::prepare() {
     if (value.isTensor()) {
       arguments_.emplace_back(view_of(value.toTensor()));
     } else if (value.isTensorList() || value.isOptionalTensorList() || value.isDevice()) {
-      return Way::as_recorded;
+      return Mode::as_recorded;
     } else if (takes_generator(schema.arguments()[i])) {
       arguments_.emplace_back(
           host_generator(value.isNone() ? at::Generator() : value.toGenerator()));
@@ -102,16 +103,16 @@ Step::Way Step::prepare() {
   }
   for (const at::Tensor& output : node_->outputs) {
     if (!output.defined()) {
-      return Way::as_recorded;
+      return Mode::as_recorded;
     }
     arguments_.emplace_back(view_of(output));
   }
-  return Way::direct;
+  return Mode::direct;
 }
 
-/// Whether the views still show the tensors' memory, which a resize between replays moves, and may
-/// be used: a tensor that lacks a write may not.
-bool Step::unchanged() const {
+/// Whether the views are still valid: a resize between replays moves memory, and a tensor may have
+/// failed.
+bool ReplayStep::unchanged() const {
   for (const auto& [tensor, view] : views_) {
     if (tensor.storage().data() != view.storage().data() || failure_of(tensor.storage())) {
       return false;
@@ -120,13 +121,13 @@ bool Step::unchanged() const {
   return true;
 }
 
-void Step::run(Stack& stack) {
+void ReplayStep::run(Stack& stack) {
   const DefaultDtype as_recorded(node_->default_dtype);
-  if (way_ == Way::unprepared || (way_ == Way::direct && !unchanged())) {
-    way_ = Way::unprepared;  // also where there is no memory for an output
-    way_ = prepare();
+  if (mode_ == Mode::unprepared || (mode_ == Mode::direct && !unchanged())) {
+    mode_ = Mode::unprepared;  // also if an output cannot be allocated
+    mode_ = prepare();
   }
-  if (way_ == Way::direct) {
+  if (mode_ == Mode::direct) {
     stack.assign(arguments_.begin(), arguments_.end());
     try {
       op_.redispatchBoxed(kHost, &stack);
@@ -136,7 +137,7 @@ void Step::run(Stack& stack) {
       if (!lacks_dtype(error)) {
         throw;
       }
-      way_ = Way::as_recorded;
+      mode_ = Mode::as_recorded;
     }
   }
   const MemoryReuse reuse(node_->outputs);

@@ -1,4 +1,4 @@
-// The captured operations of an HPU graph, prepared for running again and again.
+// Captured operations of an HPU Graph, prepared for repeated runs.
 #pragma once
 
 #include "lazy/recorder.h"
@@ -7,27 +7,27 @@
 
 namespace hpu {
 
-/// A node that runs again and again: on CPU views that its first run makes, straight into its
-/// outputs' memory where the CPU has a kernel that writes there, else as it was recorded.
-class Step {
+/// A node that runs repeatedly. Its first run creates CPU views. If the CPU has an out= kernel,
+/// later runs write directly to the outputs' memory; else they run as recorded.
+class ReplayStep {
  public:
-  explicit Step(const Node& node) : node_(&node), op_(node.op) {}
+  explicit ReplayStep(const Node& node) : node_(&node), op_(node.op) {}
   void run(torch::jit::Stack& stack);
   const Node& node() const {
     return *node_;
   }
 
  private:
-  enum class Way { unprepared, direct, as_recorded };
+  enum class Mode { unprepared, direct, as_recorded };
 
-  Way prepare();
+  Mode prepare();
   bool unchanged() const;
 
   const Node* node_;
   c10::OperatorHandle op_;
   torch::jit::Stack arguments_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> views_;  // device tensor, its view
-  Way way_ = Way::unprepared;
+  std::vector<std::pair<at::Tensor, at::Tensor>> views_;  // device tensor and its view
+  Mode mode_ = Mode::unprepared;
 };
 
 }  // namespace hpu

@@ -1,11 +1,10 @@
 #include "lazy/arguments.h"
 
+#include "calls/tensors_of.h"
 #include "memory/memory.h"
 
 #include <ATen/EmptyTensor.h>
 #include <c10/util/accumulate.h>
-
-#include <algorithm>
 
 namespace hpu {
 namespace {
@@ -20,12 +19,10 @@ at::Tensor moved(const at::Tensor& tensor, const c10::Argument& declared) {
   if (stays(tensor)) {
     return tensor;
   }
-  const auto* alias = declared.alias_info();
   TORCH_CHECK(
-      !(alias && alias->isWrite()), "Got a non-HPU tensor, expecting an HPU tensor: '",
+      !is_written(declared), "Got a non-HPU tensor, expecting an HPU tensor: '",
       declared.name(), "' is a ", tensor.device().type(), " tensor of shape ", tensor.sizes(),
-      " and would get the result of an operation on HPU tensors. Write into a tensor on \"hpu\" "
-      "and move that.");
+      " and cannot store the result of HPU tensors. Write to a tensor on \"hpu\" and move it.");
   return tensor.dim() == 0 ? tensor : tensor.to(device());
 }
 
@@ -39,27 +36,14 @@ at::Tensor resized_tensor(const Stack& arguments, const Resized& resized) {
 void move_operands(const c10::FunctionSchema& schema, Stack& stack) {
   const size_t first = stack.size() - schema.arguments().size();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    const c10::Argument& declared = schema.arguments()[i];
-    c10::IValue& value = stack[first + i];
-    if (value.isTensor()) {
-      if (!stays(value.toTensor())) {
-        value = moved(value.toTensor(), declared);
-      }
-    } else if (value.isTensorList()) {
-      std::vector<at::Tensor> list = value.toTensorVector();
-      if (!std::all_of(list.begin(), list.end(), stays)) {
-        for (auto& tensor : list) {
-          tensor = moved(tensor, declared);
-        }
-        value = c10::List<at::Tensor>(std::move(list));
-      }
-    } else if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const auto& tensor : value.toOptionalTensorVector()) {
-        list.push_back(
-            tensor ? std::optional<at::Tensor>(moved(*tensor, declared)) : std::nullopt);
-      }
-      value = std::move(list);
+    bool all_stay = true;
+    for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) {
+      all_stay = all_stay && stays(tensor);
+    });
+    if (!all_stay) {
+      map_tensors(stack[first + i], [&](const at::Tensor& tensor) {
+        return moved(tensor, schema.arguments()[i]);
+      });
     }
   }
 }

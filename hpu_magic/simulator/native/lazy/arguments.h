@@ -1,4 +1,4 @@
-// What recording does to the arguments of a call before it holds them.
+// Changes to the arguments of a call before it is recorded.
 #pragma once
 
 #include "lazy/inference.h"
@@ -7,15 +7,15 @@
 
 namespace hpu {
 
-/// Moves CPU tensors among the arguments, the last ones on the stack, to the device as they are at
-/// this moment, as the bridge does; scalars stay. Refuses to write into one.
+/// Copies CPU tensors among the arguments, the last ones on the stack, to the device, like the
+/// bridge; scalars stay on the CPU. Raises an error if the call writes one.
 void move_operands(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
 
-/// Makes room for what written arguments (out=) will hold, in their own storages: whatever else
-/// views one sees the write.
+/// Enlarges the storages of written arguments (out=) for their results. Other views of these
+/// storages see the writes.
 void grow_written(const torch::jit::Stack& arguments, const Inference& inference);
 
-/// Gives written arguments the sizes that they will have.
+/// Sets written arguments to their sizes after the call.
 void resize_written(const torch::jit::Stack& arguments, const Inference& inference);
 
 }  // namespace hpu

@@ -1,6 +1,6 @@
 #include "lazy/failures.h"
 
-#include "memory/failure.h"
+#include "memory/failed_storage.h"
 
 namespace hpu {
 namespace {
@@ -11,7 +11,7 @@ Failures::Cause cause_of(const std::string& error) {
           "This tensor was never computed: the graph that it belongs to failed with: " + error),
       std::make_shared<const std::string>(
           "This tensor was not written: the graph that writes it failed with: " + error +
-          ". Overwrite it as a whole, for example with copy_ or zero_, to use it again.")};
+          ". Overwrite all of it, for example with copy_ or zero_, to use it again.")};
 }
 
 void fail_node(const Node& node, const Failures::Cause& cause) {

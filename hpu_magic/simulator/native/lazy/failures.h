@@ -1,4 +1,4 @@
-// What failed in a run of recorded operations.
+// Failures in a run of recorded operations.
 #pragma once
 
 #include "lazy/recorded_graph.h"
@@ -10,17 +10,17 @@
 
 namespace hpu {
 
-/// The operations that failed in one run. What each would have written raises at its next use, and
-/// so does what depends on it, in the words of the error that began it.
+/// The operations that failed in one run. Their results, and all results that depend on them, raise
+/// the first error at their next use.
 class Failures {
  public:
-  /// Notes the operation, in the handler of its error.
+  /// Adds the operation; called in the handler of its error.
   void add(const Node& node, const std::exception& error);
 
   /// Throws the first error, if there was one.
   void rethrow_first() const;
 
-  /// An error as the tensors tell it that suffer from it.
+  /// The messages of one error, for the tensors that it affects.
   struct Cause {
     std::shared_ptr<const std::string> never_computed;
     std::shared_ptr<const std::string> not_written;

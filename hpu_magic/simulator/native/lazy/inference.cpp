@@ -4,8 +4,9 @@
 #include "calls/host_call.h"
 #include "calls/host_kernel.h"
 #include "calls/kernels_only.h"
-#include "lazy/interruption.h"
+#include "calls/tensors_of.h"
 #include "memory/memory_reuse.h"
+#include "threads/interpreter.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
@@ -31,15 +32,10 @@ constexpr size_t kCacheLimit = 1 << 16;
 constexpr int64_t kQuickElements = 1 << 18;
 int64_t inference_time = 0;
 
-uint64_t mixed(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0xff51afd7ed558ccd;
-  return hash ^ hash >> 32;
-}
-
 class SignatureBuilder {
  public:
-  SignatureBuilder(Signature& signature, bool fractions_shape)
-      : words_(signature.words), signature_(signature), fractions_shape_(fractions_shape) {}
+  SignatureBuilder(Signature& signature, bool floats_affect_shape)
+      : words_(signature.words), signature_(signature), floats_affect_shape_(floats_affect_shape) {}
 
   void add(const c10::IValue& value) {
     words_.push_back(value.isNone() ? 1 : value.isInt() ? 2 : value.isBool() ? 3 : 4);
@@ -52,7 +48,7 @@ class SignatureBuilder {
     } else if (value.isBool()) {
       words_.push_back(value.toBool());
     } else if (value.isDouble()) {
-      add_fraction(value.toDouble());
+      add_float(value.toDouble());
     } else if (value.isIntList()) {
       const auto list = value.toIntVector();
       words_.push_back(static_cast<int64_t>(list.size()));
@@ -65,7 +61,7 @@ class SignatureBuilder {
       const auto list = value.toDoubleVector();
       words_.push_back(static_cast<int64_t>(list.size()));
       for (double number : list) {
-        add_fraction(number);
+        add_float(number);
       }
     } else if (value.isBoolList()) {
       const auto list = value.toBoolList();
@@ -79,17 +75,17 @@ class SignatureBuilder {
       words_.push_back(static_cast<int64_t>(value.toDevice().type()));
     } else if (value.isComplexDouble()) {
       const auto number = value.toComplexDouble();
-      add_fraction(number.real());
-      add_fraction(number.imag());
+      add_float(number.real());
+      add_float(number.imag());
     } else if (!value.isGenerator()) {
       signature_.complete = false;
     }
   }
 
  private:
-  void add_fraction(double number) {
+  void add_float(double number) {
     int64_t bits = 3;
-    if (fractions_shape_) {
+    if (floats_affect_shape_) {
       static_assert(sizeof(bits) == sizeof(number));
       std::memcpy(&bits, &number, sizeof(bits));
     }
@@ -127,19 +123,20 @@ class SignatureBuilder {
 
   std::vector<int64_t>& words_;
   Signature& signature_;
-  bool fractions_shape_;
+  bool floats_affect_shape_;
 };
 
-/// Operators whose results depend on fractions: the length of arange(0, 1, 0.1). Attention has a
-/// mask of each score only where it drops some, and 8 bits only by a factor that is not 0.
-bool fractions_shape(const c10::OperatorHandle& op) {
+/// Operators whose result shapes depend on floating-point arguments: the length of arange(0, 1,
+/// 0.1); in attention, the dropout mask exists only for a positive probability, and 8-bit scales
+/// only if they are not 0.
+bool floats_affect_shape(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::arange", "aten::range", "hpu::sdpa_fwd", "hpu::fp8_sdpa_fwd",
       "hpu::fp8_sdpa_recomp_fwd"};
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Operators whose meta kernels promise other results than the CPU's kernels return.
+/// Operators whose meta kernels return other geometries than their CPU kernels.
 bool meta_disagrees(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::native_batch_norm", "aten::_native_batch_norm_legit",
@@ -149,9 +146,9 @@ bool meta_disagrees(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Stands for a tensor in a trial call: without memory on `meta`, with zeros on the CPU.
+/// Replaces a tensor in a trial call: without memory on `meta`, with zeros on the CPU.
 at::Tensor stand_in(const at::Tensor& tensor, c10::DeviceType type) {
-  // Some meta kernels are Python's, which gets a number for a wrapped one.
+  // Some meta kernels are written in Python, which gets a number for a wrapped number.
   if (!tensor.defined() ||
       (!on_device(tensor) && tensor.unsafeGetTensorImpl()->is_wrapped_number())) {
     return tensor;
@@ -174,31 +171,14 @@ at::Tensor stand_in(const at::Tensor& tensor, c10::DeviceType type) {
   return meta;
 }
 
-c10::IValue stand_in(const c10::IValue& value, c10::DeviceType type) {
-  if (value.isTensor()) {
-    return stand_in(value.toTensor(), type);
-  }
-  if (value.isTensorList()) {
-    std::vector<at::Tensor> list = value.toTensorVector();
-    for (auto& tensor : list) {
-      tensor = stand_in(tensor, type);
-    }
-    return c10::List<at::Tensor>(std::move(list));
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const auto& tensor : value.toOptionalTensorVector()) {
-      list.push_back(
-          tensor ? std::optional<at::Tensor>(stand_in(*tensor, type)) : std::nullopt);
-    }
-    return list;
-  }
+c10::IValue stand_in(c10::IValue value, c10::DeviceType type) {
   if (value.isDevice()) {
     return c10::Device(type);
   }
   if (value.isGenerator()) {
     return c10::IValue();
   }
+  map_tensors(value, [type](const at::Tensor& tensor) { return stand_in(tensor, type); });
   return value;
 }
 
@@ -214,22 +194,21 @@ std::vector<Resized> resized_arguments(
     const c10::FunctionSchema& schema, const Stack& before, const Stack& after) {
   std::vector<Resized> resized;
   for (size_t i = 0; i < before.size(); ++i) {
-    const auto* alias = schema.arguments()[i].alias_info();
-    if (!alias || !alias->isWrite()) {
+    if (!is_written(schema.arguments()[i])) {
       continue;
     }
-    const auto given = tensors_of(before[i]);
-    const auto left = tensors_of(after[i]);
-    for (size_t item = 0; item < given.size(); ++item) {
-      if (given[item].defined() && given[item].sizes() != left[item].sizes()) {
-        resized.push_back({i, item, geometry_of(left[item])});
+    const auto old_tensors = tensors_of(before[i]);
+    const auto new_tensors = tensors_of(after[i]);
+    for (size_t item = 0; item < old_tensors.size(); ++item) {
+      if (old_tensors[item].defined() && old_tensors[item].sizes() != new_tensors[item].sizes()) {
+        resized.push_back({i, item, geometry_of(new_tensors[item])});
       }
     }
   }
   return resized;
 }
 
-/// Tries the call on stand-ins; throws whatever the kernel throws.
+/// Tries the call on stand-ins; propagates errors of the kernel.
 Inference infer_by_trial(
     const c10::OperatorHandle& op, const Stack& arguments, c10::DeviceType type) {
   const auto& schema = op.schema();
@@ -244,20 +223,19 @@ Inference infer_by_trial(
   const Stack tried = stack;
   {
     const KernelsOnly kernels_only;
-    const KernelMemory memory;  // a trial on the CPU takes what the operation takes
+    const KernelMemory memory;  // a trial on the CPU allocates as much as the operation
     host_kernel(op).callBoxed(&stack);
   }
   Inference inference;
   inference.known = true;
   for (size_t i = 0; i < schema.returns().size(); ++i) {
-    const auto* alias = schema.returns()[i].alias_info();
     if (stack[i].isTensorList()) {
       const auto list = stack[i].toTensorVector();
       inference.lengths.push_back(list.size());
       for (const auto& tensor : list) {
         inference.results.push_back(geometry_of(tensor));
       }
-    } else if (!(alias && alias->isWrite())) {
+    } else if (!is_written(schema.returns()[i])) {
       inference.results.push_back(geometry_of(stack[i].toTensor()));
     }
   }
@@ -265,13 +243,13 @@ Inference infer_by_trial(
   return inference;
 }
 
-/// Whether the strides are those of a fresh tensor, along axes of one element too.
+/// Whether the strides are those of a new tensor, also along dimensions of one element.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.numel() > 0 &&
       tensor.strides() == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()));
 }
 
-/// Whether every tensor is contiguous and has elements, and how many elements they have together.
+/// Whether all tensors are contiguous and not empty, and the number of their elements.
 std::pair<bool, int64_t> layouts(const Stack& arguments) {
   bool plain = true;
   int64_t elements = 0;
@@ -282,20 +260,13 @@ std::pair<bool, int64_t> layouts(const Stack& arguments) {
     }
   };
   for (const c10::IValue& value : arguments) {
-    for (const at::Tensor& tensor : tensors_of(value)) {
-      look(tensor);
-    }
-    if (value.isOptionalTensorList()) {
-      for (const auto& tensor : value.toOptionalTensorVector()) {
-        look(tensor.value_or(at::Tensor()));
-      }
-    }
+    for_each_tensor(value, look);
   }
   return {plain, elements};
 }
 
-/// How many elements a call promises to write.
-int64_t promised_elements(const Inference& inference) {
+/// The number of elements that a call writes.
+int64_t written_elements(const Inference& inference) {
   int64_t elements = 0;
   for (const Geometry& result : inference.results) {
     elements += c10::multiply_integers(result.sizes);
@@ -306,8 +277,8 @@ int64_t promised_elements(const Inference& inference) {
   return elements;
 }
 
-/// Gives a convolution's result the strides that it has on the CPU: meta kernels do not look
-/// whether operands have their channels last.
+/// Sets the strides of a convolution's result to those on the CPU: meta kernels ignore that
+/// operands are channels last.
 void lay_out_convolution(const Stack& arguments, Geometry& result) {
   const KernelsOnly kernels_only;
   const at::Tensor input = shape_view(arguments[0].toTensor());
@@ -335,11 +306,10 @@ void lay_out_convolution(const Stack& arguments, Geometry& result) {
   }
 }
 
-/// Whether elements of a tensor that a call writes share memory.
+/// Whether a call writes a tensor whose elements share memory.
 bool writes_shared_memory(const c10::FunctionSchema& schema, const Stack& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto* alias = schema.arguments()[i].alias_info();
-    if (!alias || !alias->isWrite()) {
+    if (!is_written(schema.arguments()[i])) {
       continue;
     }
     for (const at::Tensor& tensor : tensors_of(arguments[i])) {
@@ -351,9 +321,9 @@ bool writes_shared_memory(const c10::FunctionSchema& schema, const Stack& argume
   return false;
 }
 
-/// Where operands are not plainly contiguous or an output gets another size, meta kernels often
-/// choose other strides than the CPU's, which then tell themselves if they take no time.
-Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
+/// If operands are not contiguous or an output is resized, meta kernels often choose other strides
+/// than CPU kernels. Then a trial on the CPU decides, if it takes no noticeable time.
+Inference infer_uncached(const c10::OperatorHandle& op, const Stack& arguments) {
   if (meta_disagrees(op)) {
     return infer_by_trial(op, arguments, c10::kCPU);
   }
@@ -363,7 +333,7 @@ Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
     return inference;
   }
   const bool shared = writes_shared_memory(op.schema(), arguments);
-  if (elements + promised_elements(inference) > kQuickElements && !shared) {
+  if (elements + written_elements(inference) > kQuickElements && !shared) {
     if (op.operator_name().name == "aten::convolution") {
       lay_out_convolution(arguments, inference.results[0]);
     }
@@ -371,7 +341,7 @@ Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
   }
   try {
     return infer_by_trial(op, arguments, c10::kCPU);
-  } catch (const std::exception& error) {  // zeros will not do for this operator
+  } catch (const std::exception& error) {  // this operator does not work on zeros
     rethrow_interrupt();
     if (shared && std::strstr(error.what(), "written-to tensor")) {
       throw;
@@ -380,7 +350,7 @@ Inference infer_anew(const c10::OperatorHandle& op, const Stack& arguments) {
   }
 }
 
-/// An error to raise for a refused trial; none where it blames the trial for having no values.
+/// The error of a failed trial, or null if the reason is that meta tensors have no values.
 std::exception_ptr refusal(const std::string& what) {
   if (what.find("meta") != std::string::npos || what.find("Meta") != std::string::npos) {
     return nullptr;
@@ -397,12 +367,17 @@ auto* cache = new std::unordered_map<uint64_t, Entry>;
 
 }  // namespace
 
+uint64_t mixed(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0xff51afd7ed558ccd;
+  return hash ^ hash >> 32;
+}
+
 Signature signature_of(const c10::OperatorHandle& op, const Stack& arguments) {
   Signature signature;
   signature.words.reserve(32);
   signature.words.push_back(reinterpret_cast<intptr_t>(&op.schema()));
   signature.words.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-  SignatureBuilder builder(signature, fractions_shape(op));
+  SignatureBuilder builder(signature, floats_affect_shape(op));
   for (const c10::IValue& value : arguments) {
     builder.add(value);
   }
@@ -427,13 +402,13 @@ const Inference& infer(
   const auto start = std::chrono::steady_clock::now();
   Entry entry{signature.words, {}};
   try {
-    entry.inference = infer_anew(op, arguments);
+    entry.inference = infer_uncached(op, arguments);
   } catch (const c10::NotImplementedError&) {
-    // No meta kernel, or the shape depends on data: that will not change.
+    // There is no meta kernel, or the shape depends on data; this will not change.
   } catch (const c10::Error& error) {
     refused.refusal = refusal(error.what_without_backtrace());
     return refused;
-  } catch (const py::error_already_set& error) {  // some meta kernels are Python's
+  } catch (const py::error_already_set& error) {  // some meta kernels are written in Python
     rethrow_interrupt();
     py::gil_scoped_acquire gil;
     refused.refusal = refusal(py::str(error.value()));

@@ -1,4 +1,4 @@
-// What an operation will return, without running it.
+// Results of an operation before it runs.
 #pragma once
 
 #include "calls/geometry.h"
@@ -12,32 +12,35 @@
 namespace hpu {
 
 struct Inference {
-  bool known = false;                    // false: only running the operation tells
-  std::exception_ptr refusal;            // what the kernel says is wrong with the arguments
-  std::vector<Geometry> results;         // fresh tensors, lists flattened
-  std::vector<size_t> lengths;           // of the tensor lists among the results
-  std::vector<Resized> resized;          // written arguments that get another size
+  bool known = false;  // false: only a run determines the results
+  std::exception_ptr refusal;  // the kernel's error for these arguments
+  std::vector<Geometry> results;  // fresh tensors, lists flattened
+  std::vector<size_t> lengths;  // of the tensor lists among the results
+  std::vector<Resized> resized;  // written arguments that change their size
 };
 
-/// What tells a call from another: operator, shapes, types and whole numbers. Fractions are data
-/// to a compiled graph, as the bridge passes them in tensors.
+/// Identifies a call by its operator, shapes, types and integers. Floating-point numbers are data
+/// of a compiled graph, because the bridge passes them in tensors.
 struct Signature {
   std::vector<int64_t> words;
   uint64_t hash = 0;
-  bool complete = true;  // false: an argument has no place in a signature
+  bool complete = true;  // false: an argument cannot be part of a signature
 };
+
+/// A hash of a hash and one more word.
+uint64_t mixed(uint64_t hash, uint64_t word);
 
 Signature signature_of(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
-/// Infers by PyTorch's meta kernels (where they are wrong, by the CPU's on zeros), and remembers
-/// the answer by signature.
+/// Infers results by PyTorch's meta kernels, or by CPU kernels on zeros if the meta kernel is
+/// wrong, and caches them by signature.
 const Inference& infer(
     const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const Signature& signature);
 
-/// In the child of a fork: another thread may have been changing what is remembered.
+/// Clears the cache in the child of a fork, because another thread may have been changing it.
 void forget_inferences();
 
-/// Nanoseconds spent in meta kernels since the last call.
+/// Nanoseconds spent in meta kernels since the last call of this function.
 int64_t take_inference_time();
 
 }  // namespace hpu

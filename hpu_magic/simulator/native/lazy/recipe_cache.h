@@ -1,4 +1,4 @@
-// Which graphs have been compiled, of as many as are remembered.
+// Compiled graphs, up to a maximum number.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace hpu {
 
-/// The graphs that ran most recently, by hash. One that is forgotten compiles again.
+/// The graphs that ran most recently, by hash. A dropped graph compiles again.
 class RecipeCache {
  public:
   static constexpr size_t kMost = 1 << 14;
 
-  /// Whether the graph is remembered; it is from now on.
+  /// Whether the graph is in the cache; adds it.
   bool has(uint64_t graph) {
     const auto found = places_.find(graph);
     if (found != places_.end()) {

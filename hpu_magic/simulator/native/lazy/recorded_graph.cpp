@@ -2,6 +2,7 @@
 
 #include "calls/generator.h"
 #include "calls/kernels_only.h"
+#include "calls/tensors_of.h"
 #include "memory/memory.h"
 
 namespace hpu {
@@ -10,12 +11,13 @@ using torch::jit::Stack;
 
 namespace {
 
-/// The user was warned about a resized output where the operation was recorded.
+/// Drops the warning about a resized output, because the user got it when the operation was
+/// recorded.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-/// A number among tensors takes no part in the choice of the result's type.
+/// Copies the flag of a wrapped number, which does not take part in type promotion.
 at::Tensor as_number_like(const at::Tensor& tensor, at::Tensor copy) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     copy.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -43,40 +45,23 @@ void Node::run() const {
 }
 
 std::vector<std::pair<at::Tensor, bool>> Node::tensors() const {
-  std::vector<std::pair<at::Tensor, bool>> found;
-  const auto add = [&found](const at::Tensor& tensor, bool written) {
+  std::vector<std::pair<at::Tensor, bool>> all;
+  const auto add = [&all](const at::Tensor& tensor, bool written) {
     if (on_device(tensor)) {
-      found.emplace_back(tensor, written);
+      all.emplace_back(tensor, written);
     }
   };
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const c10::IValue& value = arguments[i];
-    const auto* alias = op.schema().arguments()[i].alias_info();
-    const bool written = alias && alias->isWrite();
-    if (value.isTensor()) {
-      add(value.toTensor(), written);
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) {
-        add(tensor, written);
-      }
-    } else if (value.isOptionalTensorList()) {
-      for (const auto& tensor : value.toOptionalTensorVector()) {
-        add(tensor.value_or(at::Tensor()), written);
-      }
-    }
+    const bool written = is_written(op.schema().arguments()[i]);
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { add(tensor, written); });
   }
   for (const at::Tensor& output : outputs) {
     add(output, true);
   }
-  return found;
+  return all;
 }
 
-void RecordedGraph::mix(uint64_t word) {
-  hash_ = (hash_ ^ word) * 0xff51afd7ed558ccd;
-  hash_ ^= hash_ >> 29;
-}
-
-/// Enters a storage into the graph's signature by the order of first use.
+/// Adds a storage to the graph's signature, in the order of first use.
 void RecordedGraph::use(const at::Tensor& tensor, bool written) {
   RecordMark* mark = record_mark(tensor.storage());
   if (!mark) {
@@ -92,10 +77,11 @@ void RecordedGraph::use(const at::Tensor& tensor, bool written) {
   if (written) {
     mark->written = number_;
   }
-  mix(mark->ordinal << 20 ^ static_cast<uint64_t>(tensor.storage_offset()));
+  hash_ = mixed(hash_, mark->ordinal << 20 ^ static_cast<uint64_t>(tensor.storage_offset()));
 }
 
-/// The recorder's own hold on an argument: a CPU scalar is copied, it may change until the run.
+/// The recorder's handle of an argument. A CPU scalar is copied, because it may change before the
+/// run.
 at::Tensor RecordedGraph::held(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
     return tensor;
@@ -107,32 +93,16 @@ at::Tensor RecordedGraph::held(const at::Tensor& tensor, bool written) {
   return handle_of(tensor);
 }
 
-c10::IValue RecordedGraph::held(const c10::IValue& value, bool written) {
-  if (value.isTensor()) {
-    return held(value.toTensor(), written);
-  }
-  if (value.isTensorList()) {
-    std::vector<at::Tensor> list = value.toTensorVector();
-    for (auto& tensor : list) {
-      tensor = held(tensor, written);
-    }
-    return c10::List<at::Tensor>(std::move(list));
-  }
+c10::IValue RecordedGraph::held(c10::IValue value, bool written) {
   if (value.isGenerator()) {
-    return device_generator(value.toGenerator());  // raises now, at the user's line, if it cannot
+    return device_generator(value.toGenerator());  // raises an error here, at the user's line
   }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const auto& tensor : value.toOptionalTensorVector()) {
-      list.push_back(tensor ? std::optional<at::Tensor>(held(*tensor, written)) : std::nullopt);
-    }
-    return list;
-  }
+  map_tensors(value, [&](const at::Tensor& tensor) { return held(tensor, written); });
   return value;
 }
 
-/// A tensor whose memory comes with the run of `node`.
-at::Tensor RecordedGraph::promised(const Geometry& geometry, Node& node) {
+/// A pending tensor, whose memory is allocated when `node` runs.
+at::Tensor RecordedGraph::pending_result(const Geometry& geometry, Node& node) {
   if (!geometry.defined) {
     node.outputs.emplace_back();
     return {};
@@ -144,7 +114,8 @@ at::Tensor RecordedGraph::promised(const Geometry& geometry, Node& node) {
   return result;
 }
 
-void RecordedGraph::push_results(const Inference& inference, Node& node, const Stack& call, Stack* stack) {
+void RecordedGraph::push_results(
+    const Inference& inference, Node& node, const Stack& call, Stack* stack) {
   const auto& schema = node.op.schema();
   auto next = inference.results.begin();
   auto length = inference.lengths.begin();
@@ -161,11 +132,11 @@ void RecordedGraph::push_results(const Inference& inference, Node& node, const S
     } else if (declared.type()->kind() == c10::TypeKind::ListType) {
       std::vector<at::Tensor> list(*length++);
       for (auto& tensor : list) {
-        tensor = promised(*next++, node);
+        tensor = pending_result(*next++, node);
       }
       stack->push_back(c10::List<at::Tensor>(std::move(list)));
     } else {
-      stack->push_back(promised(*next++, node));
+      stack->push_back(pending_result(*next++, node));
     }
   }
 }
@@ -175,10 +146,9 @@ void RecordedGraph::add(
     uint64_t signature, Stack* stack) {
   Node node{op, {}, {}, inference.resized};
   node.arguments.reserve(arguments.size());
-  mix(signature);
+  hash_ = mixed(hash_, signature);
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto* alias = op.schema().arguments()[i].alias_info();
-    node.arguments.push_back(held(arguments[i], alias && alias->isWrite()));
+    node.arguments.push_back(held(arguments[i], is_written(op.schema().arguments()[i])));
   }
   push_results(inference, node, arguments, stack);
   nodes.push_back(std::move(node));

@@ -1,4 +1,4 @@
-// The graph that lazy mode records: its operations, and the signature that tells it from others.
+// The graph that lazy mode records: its operations and a signature that identifies it.
 #pragma once
 
 #include "calls/host_call.h"
@@ -12,17 +12,17 @@
 
 namespace hpu {
 
-/// A recorded operation. Its tensors are the recorder's own handles: they keep the geometry of
-/// the moment of recording, whatever becomes of the user's.
+/// A recorded operation. Its tensors are the recorder's own handles, which keep their geometry even
+/// if the user's tensors change.
 struct Node {
   c10::OperatorHandle op;
   torch::jit::Stack arguments;
   std::vector<at::Tensor> outputs;
-  std::vector<Resized> resized;  // the user's tensors have their sizes at once, these handles not
+  std::vector<Resized> resized;  // the user's tensors have these sizes at once, the handles do not
   c10::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
 
   void run() const;
-  /// Every device tensor among the arguments and outputs, and whether the operation writes it.
+  /// The device tensors among the arguments and outputs, and whether the operation writes them.
   std::vector<std::pair<at::Tensor, bool>> tensors() const;
 };
 
@@ -30,8 +30,8 @@ class RecordedGraph {
  public:
   explicit RecordedGraph(uint64_t number) : number_(number) {}
 
-  /// Appends a call and pushes its results: its written arguments, and promised tensors for what
-  /// is fresh.
+  /// Appends a call and pushes its results: written arguments, and pending tensors for fresh
+  /// results.
   void add(
       const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
       const Inference& inference, uint64_t signature, torch::jit::Stack* stack);
@@ -45,18 +45,17 @@ class RecordedGraph {
   uint64_t hash() const {
     return hash_;
   }
-  /// First uses of storages that no node has written.
+  /// First uses of storages that no earlier node has written.
   const std::vector<at::Tensor>& inputs() const {
     return inputs_;
   }
   std::vector<Node> nodes;
 
  private:
-  void mix(uint64_t word);
   void use(const at::Tensor& tensor, bool written);
   at::Tensor held(const at::Tensor& tensor, bool written);
-  c10::IValue held(const c10::IValue& value, bool written);
-  at::Tensor promised(const Geometry& geometry, Node& node);
+  c10::IValue held(c10::IValue value, bool written);
+  at::Tensor pending_result(const Geometry& geometry, Node& node);
   void push_results(
       const Inference& inference, Node& node, const torch::jit::Stack& call,
       torch::jit::Stack* stack);

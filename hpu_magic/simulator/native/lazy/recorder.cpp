@@ -1,15 +1,15 @@
 #include "lazy/recorder.h"
 
-#include "memory/card.h"
-#include "memory/failure.h"
+#include "calls/generator.h"
+#include "calls/policy.h"
 #include "events/events.h"
 #include "lazy/arguments.h"
 #include "lazy/failures.h"
 #include "lazy/inference.h"
 #include "lazy/recipe_cache.h"
 #include "lazy/unfinished_work.h"
-#include "calls/generator.h"
-#include "calls/policy.h"
+#include "memory/card.h"
+#include "memory/failed_storage.h"
 
 #include <algorithm>
 #include <atomic>
@@ -31,13 +31,7 @@ size_t limit = SIZE_MAX;
 RecordedGraph graph(1);
 UnfinishedWork unfinished;
 
-struct Capture {
-  bool active = false;
-  bool dry_run = false;
-  size_t number = 0;
-  std::vector<Node> nodes;
-} capture;
-
+Capture capture;
 auto* recipes = new RecipeCache;
 
 RecipeCache& compiled() {
@@ -46,7 +40,7 @@ RecipeCache& compiled() {
 
 enum class Results { tensors, views, host_values };
 
-/// What recording asks of an operator at every call.
+/// Properties of an operator that recording needs at every call.
 struct Traits {
   Results results;
   bool falls_back;
@@ -54,17 +48,17 @@ struct Traits {
 
 auto* known_traits = new std::unordered_map<const c10::FunctionSchema*, Traits>;
 
-// A forked child may not use the card, so what its parent recorded is not the child's to run, and
-// the tensors that it would have written say so. All of it is leaked: another thread may have been
-// changing it, and to drop the nodes would touch the parent's memory accounts.
+// A forked child cannot use the card, so it does not run the operations that its parent recorded,
+// and the tensors that they write raise an error. All state is leaked: another thread may have been
+// changing it, and freeing nodes would change the parent's memory counters.
 void forget() {
   const uint64_t last = graph.number();
   lose_writes(
       std::min(unfinished.first_graph(), last), last,
       std::make_shared<const std::string>(
-          "This tensor waits for operations that were recorded before this process was forked, and "
-          "only the process that recorded them runs them. Call habana_frameworks.torch.core."
-          "mark_step() before the fork, or hand over tensors that are on the CPU."));
+          "This tensor needs operations that were recorded before this process was forked, and only "
+          "the process that recorded them can run them. Call habana_frameworks.torch.core."
+          "mark_step() before the fork, or pass CPU tensors."));
   new (&graph) RecordedGraph(last + 1);
   new (&unfinished) UnfinishedWork;
   new (&capture) Capture;
@@ -73,8 +67,7 @@ void forget() {
   forget_inferences();
 }
 
-const bool fork_handler = locks::forget_in_child(locks::Forgotten::recorded_work, &forget);
-
+const bool fork_handler = locks::reset_in_child(locks::ForkedState::recorded_work, &forget);
 
 Results results_of(const c10::FunctionSchema& schema) {
   for (const auto& declared : schema.returns()) {
@@ -125,17 +118,16 @@ std::string shapes_of(const std::vector<at::Tensor>& inputs) {
   return text.str();
 }
 
-/// Whether a graph like this ran before decides between a compilation and a recipe from the
-/// cache.
-void account(const RecordedGraph& ready) {
+/// Counts a compilation if this graph runs for the first time, else a recipe from the cache.
+void count_recipe(const RecordedGraph& ready) {
   const int64_t spent = take_inference_time();
   const std::string recipe = "graph_" + std::to_string(ready.hash() % 0xffffff);
   if (compiled().has(ready.hash())) {
-    events::notice(events::Kind::recipe_cache_hit, recipe);
+    events::emit(events::Kind::recipe_cache_hit, recipe);
     return;
   }
-  events::notice(events::Kind::recipe_cache_miss, recipe);
-  events::notice(
+  events::emit(events::Kind::recipe_cache_miss, recipe);
+  events::emit(
       events::Kind::graph_compilation, recipe, spent,
       events::listening() ? shapes_of(ready.inputs()) : "");
 }
@@ -146,21 +138,7 @@ std::vector<Node> take_nodes() {
   return nodes;
 }
 
-const char* refusal(Cause cause) {
-  switch (cause) {
-    case Cause::fallback:
-      return "cpu fallback is not supported during hpu graph capturing";
-    case Cause::host_read:
-      return "reading a value on the host is not supported during hpu graph capturing";
-    case Cause::host_write:
-      return "copying from the host into a tensor that exists is not supported during hpu graph "
-             "capturing: replays would not copy again";
-    default:
-      return "an output shape that depends on data is not supported during hpu graph capturing";
-  }
-}
-
-/// Ends the capture for nothing. What was recorded runs at the next flush, unless in a dry run.
+/// Ends the capture without a result. Its operations run at the next flush, except in a dry run.
 void abandon_capture() {
   const Capture abandoned = std::exchange(capture, Capture{});
   if (abandoned.dry_run) {
@@ -173,23 +151,11 @@ bool uses(const c10::Storage& storage) {
   return graph.uses(storage) || unfinished.uses(storage);
 }
 
-/// Whether the tensor is the work of a dry run that has no memory to show for it yet.
-bool is_captured(const at::Tensor& tensor) {
-  for (const Node& node : capture.nodes) {
-    for (const auto& [used, written] : node.tensors()) {
-      if (used.storage().is_alias_of(tensor.storage())) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 void enable(size_t most_operations) {
   limit = most_operations;
-  settle_generators_by([] { flush(Cause::step); });
+  settle_generators_by([] { flush(Cause::mark_step); });
   lazy.store(true);
 }
 
@@ -238,24 +204,24 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
   graph.add(op, arguments, inference, signature.hash, stack);
   resize_written(arguments, inference);
   if (graph.nodes.size() >= limit && !capture.active) {
-    flush(Cause::step);
+    flush(Cause::mark_step);
   }
 }
 
 void flush(Cause cause, const std::string& operation) {
   const Lock lock;
-  if (capture.active && cause != Cause::step) {
+  if (capture.active && cause != Cause::mark_step) {
     abandon_capture();
-    TORCH_CHECK(false, refusal(cause), operation.empty() ? "" : " (" + operation + ")");
+    refuse_in_capture(cause, operation);
   }
-  if (cause != Cause::step && enabled()) {
-    events::notice(events::Kind::host_synchronization, operation);
+  if (cause != Cause::mark_step && enabled()) {
+    events::emit(events::Kind::host_synchronization, operation);
   }
   if (graph.nodes.empty() && unfinished.size() == 0) {
     return;
   }
   if (!graph.nodes.empty()) {
-    account(graph);
+    count_recipe(graph);
   }
   const uint64_t number = graph.number();
   std::vector<Node> nodes = take_nodes();
@@ -267,7 +233,7 @@ void flush(Cause cause, const std::string& operation) {
   try {
     unfinished.run(capture.active ? &capture.nodes : nullptr);
   } catch (...) {
-    if (capture.active) {  // what is left would replay less than was written
+    if (capture.active) {  // the rest would replay less than was written
       abandon_capture();
     }
     throw;
@@ -286,13 +252,13 @@ void flush_before_read(const at::Tensor& tensor, const std::string& operation) {
   if (capture.active || uses(tensor.storage())) {
     flush(Cause::host_read, operation);
   } else {
-    events::notice(events::Kind::host_synchronization, operation);
+    events::emit(events::Kind::host_synchronization, operation);
   }
 }
 
 void flush_before_write(const at::Tensor& tensor, const std::string& operation) {
   const Lock lock;
-  if (capture.active && (has_memory(tensor.storage()) || is_captured(tensor))) {
+  if (capture.active && (has_memory(tensor.storage()) || capture.uses(tensor))) {
     flush(Cause::host_write, operation);
   }
   flush_users_of(tensor, Cause::host_write, operation);
@@ -303,12 +269,12 @@ size_t pending() {
   return graph.nodes.size() + unfinished.size();
 }
 
-size_t compiled_graphs() {
+size_t recipe_count() {
   const Lock lock;
   return compiled().size();
 }
 
-void clear_compiled_graphs() {
+void clear_recipes() {
   const Lock lock;
   compiled().clear();
 }
@@ -317,7 +283,7 @@ size_t begin_capture(bool dry_run) {
   static size_t captures = 0;
   const Lock lock;
   TORCH_CHECK(!capture.active, "GRAPH:: graph Capture already in progress");
-  flush(Cause::step);
+  flush(Cause::mark_step);
   capture = Capture{true, dry_run, ++captures, {}};
   return captures;
 }
@@ -327,7 +293,7 @@ std::vector<Node> end_capture(size_t number) {
   if (!capturing(number)) {
     return {};
   }
-  flush(Cause::step);
+  flush(Cause::mark_step);
   std::vector<Node> nodes = std::move(capture.nodes);
   capture = Capture{};
   return nodes;

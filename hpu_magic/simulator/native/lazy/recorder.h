@@ -1,7 +1,7 @@
-// Lazy mode: operations are recorded with the shapes of their results and run together later.
+// Lazy mode: operations are recorded with the shapes of their results, and run together later.
 #pragma once
 
-#include "lazy/recorded_graph.h"
+#include "lazy/capture.h"
 #include "threads/locks.h"
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace hpu {
 
 namespace recorder {
 
-/// Holds the recorder, and with it all device memory in lazy mode: nobody else records, runs,
-/// replays, reads or writes meanwhile.
+/// Locks the recorder, and all device memory in lazy mode: no other thread can record, run, replay,
+/// read or write.
 class Lock {
  public:
   Lock() {
@@ -27,43 +27,41 @@ class Lock {
   Lock& operator=(const Lock&) = delete;
 };
 
-/// Why recorded work must run now. Inside a capture only `step` may happen.
-enum class Cause { step, host_read, host_write, fallback, data_dependent_shape };
-
-/// Switches lazy mode on, at load.
+/// Enables lazy mode when the engine is loaded.
 void enable(size_t most_operations);
 bool enabled();
 
-/// Records the operator, or runs it at once where only running it tells its results.
+/// Records an operator, or runs it at once if only a run determines its results.
 void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-/// Runs what was recorded. An operation's error surfaces here; see UnfinishedWork.
+/// Runs the recorded operations and raises their errors; see UnfinishedWork.
 void flush(Cause cause, const std::string& operation = "");
 
-/// Flushes if recorded work reads or writes the storage.
+/// Flushes if recorded operations use the storage.
 void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation);
 
-/// The same for a tensor that the host is about to read, which no capture allows.
+/// The same for a tensor that the host is about to read; every capture refuses this.
 void flush_before_read(const at::Tensor& tensor, const std::string& operation);
 
-/// The same for a tensor that the host is about to write. A capture allows that for a tensor
+/// The same for a tensor that the host is about to write. A capture allows this only for a tensor
 /// without memory, which is a constant of the graph.
 void flush_before_write(const at::Tensor& tensor, const std::string& operation);
 
 size_t pending();
 
-/// Number of different graphs that have run, of those that are remembered.
-size_t compiled_graphs();
+/// Number of different graphs that have run and are still cached.
+size_t recipe_count();
 
-/// Lets go of their recipes: each compiles again when it next runs.
-void clear_compiled_graphs();
+/// Clears the cache of recipes, so each graph compiles again at its next run.
+void clear_recipes();
 
-// Captures, for HPU graphs. What any thread records belongs to the capture.
-/// Returns the capture's number.
+// Captures of HPU Graphs.
+/// Returns the number of the capture.
 size_t begin_capture(bool dry_run);
-/// Returns what that capture recorded; nothing where it was abandoned.
+/// Returns the operations of this capture; empty if it was abandoned.
 std::vector<Node> end_capture(size_t number);
-/// Ends that capture for nothing. Its operations run, unless in a dry run: its results are lost.
+/// Ends this capture without a result. Its operations run, except in a dry run, whose results are
+/// lost.
 void abandon(size_t number);
 bool capturing();
 bool capturing(size_t number);

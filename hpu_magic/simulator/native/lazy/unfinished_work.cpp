@@ -2,8 +2,8 @@
 
 #include "calls/host_call.h"
 #include "lazy/failures.h"
-#include "lazy/interruption.h"
 #include "memory/memory_reuse.h"
+#include "threads/interpreter.h"
 
 #include <algorithm>
 #include <iterator>
@@ -35,7 +35,7 @@ void UnfinishedWork::run(std::vector<Node>* ended) {
     drop_unseen();
   }
   Interruption interruption;
-  const KeptMemory kept;
+  const CachedMemory kept;
   Failures failures;
   while (!nodes_.empty()) {
     interrupted_ = true;
@@ -59,8 +59,8 @@ void UnfinishedWork::run(std::vector<Node>* ended) {
   failures.rethrow_first();
 }
 
-/// Drops nodes whose results nobody can see any more. Who runs a cell again after an interrupt
-/// does not wait for what its first run recorded.
+/// Drops nodes whose results are not reachable any more. A cell that is run again after an
+/// interrupt should not wait for the operations of its first run.
 void UnfinishedWork::drop_unseen() {
   std::unordered_map<const c10::StorageImpl*, size_t> handles;
   for (const Node& node : nodes_) {

@@ -1,4 +1,4 @@
-// Recorded operations on their way through a run, which may fail and be interrupted.
+// Recorded operations that run, and may fail or be interrupted.
 #pragma once
 
 #include "lazy/recorded_graph.h"
@@ -9,17 +9,17 @@
 
 namespace hpu {
 
-/// Nodes that are to run, in order. Where one fails, what it would have written raises its error
-/// at the next use, and so does all that depends on it; the others run. After an interrupt the
-/// rest stays for the next run: nothing that was recorded is lost.
+/// Nodes to run, in order. If a node fails, its results and all that depend on them raise its error
+/// at their next use; the other nodes run. After an interrupt, the remaining nodes stay for the
+/// next run, so no recorded operation is lost.
 class UnfinishedWork {
  public:
-  /// Takes the nodes of a graph.
+  /// Adds the nodes of a graph.
   void add(std::vector<Node> nodes, uint64_t graph);
 
-  /// Runs all nodes and lets each go as it ends, so that its last readers' memory is freed; into
-  /// `ended` where that is given. Throws the first error of a node after all have run, or what
-  /// the handler of a signal raised before the rest has. A handler may itself run the rest.
+  /// Runs all nodes and destroys each after it ends, to free memory after its last reader; moves
+  /// them to `ended` unless it is null. After all nodes, throws the first error of a node. Throws
+  /// the exception of a signal handler at once. Such a handler may run the remaining nodes itself.
   void run(std::vector<Node>* ended);
 
   /// Whether a node that has not run yet may use the storage.

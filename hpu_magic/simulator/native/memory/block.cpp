@@ -2,7 +2,7 @@
 
 #include "memory/booking.h"
 #include "memory/card.h"
-#include "memory/failure.h"
+#include "memory/failed_storage.h"
 #include "memory/memory_reuse.h"
 #include "memory/narrow_types.h"
 
@@ -16,9 +16,9 @@
 namespace hpu {
 namespace {
 
-/// The host's own memory for bytes that are booked; null where it has none.
+/// Host memory for booked bytes; null if the host has none.
 c10::DataPtr host_memory(size_t bytes) {
-  const KeptMemory kept;
+  const CachedMemory kept;
   c10::DataPtr memory;
   const auto attempt = [bytes, &memory] {
     try {
@@ -38,7 +38,8 @@ struct DeviceAllocator final : c10::Allocator {
   explicit DeviceAllocator(bool narrow) : narrow(narrow) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    charge(booked(bytes, narrow));  // before the host is asked, so that a full card never fills the host
+    // Before the host allocates, so that a full card never fills the host's memory.
+    book(booked(bytes, narrow));
     c10::DataPtr host = host_memory(bytes);
     void* data = host.get();
     if (!data && bytes > 0) {
@@ -57,15 +58,15 @@ struct DeviceAllocator final : c10::Allocator {
     std::memcpy(destination, source, bytes);
   }
 
-  const bool narrow;  // for types that the card keeps in half their size
+  const bool narrow;  // for types that the card stores in half their size
 };
 
-// Leaked: tensors of static lifetime may outlive static destruction.
+// Leaked, because static tensors may live longer than static objects of this file.
 DeviceAllocator& bytes_allocator = *new DeviceAllocator(false);
 DeviceAllocator& allocator = *new DeviceAllocator(false);
 DeviceAllocator& narrow_allocator = *new DeviceAllocator(true);
 
-/// Gives a storage that was only recorded its memory.
+/// Allocates the memory of a storage that was only recorded.
 void materialize(const c10::Storage& storage) {
   const size_t bytes = storage.nbytes();
   c10::DataPtr memory = storage.allocator()->allocate(bytes);
@@ -93,7 +94,8 @@ void book_as(const c10::Storage& storage, c10::ScalarType dtype) {
     return;
   }
   Block* block = block_of(storage);
-  if (!block || block->narrow.exchange(true)) {  // two threads may use a tensor for the first time
+  // Two threads may use a tensor for the first time at once.
+  if (!block || block->narrow.exchange(true)) {
     return;
   }
   storage.unsafeGetStorageImpl()->set_allocator(&narrow_allocator);
@@ -123,7 +125,6 @@ StoragePtr make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocat
       c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), allocator, /*resizable=*/true);
 }
 
-/// The CPU storage over a device storage's memory.
 StoragePtr twin_of(const c10::Storage& storage) {
   if (Block* block = block_of(storage)) {
     if (const auto& failure = failure_of(*block)) {
@@ -133,7 +134,7 @@ StoragePtr twin_of(const c10::Storage& storage) {
       materialize(storage);
     }
   }
-  void* data = storage.mutable_data();  // a copy-on-write storage gets its own memory here
+  void* data = storage.mutable_data();  // a copy-on-write storage gets a copy of its memory here
   if (Block* block = block_of(storage)) {
     return block->twin;
   }
@@ -157,11 +158,10 @@ void rebind(const c10::Storage& storage, StoragePtr twin, size_t bytes) {
   impl->set_nbytes(bytes);
 }
 
-/// Makes a device storage follow its twin after a kernel resized the twin.
 void follow_twin(const c10::Storage& storage, Block& block) {
   StoragePtr twin = block.twin;
   try {
-    charge(booked(twin->nbytes(), block.narrow));
+    book(booked(twin->nbytes(), block.narrow));
   } catch (const c10::Error&) {
     at::native::resize_bytes_cpu(twin.get(), block.bytes);
     rebind(storage, std::move(twin), std::exchange(block.bytes, 0));

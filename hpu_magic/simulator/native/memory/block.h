@@ -1,4 +1,4 @@
-// The memory of a device storage: the bytes, their CPU twin and what the card books for them.
+// The memory of a device storage: its bytes, their CPU twin and the bytes that the card books.
 #pragma once
 
 #include "memory/memory.h"
@@ -10,39 +10,38 @@ namespace hpu {
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 
 struct Block {
-  StoragePtr twin;   // null until a recorded operation writes the storage
-  size_t bytes = 0;  // of the twin, as far as they are booked
-  std::atomic<bool> narrow{false};  // whether the card takes half of them
+  StoragePtr twin;  // null until a recorded operation writes the storage
+  size_t bytes = 0;  // booked bytes of the twin
+  std::atomic<bool> narrow{false};  // whether the card stores them in half their size
   RecordMark mark{};
   uint64_t number = 0;  // see number_of
-  std::shared_ptr<const std::string> failure{};  // why it will never be written
+  std::shared_ptr<const std::string> failure{};  // why the storage will never be written
 };
 
-/// Lets a block's bytes go.
 void free_block(void* block);
 
-/// Null for storages of others.
+/// The block of a device storage; null for storages of other devices.
 Block* block_of(const c10::Storage& storage);
 
-/// Why a block does not hold what the program asked for.
+/// Why a block does not have the values that the program expects; null if it has them.
 std::shared_ptr<const std::string>& failure_of(Block& block);
 
-/// Whether the card takes half of a storage's bytes: its allocator tells.
+/// Whether the card stores a storage's elements in half their size, according to its allocator.
 bool is_narrow(const c10::Storage& storage);
 size_t booked(size_t bytes, bool narrow);
 
-/// Books a storage of bytes, as files and resized storages are, as one for `dtype`.
+/// Books a storage of bytes, for example from a file or after a resize, as a storage of `dtype`.
 void book_as(const c10::Storage& storage, c10::ScalarType dtype);
 
 StoragePtr make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator);
 
-/// The CPU storage over a device storage's memory, which it gets here at the latest.
+/// The CPU storage over a device storage's memory, which is allocated here if necessary.
 StoragePtr twin_of(const c10::Storage& storage);
 
-/// Gives a storage another twin, of which `bytes` are booked.
+/// Replaces a storage's twin by another one, of which `bytes` are booked.
 void rebind(const c10::Storage& storage, StoragePtr twin, size_t bytes);
 
-/// Makes a device storage follow its twin after a kernel resized the twin.
+/// Updates a device storage after a kernel resized its twin.
 void follow_twin(const c10::Storage& storage, Block& block);
 
 }  // namespace hpu

@@ -9,7 +9,6 @@
 namespace hpu {
 namespace {
 
-/// A second attempt, after the first one failed.
 void attempt_again(size_t bytes, const std::function<bool()>& attempt) {
   if (!defragment(attempt)) {
     card::out_of_memory(bytes);
@@ -18,9 +17,9 @@ void attempt_again(size_t bytes, const std::function<bool()>& attempt) {
 
 }  // namespace
 
-void charge(size_t bytes) {
-  if (!card::charge(bytes)) {
-    attempt_again(bytes, [bytes] { return card::charge(bytes); });
+void book(size_t bytes) {
+  if (!card::book(bytes)) {
+    attempt_again(bytes, [bytes] { return card::book(bytes); });
   }
 }
 
@@ -33,10 +32,10 @@ void check_room(size_t bytes, int64_t unbooked) {
 
 bool defragment(const std::function<bool()>& attempt) {
   const auto began = std::chrono::steady_clock::now();
-  free_kept_memory();
+  free_cached_memory();
   const bool successful = attempt();
   const auto spent = std::chrono::steady_clock::now() - began;
-  events::notice(
+  events::emit(
       events::Kind::memory_defragmentation, successful ? "successful" : "failed",
       std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
   return successful;

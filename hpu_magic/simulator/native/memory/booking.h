@@ -1,4 +1,4 @@
-// Bytes on the card: booked for a storage, or looked for before a kernel takes them.
+// Bookkeeping of the card's memory: bytes that storages use, and checks before a kernel allocates.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 
 namespace hpu {
 
-/// Books bytes on the card; throws the vendor's out-of-memory error past its capacity.
-void charge(size_t bytes);
+/// Books bytes on the card; raises the vendor's out-of-memory error beyond its capacity.
+void book(size_t bytes);
 
-/// Throws the same error unless `bytes` fit beside what is booked and `unbooked` more.
+/// Raises the same error unless `bytes` fit in addition to the booked ones and `unbooked` others.
 void check_room(size_t bytes, int64_t unbooked = 0);
 
-/// Makes room and tries again, as the bridge does before it gives up. Simulated memory has no
-/// gaps to close: what can be had is memory kept for later, which helps where the host is short
-/// of it and not where the card is full.
+/// Frees memory and tries again, like the bridge before it raises an error. Simulated memory has no
+/// gaps, so only cached memory can be freed. This helps if the host is out of memory, not if the
+/// card is full.
 bool defragment(const std::function<bool()>& attempt);
 
 }  // namespace hpu

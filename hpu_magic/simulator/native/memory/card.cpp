@@ -15,12 +15,12 @@ namespace {
 std::function<Acquisition()> driver;
 std::function<void(int)> chooser;
 std::atomic<int> chosen{0};
-Counters unowned;  // stands in for the page while this process owns no card
+Counters unowned;  // used instead of the page while this process has no card
 std::atomic<Counters*> page{&unowned};
 std::atomic<int64_t> limit{0};
 std::atomic<bool> owned{false};
 
-// A forked child inherits the mapping but not the card: it must never write the owner's counters.
+// A forked child inherits the mapping but not the card, so it must not write the owner's counters.
 void disown() {
   new (&unowned) Counters();
   page.store(&unowned);
@@ -28,7 +28,7 @@ void disown() {
   chosen.store(0);
 }
 
-const bool fork_handler = locks::forget_in_child(locks::Forgotten::card, &disown);
+const bool fork_handler = locks::reset_in_child(locks::ForkedState::card, &disown);
 
 void raise_to(std::atomic<int64_t>& peak, int64_t value) {
   int64_t seen = peak.load(std::memory_order_relaxed);
@@ -58,7 +58,7 @@ void choose(int index) {
     return;
   }
   TORCH_CHECK(chooser, "habana active device: 0 != ", index, ".");
-  locks::check_may_ask_for_gil();
+  locks::check_may_take_gil();
   chooser(index);
   chosen.store(index);
 }
@@ -68,12 +68,12 @@ void acquire() {
     return;
   }
   TORCH_CHECK(driver, "synStatus=8 [Device not found] Device acquire failed.");
-  locks::check_may_ask_for_gil();
-  const Acquisition card = driver();  // idempotent, and serialised by the driver itself
+  locks::check_may_take_gil();
+  const Acquisition card = driver();  // idempotent, and serialized by the driver
   page.store(card.counters);
   limit.store(card.capacity);
   if (!owned.exchange(true, std::memory_order_acq_rel)) {
-    events::notice(events::Kind::device_acquired, "hpu:0");
+    events::emit(events::Kind::device_acquired, "hpu:0");
   }
 }
 
@@ -85,7 +85,7 @@ int64_t capacity() {
   return limit.load();
 }
 
-bool charge(size_t bytes) {
+bool book(size_t bytes) {
   acquire();
   if (bytes == 0) {
     return true;
@@ -117,7 +117,7 @@ void out_of_memory(size_t bytes) {
 void host_out_of_memory(size_t bytes) {
   TORCH_CHECK(
       false, allocation_failed(bytes),
-      ". The simulated card has room for it, but this machine's own memory does not: set "
+      ". The simulated card has enough memory, but this machine does not: set "
       "HPU_MAGIC_MEMORY to a smaller card.");
 }
 
@@ -137,7 +137,7 @@ const Counters& counters() {
   return *page.load();
 }
 
-// As on the card: the peak reads 0 until the next allocation or free.
+// As on a card, the peak is 0 until the next allocation or free.
 void reset_peak() {
   page.load()->max_in_use.store(0);
 }

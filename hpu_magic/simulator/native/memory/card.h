@@ -1,4 +1,4 @@
-// The card this process owns: its capacity and the counters other processes read.
+// The card of this process: its capacity, and counters that other processes read.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace hpu {
 
-/// Counters of the card's shared page, in the order of the page (see cards.py). Bytes and counts.
+/// Counters of the card's shared page, in the order of simulator/cards/page.py. Bytes and counts.
 struct Counters {
   std::atomic<int64_t> in_use{0};
   std::atomic<int64_t> max_in_use{0};
@@ -19,7 +19,7 @@ struct Counters {
   std::atomic<int64_t> total_frees{0};
 };
 
-/// What the driver hands over when a card is acquired.
+/// The result of acquiring a card.
 struct Acquisition {
   Counters* counters;
   int64_t capacity;  // bytes
@@ -27,29 +27,30 @@ struct Acquisition {
 
 namespace card {
 
-/// Names the function that acquires a card; it may throw, and is asked again at the next use.
+/// Sets the function that acquires a card. If it throws, it is called again at the next use.
 void set_driver(std::function<Acquisition()> driver);
 
-/// Names the function that chooses the card by its index before one is acquired. It throws where
-/// this process uses another.
+/// Sets the function that selects a card by its index before one is acquired. It throws if this
+/// process uses another card.
 void set_chooser(std::function<void(int)> chooser);
 
-/// Takes the index of a device. The first explicit one before a card is acquired selects the card,
-/// which the process sees as hpu:0; the same index names that card later. Throws for others.
+/// Handles the index of a device. The first explicit index before a card is acquired selects the
+/// card, which the process sees as hpu:0. Later, only the same index is valid; others raise an
+/// error.
 void choose(int index);
 
-/// Acquires a card unless this process has one. Throws what the driver throws.
+/// Acquires a card unless this process has one. Propagates errors of the driver.
 void acquire();
 bool acquired();
 int64_t capacity();
 
-/// Books `bytes` as in use; false where they exceed the capacity.
-bool charge(size_t bytes);
-/// Whether `charge` would book that much; nothing is booked.
+/// Books `bytes` as in use; returns false if they exceed the capacity.
+bool book(size_t bytes);
+/// Whether `book` would succeed; books nothing.
 bool has_room(int64_t bytes);
-/// Throws the vendor's error for bytes that `charge` refused.
+/// Raises the vendor's error for bytes that `book` refused.
 [[noreturn]] void out_of_memory(size_t bytes);
-/// The same where the card has room for them, and the machine has not.
+/// The same if the card has enough memory, but the host has not.
 [[noreturn]] void host_out_of_memory(size_t bytes);
 void release(size_t bytes) noexcept;
 

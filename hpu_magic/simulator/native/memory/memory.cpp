@@ -3,9 +3,9 @@
 #include "memory/block.h"
 #include "memory/booking.h"
 #include "memory/card.h"
-#include "memory/failure.h"
-#include "memory/lacking_types.h"
+#include "memory/failed_storage.h"
 #include "memory/narrow_types.h"
+#include "memory/unsupported_types.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -37,7 +37,7 @@ void copy_lazy_bits(const at::Tensor& from, const at::Tensor& to) {
   }
 }
 
-/// Whether two CPU or device tensors show the same memory as the same values.
+/// Whether two CPU or device tensors interpret their memory in the same way.
 bool same_geometry(const at::Tensor& one, const at::Tensor& other) {
   return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes() &&
       one.strides() == other.strides() && one.storage_offset() == other.storage_offset() &&
@@ -70,7 +70,7 @@ at::Tensor shape_view(const at::Tensor& tensor) {
 
 at::Tensor pending_tensor(
     c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset, caffe2::TypeMeta dtype) {
-  lacking_types::check(c10::typeMetaToScalarType(dtype));
+  unsupported_types::check(c10::typeMetaToScalarType(dtype));
   card::acquire();
   const size_t bytes =
       at::detail::computeStorageNbytes(sizes, strides, dtype.itemsize(), offset);
@@ -137,7 +137,7 @@ void place(const at::Tensor& result, const at::Tensor& output) {
   const bool same = same_geometry(result, output);
   if (block && !block->twin && same && result.storage().nbytes() == storage.nbytes() &&
       result.storage().use_count() == 1) {
-    charge(booked_bytes(storage));
+    book(booked_bytes(storage));
     rebind(
         storage, StoragePtr::reclaim_copy(result.storage().unsafeGetStorageImpl()),
         storage.nbytes());
@@ -151,7 +151,7 @@ void place(const at::Tensor& result, const at::Tensor& output) {
 }
 
 at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like) {
-  lacking_types::check(like.scalar_type());
+  unsupported_types::check(like.scalar_type());
   auto tensor = make_tensor(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::HPU), like);
   copy_lazy_bits(like, tensor);
   return tensor;
@@ -164,13 +164,13 @@ at::Tensor adopt(const at::Tensor& result) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       result.layout() == c10::kStrided && result.has_storage(), "HPU tensors have strided layout; ",
       result.layout(), " results are not supported on HPU. Move the inputs to the CPU first.");
-  lacking_types::check(result.scalar_type());  // before anything is booked
+  unsupported_types::check(result.scalar_type());  // before anything is booked
   narrow_types::apply(result);
   StoragePtr twin = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
       result.storage().unsafeGetStorageImpl());
   const bool narrow = narrow_types::include(result);
   const size_t bytes = twin->nbytes();
-  charge(booked(bytes, narrow));
+  book(booked(bytes, narrow));
   void* data = twin->mutable_data();
   c10::DataPtr memory(data, new Block{std::move(twin), bytes, narrow}, &free_block, device());
   return with_geometry_of(

@@ -15,26 +15,26 @@ namespace hpu {
 namespace {
 
 thread_local MemoryReuse* current = nullptr;
-thread_local bool keeping = false;
+thread_local bool caching = false;
 thread_local KernelMemory* kernel = nullptr;
 std::atomic<uint64_t> kernels{0};
 
-constexpr size_t kSmallestKept = 64 << 10;  // below, malloc keeps pages itself
-constexpr size_t kMostKept = 256 << 20;
+constexpr size_t kSmallestCached = 64 << 10;  // for smaller blocks, malloc keeps pages itself
+constexpr size_t kMostCached = 256 << 20;
 
-/// Memory by size that no tensor uses at the moment. What it lends looks like the host's own
-/// memory, an address and a deleter, since kernels may ask an allocator for nothing but that.
-class Shelf {
+/// Freed memory by size. A block consists of an address and a deleter, like the host allocator's
+/// blocks, because kernels may depend on nothing else.
+class MemoryCache {
   struct Loan {
     size_t bytes;
     uint64_t owner;  // the kernel that allocated it; 0 for storages
   };
 
  public:
-  explicit Shelf(c10::Allocator* host) : host_(host) {}
+  explicit MemoryCache(c10::Allocator* host) : host_(host) {}
 
   c10::DataPtr lend(size_t bytes, uint64_t owner) {
-    std::unique_lock lock(locks::kept_memory);
+    std::unique_lock lock(locks::cached_memory);
     void* data;
     if (const auto found = free_.find(bytes); found != free_.end()) {
       data = found->second;
@@ -49,25 +49,25 @@ class Shelf {
     return {data, data, &give_back, c10::kCPU};
   }
 
-  /// Lends memory that a tensor has: whoever frees it frees nothing.
+  /// Lends the memory of a tensor, which the borrower does not free.
   c10::DataPtr lend_in_use(void* data) {
-    const std::lock_guard lock(locks::kept_memory);
+    const std::lock_guard lock(locks::cached_memory);
     in_use_.insert(data);
     return {data, data, &give_back, c10::kCPU};
   }
 
-  /// The tensor has it for itself again.
+  /// Ends the loan of a tensor's memory.
   void reclaim(void* data) {
-    const std::lock_guard lock(locks::kept_memory);
+    const std::lock_guard lock(locks::cached_memory);
     in_use_.erase(data);
   }
 
-  /// Frees memory, lent or the host's.
+  /// Frees lent memory or memory of the host allocator.
   static void give_back(void* data);
 
-  /// Gives back to the host what nobody has borrowed.
+  /// Frees all cached memory.
   void clear() {
-    const std::lock_guard lock(locks::kept_memory);
+    const std::lock_guard lock(locks::cached_memory);
     for (const auto& [bytes, data] : free_) {
       host_->raw_deallocate(data);
     }
@@ -85,13 +85,13 @@ class Shelf {
   }
 
   void keep(void* data, size_t bytes) {
-    while (kept_ + bytes > kMostKept && !free_.empty()) {
+    while (kept_ + bytes > kMostCached && !free_.empty()) {
       const auto any = free_.begin();
       kept_ -= any->first;
       host_->raw_deallocate(any->second);
       free_.erase(any);
     }
-    if (bytes > kMostKept) {
+    if (bytes > kMostCached) {
       host_->raw_deallocate(data);
       return;
     }
@@ -102,18 +102,19 @@ class Shelf {
   c10::Allocator* const host_;
   std::unordered_multimap<size_t, void*> free_;
   std::unordered_map<void*, Loan> lent_;
-  std::unordered_set<void*> in_use_;  // a tensor's own, lent out for a kernel
+  std::unordered_set<void*> in_use_;  // memory of a tensor, lent to a kernel
   size_t kept_ = 0;
 };
 
-Shelf& shelf() {
-  static auto* const shelf = new Shelf(c10::GetCPUAllocator());  // tensors outlive it all
-  return *shelf;
+MemoryCache& memory_cache() {
+  // Leaked, because tensors may live until the process ends.
+  static auto* const memory_cache = new MemoryCache(c10::GetCPUAllocator());
+  return *memory_cache;
 }
 
-void Shelf::give_back(void* data) {
-  Shelf& self = shelf();
-  const std::lock_guard lock(locks::kept_memory);
+void MemoryCache::give_back(void* data) {
+  MemoryCache& self = memory_cache();
+  const std::lock_guard lock(locks::cached_memory);
   if (self.in_use_.count(data) > 0) {
     return;
   }
@@ -129,24 +130,24 @@ void Shelf::give_back(void* data) {
   }
 }
 
-/// PyTorch's CPU allocator, asked after memory that has been used before.
+/// PyTorch's CPU allocator with reuse of memory.
 struct ReusingAllocator final : c10::Allocator {
   explicit ReusingAllocator(c10::Allocator* host) : host(host) {}
 
   c10::DataPtr allocate(size_t bytes) override {
     if (current) {
       if (void* reused = current->borrow(bytes)) {
-        return shelf().lend_in_use(reused);
+        return memory_cache().lend_in_use(reused);
       }
     }
-    if (keeping && bytes >= kSmallestKept) {
-      return shelf().lend(bytes, kernel ? kernel->allocate(bytes) : 0);
+    if (caching && bytes >= kSmallestCached) {
+      return memory_cache().lend(bytes, kernel ? kernel->allocate(bytes) : 0);
     }
     return host->allocate(bytes);
   }
 
   c10::DeleterFnPtr raw_deleter() const override {
-    return &Shelf::give_back;
+    return &MemoryCache::give_back;
   }
 
   void copy_data(void* destination, const void* source, size_t bytes) const override {
@@ -156,10 +157,10 @@ struct ReusingAllocator final : c10::Allocator {
   c10::Allocator* const host;
 };
 
-/// Puts the allocator into place at the first use: who never uses the device never meets it.
+/// Installs the allocator at the first use of the device.
 void install() {
   static const bool installed = [] {
-    shelf();  // of the allocator that is replaced here
+    memory_cache();  // keeps the allocator that is replaced below
     c10::SetCPUAllocator(new ReusingAllocator(c10::GetCPUAllocator()));
     return true;
   }();
@@ -196,18 +197,18 @@ void MemoryReuse::stop() {
 
 MemoryReuse::~MemoryReuse() {
   for (void* data : borrowed_) {
-    shelf().reclaim(data);
+    memory_cache().reclaim(data);
   }
   current = outer_;
 }
 
-KeptMemory::KeptMemory() : outer_(keeping) {
+CachedMemory::CachedMemory() : outer_(caching) {
   install();
-  keeping = true;
+  caching = true;
 }
 
-KeptMemory::~KeptMemory() {
-  keeping = outer_;
+CachedMemory::~CachedMemory() {
+  caching = outer_;
 }
 
 KernelMemory::KernelMemory(int64_t widening) : outer_(kernel), widening_(widening) {
@@ -234,8 +235,8 @@ void KernelMemory::free(size_t bytes, uint64_t owner) {
   }
 }
 
-void free_kept_memory() {
-  shelf().clear();
+void free_cached_memory() {
+  memory_cache().clear();
 }
 
 }  // namespace hpu

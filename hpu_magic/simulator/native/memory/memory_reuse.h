@@ -1,4 +1,4 @@
-// Memory for a kernel's results that has been used before.
+// Reuse of memory by kernels that allocate their results.
 #pragma once
 
 #include "memory/memory.h"
@@ -9,11 +9,10 @@
 
 namespace hpu {
 
-/// While it lives, a CPU allocation of this thread with the size of one of the outputs is lent that
-/// output's own memory, once. So a kernel that has no form that writes into given tensors computes
-/// a captured tensor where it is, instead of in a block that the operating system must first fetch
-/// page by page. The outputs keep their memory all the while: a result that a kernel made
-/// elsewhere, as it likes on this processor, is copied into it.
+/// While it exists, a CPU allocation of this thread that has the size of one of the outputs gets
+/// that output's memory, once. So a kernel without an out= form computes a captured tensor in
+/// place, instead of in a new block whose pages the operating system must clear. The outputs keep
+/// their memory in any case: a result in other memory is copied.
 class MemoryReuse {
  public:
   explicit MemoryReuse(c10::ArrayRef<at::Tensor> outputs);
@@ -21,11 +20,11 @@ class MemoryReuse {
   MemoryReuse(const MemoryReuse&) = delete;
   MemoryReuse& operator=(const MemoryReuse&) = delete;
 
-  /// The memory of an output of that size; null where none is left.
+  /// The memory of an unused output of this size, or null.
   void* borrow(size_t bytes);
 
-  /// Ends all lending on this thread: the kernel is done, and what it returned may lie in any of
-  /// the outputs.
+  /// Ends lending on this thread, after the kernel has finished. Its results may be in the memory
+  /// of any output.
   static void stop();
 
  private:
@@ -34,45 +33,45 @@ class MemoryReuse {
   std::vector<void*> borrowed_;
 };
 
-/// While it lives, large CPU allocations of this thread come from memory that the device has let
-/// go of, and go back there when they are freed. A training step wants the same sizes again and
-/// again; the operating system would have to clear every page for it anew.
-class KeptMemory {
+/// While it exists, large CPU allocations of this thread come from a cache of freed memory, and
+/// return there. A training step needs the same sizes repeatedly, and the operating system would
+/// have to clear the pages each time.
+class CachedMemory {
  public:
-  KeptMemory();
-  ~KeptMemory();
-  KeptMemory(const KeptMemory&) = delete;
-  KeptMemory& operator=(const KeptMemory&) = delete;
+  CachedMemory();
+  ~CachedMemory();
+  CachedMemory(const CachedMemory&) = delete;
+  CachedMemory& operator=(const CachedMemory&) = delete;
 
  private:
   const bool outer_;
 };
 
-/// While it lives, a kernel of the CPU computes for the device on this thread: the same, and what
-/// it allocates must fit on the card beside what is booked there, or the vendor's out-of-memory
-/// error is raised before a page of it is touched. The results are booked when they become device
-/// tensors; what the kernel frees itself counts only until then.
+/// While it exists, a CPU kernel computes for the device on this thread. In addition to
+/// CachedMemory, its allocations must fit on the card next to the booked bytes. Otherwise the
+/// vendor's out-of-memory error is raised before memory is touched. Results are booked when they
+/// become device tensors; memory that the kernel frees counts only until then.
 class KernelMemory {
  public:
-  /// `widening` is how often a type fits into the wider one that the CPU computes with instead.
+  /// `widening` is the ratio between the size of the CPU's compute type and the tensor's type.
   explicit KernelMemory(int64_t widening = 1);
   ~KernelMemory();
   KernelMemory(const KernelMemory&) = delete;
   KernelMemory& operator=(const KernelMemory&) = delete;
 
-  /// Notes an allocation, with what will know it when it is freed.
+  /// Counts an allocation; returns the owner to pass to `free`.
   uint64_t allocate(size_t bytes);
   void free(size_t bytes, uint64_t owner);
 
  private:
-  const KeptMemory kept_;
+  const CachedMemory kept_;
   KernelMemory* const outer_;
   const int64_t widening_;
-  uint64_t number_ = 0;  // from the first allocation on
+  uint64_t number_ = 0;  // 0 before the first allocation
   int64_t unbooked_ = 0;
 };
 
-/// Gives the memory that is kept for later back to the host.
-void free_kept_memory();
+/// Frees the host's memory in the cache.
+void free_cached_memory();
 
 }  // namespace hpu

@@ -13,7 +13,7 @@
 namespace hpu::narrow_types {
 namespace {
 
-Rules rules;  // set as the engine is loaded, before there is a tensor
+Rules rules;  // set when the engine is loaded, before tensors exist
 
 constexpr int64_t kBlock = 1024;
 constexpr int64_t kGrain = 1 << 15;
@@ -37,7 +37,7 @@ int64_t low_bits_without_sign(int64_t value) {
   return value == low_bits(value) ? value : value & std::numeric_limits<int32_t>::max();
 }
 
-/// Writes only where something changes: most values fit, and memory may be shared.
+/// Writes only changed values: most values fit, and the memory may be shared.
 template <class T, class Function>
 void apply_to(T* data, int64_t count, const Function& function) {
   at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
@@ -66,7 +66,7 @@ void apply_dense(const at::Tensor& tensor, Values values) {
   }
 }
 
-/// The same memory with each element once, where some dimensions repeat it.
+/// The same memory with each element once, if dimensions of stride 0 repeat elements.
 at::Tensor without_repeats(at::Tensor tensor) {
   for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
     if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) {
@@ -130,7 +130,7 @@ void apply(const at::Tensor& tensor, Values values) {
   each.copy_(dense);
 }
 
-at::Tensor as_taken(const at::Tensor& number) {
+at::Tensor narrowed(const at::Tensor& number) {
   if (!includes_float64(number.scalar_type())) {
     return number;
   }
@@ -142,12 +142,12 @@ at::Tensor as_taken(const at::Tensor& number) {
   return taken;
 }
 
-double as_taken(double number) {
+double narrowed(double number) {
   return rules.float64 ? nearest(number) : number;
 }
 
-c10::complex<double> as_taken(c10::complex<double> number) {
-  return {as_taken(number.real()), as_taken(number.imag())};
+c10::complex<double> narrowed(c10::complex<double> number) {
+  return {narrowed(number.real()), narrowed(number.imag())};
 }
 
 void check_range(const at::Tensor& tensor) {

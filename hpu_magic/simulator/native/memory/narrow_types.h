@@ -1,6 +1,6 @@
-// What a card keeps of 64-bit numbers. It has no float64, and in some modes no int64: their elements
-// take 32 bits on it. A program sees the 64-bit type all the while. Here too: elements keep their
-// 8 bytes of the host's memory, hold only values that 32 bits can hold, and are booked with 4.
+// 64-bit types that the card stores in 32 bits. A card has no float64, and in some modes no int64,
+// but programs see the 64-bit type. The simulator does the same: elements use 8 bytes of the host's
+// memory, hold only values that fit into 32 bits, and are booked with 4 bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,7 @@
 
 namespace hpu::narrow_types {
 
-/// Which types the card narrows, and whether copies from the host are looked through for values
-/// that do not fit.
+/// The types that the card narrows, and whether copies from the host check for values out of range.
 struct Rules {
   bool float64 = false;
   bool int64 = false;
@@ -20,33 +19,33 @@ struct Rules {
 
 void set(const Rules& rules);
 
-/// Whether the card keeps a type in half its size.
+/// Whether the card stores a type in half its size.
 bool include(c10::ScalarType dtype);
 bool include(const at::Tensor& tensor);
 
-/// Whether it does so because of float64, which both parts of a complex128 are.
+/// Whether this is because of float64, which both parts of complex128 are.
 bool includes_float64(c10::ScalarType dtype);
 
-/// Bytes of the card for bytes of the host that hold a narrowed type.
+/// Bytes on the card for bytes on the host of a narrowed type.
 inline size_t booked(size_t bytes) {
   return (bytes + 1) / 2;
 }
 
-/// How values that a card would have drawn in 32 bits are brought to them: numbers from [0, 1) stay
-/// below 1, and whole numbers that are not negative stay so.
+/// How to convert values that a card would have drawn in 32 bits: numbers in [0, 1) stay below 1,
+/// and non-negative integers stay non-negative.
 enum class Values { computed, drawn };
 
-/// Brings a CPU tensor's values to what the card keeps of them: the nearest float32, or the low 32
-/// bits of an int64. Tensors of other types stay as they are.
+/// Converts the values of a CPU tensor to those of the card: the nearest float32, or the low 32
+/// bits of an int64. Does not change other types.
 void apply(const at::Tensor& tensor, Values values = Values::computed);
 
-/// A host's number, as a 0-dim CPU tensor, as the card takes it beside its own.
-at::Tensor as_taken(const at::Tensor& number);
-double as_taken(double number);
-c10::complex<double> as_taken(c10::complex<double> number);
+/// A number of the host, as a 0-dim CPU tensor, with the precision that the card uses for it.
+at::Tensor narrowed(const at::Tensor& number);
+double narrowed(double number);
+c10::complex<double> narrowed(c10::complex<double> number);
 
-/// Raises the vendor's error for a CPU tensor with values that the card cannot keep. As there,
-/// infinities and NaN pass.
+/// Raises the vendor's error for a CPU tensor with values out of the card's range. As on a card,
+/// infinities and NaN are accepted.
 void check_range(const at::Tensor& tensor);
 
 }  // namespace hpu::narrow_types

@@ -57,7 +57,7 @@ struct PinnedAllocator final : c10::Allocator {
   std::map<const void*, size_t> ranges;
 };
 
-// Leaked: tensors of static lifetime may outlive static destruction.
+// Leaked, because static tensors may live longer than static objects of this file.
 PinnedAllocator& pinned = *new PinnedAllocator;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Page-locked host memory: ordinary memory whose addresses are remembered.
+// Page-locked host memory: ordinary memory whose address ranges are registered.
 #pragma once
 
 #include <c10/core/Allocator.h>

@@ -1,5 +1,6 @@
 #include "operators/autocast.h"
 
+#include "calls/tensors_of.h"
 #include "memory/memory.h"
 
 #include <ATen/autocast_mode.h>
@@ -24,42 +25,24 @@ at::Tensor cast(const at::Tensor& tensor, c10::ScalarType dtype) {
   return eligible(tensor) && tensor.scalar_type() != dtype ? tensor.to(dtype) : tensor;
 }
 
-/// Applies `visit` to every tensor of a value and stores what it returns.
-template <class Visit>
-void map_tensors(c10::IValue& value, Visit visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) {
-      value = visit(value.toTensor());
-    }
-  } else if (value.isTensorList()) {
-    std::vector<at::Tensor> list = value.toTensorVector();
-    for (auto& tensor : list) {
-      tensor = visit(tensor);
-    }
-    value = c10::List<at::Tensor>(std::move(list));
-  }
-}
-
-c10::ScalarType widest(Stack& stack, size_t first) {
+c10::ScalarType widest(const Stack& stack, size_t first) {
   c10::ScalarType dtype = at::autocast::get_lower_precision_fp_from_device_type(kDevice);
   for (size_t i = first; i < stack.size(); ++i) {
-    map_tensors(stack[i], [&](const at::Tensor& tensor) {
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
       if (eligible(tensor)) {
         dtype = c10::promoteTypes(dtype, tensor.scalar_type());
       }
-      return tensor;
     });
   }
   return dtype;
 }
 
-/// An operator keeps the type of what it writes: in-place and out= forms follow that argument. One
-/// of whole numbers takes no rounded ones: there the operator itself refuses.
+/// An operator keeps the type of the argument that it writes, in in-place and out= forms. If this
+/// type is an integer, nothing is cast, and the operator raises its own error.
 std::optional<c10::ScalarType> written_dtype(const c10::FunctionSchema& schema, const Stack& stack) {
   const size_t first = stack.size() - schema.arguments().size();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    const auto* alias = schema.arguments()[i].alias_info();
-    if (alias && alias->isWrite() && stack[first + i].isTensor()) {
+    if (is_written(schema.arguments()[i]) && stack[first + i].isTensor()) {
       const c10::ScalarType dtype = stack[first + i].toTensor().scalar_type();
       return at::isFloatingType(dtype) ? std::optional(dtype) : std::nullopt;
     }
@@ -88,8 +71,7 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   }
   const auto written = written_dtype(schema, *stack);
   for (size_t i = first; i < last; ++i) {
-    const auto* alias = schema.arguments()[i - first].alias_info();
-    if (alias && alias->isWrite()) {
+    if (is_written(schema.arguments()[i - first])) {
       continue;
     }
     map_tensors((*stack)[i], [&](const at::Tensor& tensor) {
@@ -99,7 +81,7 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   op.callBoxed(stack);
 }
 
-/// The operators behind a list's name: Python's operator methods have names of their own.
+/// The operators for a name in a list: Python's operator methods have other names.
 std::vector<std::string> operators_named(const std::string& name) {
   static const std::map<std::string, std::vector<std::string>> aliases{
       {"truediv", {"div", "true_divide"}}, {"iadd", {"add_"}}, {"dist", {"dist"}},
@@ -127,14 +109,14 @@ void set_operators(
   static torch::Library* library = nullptr;
   TORCH_CHECK(
       !library, "The autocast operator lists are read when the bridge loads and cannot change in a "
-                "running process: restart it with the new lists.");
+                "running process; restart it with the new lists.");
   library = new torch::Library(
       torch::Library::IMPL, "aten", c10::DispatchKey::AutocastHPU, __FILE__, __LINE__);
   std::map<std::string, Policy> policies;
   const auto assign = [&](const std::vector<std::string>& names, Policy policy) {
     for (const auto& name : names) {
       for (const auto& op : operators_named(name)) {
-        policies.emplace("aten::" + op, policy);  // the first list that names it wins
+        policies.emplace("aten::" + op, policy);  // the first list with this name wins
       }
     }
   };

@@ -1,5 +1,5 @@
-// What convolutions take of the card. The CPU's kernels lay tensors out anew for themselves, in
-// blocks of sixteen channels where there is one.
+// Memory that convolutions need on the card. CPU kernels also reorder all tensors, into blocks of
+// sixteen channels, which a card does not.
 #pragma once
 
 #include "memory/booking.h"
@@ -14,7 +14,8 @@
 
 namespace hpu {
 
-/// Elements of a convolution's result; 0 where the arguments are wrong, which the kernel tells.
+/// Number of elements of a convolution's result; 0 if the arguments are invalid, which the kernel
+/// reports.
 inline int64_t convolved_elements(
     const at::Tensor& input, const at::Tensor& weight, c10::SymIntArrayRef stride,
     c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
@@ -50,7 +51,7 @@ struct MemoryOf<at::_ops::convolution> {
     check_room(static_cast<size_t>(elements) * input.element_size());
   }
 
-  const KeptMemory kept;
+  const CachedMemory kept;
 };
 
 template <>
@@ -69,7 +70,7 @@ struct MemoryOf<at::_ops::convolution_backward> {
     }
   }
 
-  const KeptMemory kept;
+  const CachedMemory kept;
 };
 
 }  // namespace hpu

@@ -15,13 +15,14 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
   }
   if (policy::falls_back(op)) {
     policy::check_fallback(op);
-    // Its inputs come to the host first, as when lazy mode runs what was recorded before it.
-    events::notice(events::Kind::host_synchronization, c10::toString(op.operator_name()));
+    // Its inputs are copied to the host first. Lazy mode runs the recorded operations at this
+    // point.
+    events::emit(events::Kind::host_synchronization, c10::toString(op.operator_name()));
   }
   HostCall(op, stack).run();
 }
 
-void take_whole(const std::vector<std::string>& operators) {
+void register_undecomposed(const std::vector<std::string>& operators) {
   static torch::Library library(
       torch::Library::IMPL, "aten", c10::DispatchKey::HPU, __FILE__, __LINE__);
   for (const std::string& name : operators) {
@@ -39,12 +40,12 @@ void take_whole(const std::vector<std::string>& operators) {
 
 namespace {
 
-/// Runs a kernel of PyTorch's on device tensors themselves: those of the CPU for nested tensors call
-/// operators on their parts, wherever these are. PyTorch registers only some of them for HPU.
+/// Runs a kernel of PyTorch on the device tensors themselves: CPU kernels for nested tensors call
+/// operators on the parts, on any device. PyTorch registers only some of them for HPU.
 template <c10::DispatchKey kKey>
 void run_on_device(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
-  // These read memory, which recorded tensors lack.
+  // These read memory, which recorded tensors do not have.
   const bool sums = name == "aten::sum" || name == "aten::_nested_sum_backward";
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasKernelForDispatchKey(kKey) && !(sums && recorder::enabled()), op.operator_name(),
@@ -65,7 +66,7 @@ TORCH_LIBRARY_IMPL(_, HPU, library) {
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
-  // They make a nested tensor, with sizes on the CPU.
+  // These create a nested tensor, with sizes on the CPU.
   for (const char* name :
        {"_nested_view_from_buffer", "_nested_from_padded", "_nested_tensor_from_mask",
         "_nested_tensor_from_mask_left_aligned"}) {
@@ -73,9 +74,9 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
         name,
         torch::CppFunction::makeFromBoxedFunction<&run_on_device<c10::DispatchKey::CPU>>());
   }
-  // PyTorch's own kernel for all devices names those that it takes.
+  // PyTorch's own kernel for all devices accepts only listed devices.
   library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
-  // PyTorch's own kernel copies the results of `_unique2`, of which some are None in eager mode.
+  // PyTorch's own kernel copies the results of `_unique2`, some of which are None in eager mode.
   library.impl("_unique2.out", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
 }
 

@@ -1,4 +1,4 @@
-// Matrix products, normalisation, convolution and their backward passes.
+// Matrix products, normalization, convolution and their backward passes.
 #include "operators/convolution_memory.h"
 #include "operators/kernel.h"
 
@@ -11,19 +11,21 @@ namespace ops = at::_ops;
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
   register_kernels<
-      ops::mm, ops::addr, ops::addmm, ops::bmm, ops::baddbmm, ops::mv, ops::dot, ops::addmm_out, ops::mm_out, ops::bmm_out, ops::convolution,
-      ops::convolution_backward, ops::_softmax, ops::_softmax_backward_data, ops::_log_softmax,
-      ops::_log_softmax_backward_data, ops::nll_loss_forward, ops::nll_loss_backward, ops::nll_loss2d_forward,
-      ops::nll_loss2d_backward, ops::native_layer_norm, ops::native_layer_norm_backward, ops::native_batch_norm,
-      ops::native_batch_norm_backward, ops::native_group_norm, ops::native_group_norm_backward,
-      ops::max_pool2d_with_indices, ops::max_pool2d_with_indices_backward, ops::avg_pool2d, ops::avg_pool2d_backward,
+      ops::mm, ops::addr, ops::addmm, ops::bmm, ops::baddbmm, ops::mv, ops::dot, ops::addmm_out,
+      ops::mm_out, ops::bmm_out, ops::convolution, ops::convolution_backward, ops::_softmax,
+      ops::_softmax_backward_data, ops::_log_softmax, ops::_log_softmax_backward_data,
+      ops::nll_loss_forward, ops::nll_loss_backward, ops::nll_loss2d_forward,
+      ops::nll_loss2d_backward, ops::native_layer_norm, ops::native_layer_norm_backward,
+      ops::native_batch_norm, ops::native_batch_norm_backward, ops::native_group_norm,
+      ops::native_group_norm_backward, ops::max_pool2d_with_indices,
+      ops::max_pool2d_with_indices_backward, ops::avg_pool2d, ops::avg_pool2d_backward,
       ops::_adaptive_avg_pool2d, ops::_adaptive_avg_pool2d_backward,
       ops::_scaled_dot_product_flash_attention_for_cpu,
-      ops::_scaled_dot_product_flash_attention_for_cpu_backward, ops::embedding_dense_backward, ops::index_select,
-      ops::gather, ops::cat>(library);
+      ops::_scaled_dot_product_flash_attention_for_cpu_backward, ops::embedding_dense_backward,
+      ops::index_select, ops::gather, ops::cat>(library);
 }
 
-// The names under which stock PyTorch routes convolutions of devices it does not know.
+// The operators that stock PyTorch uses for convolutions on unknown devices.
 at::Tensor convolution_overrideable(
     const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
     c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
@@ -45,7 +47,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward_overrideable
       transposed, output_padding, std::move(groups), output_mask);
 }
 
-/// The CPU chooses by requires_grad, which its views of device tensors do not carry.
+/// The CPU kernel decides by requires_grad, which CPU views of device tensors do not have.
 int64_t fused_sdp_choice(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
     const std::optional<at::Tensor>& attn_mask, double dropout_p, bool is_causal,

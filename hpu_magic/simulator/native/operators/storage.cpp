@@ -1,10 +1,10 @@
-// Operators that make, view, resize, fill and copy device storages.
+// Operators that create, view, resize, fill and copy device storages.
 #include "calls/dtypes.h"
 #include "events/events.h"
 #include "memory/card.h"
-#include "memory/failure.h"
-#include "memory/lacking_types.h"
+#include "memory/failed_storage.h"
 #include "memory/narrow_types.h"
+#include "memory/unsupported_types.h"
 #include "operators/kernel.h"
 #include "threads/backward_thread.h"
 
@@ -41,6 +41,17 @@ void check_device(std::optional<at::Device> wanted) {
   }
 }
 
+/// Checks the arguments of a new tensor and returns its type.
+at::ScalarType checked_dtype(
+    std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+    std::optional<at::Device> wanted, std::optional<bool> pin_memory) {
+  check_layout(layout, pin_memory);
+  check_device(wanted);
+  unsupported_types::check(c10::dtype_or_default(dtype));
+  run_backward_on_this_thread();
+  return c10::dtype_or_default(dtype);
+}
+
 at::Tensor pending(const at::Tensor& meta) {
   return pending_tensor(meta.sizes(), meta.strides(), 0, meta.dtype());
 }
@@ -49,37 +60,29 @@ at::Tensor empty(
     c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
     std::optional<at::Device> wanted, std::optional<bool> pin_memory,
     std::optional<at::MemoryFormat> memory_format) {
-  check_layout(layout, pin_memory);
-  check_device(wanted);
-  lacking_types::check(c10::dtype_or_default(dtype));
-  run_backward_on_this_thread();
+  const at::ScalarType type = checked_dtype(dtype, layout, wanted, pin_memory);
   if (recorder::enabled()) {
-    return pending(at::Tensor(
-        at::detail::empty_meta(size, c10::dtype_or_default(dtype), memory_format)));
+    return pending(at::Tensor(at::detail::empty_meta(size, type, memory_format)));
   }
   return at::Tensor(at::detail::empty_generic(
-      size, device_allocator(c10::dtype_or_default(dtype)), c10::DispatchKeySet(c10::DispatchKey::HPU),
-      c10::dtype_or_default(dtype), memory_format));
+      size, device_allocator(type), c10::DispatchKeySet(c10::DispatchKey::HPU), type,
+      memory_format));
 }
 
 at::Tensor empty_strided(
     c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> dtype,
     std::optional<at::Layout> layout, std::optional<at::Device> wanted,
     std::optional<bool> pin_memory) {
-  check_layout(layout, pin_memory);
-  check_device(wanted);
-  lacking_types::check(c10::dtype_or_default(dtype));
-  run_backward_on_this_thread();
+  const at::ScalarType type = checked_dtype(dtype, layout, wanted, pin_memory);
   if (recorder::enabled()) {
-    return pending(at::Tensor(
-        at::detail::empty_strided_meta(size, stride, c10::dtype_or_default(dtype))));
+    return pending(at::Tensor(at::detail::empty_strided_meta(size, stride, type)));
   }
   return at::Tensor(at::detail::empty_strided_generic(
-      size, stride, device_allocator(c10::dtype_or_default(dtype)), c10::DispatchKeySet(c10::DispatchKey::HPU),
-      c10::dtype_or_default(dtype)));
+      size, stride, device_allocator(type), c10::DispatchKeySet(c10::DispatchKey::HPU), type));
 }
 
-/// A tensor of zeros without memory, which autograd makes for gradients known to vanish.
+/// A tensor of zeros without memory, which autograd creates for gradients that are known to be
+/// zero.
 at::Tensor efficient_zero_tensor(
     c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
     std::optional<at::Layout> layout, std::optional<at::Device> wanted,
@@ -94,8 +97,8 @@ at::Tensor efficient_zero_tensor(
       c10::dtype_or_default(dtype), std::nullopt));
 }
 
-/// PyTorch resizes a storage by giving it other memory, past what lazy mode knows of it: makes
-/// room before, so that nothing is left to resize.
+/// PyTorch resizes a storage by replacing its memory, which lazy mode does not see. So the storage
+/// is enlarged before, and PyTorch has nothing to resize.
 void make_room(
     const c10::Storage& storage, int64_t offset, c10::IntArrayRef size,
     at::OptionalIntArrayRef stride, size_t itemsize) {
@@ -111,7 +114,7 @@ const at::Tensor& resize(
     const at::Tensor& self, c10::SymIntArrayRef size,
     std::optional<at::MemoryFormat> memory_format) {
   const recorder::Lock lock;
-  if (!recorder::capturing()) {  // a storage that is resized gets other memory right after this
+  if (!recorder::capturing()) {  // the storage gets other memory below
     recorder::flush_users_of(self, recorder::Cause::host_read, "aten::resize_");
   }
   const c10::IntArrayRef wanted = C10_AS_INTARRAYREF_SLOW(size);
@@ -122,7 +125,7 @@ const at::Tensor& resize(
   const std::vector<int64_t> strides = self.strides().vec();
   try {
     at::native::resize_(self, wanted, memory_format);
-  } catch (const c10::Error&) {  // the card is full: the memory is that of before
+  } catch (const c10::Error&) {  // the card is full, and the memory is unchanged
     self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
     throw;
   }
@@ -133,8 +136,8 @@ const at::Tensor& resize(
   return self;
 }
 
-/// What a file held comes as a storage of bytes, and is known to be numbers with its first tensor.
-void keep_as_card_does(const at::Tensor& tensor) {
+/// A storage from a file contains bytes; its type is known when it gets its first tensor.
+void narrow_stored_values(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   if (!has_memory(storage) || failure_of(storage)) {
     return;
@@ -159,7 +162,7 @@ at::Tensor& set_storage_and_geometry(
   impl->set_storage_offset(offset.expect_int());
   at::native::resize_impl_cpu_(impl, wanted, strides);
   if (narrow_types::include(self)) {
-    keep_as_card_does(self);
+    narrow_stored_values(self);
   }
   return self;
 }
@@ -182,7 +185,7 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_tensor(self, empty({0}, self.scalar_type(), {}, {}, {}, {}));
 }
 
-/// The bytes of a bool tensor, of which the CPU's own copies keep only whether they are 0.
+/// The bytes of a bool tensor: the CPU's own copies only keep whether a byte is 0.
 at::Tensor raw(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool ? tensor.view(at::kByte) : tensor;
 }
@@ -191,7 +194,7 @@ at::Tensor raw(const at::Tensor& tensor) {
 void copy_values(const at::Tensor& source, at::Tensor destination) {
   const at::Tensor from = on_device(source) ? host_view(source) : source;
   if (on_device(destination)) {
-    promise_overwritten(destination);
+    clear_failure_if_overwritten(destination);
   }
   const at::Tensor to = on_device(destination) ? host_view(destination) : destination;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -207,8 +210,8 @@ void copy_values(const at::Tensor& source, at::Tensor destination) {
   }
 }
 
-/// Whether PyTorch makes a storage smaller: it copies the first bytes into a new tensor, and then
-/// takes its memory away from that, which a recorded copy would not have written.
+/// Whether PyTorch is shrinking a storage: it copies the first bytes into a new tensor and then
+/// takes the memory away from that tensor, before a recorded copy would have written it.
 bool shrinks_storage(const at::Tensor& source, const at::Tensor& destination) {
   return source.scalar_type() == at::kByte && destination.scalar_type() == at::kByte &&
       source.dim() == 1 && destination.dim() == 1 && source.storage_offset() == 0 &&
@@ -216,17 +219,17 @@ bool shrinks_storage(const at::Tensor& source, const at::Tensor& destination) {
       !has_memory(destination.storage()) && !recorder::capturing();
 }
 
-/// In lazy mode a copy within the device is recorded like any operation; one to or from the host
-/// waits for the recorded work that uses its tensors.
+/// In lazy mode, a copy within the device is recorded like any operation. A copy to or from the
+/// host first runs the recorded operations that use its tensors.
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.is_same(source)) {
     return self;
   }
   if (recorder::enabled()) {
-    const recorder::Lock lock;  // through the copy: a replay writes the same memory
+    const recorder::Lock lock;  // during the copy, because a replay writes the same memory
     if (on_device(self) && on_device(source)) {
       if (shrinks_storage(source, self)) {
-        recorder::flush_users_of(source, recorder::Cause::step, "aten::copy_");
+        recorder::flush_users_of(source, recorder::Cause::mark_step, "aten::copy_");
         copy_values(source, self);
         return self;
       }
@@ -249,7 +252,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     return self;
   }
   if (!on_device(self)) {
-    events::notice(events::Kind::host_synchronization, "aten::copy_");
+    events::emit(events::Kind::host_synchronization, "aten::copy_");
   }
   copy_values(source, self);
   return self;
@@ -272,13 +275,13 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
     recorder::flush(recorder::Cause::host_read, "aten::_local_scalar_dense");
     return at::native::_local_scalar_dense_cpu(host_view(self));
   }
-  events::notice(events::Kind::host_synchronization, "aten::_local_scalar_dense");
+  events::emit(events::Kind::host_synchronization, "aten::_local_scalar_dense");
   return at::native::_local_scalar_dense_cpu(host_view(self));
 }
 
 void record_stream(at::Tensor&, at::Stream) {}
 
-/// The CPU's kernel would draw from the CPU's generator.
+/// The CPU kernel would draw from the CPU's generator.
 std::tuple<at::Tensor, at::Tensor> native_dropout(
     const at::Tensor& input, double p, std::optional<bool> train) {
   if (input.numel() == 0 || !train.value_or(true)) {
@@ -299,7 +302,7 @@ std::tuple<at::Tensor, at::Tensor> fused_dropout(
   return {at::mul(at::mul(self, mask), p == 0 ? 0.0 : 1.0 / p), mask};
 }
 
-/// As the device computes it, which is not as CUDA does: there the product takes `scale` itself.
+/// Like the device; CUDA instead multiplies by `scale` itself.
 at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
   return at::div(at::mul(self, mask), 1.0 - 1.0 / scale).to(self.scalar_type());
 }
@@ -307,7 +310,7 @@ at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double s
 const at::Tensor& resize_output(
     const at::Tensor& self, c10::SymIntArrayRef size, at::Device where) {
   TORCH_CHECK(
-      self.device() == where, "The output is on ", self.device(), ", but has to be on ", where,
+      self.device() == where, "The output is on ", self.device(), ", but must be on ", where,
       ".");
   if (self.sym_sizes() != size) {
     self.resize__symint(size);

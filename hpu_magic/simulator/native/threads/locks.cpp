@@ -1,6 +1,6 @@
 #include "threads/locks.h"
 
-#include "threads/without_gil.h"
+#include "threads/interpreter.h"
 
 #include <pthread.h>
 
@@ -15,7 +15,7 @@ Long compilation(Rank::compilation);
 Long recorder(Rank::recorder);
 Brief operators(Rank::operators);
 Brief pinned_memory(Rank::pinned_memory);
-Brief kept_memory(Rank::kept_memory);
+Brief cached_memory(Rank::cached_memory);
 Brief events(Rank::events);
 Brief collectives(Rank::collectives);
 
@@ -28,7 +28,7 @@ const void* this_thread() {
 
 #ifdef HPU_MAGIC_CHECK_LOCKS
 
-thread_local uint32_t held = 0;  // a bit for each rank
+thread_local uint32_t held = 0;  // one bit per rank
 
 [[noreturn]] void fail(const char* what, Rank rank) {
   std::fprintf(
@@ -39,7 +39,7 @@ thread_local uint32_t held = 0;  // a bit for each rank
 void note_locked(Rank rank) {
   const uint32_t bit = 1U << static_cast<uint32_t>(rank);
   if (held >= bit) {
-    fail("a lock was taken against the order", rank);
+    fail("a lock was taken out of order", rank);
   }
   held |= bit;
 }
@@ -57,9 +57,9 @@ void note_unlocked(Rank) {}
 
 std::array<void (*)(), 3> forgotten{};
 
-// Of the brief locks: a thread that forks may hold none of them, as it is in the midst of Python.
+// A thread that forks holds none of these locks, because it runs Python code.
 constexpr std::array<Brief*, 5> brief{
-    &operators, &pinned_memory, &kept_memory, &events, &collectives};
+    &operators, &pinned_memory, &cached_memory, &events, &collectives};
 
 void before_fork() {
   for (Brief* lock : brief) {
@@ -137,15 +137,15 @@ void Long::renew() {
   }
 }
 
-bool forget_in_child(Forgotten what, void (*forget)()) {
+bool reset_in_child(ForkedState what, void (*forget)()) {
   forgotten[static_cast<size_t>(what)] = forget;
   return true;
 }
 
-void check_may_ask_for_gil() {
+void check_may_take_gil() {
 #ifdef HPU_MAGIC_CHECK_LOCKS
   if (held >= 1U << static_cast<uint32_t>(Rank::operators)) {
-    fail("the GIL was asked for with a lock held", Rank::operators);
+    fail("the GIL was requested while a lock was held", Rank::operators);
   }
 #endif
 }

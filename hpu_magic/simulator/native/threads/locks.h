@@ -1,4 +1,4 @@
-// Every lock of the engine: their order, and what becomes of them in a fork.
+// All locks of the engine, their order, and their state after a fork.
 #pragma once
 
 #include <atomic>
@@ -7,19 +7,19 @@
 
 namespace hpu::locks {
 
-/// The order in which one thread may take them: each only while it holds none of those below.
+/// The order in which a thread may take locks: while it holds one, it may take only later ones.
 enum class Rank : uint8_t {
   compilation,
   recorder,
   operators,
   pinned_memory,
-  kept_memory,
+  cached_memory,
   events,
   collectives
 };
 
-/// Held for a moment, and never while Python is asked for anything. A fork waits for it, so that
-/// the child finds whole what it guards.
+/// A lock for short sections that never call Python. A fork waits for it, so that the child finds
+/// the guarded data in a consistent state.
 class Brief {
  public:
   explicit constexpr Brief(Rank rank) : rank_(rank) {}
@@ -31,44 +31,45 @@ class Brief {
   const Rank rank_;
 };
 
-/// Held while kernels run, which may ask for the GIL: to name the line of an event, or because
-/// they drop the last use of a tensor known to Python. So whoever waits for it lets go of the GIL.
-/// A thread may take it again, and threads get it in the order in which they asked: a loop of
-/// replays would starve a reader otherwise. A fork does not wait, since that might take as long as
-/// a kernel does or for ever: the child gets the lock free, and forgets what it guarded.
+/// A recursive lock that is held while kernels run. Kernels may take the GIL, to find the line of
+/// an event or because they release the last reference to a tensor with a Python object. So a
+/// thread that waits for this lock releases the GIL. Threads get the lock in the order of their
+/// requests, because a loop of replays would starve a reader otherwise. A fork does not wait,
+/// because this might take as long as a kernel, or forever: in the child, the lock is free and the
+/// guarded state is reset.
 class Long {
  public:
   explicit constexpr Long(Rank rank) : rank_(rank) {}
   void lock();
   void unlock();
 
-  /// In the child of a fork: free, unless the thread that forked holds it.
+  /// In the child of a fork: frees the lock, unless the thread that forked holds it.
   void renew();
 
  private:
   std::mutex mutex_;
-  std::mutex next_;  // held by the first of those who wait
+  std::mutex next_;  // held by the first waiting thread
   std::atomic<uint32_t> waiting_{0};
   std::atomic<const void*> owner_{nullptr};
-  uint32_t depth_ = 0;  // of the owner
+  uint32_t depth_ = 0;  // number of nested locks of the owner
   const Rank rank_;
 };
 
-extern Long compilation;     // of a backward program, at its first use
-extern Long recorder;        // recorded and captured work, and all device memory in lazy mode
-extern Brief operators;      // which operators have a device kernel
+extern Long compilation;  // first compilation of a backward program
+extern Long recorder;  // recorded and captured operations, and all device memory in lazy mode
+extern Brief operators;  // set of operators that have a device kernel
 extern Brief pinned_memory;  // addresses of page-locked memory
-extern Brief kept_memory;    // memory that is kept for the next tensor of its size
-extern Brief events;         // counters and the buffer of events
-extern Brief collectives;    // those that have not ended
+extern Brief cached_memory;  // freed memory that is cached for the next tensor of its size
+extern Brief events;  // counters and the buffer of events
+extern Brief collectives;  // collectives that have not ended
 
-/// What the child of a fork lets go of, in this order, once its locks are free.
-enum class Forgotten : uint8_t { card, recorded_work, guarded_threads };
-/// Returns true, for the initialisation of a constant.
-bool forget_in_child(Forgotten what, void (*forget)());
+/// State that the child of a fork resets, in this order, after its locks are free.
+enum class ForkedState : uint8_t { card, recorded_work, guarded_threads };
+/// Always returns true, so that a constant can be initialized with it.
+bool reset_in_child(ForkedState what, void (*forget)());
 
-/// In a build that checks the order (HPU_MAGIC_CHECK_LOCKS), ends the process where a thread asks
-/// for the GIL with a brief lock in its hands. Else nothing.
-void check_may_ask_for_gil();
+/// In a build that checks the order (HPU_MAGIC_CHECK_LOCKS), aborts if the thread requests the GIL
+/// while it holds a brief lock. No effect in other builds.
+void check_may_take_gil();
 
 }  // namespace hpu::locks

@@ -57,7 +57,7 @@ def load() -> None:
     if _loaded:
         return
     native = engine.load()
-    if not native.make_room_beside_cuda():
+    if not native.remove_cuda_accelerator():
         raise GpuPresent
     if not _is_accelerator():
         raise TooLate
@@ -78,7 +78,7 @@ def load() -> None:
     if _generation() == "GAUDI":
         _first_generation.refuse_float16_in_autocast()
         _first_generation.refuse_operators()
-        native.set_lacking_types(_first_generation.LACKING_TYPES)
+        native.set_unsupported_types(_first_generation.LACKING_TYPES)
     if limits := _limits.sentence():
         print(f"hpu_magic: {limits}", file=sys.stderr)
     export_mode()

@@ -155,7 +155,7 @@ class _Compiler:
         self.graph, self.program = module.graph, program_of(module.graph)
         note_graph(operators, self.program is not None)
         elapsed = time.perf_counter_ns() - started
-        engine.load().record_compilation(self._name, elapsed, _shapes(module.graph))
+        engine.load().emit_compilation(self._name, elapsed, _shapes(module.graph))
         return self.program
 
     def __call__(self, module: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:

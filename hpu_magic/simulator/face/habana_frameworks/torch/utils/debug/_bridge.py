@@ -30,12 +30,12 @@ def _get_jit_cache_size() -> int:
 
     It is 0 in eager mode, where operators run without recipes and Dynamo owns compiled programs.
     """
-    return engine.load().compiled_graphs()
+    return engine.load().recipe_count()
 
 
 def _clear_jit_cache() -> None:
     """Clear the recipe cache of lazy mode, so that each graph is compiled again."""
-    engine.load().clear_compiled_graphs()
+    engine.load().clear_recipes()
 
 
 def _get_shape_agnostic_unsupported_ops() -> set[str]:

@@ -1,0 +1,54 @@
+// The tensors of an operator's argument, alone or in a list.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace hpu {
+
+/// Whether an operator writes an argument, or returns one that it wrote.
+inline bool is_written(const c10::Argument& declared) {
+  return declared.alias_info() && declared.alias_info()->isWrite();
+}
+
+/// Calls `visit` with each tensor of an argument.
+template <class Visit>
+void for_each_tensor(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      visit(tensor);
+    }
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+      visit(tensor.value_or(at::Tensor()));
+    }
+  }
+}
+
+/// Replaces each tensor of an argument by the result of `visit`; does not change None.
+template <class Visit>
+void map_tensors(c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    value = visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    std::vector<at::Tensor> list = value.toTensorVector();
+    for (at::Tensor& tensor : list) {
+      tensor = visit(tensor);
+    }
+    value = c10::List<at::Tensor>(std::move(list));
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+      list.push_back(tensor ? std::optional<at::Tensor>(visit(*tensor)) : std::nullopt);
+    }
+    value = std::move(list);
+  }
+}
+
+}  // namespace hpu

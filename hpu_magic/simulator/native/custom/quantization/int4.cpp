@@ -1,0 +1,88 @@
+// Weights of four bits, eight per int32 with the lowest bits first. The vendor has these operators
+// only in compiled graphs; here they also run in eager mode.
+#include "custom/define.h"
+#include "custom/quantization/fp8.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+namespace hpu::custom {
+namespace {
+
+using at::ScalarType;
+
+constexpr int64_t kInOne = 8;
+
+/// Unpacks the last dimension, eight values per element, to int32, because a zero point may be
+/// larger than a value.
+at::Tensor unpacked(const at::Tensor& packed, bool is_signed) {
+  const at::Tensor shifts = at::arange(0, 4 * kInOne, 4, packed.options());
+  const at::Tensor shifted = at::bitwise_right_shift(packed.unsqueeze(-1), shifts);
+  const at::Tensor values = at::bitwise_and(shifted, 15).flatten(-2);
+  return is_signed ? (values ^ 8) - 8 : values;
+}
+
+/// A tensor in a shape that broadcasts to `values`: a row for a group of rows is repeated.
+at::Tensor for_each_row(const char* name, const at::Tensor& tensor, const at::Tensor& values) {
+  const int64_t missing = values.dim() - tensor.dim();
+  bool fits = missing >= 0;
+  for (int64_t i = 0; fits && i < tensor.dim(); ++i) {
+    const int64_t size = tensor.size(i), rows = values.size(missing + i);
+    const bool divides = i == tensor.dim() - 2 && size > 0 && rows % size == 0;
+    fits = size == rows || size == 1 || divides;
+  }
+  TORCH_CHECK(
+      fits, "ConvertFromInt4 ", name, " must broadcast to the result's shape ", values.sizes(),
+      " or have a row for each group of its rows, but has shape ", tensor.sizes(), ".");
+  const bool of_groups =
+      tensor.dim() > 1 && tensor.size(-2) > 1 && tensor.size(-2) < values.size(-2);
+  return of_groups ? tensor.repeat_interleave(values.size(-2) / tensor.size(-2), -2) : tensor;
+}
+
+at::Tensor convert(
+    const at::Tensor& input, const at::Tensor& scale, const std::optional<at::Tensor>& zero_point,
+    ScalarType out_dtype, bool is_signed) {
+  TORCH_CHECK(
+      input.scalar_type() == ScalarType::Int && input.dim() > 0,
+      "ConvertFromInt4 input must be int32 with at least one dimension, but is ",
+      toString(input.scalar_type()), " of ", input.dim(), " dimensions.");
+  TORCH_CHECK(
+      c10::isFloatingType(out_dtype), "ConvertFromInt4 out_dtype must be a floating-point dtype, "
+      "but is ", toString(out_dtype), ".");
+  if (input.is_meta()) {
+    std::vector<c10::SymInt> sizes = input.sym_sizes().vec();
+    sizes.back() = sizes.back() * kInOne;
+    return at::empty_symint(sizes, input.options().dtype(out_dtype));
+  }
+  at::Tensor values = unpacked(input, is_signed).to(ScalarType::Float);
+  const at::Tensor factor = for_each_row("scale", scale.to(ScalarType::Float), values);
+  if (is_defined(zero_point)) {
+    const bool packed = zero_point->scalar_type() == ScalarType::Int;
+    values = values - for_each_row(
+        "zero_point", packed ? unpacked(*zero_point, is_signed) : *zero_point, values);
+  }
+  const at::Tensor result = values * factor;
+  return is_fp8(out_dtype) ? to_fp8(result, out_dtype) : result.to(out_dtype);
+}
+
+at::Tensor convert_from_int4(
+    const at::Tensor& input, const at::Tensor& scale, const std::optional<at::Tensor>& zero_point,
+    ScalarType out_dtype) {
+  return convert(input, scale, zero_point, out_dtype, true);
+}
+
+at::Tensor convert_from_uint4(
+    const at::Tensor& input, const at::Tensor& scale, const std::optional<at::Tensor>& zero_point,
+    ScalarType out_dtype) {
+  return convert(input, scale, zero_point, out_dtype, false);
+}
+
+const Operators conversions([](Operators& define) {
+  const std::string schema =
+      "(Tensor input, Tensor scale, Tensor? zero_point, ScalarType out_dtype) -> Tensor";
+  define("convert_from_int4" + schema, &convert_from_int4);
+  define("convert_from_uint4" + schema, &convert_from_uint4);
+});
+
+}  // namespace
+}  // namespace hpu::custom

@@ -1,0 +1,200 @@
+#include "graphs/hpu_graph.h"
+
+#include "calls/kernels_only.h"
+#include "lazy/failures.h"
+#include "memory/failed_storage.h"
+#include "memory/memory_reuse.h"
+
+#include <unordered_set>
+#include <utility>
+
+namespace hpu {
+namespace {
+
+void free_all(const std::vector<c10::Storage>& storages) {
+  static const auto why = std::make_shared<const std::string>(
+      "This tensor's memory was freed with the replay that computed it: its graph was captured "
+      "with disable_tensor_cache=True. Return the tensor from the captured function to keep it.");
+  for (const c10::Storage& storage : storages) {
+    free_memory(storage, why);
+  }
+}
+
+}  // namespace
+
+void HpuGraph::capture_begin(bool dry_run) {
+  TORCH_CHECK(
+      recorder::enabled(),
+      "HPU Graphs need lazy mode: set PT_HPU_LAZY_MODE=1 before the first import and restart.");
+  const recorder::Lock lock;
+  capture_ = recorder::begin_capture(dry_run);
+  reset();
+  begun_ = last_number();
+}
+
+void HpuGraph::abandon() {
+  const recorder::Lock lock;
+  recorder::abandon(std::exchange(capture_, 0));
+  reset();
+}
+
+void HpuGraph::capture_end() {
+  const recorder::Lock lock;
+  if (capture_ != 0) {
+    nodes_ = recorder::end_capture(std::exchange(capture_, 0));
+    note_made();
+  }
+}
+
+void HpuGraph::replay() {
+  const recorder::Lock lock;  // other threads must not see partly computed tensors
+  TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
+  recorder::flush(recorder::Cause::mark_step);
+  const KernelsOnly kernels_only;
+  for (const c10::Storage& storage : made_) {  // an earlier replay may have failed to write it
+    clear_failure(storage);
+  }
+  Failures failures;
+  if (freed_.empty()) {
+    replay_steps(failures);
+  } else {
+    replay_freeing(failures);
+  }
+  failures.rethrow_first();
+}
+
+void HpuGraph::replay_steps(Failures& failures) {
+  if (steps_.empty()) {
+    for (const Node& node : nodes_) {
+      steps_.emplace_back(node);
+    }
+  }
+  torch::jit::Stack stack;
+  for (ReplayStep& step : steps_) {
+    try {
+      step.run(stack);
+    } catch (const std::exception& error) {
+      failures.add(step.node(), error);
+      stack.clear();
+    }
+  }
+}
+
+void HpuGraph::replay_freeing(Failures& failures) {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    try {
+      const MemoryReuse reuse(nodes_[i].outputs);
+      nodes_[i].run();
+    } catch (const std::exception& error) {
+      failures.add(nodes_[i], error);
+    }
+    free_all(freed_[i]);
+  }
+}
+
+void HpuGraph::note_made() {
+  Known seen;
+  for (const Node& node : nodes_) {
+    const auto& arguments = node.op.schema().arguments();
+    const bool writes_out = !arguments.empty() && arguments.back().is_out();
+    Known results;
+    for (const at::Tensor& output : node.outputs) {
+      if (output.defined()) {
+        results.insert(output.storage().unsafeGetStorageImpl());
+      }
+    }
+    for (const auto& [tensor, written] : node.tensors()) {
+      const auto* storage = tensor.storage().unsafeGetStorageImpl();
+      const bool first = seen.insert(storage).second;
+      if (first && number_of(tensor.storage()) > begun_ &&
+          ((written && writes_out) || results.count(storage) > 0)) {
+        made_.push_back(tensor.storage());
+      }
+    }
+  }
+}
+
+void HpuGraph::free_for_backward() {
+  const recorder::Lock lock;
+  free_all(for_backward_);
+}
+
+void HpuGraph::free_intermediates(const std::vector<at::Tensor>& kept, HpuGraph* backward) {
+  const recorder::Lock lock;
+  Known needed;
+  for (const at::Tensor& tensor : kept) {
+    needed.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  if (backward) {
+    backward->plan_freeing(needed, begun_);
+    Known own;
+    for (const c10::Storage& storage : backward->made_) {
+      own.insert(storage.unsafeGetStorageImpl());
+    }
+    for (const Storages& storages : backward->freed_) {
+      for (const c10::Storage& storage : storages) {
+        if (own.count(storage.unsafeGetStorageImpl()) == 0) {
+          for_backward_.push_back(storage);
+          needed.insert(storage.unsafeGetStorageImpl());
+        }
+      }
+    }
+  }
+  plan_freeing(std::move(needed), begun_);
+}
+
+/// Plans which tensors to free after each node: those created after `since`, except `needed` ones.
+void HpuGraph::plan_freeing(Known needed, uint64_t since) {
+  const auto is_made_here = [since](const c10::Storage& storage) {
+    return !has_memory(storage) && number_of(storage) > since;
+  };
+  made_.clear();
+  Known seen;
+  for (const Node& node : nodes_) {
+    for (const auto& [tensor, written] : node.tensors()) {
+      const c10::Storage& storage = tensor.storage();
+      if (seen.insert(storage.unsafeGetStorageImpl()).second && written && is_made_here(storage)) {
+        made_.push_back(storage);
+      }
+    }
+  }
+  freed_.assign(nodes_.size(), {});
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    for (const auto& [tensor, written] : nodes_[i].tensors()) {
+      const c10::Storage& storage = tensor.storage();
+      if (is_made_here(storage) && needed.insert(storage.unsafeGetStorageImpl()).second) {
+        freed_[i].push_back(storage);
+      }
+    }
+  }
+}
+
+void HpuGraph::reset() {
+  const recorder::Lock lock;
+  steps_.clear();
+  freed_.clear();
+  made_.clear();
+  for_backward_.clear();
+  nodes_.clear();
+}
+
+bool HpuGraph::is_capturing() const {
+  const recorder::Lock lock;
+  return recorder::capturing(capture_);
+}
+
+std::vector<std::string> HpuGraph::operations() const {
+  const recorder::Lock lock;
+  std::vector<std::string> names;
+  for (const Node& node : nodes_) {
+    names.push_back(c10::toString(node.op.operator_name()));
+  }
+  return names;
+}
+
+bool HpuGraph::is_empty() const {
+  const recorder::Lock lock;
+  return nodes_.empty();
+}
+
+}  // namespace hpu
