@@ -126,7 +126,7 @@ def generation() -> None:
     cpu = transformers.LlamaForCausalLM(configuration).eval()
     hpu = transformers.LlamaForCausalLM(configuration).eval()
     hpu.load_state_dict(cpu.state_dict())
-    hpu_magic.wrap(hpu.to("hpu"), infer=True)
+    hpu_magic.wrap(hpu.to("hpu"), train=False)
     prompt = torch.randint(1, SIZES["vocab_size"], (1, 32))
 
     def generate(model) -> torch.Tensor:

@@ -25,9 +25,9 @@ def figures() -> Iterator[Figure]:
         value = quiet_ratio(
             in_turn(
                 lambda: shell.run_cell_magic("px", "", "pass"),
-                lambda: shell.run_cell_magic("hpu_parallel", "", "pass"),
+                lambda: shell.run_cell_magic("hpu_workers", "", "pass"),
                 ROUNDS,
             )
         )
     shell.run_line_magic("hpu_workers", "stop")
-    yield Figure(f"%%hpu_parallel, empty cell on {WORKERS} workers / %%px", value, "ratio", 1.2)
+    yield Figure(f"%%hpu_workers, empty cell on {WORKERS} workers / %%px", value, "ratio", 1.2)

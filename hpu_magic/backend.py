@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpu_magic import __version__
-from hpu_magic.simulator import TooLate as TooLate
+from hpu_magic.simulator import TooLateError as TooLateError
 from hpu_magic.simulator import activate as _activate_simulator
 from hpu_magic.simulator import announcement as _announce_simulator
 from hpu_magic.simulator.finder import vendor_package
@@ -38,7 +38,7 @@ def activate() -> str:
 
     Raises
     ------
-    TooLate
+    TooLateError
         The simulator is needed, but PyTorch has already initialized its backends.
     RuntimeError, ValueError
         The simulator cannot be activated; the message gives the reason.

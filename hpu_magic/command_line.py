@@ -28,7 +28,7 @@ _GROUPS = {
     "Before the card": {"estimate": "hpu-magic estimate models:make --inputs 8x512:int64"},
     "Installation": {
         "doctor": "hpu-magic doctor --json",
-        "build": "hpu-magic build --into /opt/hpu_magic/engine",
+        "build": "hpu-magic build --dir /opt/hpu_magic/engine",
     },
 }
 """What commands are for, and one example of each."""
@@ -100,7 +100,7 @@ def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "been done, and print where it lies.",
         epilog="Machines of the same kind load it without a compiler. Python looks first into "
         "HPU_MAGIC_SYSTEM_CACHE, by default share/hpu_magic/engine in the environment's folder. "
-        "Example, as root: hpu-magic build --into /opt/hpu_magic/engine",
+        "Example, as root: hpu-magic build --dir /opt/hpu_magic/engine",
     )
     build.add_argument(
         "--into",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 
-class RefusedError(ValueError):
+class HPUError(ValueError):
     """A request that cannot be done; its text names the offending value and the fix."""
 
 

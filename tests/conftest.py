@@ -149,8 +149,8 @@ def _settings(simulated: bool, environment: dict[str, str]) -> dict[str, str]:
     settings = dict(os.environ)
     if simulated:
         settings["HPU_MAGIC_SIMULATOR"] = "1"
-    if "HPU_MAGIC_GENERATION" in environment:  # a machine's cards are of one
-        settings["HPU_MAGIC_CARDS_DIR"] += f"-{environment['HPU_MAGIC_GENERATION']}"
+    if "HPU_MAGIC_CARD" in environment:  # a machine's cards are of one
+        settings["HPU_MAGIC_CARDS_DIR"] += f"-{environment['HPU_MAGIC_CARD']}"
     return settings | environment
 
 

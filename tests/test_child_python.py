@@ -71,7 +71,7 @@ def test_build_for_all_users_runs_no_code_of_the_working_directory(record, tmp_p
     compiler.chmod(0o755)
     own = {"HPU_MAGIC_CACHE": tmp_path / "cache", "TMPDIR": tmp_path, "CXX": compiler}
     build = subprocess.run(
-        [sys.executable, "-I", "-c", COMMAND, "build", "--into", tmp_path / "engines"],
+        [sys.executable, "-I", "-c", COMMAND, "build", "--dir", tmp_path / "engines"],
         env=os.environ | {name: str(value) for name, value in own.items()},
         capture_output=True,
         text=True,

@@ -18,7 +18,7 @@ def test_build_prints_the_path_of_the_engine(capsys):
 
 
 def test_build_into_a_folder_is_loaded_by_another_process(tmp_path, script, capsys):
-    assert command_line.main(["build", "--into", str(tmp_path / "all")]) == 0
+    assert command_line.main(["build", "--dir", str(tmp_path / "all")]) == 0
     stored = capsys.readouterr().out.strip()
     assert stored.startswith(str(tmp_path / "all"))
     out = script(
@@ -33,14 +33,14 @@ def test_build_into_a_folder_is_loaded_by_another_process(tmp_path, script, caps
 def test_build_into_a_public_folder_warns(tmp_path, capsys):
     (tmp_path / "all").mkdir()
     (tmp_path / "all").chmod(0o777)
-    assert command_line.main(["build", "--into", str(tmp_path / "all")]) == 0
+    assert command_line.main(["build", "--dir", str(tmp_path / "all")]) == 0
     said = capsys.readouterr().err
     assert f"will not be loaded, since {tmp_path / 'all'} can be written by all users" in said
 
 
 def test_build_into_a_file_fails(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert command_line.main(["build", "--into", str(tmp_path / "file")]) == 1
+    assert command_line.main(["build", "--dir", str(tmp_path / "file")]) == 1
     said = capsys.readouterr().err
     assert said.startswith("hpu-magic: ")
     assert str(tmp_path / "file") in said

@@ -106,7 +106,7 @@ def test_source_carries_no_outputs(name: str) -> None:
 
 # What brings more than its import says.
 ALSO = {
-    "%%hpu_parallel": "ipyparallel",
+    "%%hpu_workers": "ipyparallel",
     "%hpu_fp8": "neural-compressor-pt",
     "TrainingArguments": "accelerate",
 }

@@ -71,7 +71,7 @@ def holder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("hl-smi",), ("hl-smi", "-q"), ("top", "--once"), ("top", "--once", "--card", "0")],
+    [("hl-smi",), ("hl-smi", "-q"), ("top", "--once"), ("top", "--once", "0")],
 )
 def test_commands_escape_names_of_processes(holder, arguments):
     done = subprocess.run([sys.executable, "-c", COMMAND, *arguments], capture_output=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hpu_magic import units
 from hpu_magic.advice.observed import of_fit, of_ledger
 from hpu_magic.advice.report import Advice, ordered
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.ledger_report import LedgerReport
 from hpu_magic.runtime.measure.observation import Observation
@@ -57,7 +57,7 @@ def advise(
 
     Raises
     ------
-    RefusedError
+    HPUError
         An argument is none that there is, or the step as it is cannot be estimated.
     """
     device.torch_with_hpu()
@@ -94,13 +94,13 @@ def advise_on_fit(
 
     Raises
     ------
-    RefusedError
+    HPUError
         As `advise`.
     """
     if model is not None:
         return advise(model, *inputs, observed=seen, **arguments)
     if inputs or arguments:
-        raise RefusedError(
+        raise HPUError(
             "advice estimates a model's step: give the model first, result.advice(model, batch)."
         )
     remarks = [_MEASURED]
@@ -120,7 +120,7 @@ def _measured(observed: Any) -> Observation | LedgerReport | None:
     seen = getattr(observed, "observed", observed)
     if seen is None or isinstance(seen, Observation | LedgerReport):
         return seen
-    raise RefusedError(
+    raise HPUError(
         f"observed is the result of a fit or the report of a ledger, not a {type(seen).__name__}: "
         "give what hpu_magic.fit returns, or %hpu_ledger last."
     )

@@ -124,9 +124,9 @@ _FP8_TRAINING = """import habana_frameworks.torch.hpex.experimental.transformer_
 # te.Linear in the place of nn.Linear
 with te.fp8_autocast(enabled=True):
     output = {name}(batch)"""
-_FP8_INFERENCE = """%hpu_fp8 measure {name} --data loader
+_FP8_INFERENCE = """%hpu_fp8_measure {name} --data loader
 # in a new process, as Neural Compressor does one step in each
-%hpu_fp8 quantize {name}"""
+%hpu_fp8_quantize {name}"""
 
 
 def _modes(base: Estimate, name: str) -> Iterator[Choice]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from hpu_magic.advice.suggestion import Suggestion
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.present.report import Report
 
 _CELL = "text-align:left;vertical-align:top;padding:4px 12px 4px 0"
@@ -49,14 +49,14 @@ class Advice(Report):
 
         Raises
         ------
-        RefusedError
+        HPUError
             There is no such number.
         """
         if 1 <= number <= len(self):
             return self.suggestions[number - 1]
         if not self.suggestions:
-            raise RefusedError(f"There is no advice number {number}: there is none at all.")
-        raise RefusedError(f"There is no advice number {number}: give one from 1 to {len(self)}.")
+            raise HPUError(f"There is no advice number {number}: there is none at all.")
+        raise HPUError(f"There is no advice number {number}: give one from 1 to {len(self)}.")
 
     def title(self) -> str:
         """Return the headline."""

@@ -45,7 +45,7 @@ def to(*objects: Movable, device: str = "hpu", dtype: Dtype | None = None) -> An
 
     Raises
     ------
-    RefusedError
+    HPUError
         An object is not a tensor and holds none, or the objects do not fit on the device. Nothing
         was moved.
     """
@@ -70,7 +70,7 @@ def mode(mode: Literal["eager", "lazy"] | None = None, *, restart: bool = False)
 
     Raises
     ------
-    RefusedError
+    HPUError
         There is no such mode, or a script requests a mode other than the loaded one.
     """
     from hpu_magic.runtime.execution.mode import request
@@ -97,7 +97,7 @@ def flags(
 
     Raises
     ------
-    RefusedError
+    HPUError
         There is no such flag, it does not accept this value, or it cannot be set from here.
     """
     from hpu_magic.runtime.execution.flags import show_or_set
@@ -117,7 +117,7 @@ def release(*, restart: bool = False) -> ReleaseReport:
 
     Raises
     ------
-    RefusedError
+    HPUError
         No Jupyter server can restart this process.
     """
     from hpu_magic.runtime.execution.release import release_card

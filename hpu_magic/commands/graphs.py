@@ -46,7 +46,7 @@ def graph(
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process is not in lazy mode, an input is not a tensor on the device, or ``warmup`` is
         negative.
     """
@@ -70,7 +70,7 @@ def replay(name: str, *, number: int = 1, **inputs: Any) -> ReplayReport:
 
     Raises
     ------
-    RefusedError
+    HPUError
         There is no such graph or input, or an input has another shape, dtype or device.
     """
     from hpu_magic.runtime.graphs.graphs import find
@@ -88,7 +88,7 @@ def graphs(*, drop: str | None = None) -> GraphList:
 
     Raises
     ------
-    RefusedError
+    HPUError
         There is no graph to delete with this name.
     """
     from hpu_magic.runtime.graphs import graphs
@@ -130,16 +130,16 @@ def wrap(
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process is not in lazy mode; ``model`` is not a module, is not on the device or is
         wrapped already; or an option does not fit.
     """
-    from hpu_magic.errors import RefusedError
+    from hpu_magic.errors import HPUError
     from hpu_magic.runtime.execution.mode import in_lazy_mode
     from hpu_magic.runtime.graphs.wrapping import wrapped
 
     if train and infer:
-        raise RefusedError("A model is wrapped for training or for inference, not both: use one.")
+        raise HPUError("A model is wrapped for training or for inference, not both: use one.")
     for_training = train or (False if infer else None)
     return in_lazy_mode(
         lambda: wrapped(model, train=for_training, sample=inputs, max_graphs=max_graphs),

@@ -54,16 +54,16 @@ def panel(
 
     Raises
     ------
-    RefusedError
+    HPUError
         A number is out of its range, or there is no live panel to stop.
     """
-    from hpu_magic.errors import RefusedError
+    from hpu_magic.errors import HPUError
     from hpu_magic.panels import panel as panels
 
     if not stop:
         return panels.open_panel(interval, history, panel)
     if not panels.stop_panel():
-        raise RefusedError("No panel is live: %hpu_panel starts one.")
+        raise HPUError("No panel is live: %hpu_memory_live starts one.")
     return None
 
 
@@ -88,7 +88,7 @@ def time(
 
     Raises
     ------
-    RefusedError
+    HPUError
         ``function`` is not callable, ``runs`` is negative or ``repeats`` is less than 1.
     """
     from hpu_magic.runtime.measure.timing import timed
@@ -111,7 +111,7 @@ def profile(*, folder: str = "hpu_profile", trace: bool = True) -> Profiling:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The folder cannot be created, or there is no device.
     """
     from hpu_magic.runtime.measure import profiling

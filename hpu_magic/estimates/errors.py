@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 
-class EstimateError(RefusedError):
+class EstimateError(HPUError):
     """No estimate for these arguments; the text says which, and what to do."""

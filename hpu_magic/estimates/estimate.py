@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 
 if TYPE_CHECKING:
@@ -88,9 +88,7 @@ def estimate(
         An argument is none that there is, the model cannot take its inputs, or what runs depends
         on numbers.
     """
-    with suppress(
-        RefusedError
-    ):  # PyTorch may have settled without a card; it is traced all the same
+    with suppress(HPUError):  # PyTorch may have settled without a card; it is traced all the same
         device.torch_with_hpu()
     from hpu_magic.estimates.calls import call_of, refuse_unknown, uncompiled
     from hpu_magic.estimates.cost.hardware import generation_named

@@ -29,7 +29,7 @@ def shared_arguments(
     """
     return [
         (
-            "--infer",
+            "--no-train",
             {"action": "store_true", "help": "the forward pass alone, without gradients"},
         ),
         (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.fits import INTERVAL
 from hpu_magic.fits.folded_frames import FoldedFrames
 from hpu_magic.fits.result import FitResult
@@ -57,7 +57,7 @@ def fit(
 
     Raises
     ------
-    RefusedError
+    HPUError
         An argument is invalid; nothing has run.
     KeyboardInterrupt
         The fit was interrupted.
@@ -115,9 +115,9 @@ def results_announced_to(listener: Callable[[FitResult], None]) -> Iterator[None
 
 
 def check_panel(panel: str) -> None:
-    """Raise `RefusedError` for an unknown panel."""
+    """Raise `HPUError` for an unknown panel."""
     if panel not in PANELS:
-        raise RefusedError(f"panel must be one of {', '.join(PANELS)}, got {panel!r}.")
+        raise HPUError(f"panel must be one of {', '.join(PANELS)}, got {panel!r}.")
 
 
 def _prepared(
@@ -133,7 +133,7 @@ def _prepared(
 
         return prepared_for_transformers(trainer, model, data, arguments)
     described = "None" if trainer is None else f"a {type(trainer).__name__}"
-    raise RefusedError(
+    raise HPUError(
         f"The first argument must be a Lightning or transformers Trainer, got {described}: call "
         "hpu_magic.fit(trainer, model, data), or hpu_magic.fit(trainer) for transformers."
     )

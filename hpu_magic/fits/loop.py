@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device as devices
 from hpu_magic.runtime.measure.curves import LOSS, Curve
 from hpu_magic.runtime.measure.metric_names import metric_of
@@ -210,7 +210,7 @@ class LoopSource:
         for name, value in values.items():
             number = _number(value)
             if number is None:
-                raise RefusedError(
+                raise HPUError(
                     f"log accepts numbers and tensors of one element; {name} is "
                     f"{_description(value)}."
                 )

@@ -39,7 +39,7 @@ def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[l
 
     Raises
     ------
-    RefusedError
+    HPUError
         An argument is invalid.
     """
     checked_interval(interval)

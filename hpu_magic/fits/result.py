@@ -101,7 +101,7 @@ class FitResult(Report):
 
         Raises
         ------
-        RefusedError
+        HPUError
             An argument is unknown.
         """
         from hpu_magic.advice.advise import advise_on_fit

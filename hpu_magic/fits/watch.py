@@ -8,7 +8,7 @@ from numbers import Integral
 from types import TracebackType
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.fits import INTERVAL
 from hpu_magic.fits.enclosing import Place, place_of
 from hpu_magic.fits.fit import check_panel
@@ -61,11 +61,11 @@ class Watch:
 
         Raises
         ------
-        RefusedError
+        HPUError
             A value is not a number, or the loop does not run.
         """
         if self._training is None or self._training.over:
-            raise RefusedError(
+            raise HPUError(
                 "The loop is not running: call log in its body, or inside with "
                 "hpu_magic.watch(loader) as watched."
             )
@@ -76,7 +76,7 @@ class Watch:
 
     def __enter__(self) -> Watch:
         if self.result is None and self._training is not None:
-            raise RefusedError(
+            raise HPUError(
                 "This loop is already running: call hpu_magic.watch(...) once for each loop."
             )
         self._training, self._block = Training(self._plan, None), True
@@ -164,7 +164,7 @@ def watch(
 
     Raises
     ------
-    RefusedError
+    HPUError
         An argument is invalid.
 
     Examples
@@ -176,21 +176,21 @@ def watch(
     checked_interval(interval)
     check_panel(panel)
     if not isinstance(loader, Iterable):
-        raise RefusedError(
+        raise HPUError(
             f"loader must be an iterable such as a DataLoader, got a {type(loader).__name__}: "
             "write for batch in hpu_magic.watch(loader)."
         )
     if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
-        raise RefusedError(f"epochs must be an integer of at least 1, got {epochs!r}.")
+        raise HPUError(f"epochs must be an integer of at least 1, got {epochs!r}.")
     if total is not None and (not isinstance(total, Integral) or total < 0):
-        raise RefusedError(f"total must be the number of batches, got {total!r}.")
+        raise HPUError(f"total must be the number of batches, got {total!r}.")
     if epochs > 1 and iter(loader) is loader:
-        raise RefusedError(
+        raise HPUError(
             f"A {type(loader).__name__} can be iterated once, not {epochs} times: pass an iterable "
             "that creates a new iterator each time, such as a DataLoader or a list."
         )
     if loss is not None and not callable(loss):
-        raise RefusedError(
+        raise HPUError(
             f"loss must be a function that returns the loss, got a {type(loss).__name__}: write "
             "loss=lambda: loss, or hpu_magic.watch.log(loss=loss) in the loop."
         )
@@ -202,7 +202,7 @@ def _log(**values: Any) -> None:
     """Log values of the innermost loop of this thread; see `Watch.log`."""
     training = current_training()
     if training is None:
-        raise RefusedError(
+        raise HPUError(
             "No watched loop is running: call watch.log(...) in the body of for batch in "
             "hpu_magic.watch(loader)."
         )

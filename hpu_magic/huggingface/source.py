@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.huggingface.monitor import FitMonitorBase, monitor_class
 from hpu_magic.runtime.measure.observation import FitSettings, loader_settings, optimizer_name
 from hpu_magic.runtime.measure.source import Report
@@ -22,27 +22,27 @@ def prepared(
 
     Raises
     ------
-    RefusedError
+    HPUError
         There is nothing that can be trained, or it is given a second time.
     """
     if model is not None and model is not trainer.model:
-        raise RefusedError(
+        raise HPUError(
             f"A Trainer of transformers has its model, a {type(trainer.model).__name__}, and takes "
             f"no other, such as a {type(model).__name__}: write hpu_magic.fit(trainer)."
         )
     if data is not None:
-        raise RefusedError(
+        raise HPUError(
             "A Trainer of transformers takes its data as train_dataset when it is made, not a "
             f"{type(data).__name__} here: write hpu_magic.fit(trainer)."
         )
     if any(isinstance(one, FitMonitorBase) for one in trainer.callback_handler.callbacks):
-        raise RefusedError(
+        raise HPUError(
             "This Trainer's fit runs already, with its panel: let it end, or make another Trainer "
             "for a fit within it."
         )
     loads = getattr(trainer.get_train_dataloader, "__module__", "")
     if trainer.train_dataset is None and loads.partition(".")[0] in _LIBRARIES:
-        raise RefusedError(
+        raise HPUError(
             "The Trainer has no data: give it a train_dataset when it is made, "
             "Trainer(model, args, train_dataset=...)."
         )
@@ -56,7 +56,7 @@ def _check_weights(model: Any) -> None:
         return
     empty = [name for name, weight in model.named_parameters() if weight.device.type == "meta"]
     if empty:
-        raise RefusedError(
+        raise HPUError(
             f"{len(empty)} weights of the model are on meta and have no values, {empty[0]} for "
             "one: make the model outside of torch.device('meta'), or load it by from_pretrained."
         )

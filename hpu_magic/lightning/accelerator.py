@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.lightning.devices import number_of_cards, vendor_hpu
 from hpu_magic.lightning.fp8 import require_fp8
 from hpu_magic.runtime.device.peak import since_reset
@@ -35,11 +35,11 @@ class HPUAcceleratorBase:
 
         Raises
         ------
-        RefusedError
+        HPUError
             When ``device`` is not an ``hpu`` device.
         """
         if device.type != "hpu":
-            raise RefusedError(f"HPUAccelerator works on an hpu device, not on {str(device)!r}.")
+            raise HPUError(f"HPUAccelerator works on an hpu device, not on {str(device)!r}.")
         if "HLS_MODULE_ID" not in os.environ:
             torch.hpu.set_device(device)  # type: ignore[attr-defined]
 
@@ -64,7 +64,7 @@ class HPUAcceleratorBase:
 
         Raises
         ------
-        RefusedError
+        HPUError
             When more cards than there are, or certain ones, are asked for.
         """
         return number_of_cards(devices)
@@ -96,7 +96,7 @@ class HPUAcceleratorBase:
         """Return whether the machine's cards compute in 8 bits, and why not."""
         try:
             require_fp8()
-        except RefusedError as refusal:
+        except HPUError as refusal:
             return False, str(refusal)
         return True, ""
 

@@ -160,7 +160,7 @@ class Choices:
         if cards > 1 and devices.is_interactive():
             self._stock.info(
                 f"{self._flags.user} takes one of {cards} cards here, as an interactive session is "
-                f"one process: begin the cell with %%hpu_parallel -n {cards} to train on all."
+                f"one process: begin the cell with %%hpu_workers --cards {cards} to train on all."
             )
             return 1
         return cards
@@ -243,7 +243,7 @@ class Choices:
             shown = f"devices={len(given)}" + (f" on {nodes} machines" if nodes > 1 else "")
             raise self._refused(
                 f"{shown} takes {processes} processes, one a card, and an interactive "
-                f"session is one: begin the cell with %%hpu_parallel -n {processes}, or run a "
+                f"session is one: begin the cell with %%hpu_workers --cards {processes}, or run a "
                 "script."
             )
 

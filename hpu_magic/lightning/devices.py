@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 _GIVEN_BY_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _MPI = "OMPI_COMM_WORLD_SIZE"
@@ -39,7 +39,7 @@ def is_interactive() -> bool:
 def started_by_others() -> bool:
     """Return whether this is one of several processes, each told its rank by who started it.
 
-    ``torchrun`` tells it, and ``%%hpu_parallel``; what ``mpirun`` says, the vendor's package
+    ``torchrun`` tells it, and ``%%hpu_workers``; what ``mpirun`` says, the vendor's package
     passes on.
     """
     if _MPI in os.environ:
@@ -64,7 +64,7 @@ def number_of_cards(devices: object) -> int:
 
     Raises
     ------
-    RefusedError
+    HPUError
         It asks for anything else, or for more cards than there are.
     """
     hpu = vendor_hpu()
@@ -73,7 +73,7 @@ def number_of_cards(devices: object) -> int:
     if wanted == -1:
         return max(there, 1)
     if wanted > max(there, 1):
-        raise RefusedError(
+        raise HPUError(
             f"devices={devices!r} cannot be had: this machine has "
             f"{there} card{'' if there == 1 else 's'}."
         )
@@ -95,26 +95,26 @@ def _asked_for(devices: object) -> int:
         return _checked_count(devices, devices)
     elif isinstance(devices, list | tuple) and all(type(index) is int for index in devices):
         return _length(devices, list(devices))
-    raise RefusedError(
+    raise HPUError(
         f"devices={devices!r} is neither a number nor a list of numbers: write devices=1."
     )
 
 
 def _checked_count(devices: object, count: int) -> int:
     if count == 0 or count < -1:
-        raise RefusedError(f"devices={devices!r} is no number of cards: write devices=1.")
+        raise HPUError(f"devices={devices!r} is no number of cards: write devices=1.")
     return count
 
 
 def _length(devices: object, indices: list[int]) -> int:
     if not indices:
-        raise RefusedError(f"devices={devices!r} names no card: write devices=1.")
+        raise HPUError(f"devices={devices!r} names no card: write devices=1.")
     if len(set(indices)) < len(indices):
-        raise RefusedError(
+        raise HPUError(
             f"devices={devices!r} names a card twice: write devices={len(set(indices))}."
         )
     if sorted(indices) != list(range(len(indices))):
-        raise RefusedError(
+        raise HPUError(
             f"devices={devices!r} cannot be had: a process sees its own card as hpu:0, so write "
             f"devices={len(indices)} and choose the card{'s' if len(indices) > 1 else ''} with the "
             "environment variable HABANA_VISIBLE_MODULES."

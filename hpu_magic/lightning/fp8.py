@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.device import device
 
 
@@ -18,12 +18,12 @@ def require_fp8() -> None:
 
     Raises
     ------
-    RefusedError
+    HPUError
         They are of the first generation.
     """
     generation = device.generation()
     if generation == "GAUDI":
-        raise RefusedError(
+        raise HPUError(
             "precision='fp8' needs a Gaudi2 or a later card, and this machine has GAUDI: write "
             "precision='bf16-mixed'."
         )
@@ -39,7 +39,7 @@ def recipe_of(recipe: Any) -> Any:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The mapping has an unknown option or format, or the value is neither.
     """
     recipes = _transformer_engine().recipe
@@ -51,17 +51,17 @@ def recipe_of(recipe: Any) -> Any:
         for option in options:
             if option not in known:
                 mend = suggestion(option, known) or f"there are {', '.join(known)}."
-                raise RefusedError(f"A recipe has no option {option!r}: {mend}")
+                raise HPUError(f"A recipe has no option {option!r}: {mend}")
         name = options.get("fp8_format")
         if isinstance(name, str):
             formats = recipes.Format.__members__
             if name not in formats:
                 mend = suggestion(name, formats) or f"write {' or '.join(map(repr, formats))}."
-                raise RefusedError(f"The recipe's fp8_format={name!r} is no format: {mend}")
+                raise HPUError(f"The recipe's fp8_format={name!r} is no format: {mend}")
             options["fp8_format"] = formats[name]
         return recipes.DelayedScaling(**options)
     if not isinstance(recipe, recipes.DelayedScaling):
-        raise RefusedError(
+        raise HPUError(
             f"recipe={recipe!r} is no recipe: write DelayedScaling(...), or its arguments as a "
             "dictionary."
         )
@@ -125,7 +125,7 @@ def _transformer_engine() -> ModuleType:
     try:
         from habana_frameworks.torch.hpex.experimental import transformer_engine
     except ImportError as missing:
-        raise RefusedError(
+        raise HPUError(
             f"precision='fp8' needs the vendor's Transformer Engine, and {missing.name} is not "
             "installed: install it, or write precision='bf16-mixed'."
         ) from missing

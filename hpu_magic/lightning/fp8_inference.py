@@ -26,7 +26,7 @@ def begin_measuring(module: torch.nn.Module, **given: Any) -> Measurement:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process, the model or the settings do not fit.
     """
     wanted = settings("MEASURE", **given)
@@ -48,7 +48,7 @@ def quantize(module: torch.nn.Module, **given: Any) -> None:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process, the model, the settings or the measurements do not fit.
     """
     wanted = settings("QUANTIZE", **given)

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 __all__ = ["Counterpart", "absence", "as_lightning_habana", "counterparts", "requested"]
 
@@ -127,13 +127,13 @@ def as_lightning_habana() -> None:
 
     Raises
     ------
-    RefusedError
+    HPUError
         ``lightning_habana`` is installed.
     """
     if _FINDER in sys.meta_path:
         return
     if importlib.util.find_spec(PACKAGE) is not None:
-        raise RefusedError(
+        raise HPUError(
             f"{PACKAGE} is installed and comes first: remove it (pip uninstall lightning-habana), "
             "or import the classes from hpu_magic.lightning."
         )
@@ -152,5 +152,5 @@ def requested(value: str) -> None:
         return
     try:
         as_lightning_habana()
-    except RefusedError as refusal:
+    except HPUError as refusal:
         warnings.warn(f"{VARIABLE}={value}: {refusal}", stacklevel=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 
 def convert(
@@ -26,13 +26,13 @@ def convert(
 
     Raises
     ------
-    RefusedError
+    HPUError
         The vendor's release has no HMP any more, or refuses the level or the files.
     """
     try:
         from habana_frameworks.torch.hpex import hmp
     except ImportError as missing:
-        raise RefusedError(
+        raise HPUError(
             "opt_level, verbose, bf16_file_path and fp32_file_path are options of HMP, which this "
             "release of the vendor's package has not: write precision='bf16-mixed', and name the "
             "files in LOWER_LIST and FP32_LIST before the start."
@@ -45,4 +45,4 @@ def convert(
             isVerbose=verbose,
         )
     except ValueError as refusal:
-        raise RefusedError(str(refusal)) from refusal
+        raise HPUError(str(refusal)) from refusal

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.lightning.watch import begun_by_this, watch_from_child, watch_from_parent
 
 _RUNNER = "hpu_magic.lightning"
@@ -81,12 +81,12 @@ def _require_script(processes: int) -> None:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The program came by ``python -c`` or on the standard input.
     """
     main = sys.modules["__main__"]
     if main.__spec__ is None and not os.path.isfile(sys.argv[0]):
-        raise RefusedError(
+        raise HPUError(
             f"devices={processes} runs the script once for each card, and this program is in no "
             "file: write it to one, or start the processes with torchrun."
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.lightning.devices import card
 from hpu_magic.lightning.strategy import EvaluationOnHPU, StrategyOnHPU
 
@@ -157,7 +157,7 @@ class HPUDDPStrategyBase:
 
 def _of_own_card(device: Any) -> torch.device:
     if card(device) != torch.device("hpu", 0):
-        raise RefusedError(
+        raise HPUError(
             f"parallel_devices holds {str(device)!r}, and each process sees its own card as hpu:0: "
             "leave parallel_devices out, and write devices=N."
         )
@@ -167,7 +167,7 @@ def _of_own_card(device: Any) -> torch.device:
 def _for_cards(backend: str) -> str:
     """Return the backend of the process group, which must be hccl for tensors on a card."""
     if backend != _BACKEND and f"hpu:{_BACKEND}" not in backend.split(","):
-        raise RefusedError(
+        raise HPUError(
             f"process_group_backend={backend!r} cannot carry what lies on a card: leave it out, or "
             "write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange tensors of the CPU too."
         )

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.lightning import fp8, fp8_inference, hmp
 from hpu_magic.lightning.scaling import ScaledLosses
 from hpu_magic.runtime.device import device as card
@@ -48,7 +48,7 @@ class HPUPrecisionPluginBase(ScaledLosses):
 
     Raises
     ------
-    RefusedError
+    HPUError
         For any other precision, for ``"fp8"`` and ``"16-mixed"`` on a card of the first
         generation, for ``"fp8"`` without the Transformer Engine, and for options of another
         precision.
@@ -130,12 +130,12 @@ class HPUPrecisionPluginBase(ScaledLosses):
 
         Raises
         ------
-        RefusedError
+        HPUError
             The precision is not ``"fp8"``; or, for inference, the process, the model, the
             settings or the measurements do not fit.
         """
         if self.precision != "fp8":
-            raise RefusedError(
+            raise HPUError(
                 f"convert_modules is for precision='fp8', and this plug-in has {self.precision!r}."
             )
         if inference:
@@ -144,7 +144,7 @@ class HPUPrecisionPluginBase(ScaledLosses):
             if quant:
                 fp8_inference.quantize(module, **settings)
             elif self._measurement is not None:
-                raise RefusedError(
+                raise HPUError(
                     f"This plug-in measures a {type(self._measurement.model).__name__}, and a "
                     "plug-in measures one model: make another plug-in for the next."
                 )
@@ -155,7 +155,7 @@ class HPUPrecisionPluginBase(ScaledLosses):
         if fp8_data_path is not None:
             settings["fp8_data_path"] = fp8_data_path
         if settings:
-            raise RefusedError(
+            raise HPUError(
                 f"{', '.join(settings)} is a setting of inference: write inference=True, or leave "
                 "it out."
             )
@@ -210,32 +210,32 @@ def _checked(precision: str, by_hmp: bool, options: bool) -> str:
 
     Raises
     ------
-    RefusedError
+    HPUError
         There is no such precision, here or on this card, or it has not these options.
     """
     known = (*SUPPORTED_PRECISIONS, "fp8")
     precision = _SHORT.get(str(precision), precision)
     if precision not in known:
-        raise RefusedError(
+        raise HPUError(
             f"precision={precision!r} is not supported on hpu: "
             f"write {' or '.join(map(repr, known))}."
         )
     if by_hmp:
         if precision not in ("16-mixed", "bf16-mixed"):
-            raise RefusedError(
+            raise HPUError(
                 "opt_level, verbose, bf16_file_path and fp32_file_path are options of "
                 f"precision='bf16-mixed', not of {precision!r}: leave them out."
             )
         precision = "bf16-mixed"
     if precision == "16-mixed" and card.generation() == "GAUDI":
-        raise RefusedError(
+        raise HPUError(
             "precision='16-mixed' needs a Gaudi2 or a later card, and this machine has GAUDI: "
             "write precision='bf16-mixed'."
         )
     if precision == "fp8":
         fp8.require_fp8()
     elif options:
-        raise RefusedError(
+        raise HPUError(
             f"recipe and replace_layers are options of precision='fp8', not of {precision!r}: "
             "leave them out."
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 
 class HPUProfilerBase:
@@ -36,7 +36,7 @@ class HPUProfilerBase:
 
     Raises
     ------
-    RefusedError
+    HPUError
         ``HABANA_PROFILE`` asks the vendor's library for another kind of trace.
     """
 
@@ -70,7 +70,7 @@ class HPUProfilerBase:
         )
         kind = os.environ.get("HABANA_PROFILE", "profile_api_light")
         if kind != "profile_api_light":
-            raise RefusedError(
+            raise HPUError(
                 "HPUProfiler needs the light trace of the vendor's library, and HABANA_PROFILE is "
                 f"{kind!r}: leave that variable out."
             )

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.lightning.accelerator import HPUAcceleratorBase
 from hpu_magic.lightning.devices import vendor_hpu
 from hpu_magic.runtime.device import device as card
@@ -79,13 +79,13 @@ def count_of(devices: object) -> int | None:
 
     Raises
     ------
-    RefusedError
+    HPUError
         It is neither a number nor text.
     """
     if devices is None:
         return None
     if not isinstance(devices, int | str):
-        raise RefusedError(f"devices={devices!r} is not a number or text; write devices=1.")
+        raise HPUError(f"devices={devices!r} is not a number or text; write devices=1.")
     return int(devices)
 
 

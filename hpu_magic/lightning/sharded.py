@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.lightning.parallel import FabricOverHCCL, StrategyOverHCCL, TrainerOverHCCL
 
 FSDP = "hpu_fsdp"
@@ -36,7 +36,7 @@ class HPUFSDPPrecisionBase:
 
             self.scaler = scaler or ShardedGradScaler("hpu")
         elif scaler is not None:
-            raise RefusedError(
+            raise HPUError(
                 f"A scaler is for precision='16-mixed', and this is {precision!r}: leave it out."
             )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.lightning.names import trainer_namespace
 from hpu_magic.lightning.namespaces import default_namespace, plugins
@@ -24,13 +24,13 @@ def prepared(
 
     Raises
     ------
-    RefusedError
+    HPUError
         The model is none of Lightning's.
     """
     pytorch: Any = sys.modules[trainer_namespace(trainer) or default_namespace()]
     if not isinstance(model, pytorch.LightningModule):
         described = "None" if model is None else f"a {type(model).__name__}"
-        raise RefusedError(
+        raise HPUError(
             f"fit needs a LightningModule to train, not {described}: "
             "write hpu_magic.fit(trainer, model, data)."
         )

@@ -97,7 +97,7 @@ def _announce(remembered: dict[str, str]) -> None:
 
     try:
         print(backend.activate())
-    except backend.TooLate as late:
+    except backend.TooLateError as late:
         print(f"{late} Type %hpu_mode --restart to restart this kernel.")
     except (RuntimeError, ValueError) as error:
         print(f"No hpu device: {error}")

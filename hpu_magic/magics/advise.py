@@ -41,7 +41,7 @@ class AdviseMagics(StepMagics):
         --apply makes it where a command can. Examples::
 
             %hpu_advise model --inputs tokens
-            %hpu_advise model --inputs x,y --loss loss_of --generation gaudi3
+            %hpu_advise model --inputs x,y --loss loss_of --card gaudi3
             %hpu_advise model --inputs batch --cards 8 --observed result -o advice
             %hpu_advise model --inputs x --apply 1
         """

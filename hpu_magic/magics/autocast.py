@@ -100,14 +100,14 @@ class AutocastMagics(CommandMagics):
             %%hpu_autocast
             loss = model(batch).mean()
 
-            %%hpu_autocast --dtype fp16 --verbose
+            %%hpu_autocast --dtype fp16 --all
             output = model(batch)
 
             %hpu_autocast on
             %hpu_autocast off
             %hpu_autocast on --lower linear,matmul --restart
 
-            %hpu_autocast explain model batch
+            %hpu_explain_autocast model --inputs batch
         """
         if cell is not None:
             cells.run(self.shell, "hpu_autocast", line, cell)
@@ -155,7 +155,7 @@ class AutocastMagics(CommandMagics):
         if options.model is None or not options.sample:
             raise UsageError(
                 "%hpu_autocast explain needs a model and what it takes: type "
-                "%hpu_autocast explain model batch."
+                "%hpu_explain_autocast model --inputs batch."
             )
         sample: list[Any] = []
         named: dict[str, Any] = {}
@@ -174,7 +174,7 @@ class AutocastMagics(CommandMagics):
         if options.switch:
             raise UsageError(
                 f"%%hpu_autocast {options.switch} on a cell has no meaning: type %hpu_autocast "
-                f"{options.switch} (one %) for all later cells, or %%hpu_autocast --off."
+                f"{options.switch} (one %) for all later cells, or %%hpu_autocast off."
             )
         return self._autocast(options)
 

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import cell_magic
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.magics.place import running_cell
 
 Factory = Callable[..., AbstractContextManager[Any]]
@@ -67,7 +67,7 @@ def offer(
         Name of the magic, which must also be registered with IPython (for help and lists).
     factory : callable
         Takes the rest of the first line, returns a context manager. It may raise `UsageError`
-        or `RefusedError`; then the cell does not run. If the context manager has a method
+        or `HPUError`; then the cell does not run. If the context manager has a method
         ``summary()``, its result is displayed below the cell's own output, whether or not the
         cell raised; None displays nothing.
     repeats : bool
@@ -379,5 +379,5 @@ def _stack() -> list[_Entered]:
 def _usage_errors() -> Any:
     try:
         yield
-    except RefusedError as refused:
+    except HPUError as refused:
         raise UsageError(str(refused)) from None

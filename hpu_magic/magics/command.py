@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, magics_class
 from IPython.utils.process import arg_split
 
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.magics.settings import Configured, HPUMagics
 
 Result = TypeVar("Result")
@@ -167,7 +167,7 @@ class CommandMagics(Magics):
         """Call `function`; a refusal of the runtime becomes a sentence without a traceback."""
         try:
             return function(*arguments, **options)
-        except RefusedError as refused:
+        except HPUError as refused:
             raise UsageError(str(refused)) from None
 
 

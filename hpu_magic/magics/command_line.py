@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# `%hpu_to ...`, `report = %hpu_time ...`, `%%hpu_graph ...`, and with automagic `hpu_to ...`.
+# `%hpu_to ...`, `report = %hpu_time ...`, `%%hpu_capture ...`, and with automagic `hpu_to ...`.
 _COMMAND = re.compile(r"^\s*(?:[\w.,\s\[\]'\"]+=\s*(?=%))?(?P<mark>%{0,2})(?P<name>\w+)\s")
 # What makes a line without a mark a statement of Python.
 _OPERATOR = re.compile(r"\s*(=|[!<>*/+@&|^%-]+=|[,.(\[:])")

@@ -29,12 +29,12 @@ def status(request: Content) -> dict[str, Any]:
 
 def choose_mode(request: Content) -> dict[str, Any]:
     """Answer ``hpu_magic_mode_request``: ask for a mode as ``%hpu_mode`` does."""
-    from hpu_magic.errors import RefusedError
+    from hpu_magic.errors import HPUError
     from hpu_magic.runtime.execution.mode import request as request_mode
 
     try:
         report = request_mode(str(request.get("mode")))
-    except RefusedError as refused:
+    except HPUError as refused:
         return {"status": "error", "message": str(refused)}
     except OSError as error:
         return {"status": "error", "message": f"The mode cannot be remembered: {error}."}

@@ -34,9 +34,9 @@ class EstimateMagics(StepMagics):
         Shapes and types of the inputs count, so they may be on any device. Examples::
 
             %hpu_estimate model --inputs tokens
-            %hpu_estimate model --inputs x,y --loss loss_of --generation gaudi3
+            %hpu_estimate model --inputs x,y --loss loss_of --card gaudi3
             %hpu_estimate model --inputs batch --cards 8 --parallel zero3 --batch largest
-            %hpu_estimate model --inputs x --infer --mode graphs --precision bf16
+            %hpu_estimate model --inputs x --no-train --mode graphs --dtype bf16
         """
         from hpu_magic.estimates.estimate import estimate
 

@@ -113,12 +113,12 @@ class Fp8Magics(CommandMagics):
         Each step needs a process of its own, and one card. Quantizing shows what it changes in
         each layer, where a sample is given. Needs neural-compressor-pt. Examples::
 
-            %hpu_fp8 measure model batch
-            %hpu_fp8 measure model --data loader --batches 16
+            %hpu_fp8_measure model --inputs batch
+            %hpu_fp8_measure model --data loader --batches 16
 
-            %hpu_fp8 quantize model batch
-            %hpu_fp8 quantize model batch --scale-method maxabs_pow2 --block lm_head
-            %hpu_fp8 quantize model batch --config maxabs_quant.json
+            %hpu_fp8_quantize model --inputs batch
+            %hpu_fp8_quantize model --inputs batch --scale-method maxabs_pow2 --block lm_head
+            %hpu_fp8_quantize model --inputs batch --config maxabs_quant.json
         """
         from hpu_magic.runtime.precision.fp8.measure import fp8_measure
         from hpu_magic.runtime.precision.fp8.quantize import fp8_quantize
@@ -143,7 +143,7 @@ class Fp8Magics(CommandMagics):
                 **given,
             )
         elif options.data is not None:
-            raise UsageError("%hpu_fp8 quantize takes a sample, and no --data: leave it out.")
+            raise UsageError("%hpu_fp8_quantize takes a sample, and no --data: leave it out.")
         else:
             report = self._in_own_process(
                 options.restart, fp8_quantize, model, *sample, config=config, **given

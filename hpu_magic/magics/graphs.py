@@ -1,4 +1,4 @@
-"""``%%hpu_graph``, ``%hpu_replay``, ``%hpu_graphs`` and ``%hpu_wrap``."""
+"""``%%hpu_capture``, ``%hpu_replay``, ``%hpu_graphs`` and ``%hpu_wrap``."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class GraphMagics(CommandMagics):
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
-        cells.offer("hpu_graph", self._capture, repeats=True)
+        cells.offer("hpu_capture", self._capture, repeats=True)
 
     @cell_magic
     @options_of(commands.graph, leave_out=("function",))
-    def hpu_graph(self, line: str, cell: str) -> None:
+    def hpu_capture(self, line: str, cell: str) -> None:
         """Capture a cell into an HPU Graph, to replay it without Python.
 
         The variables that the cell assigns are the graph's own tensors: each replay overwrites
         them. Reading values (print, .item(), .cpu()) and shapes that depend on values are
         refused. Needs lazy mode. Examples::
 
-            %%hpu_graph step --inputs x,y
+            %%hpu_capture step --inputs x,y
             loss = loss_function(model(x), y)
             loss.backward()
 
             x = next_batch
             %hpu_replay step
         """
-        cells.run(self.shell, "hpu_graph", line, cell)
+        cells.run(self.shell, "hpu_capture", line, cell)
 
     @line_magic
     @options_of(commands.replay, short={"number": "n"})
@@ -73,7 +73,7 @@ class GraphMagics(CommandMagics):
         Examples::
 
         %hpu_graphs
-        %hpu_graphs --drop step
+        %hpu_graphs --delete step
         """
         return self.run(self.hpu_graphs, line)
 
@@ -82,10 +82,10 @@ class GraphMagics(CommandMagics):
     def hpu_wrap(self, line: str) -> WrapReport:
         """Let a module replay HPU Graphs, by the vendor's own wrappers.
 
-        Without --train or --infer the module's own mode decides. A model of transformers keeps
+        Without --train or --no-train the module's own mode decides. A model of transformers keeps
         its generate, which then takes a static cache. Needs lazy mode. Examples::
 
-            %hpu_wrap model --infer
+            %hpu_wrap model --no-train
             %hpu_wrap model --train --max-graphs 4
             %hpu_wrap model --train --inputs batch
         """
@@ -101,9 +101,9 @@ class GraphMagics(CommandMagics):
         from hpu_magic.runtime.execution.mode import in_lazy_mode
         from hpu_magic.runtime.graphs.capture import Capture
 
-        options = self.parse(self.hpu_graph, line, cell=True)
+        options = self.parse(self.hpu_capture, line, cell=True)
         if options.name is None:
-            raise UsageError("A graph needs a name: type %%hpu_graph step, for example.")
+            raise UsageError("A graph needs a name: type %%hpu_capture step, for example.")
         self.check_name(options.name)
         inputs = [name.strip() for name in (options.inputs or "").split(",") if name.strip()]
         return self.call(

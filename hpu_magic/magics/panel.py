@@ -1,4 +1,4 @@
-"""``%hpu_panel``."""
+"""``%hpu_memory_live``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class PanelMagics(CommandMagics):
 
     @line_magic
     @options_of(commands.panel)
-    def hpu_panel(self, line: str) -> MemoryReport | None:
+    def hpu_memory_live(self, line: str) -> MemoryReport | None:
         """Show the device's memory live: in use, peak and limit.
 
-        The panel goes on while later cells run, until its button, --stop or the next %hpu_panel
+        The panel goes on while later cells run, until its button, --stop or the next %hpu_memory_live
         stops it, and leaves a picture. Outside a notebook the statistics are shown once. Examples::
 
-            %hpu_panel
-            %hpu_panel --interval 0.1 --history 600
-            %hpu_panel --stop
+            %hpu_memory_live
+            %hpu_memory_live --interval 0.1 --history 600
+            %hpu_memory_live off
         """
-        shown = self.run(self.hpu_panel, line)
+        shown = self.run(self.hpu_memory_live, line)
         return shown if isinstance(shown, MemoryReport) else None

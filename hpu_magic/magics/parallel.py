@@ -1,4 +1,4 @@
-"""``%%hpu_parallel`` and ``%hpu_workers``."""
+"""``%%hpu_workers`` and ``%hpu_workers``."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class ParallelMagics(CommandMagics):
         What they print is grouped by rank; an interrupt reaches all of them. Variables come back
         from the cards as lists by rank, their tensors on the host. Examples::
 
-            %%hpu_parallel -n 4
+            %%hpu_workers --cards 4
             trainer = Trainer(accelerator="hpu", devices=4, max_epochs=3)
             trainer.fit(model, data)
 
-            %%hpu_parallel --push model,lr --pull losses
+            %%hpu_workers --push model,lr --output losses
             losses = train(model, lr)
         """
         from IPython.display import display
@@ -89,7 +89,7 @@ class ParallelMagics(CommandMagics):
         view = RanksView([workers.last_state(rank) for rank in chosen], live=rewritable)
         run = CellRun(workers, chosen, output, view.update, options.grace)
         # The comment takes the place of the command, so that tracebacks count the notebook's lines.
-        code = cell if cell.lstrip().startswith("%%") else f"# %%hpu_parallel\n{cell}"
+        code = cell if cell.lstrip().startswith("%%") else f"# %%hpu_workers\n{cell}"
         try:
             run.run(code, running_cell(self.shell))
         finally:
@@ -108,16 +108,16 @@ class ParallelMagics(CommandMagics):
     )
     @argument("action", nargs="?", choices=_ACTIONS, help="what to do; by default show them")
     def hpu_workers(self, line: str) -> WorkersReport:
-        """Show, start, restart or stop the workers of %%hpu_parallel.
+        """Show, start, restart or stop the workers of %%hpu_workers.
 
         They are started here, one a card, or by an IPython profile, whose ipcluster_config.py
         may launch them through SLURM, MPI or SSH. Examples::
 
             %hpu_workers
-            %hpu_workers start -n 8
-            %hpu_workers start --profile slurm
+            %hpu_workers on --cards 8
+            %hpu_workers on --profile slurm
             %hpu_workers restart
-            %hpu_workers stop
+            %hpu_workers off
         """
         _check_installed()
         from hpu_magic.parallel import session
@@ -126,7 +126,7 @@ class ParallelMagics(CommandMagics):
         options = self.parse(self.hpu_workers, line)
         given = options.n != self.settings.parallel_workers or options.profile is not None
         if options.action != "start" and given:
-            raise UsageError("-n and --profile belong to %hpu_workers start.")
+            raise UsageError("-n and --profile belong to %hpu_workers on.")
         self._check(options)
         if options.action == "start":
             self.call(session.start, options.n, options.profile)
@@ -153,7 +153,7 @@ class ParallelMagics(CommandMagics):
 
 
 def _check_installed() -> None:
-    if why := absence("%%hpu_parallel", "notebook", ("ipyparallel", "cloudpickle")):
+    if why := absence("%%hpu_workers", "notebook", ("ipyparallel", "cloudpickle")):
         raise UsageError(why)
 
 

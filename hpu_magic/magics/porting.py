@@ -1,4 +1,4 @@
-"""``%%hpu_port``."""
+"""``%%hpu_from_cuda``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.settings import Configured, HPUMagics
@@ -34,7 +34,7 @@ class PortMagics(CommandMagics):
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
-        cells.offer("hpu_port", self._ported, rewrite=self._rewritten)
+        cells.offer("hpu_from_cuda", self._ported, rewrite=self._rewritten)
 
     @cell_magic
     @magic_arguments()
@@ -51,35 +51,35 @@ class PortMagics(CommandMagics):
         help="mark a step behind each backward pass and optimizer's step; by default in lazy mode",
     )
     @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
-    def hpu_port(self, line: str, cell: str) -> None:
+    def hpu_from_cuda(self, line: str, cell: str) -> None:
         """Show a cell of CUDA code as code for the card, and run that.
 
         What has no counterpart is named with its line; where the cell cannot run without it, it
         is not run. The report's ``ported`` is the new code. Examples::
 
-            %%hpu_port
+            %%hpu_from_cuda
             model = model.cuda()
             with torch.cuda.amp.autocast():
                 loss = model(x.to("cuda:0")).mean()
 
-            %%hpu_port --show -o report
+            %%hpu_from_cuda --show -o report
             torch.cuda.empty_cache()
         """
-        cells.run(self.shell, "hpu_port", line, cell)
+        cells.run(self.shell, "hpu_from_cuda", line, cell)
 
     def _rewritten(self, line: str, code: str) -> tuple[str, str]:
-        options = self.parse(self.hpu_port, line, cell=True)
+        options = self.parse(self.hpu_from_cuda, line, cell=True)
         self.check_name(options.output)
         try:
             report = self._report(options, code)
-        except RefusedError:
+        except HPUError:
             return "", code  # no Python: IPython says so, with the line
         if options.show or report.missing:
             return "", ""
         return report.first, report.executed
 
     def _ported(self, line: str, code: str) -> _Shown:
-        options = self.parse(self.hpu_port, line, cell=True)
+        options = self.parse(self.hpu_from_cuda, line, cell=True)
         report = self._report(options, code)
         self.keep(options.output, report)
         return _Shown(report, refuse=bool(report.missing) and not options.show)
@@ -107,7 +107,7 @@ class PortMagics(CommandMagics):
         plain = _LINE.sub(_as_block, body)
         transformed: str = self.shell.input_transformer_manager.transform_cell(plain)
         if transformed.rstrip("\n").count("\n") != body.rstrip("\n").count("\n"):
-            raise RefusedError(
+            raise HPUError(
                 "A magic or a shell command of this cell goes over several lines: write it in one."
             )
         return "\n" * (len(code) - len(body)) + transformed
@@ -135,7 +135,7 @@ class _Shown:
         display(self._report)
         if self._refuse:
             lines = ", ".join(str(each.line) for each in self._report.missing)
-            raise RefusedError(
+            raise HPUError(
                 f"The cell was not run: what it does in line {lines} has no counterpart. Leave "
                 "that out, or look at the rest with --show."
             )

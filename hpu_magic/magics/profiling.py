@@ -48,7 +48,7 @@ class ProfileMagics(CommandMagics):
             %%hpu_profile
             loss = step(batch)
 
-            %%hpu_profile --folder traces -o report
+            %%hpu_profile --dir traces -o report
             loss = step(batch)
         """
         cells.run(self.shell, "hpu_profile", line, cell)

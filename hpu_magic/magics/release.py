@@ -1,4 +1,4 @@
-"""``%hpu_release``."""
+"""``%hpu_restart``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ReleaseMagics(CommandMagics):
 
     @line_magic
     @options_of(commands.release)
-    def hpu_release(self, line: str) -> ReleaseReport:
+    def hpu_restart(self, line: str) -> ReleaseReport:
         """Hand the card back so that another process can take it.
 
         A card is bound to its process, so this means a restart of the kernel: without --restart
         it is only explained. Examples::
 
-            %hpu_release
-            %hpu_release --restart
+            %hpu_restart
+            %hpu_restart
         """
-        return self.run(self.hpu_release, line)
+        return self.run(self.hpu_restart, line)

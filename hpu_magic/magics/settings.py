@@ -34,7 +34,7 @@ class HPUMagics(Configurable):
         allow_none=True,
         help="%%hpu_autocast --level; None leaves the operator lists as they were loaded.",
     ).tag(config=True)
-    autocast_verbose = Bool(False, help="%%hpu_autocast --verbose.").tag(config=True)
+    autocast_verbose = Bool(False, help="%%hpu_autocast --all.").tag(config=True)
     autocast_lower = Unicode(
         "", help="%%hpu_autocast --lower; empty leaves the list as it was loaded."
     ).tag(config=True)
@@ -68,14 +68,14 @@ class HPUMagics(Configurable):
         0, min=0, help="%%hpu_time -n: runs a repeat; 0 chooses by the time of one run."
     ).tag(config=True)
     time_repeats = Int(5, min=1, help="%%hpu_time -r: repeats of the timed runs.").tag(config=True)
-    graph_warmup = Int(1, min=0, help="%%hpu_graph --warmup: runs before the capture.").tag(
+    graph_warmup = Int(1, min=0, help="%%hpu_capture --warmup: runs before the capture.").tag(
         config=True
     )
     replay_number = Int(1, min=1, help="%hpu_replay -n: number of replays.").tag(config=True)
     estimate_generation = Enum(
         ["gaudi", "gaudi2", "gaudi3"],
         default_value="gaudi2",
-        help="%hpu_estimate --generation: the card.",
+        help="%hpu_estimate --card: the card.",
     ).tag(config=True)
     estimate_mode = Enum(
         ["eager", "lazy", "graphs", "compile"],
@@ -93,7 +93,7 @@ class HPUMagics(Configurable):
         ["fp32", "bf16", "bf16-mixed", "fp8"],
         default_value=None,
         allow_none=True,
-        help="%hpu_estimate --precision; None takes the type of the model's parameters.",
+        help="%hpu_estimate --dtype; None takes the type of the model's parameters.",
     ).tag(config=True)
     wrap_max_graphs = Int(
         None,
@@ -103,38 +103,41 @@ class HPUMagics(Configurable):
     ).tag(config=True)
     profile_trace = Bool(True, help="%%hpu_profile --trace: write a trace file.").tag(config=True)
     profile_folder = Unicode(
-        "hpu_profile", help="%%hpu_profile --folder: folder that traces are written to."
+        "hpu_profile", help="%%hpu_profile --dir: folder that traces are written to."
     ).tag(config=True)
     panel = Enum(
         ["auto", "widget", "picture"],
         default_value="auto",
-        help="%%hpu_fit, %hpu_panel: the live widget, a picture for front ends without widgets, or "
+        help="%%hpu_fit, %hpu_memory_live: the live widget, a picture for front ends without widgets, or "
         "whichever the page shows.",
     ).tag(config=True)
     panel_interval = Float(
-        0.5, min=0.02, max=60.0, help="%hpu_panel --interval: seconds between two samples."
+        0.5, min=0.02, max=60.0, help="%hpu_memory_live --interval: seconds between two samples."
     ).tag(config=True)
     panel_history = Float(
-        120.0, min=1.0, max=86400.0, help="%hpu_panel --history: seconds that the chart shows."
+        120.0,
+        min=1.0,
+        max=86400.0,
+        help="%hpu_memory_live --history: seconds that the chart shows.",
     ).tag(config=True)
     fit_interval = Float(
         fits.INTERVAL, min=0.02, max=60.0, help="%%hpu_fit --interval: seconds between two samples."
     ).tag(config=True)
-    port_show = Bool(False, help="%%hpu_port --show: show the ported cell without running it.").tag(
-        config=True
-    )
+    port_show = Bool(
+        False, help="%%hpu_from_cuda --show: show the ported cell without running it."
+    ).tag(config=True)
     port_mark_steps = Bool(
         None,
         allow_none=True,
-        help="%%hpu_port --mark-steps; None marks them in lazy mode.",
+        help="%%hpu_from_cuda --mark-steps; None marks them in lazy mode.",
     ).tag(config=True)
     parallel_workers = Int(
-        None, min=1, allow_none=True, help="%%hpu_parallel -n; None takes all cards."
+        None, min=1, allow_none=True, help="%%hpu_workers -n; None takes all cards."
     ).tag(config=True)
     parallel_grace = Float(
         5.0,
         min=0.0,
-        help="%%hpu_parallel --grace: seconds that ranks may go on once another has failed.",
+        help="%%hpu_workers --grace: seconds that ranks may go on once another has failed.",
     ).tag(config=True)
     doctor_all = Bool(False, help="%hpu_doctor --all: show what is green one by one too.").tag(
         config=True

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from hpu_magic import units
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.panels.front_end import in_notebook, unattended
 from hpu_magic.panels.header import header
 from hpu_magic.panels.line_charts import MEMORY
@@ -159,7 +159,7 @@ def open_panel(interval: float, history: float, view: str) -> MemoryPanel | Memo
     global _running
     checked_interval(interval)
     if not 1 <= history <= 86_400:
-        raise RefusedError(f"The history of a panel must be 1 to 86400 seconds, got {history:g}.")
+        raise HPUError(f"The history of a panel must be 1 to 86400 seconds, got {history:g}.")
     stop_panel()
     if not in_notebook():
         return memory_of()
@@ -184,9 +184,9 @@ def checked_interval(interval: float) -> float:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The interval is not between 0.02 s and 60 s.
     """
     if not 0.02 <= interval <= 60:
-        raise RefusedError(f"The interval must be 0.02 to 60 seconds, got {interval:g}.")
+        raise HPUError(f"The interval must be 0.02 to 60 seconds, got {interval:g}.")
     return interval

@@ -23,7 +23,7 @@ from IPython.core.profiledir import ProfileDir, ProfileDirError
 from IPython.paths import get_ipython_dir
 
 from hpu_magic import child_python
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.parallel.guard import Guard
 
 _LOCAL = "LocalEngineSetLauncher"
@@ -44,7 +44,7 @@ class Cluster:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The profile does not exist, or the engines did not start.
 
     Attributes
@@ -71,7 +71,7 @@ class Cluster:
                 **options,
             )
         except Exception as error:  # the code of the profile may raise anything
-            raise RefusedError(
+            raise HPUError(
                 f"The profile {profile!r} cannot launch workers: {type(error).__name__}: {error}"
             ) from error
         # ipyparallel notices the end of its processes in the event loop that started them.
@@ -99,7 +99,7 @@ class Cluster:
             self._do(self._cluster.start_engines(count))
         except (OSError, CalledProcessError) as error:
             self._cluster.engines.clear()  # no engine needs to be stopped
-            raise RefusedError(f"The workers could not be launched: {error}") from error
+            raise HPUError(f"The workers could not be launched: {error}") from error
         engines = self._cluster.engine_set
         for launcher in self._launchers(engines):
             launcher.on_stop(self._ended)
@@ -111,7 +111,7 @@ class Cluster:
         try:
             self.client.wait_for_engines(expected, interactive=False, timeout=seconds)
         except TimeoutError as late:
-            raise RefusedError(
+            raise HPUError(
                 f"{len(self.client)} of {expected} workers started within {seconds} s: "
                 f"{self._last_line(engines)}"
             ) from late
@@ -209,7 +209,7 @@ def _options(count: int | None, profile: str | None) -> dict[str, Any]:
         try:
             folder = ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
         except ProfileDirError:
-            raise RefusedError(
+            raise HPUError(
                 f"The profile {profile!r} does not exist: create it with "
                 f"ipython profile create {profile} --parallel."
             ) from None

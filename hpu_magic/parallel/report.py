@@ -40,7 +40,9 @@ class WorkersReport(Table):
             workers = f"{self._stopped} worker{'s' if self._stopped > 1 else ''}"
             return f"Stopped {workers}." if self._stopped else "There were no workers to stop."
         if not self.count:
-            return "No workers: %%hpu_parallel -n 4 starts four workers and runs its cell on them."
+            return (
+                "No workers: %%hpu_workers --cards 4 starts four workers and runs its cell on them."
+            )
         workers = f"{self.count} worker{'s' if self.count > 1 else ''}"
         return workers + (f" of the profile {self.profile}" if self.profile else "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Sequence
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.parallel import worker
 from hpu_magic.parallel.output import named
 from hpu_magic.parallel.workers import RESTART, Workers
@@ -23,18 +23,18 @@ def start(count: int | None, profile: str | None = None) -> Workers:
 
     Raises
     ------
-    RefusedError
+    HPUError
         Workers already run, they cannot be started, or this process is a worker itself.
     """
     global _workers
     if (rank := worker.rank()) is not None:
-        raise RefusedError(
+        raise HPUError(
             f"This is rank {rank} of a notebook's workers, which cannot start workers: "
             "run this in the notebook."
         )
     if _workers is not None:
-        raise RefusedError(
-            f"{len(_workers)} workers already run: end them with %hpu_workers stop (their "
+        raise HPUError(
+            f"{len(_workers)} workers already run: end them with %hpu_workers off (their "
             "variables are lost)."
         )
     _workers = Workers(count, profile)
@@ -60,12 +60,12 @@ def restart() -> Workers:
 
     Raises
     ------
-    RefusedError
+    HPUError
         There are no workers, or they cannot be started.
     """
     if _workers is None:
-        raise RefusedError(
-            "There are no workers to restart: start some with %hpu_workers start -n N."
+        raise HPUError(
+            "There are no workers to restart: start some with %hpu_workers on --cards N."
         )
     count, profile = len(_workers), _workers.profile
     stop()
@@ -84,14 +84,14 @@ def ready(count: int | None, ranks: Sequence[int] | None) -> tuple[Workers, list
 
     Raises
     ------
-    RefusedError
+    HPUError
         The number of workers is different, or a rank does not exist, has ended or is busy.
     """
     existing = _workers
     if existing is not None and count not in (None, len(existing)):
-        raise RefusedError(
+        raise HPUError(
             f"There are {len(existing)} workers, not {count}: omit -n, or end them first with "
-            "%hpu_workers stop (their variables are lost)."
+            "%hpu_workers off (their variables are lost)."
         )
     if existing is None:
         if ranks and count is not None:
@@ -101,11 +101,11 @@ def ready(count: int | None, ranks: Sequence[int] | None) -> tuple[Workers, list
     _require(chosen, len(existing))
     if lost := sorted(existing.look()):
         have = "has" if len(lost) == 1 else "have"
-        raise RefusedError(
+        raise HPUError(
             f"{named(lost).capitalize()} {have} ended, and the group is incomplete. {RESTART}"
         )
     if busy := existing.busy():
-        raise RefusedError(
+        raise HPUError(
             f"The previous cell still runs on {named(busy)}: wait for it, or run "
             "%hpu_workers restart."
         )
@@ -114,4 +114,4 @@ def ready(count: int | None, ranks: Sequence[int] | None) -> tuple[Workers, list
 
 def _require(ranks: Sequence[int], count: int) -> None:
     if wrong := [rank for rank in ranks if not 0 <= rank < count]:
-        raise RefusedError(f"Rank {wrong[0]} does not exist: choose ranks from 0 to {count - 1}.")
+        raise HPUError(f"Rank {wrong[0]} does not exist: choose ranks from 0 to {count - 1}.")

@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -75,14 +75,14 @@ def pack(values: Mapping[str, Any], device: str) -> bytes:
 
     Raises
     ------
-    RefusedError
+    HPUError
         A value cannot be sent; the message contains its name and the reason.
     """
     try:
         return _packed(dict(values), device)
     except Exception as error:  # the code of the values may raise anything
         name, reason = _culprit(values, device, error)
-        raise RefusedError(
+        raise HPUError(
             f"{name} cannot be sent to another process: {type(reason).__name__}: {reason}"
         ) from error
 
@@ -107,13 +107,13 @@ def unpack(payload: bytes) -> dict[str, Any]:
 
     Raises
     ------
-    RefusedError
+    HPUError
         This process cannot load them, for example because a module is missing.
     """
     try:
         values: dict[str, Any] = pickle.loads(payload)
     except Exception as error:  # the code of the values may raise anything
-        raise RefusedError(
+        raise HPUError(
             f"This process cannot load the variables: {type(error).__name__}: {error}"
         ) from error
     return values

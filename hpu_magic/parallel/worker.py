@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpu_magic import sessions
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.parallel import transfer
 from hpu_magic.parallel.rank_reports import RankReports
 from hpu_magic.runtime.measure.ranks import RankState
@@ -124,7 +124,7 @@ def receive(payload: bytes, path: Sequence[str] | None) -> None:
 
     Raises
     ------
-    RefusedError
+    HPUError
         This process cannot load them.
     """
     _look_in(path)
@@ -136,15 +136,15 @@ def send(names: Sequence[str]) -> bytes:
 
     Raises
     ------
-    RefusedError
+    HPUError
         A variable does not exist, or its value cannot be sent.
     """
     namespace = _namespace()
     for name in names:
         if name not in namespace:
             visible = [known for known in namespace if not known.startswith("_")]
-            fix = suggestion(name, visible) or "define it in a %%hpu_parallel cell first."
-            raise RefusedError(f"There is no variable {name!r} on this rank: {fix}")
+            fix = suggestion(name, visible) or "define it in a %%hpu_workers cell first."
+            raise HPUError(f"There is no variable {name!r} on this rank: {fix}")
     return transfer.pack({name: namespace[name] for name in names}, "cpu")
 
 

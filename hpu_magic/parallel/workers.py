@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from hpu_magic import monitor, sessions
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.parallel import transfer, worker
 from hpu_magic.parallel.cluster import Cluster
@@ -43,7 +43,7 @@ class Workers:
 
     Raises
     ------
-    RefusedError
+    HPUError
         There are not enough free cards, or the processes did not start.
     """
 
@@ -136,7 +136,7 @@ class Workers:
 
         Raises
         ------
-        RefusedError
+        HPUError
             A value cannot be sent.
         """
         payload = transfer.pack(values, "hpu")
@@ -147,7 +147,7 @@ class Workers:
 
         Raises
         ------
-        RefusedError
+        HPUError
             A rank does not have the variable, or its value cannot be sent.
         """
         payloads = self._call(ranks, worker.send, list(names))
@@ -240,11 +240,11 @@ class Workers:
             try:
                 answers.append(request.get())
             except RemoteError as error:
-                if error.ename == RefusedError.__name__:
-                    raise RefusedError(f"Rank {rank}: {error.evalue}") from None
+                if error.ename == HPUError.__name__:
+                    raise HPUError(f"Rank {rank}: {error.evalue}") from None
                 if error.ename == EngineError.__name__:
                     self.look()
-                    raise RefusedError(f"Rank {rank} {self.how_ended(rank)}.") from None
+                    raise HPUError(f"Rank {rank} {self.how_ended(rank)}.") from None
                 raise
         return answers
 
@@ -264,20 +264,20 @@ def _modules(count: int | None, machine: Snapshot) -> list[int]:
     """Return the module ids of the cards for workers; none if the cards are unknown."""
     cards = _visible(machine)
     if machine.cards and not cards:
-        raise RefusedError(
+        raise HPUError(
             f"{VISIBLE}={os.environ[VISIBLE]!r} excludes all {len(machine.cards)} cards: unset it, "
             "or set it to their module ids, separated by commas."
         )
     free = [card.module_id for card in cards if not card.holders and not card.error]
     if not cards and count is None:
-        raise RefusedError(f"The number of cards is unknown: pass -n N. {machine.reason}")
+        raise HPUError(f"The number of cards is unknown: pass -n N. {machine.reason}")
     if count is not None and cards and count > len(cards):
-        raise RefusedError(
+        raise HPUError(
             f"{count} workers need {count} cards, but there are {len(cards)}: pass -n {len(cards)}."
         )
     if cards and len(free) < (count or 1):
         wanted = f"{count} workers need {count} cards" if count else "A worker needs a card"
-        raise RefusedError(f"{wanted}, but {_busy(cards, len(free))}")
+        raise HPUError(f"{wanted}, but {_busy(cards, len(free))}")
     return free[:count]
 
 
@@ -293,5 +293,5 @@ def _busy(cards: Sequence[CardReading], free: int) -> str:
     who = "; ".join(f"{card.label} is held by {card.held_by()}" for card in busy)
     own = device.own_card() is not None
     fewer = f", or pass -n {free}" if free else ""
-    fix = "release the card of this notebook with %hpu_release --restart" if own else "wait for one"
+    fix = "release the card of this notebook with %hpu_restart" if own else "wait for one"
     return f"{free} of {len(cards)} are free: {who}. You can {fix}{fewer}."

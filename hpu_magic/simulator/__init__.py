@@ -6,6 +6,12 @@ on, and ``import torch`` loads the engine.
 
 from __future__ import annotations
 
-from hpu_magic.simulator.activation import GpuPresent, TooLate, activate, announcement, is_requested
+from hpu_magic.simulator.activation import (
+    GpuPresent,
+    TooLateError,
+    activate,
+    announcement,
+    is_requested,
+)
 
-__all__ = ["GpuPresent", "TooLate", "activate", "announcement", "is_requested"]
+__all__ = ["GpuPresent", "TooLateError", "activate", "announcement", "is_requested"]

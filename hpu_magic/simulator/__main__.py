@@ -16,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m hpu_magic.simulator",
         description="Run a Python script on simulated Gaudi cards.",
-        epilog="Environment variables: HPU_MAGIC_GENERATION=gaudi|gaudi2|gaudi3, "
+        epilog="Environment variables: HPU_MAGIC_CARD=gaudi|gaudi2|gaudi3, "
         "HPU_MAGIC_CARDS=1..8, HPU_MAGIC_MEMORY (for example 512MiB).",
     )
     parser.add_argument("-m", action="store_true", dest="module", help="SCRIPT is a module name")

@@ -14,7 +14,7 @@ SWITCH = "HPU_MAGIC_SIMULATOR"
 _requested = False
 
 
-class TooLate(RuntimeError):
+class TooLateError(RuntimeError):
     """PyTorch has already decided that this process has no ``hpu`` device."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ def activate(*, announce: bool = True) -> None:
         The vendor's package is installed, or the engine cannot be compiled.
     GpuPresent
         PyTorch uses a GPU of this machine.
-    TooLate
+    TooLateError
         PyTorch has already decided which accelerator this process has.
     ValueError
         An environment variable has an invalid value.

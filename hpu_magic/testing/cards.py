@@ -18,7 +18,7 @@ import cloudpickle
 import pytest
 
 from hpu_magic import monitor
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.parallel import transfer
 from hpu_magic.parallel.worker import free_port
 from hpu_magic.runtime.device import device
@@ -118,7 +118,7 @@ class Ranks:
         try:
             with _whole(getattr(self._item, "module", None)):
                 return transfer.pack(values, "hpu")
-        except RefusedError as refused:
+        except HPUError as refused:
             raise RankError(f"hpu_cards: {refused}") from refused.__cause__
 
     def _start(self) -> None:
@@ -202,7 +202,7 @@ class Ranks:
         packed, text = content
         try:
             error = transfer.unpack(packed)["error"]
-        except RefusedError:
+        except HPUError:
             error = RankError(f"{which} raised in {name}: {text.splitlines()[-1]}")
         error.__cause__ = RankTraceback(f"on {which}:\n{text}")
         return error, None

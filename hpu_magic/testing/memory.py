@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpu_magic import units
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.holders import storage_of
 from hpu_magic.testing import DeviceMemoryWarning
@@ -63,7 +63,7 @@ def device_of(item: pytest.Item) -> Iterator[torch.device]:
     """
     try:
         torch = device.take()
-    except RefusedError as refused:
+    except HPUError as refused:
         pytest.fail(str(refused), pytrace=False)
     before = _in_use_unlike(torch, _seen.bytes)
     # Most tests leave memory as it was, and going through all objects takes a while.

@@ -13,7 +13,7 @@ from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from hpu_magic import sessions
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.parallel import transfer
 from hpu_magic.runtime.measure.ledger import ledger
 from hpu_magic.testing.limits import Allowed, Cost
@@ -69,5 +69,5 @@ def _raised(error: BaseException) -> tuple[bytes, str]:
     text = "".join(shown.format())
     try:
         return transfer.pack({"error": error}, "cpu"), text
-    except RefusedError:
+    except HPUError:
         return b"", text

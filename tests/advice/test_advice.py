@@ -16,7 +16,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from hpu_magic.advice.advise import advise
 from hpu_magic.advice.choices import choices, of_batch
 from hpu_magic.advice.fused import fused_attention, fused_norms, plain_norms
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.estimates.estimate import estimate
 from hpu_magic.estimates.tracing.fake_card import one_at_a_time
 from hpu_magic.fits import fit
@@ -469,13 +469,13 @@ def test_shared_weights_of_fully_shard_keep_their_type_and_zeros_memory_is_deeps
     ],
 )
 def test_wrong_arguments_get_one_sentence(arguments: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(HPUError) as refused:
         advise(layers(), X, **arguments)
     assert str(refused.value) == sentence
 
 
 def test_advice_on_inputs_without_a_model_is_refused() -> None:
-    with pytest.raises(RefusedError, match=r"give the model first, result.advice\(model, batch\)"):
+    with pytest.raises(HPUError, match=r"give the model first, result.advice\(model, batch\)"):
         result_of(FIT).advice(None, X)
 
 
@@ -562,7 +562,7 @@ def test_recomputation_is_switched_by_the_models_own_method(models: Callable[[st
             rows = torch.empty(2**24, 64)
         """
     )
-    models("%hpu_advise deep --inputs rows --mode lazy --precision fp32 -o advice")
+    models("%hpu_advise deep --inputs rows --mode lazy --dtype fp32 -o advice")
     advice = models("advice").result
     commands = [one.command for one in advice]
     number = commands.index("deep.gradient_checkpointing_enable()") + 1

@@ -59,7 +59,12 @@ def test_memory_panel_moves_in_notebook_7(page: Any, notebook: Lab) -> None:
     allocate = "import torch, time\nkept = []\nfor _ in range(60):\n"
     allocate += "    kept.append(torch.zeros(1 << 18, device='hpu'))\n    time.sleep(0.1)"
     open_notebook(
-        page, notebook, "memory.ipynb", "%load_ext hpu_magic", "%hpu_panel --interval 0.1", allocate
+        page,
+        notebook,
+        "memory.ipynb",
+        "%load_ext hpu_magic",
+        "%hpu_memory_live --interval 0.1",
+        allocate,
     )
     run_all(page)
     cells = page.locator(CELLS)

@@ -293,7 +293,12 @@ def test_memory_panel_moves_and_its_button_leaves_a_picture(page: Any, lab: Any)
     allocate = "import torch, time\nkept = []\nfor _ in range(60):\n"
     allocate += "    kept.append(torch.zeros(1 << 18, device='hpu'))\n    time.sleep(0.1)"
     open_notebook(
-        page, lab, "memory.ipynb", "%load_ext hpu_magic", "%hpu_panel --interval 0.1", allocate
+        page,
+        lab,
+        "memory.ipynb",
+        "%load_ext hpu_magic",
+        "%hpu_memory_live --interval 0.1",
+        allocate,
     )
     run_all(page)
     cells = page.locator(".jp-Notebook .jp-CodeCell")

@@ -193,7 +193,7 @@ def test_float64_counts_as_what_a_card_keeps_of_it():
 
 def test_magic_shows_and_keeps_an_estimate(run, shell):
     shell.push({"model": layers(), "x": X})
-    cell = run("%hpu_estimate model --inputs x --generation gaudi3 --infer -o found")
+    cell = run("%hpu_estimate model --inputs x --card gaudi3 --no-train -o found")
     assert cell.error is None
     assert cell.result is shell.user_ns["found"]
     assert cell.result.title() == (

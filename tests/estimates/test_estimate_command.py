@@ -63,7 +63,7 @@ def test_a_function_of_the_working_directory_names_the_model(folder, capsys):
     status, out, _ = asked(
         capsys,
         *("models_of_a_user:make", "--inputs", "8x8", "--loss", "models_of_a_user:square"),
-        *("--cards", "2", "--parallel", "zero1", "--mode", "eager", "--generation", "gaudi3"),
+        *("--cards", "2", "--parallel", "zero1", "--mode", "eager", "--card", "gaudi3"),
     )
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     expected = hpu_magic.estimate(
@@ -76,7 +76,7 @@ def test_a_function_of_the_working_directory_names_the_model(folder, capsys):
 def test_figures_are_printed_as_json(folder, capsys):
     status, out, _ = asked(
         capsys,
-        *("models_of_a_user:Named", "--inputs", "x=4x8,mask=4x1:bool", "--infer", "--json"),
+        *("models_of_a_user:Named", "--inputs", "x=4x8,mask=4x1:bool", "--no-train", "--json"),
     )
     # As the command makes it: on meta, the inputs by name.
     from models_of_a_user import Named
@@ -115,7 +115,7 @@ def test_a_configuration_names_the_model_of_a_step_and_of_generation(folder, cap
     _, out, _ = asked(
         capsys,
         *("llama/config.json", "--prompt", "16", "--new-tokens", "4", "--batch", "2"),
-        *("--kv-dtype", "fp8", "--cache", "dynamic", "--json"),
+        *("--cache-dtype", "fp8", "--cache", "dynamic", "--json"),
     )
     expected = hpu_magic.estimate_generation(model, 2, 16, 4, kv_dtype="fp8", cache="dynamic")
     found = json.loads(out)
@@ -141,7 +141,10 @@ def test_a_configuration_names_the_model_of_a_step_and_of_generation(folder, cap
         ("models_of_a_user:make --inputs 8x8 --batch few", "--batch 'few' is no size: give a num"),
         ("models_of_a_user:make --inputs 8x8 --cache static", "--cache belongs to --prompt N"),
         ("llama --prompt 3", "--prompt and --new-tokens are given together."),
-        ("llama --prompt 3 --new-tokens 2 --infer", "--infer belongs to a step, and --prompt"),
+        (
+            "llama --prompt 3 --new-tokens 2 --no-train",
+            "--no-train belongs to a step, and --prompt",
+        ),
     ],
 )
 def test_what_means_nothing_is_answered_in_a_sentence(folder, capsys, line, said):

@@ -29,13 +29,13 @@ rows = torch.utils.data.TensorDataset(torch.randn(64, 8))
 data = torch.utils.data.DataLoader(rows, 16)
 """
 DEVICE = "%hpu"
-PANEL = "%hpu_panel"
+PANEL = "%hpu_memory_live"
 FIT = "%%hpu_fit -o fitted\ntrainer(epochs).fit(Model(), data)"
 RESULT = "fitted.outcome, fitted.steps"
 FAILING = "%%hpu_fit -o failed\ntrainer(epochs).fit(Model(wrong_at=5), data)"
 FAILED = "failed.outcome, failed.steps"
 TENSOR = "x = torch.ones(2, 3, device='hpu')"
-GRAPH = "%%hpu_graph step --inputs x\ny = x * 2 + 1"
+GRAPH = "%%hpu_capture step --inputs x\ny = x * 2 + 1"
 REPLAY = "%hpu_replay step -n 10"
 CELLS = ["%load_ext hpu_magic", SETUP, DEVICE, PANEL, FIT, RESULT, TENSOR, GRAPH, REPLAY]
 CELLS += [FAILING, FAILED]

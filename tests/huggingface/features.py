@@ -68,7 +68,7 @@ FEATURES = [
     Feature(TRANSFORMERS, "`generate`: dynamic, static and no cache"),
     Feature(
         TRANSFORMERS,
-        "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`",
+        "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`",
         note="Lazy mode with a static cache. Dynamic caches and sliding windows run without "
         "graphs.",
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.simulator import activate
 
 activate(announce=False)  # before a library asks PyTorch which accelerator there is
@@ -123,7 +123,7 @@ def test_a_placed_pipeline_is_moved_once_its_map_is_reset(saved):
     import hpu_magic
 
     pipeline = loaded(saved[0], device_map="balanced")
-    with pytest.raises(RefusedError, match=r"of this DDPMPipeline were placed .*'unet': 0.*reset_"):
+    with pytest.raises(HPUError, match=r"of this DDPMPipeline were placed .*'unet': 0.*reset_"):
         hpu_magic.to(pipeline, device="cpu")
     assert pipeline.device.type == "hpu"
     pipeline.reset_device_map()

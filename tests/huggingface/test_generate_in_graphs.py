@@ -26,7 +26,7 @@ def pair(name, **options):
     cpu = getattr(tiny_models, name)(**options).eval()
     wrapped = getattr(tiny_models, name)(**options).eval()
     wrapped.load_state_dict(cpu.state_dict())
-    hpu_magic.wrap(wrapped.to("hpu"), infer=True)
+    hpu_magic.wrap(wrapped.to("hpu"), train=False)
     return cpu, wrapped
 
 def captures():
@@ -67,7 +67,7 @@ STRATEGIES = {
 }
 
 
-@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "mixtral"])
 def test_generates_the_cpus_tokens_and_captures_once(answer, name, strategy):
@@ -91,7 +91,7 @@ print(json.dumps([equal, replays, len(captures())]))
     assert min(replays) > 3
 
 
-@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
 def test_a_second_generate_captures_nothing_and_keeps_no_memory(answer):
     calls, grown = answer(
         """
@@ -111,7 +111,7 @@ print(json.dumps([[first, captures()], grown]))
     assert grown == 0
 
 
-@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
 def test_longer_texts_take_the_place_of_the_graphs_of_shorter_ones(answer):
     kinds, equal = answer(
         """
@@ -132,7 +132,7 @@ print(json.dumps([masks, torch.equal(cpu, hpu.cpu())]))
     assert equal
 
 
-@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
 def test_what_generate_hands_out_is_not_overwritten(answer):
     differences, length = answer(
         """
@@ -157,7 +157,7 @@ print(json.dumps([max(apart), hpu.past_key_values.get_seq_length().item()]))
     assert length == 19
 
 
-@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
 def test_a_dynamic_cache_runs_without_graphs_and_says_so(answer):
     equal, sentences, captured = answer(
         """
@@ -178,7 +178,7 @@ print(json.dumps([[torch.equal(cpu, hpu.cpu()) for cpu, hpu in results], sentenc
     assert captured == []
 
 
-@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
 def test_layers_that_count_tokens_in_python_run_without_graphs(answer):
     equal, sentences = answer(
         """
@@ -187,7 +187,7 @@ from transformers import MistralConfig, MistralForCausalLM
 config = MistralConfig(**{**tiny_models._LLAMA, "sliding_window": 8})
 models = [MistralForCausalLM(config).eval() for _ in range(2)]
 models[1].load_state_dict(models[0].state_dict())
-hpu_magic.wrap(models[1].to("hpu"), infer=True)
+hpu_magic.wrap(models[1].to("hpu"), train=False)
 (cpu, hpu), sentences = told(lambda: both(models, prompt(6), do_sample=False))
 print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
 """
@@ -199,7 +199,7 @@ print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
     ]
 
 
-@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
 def test_text_that_grows_without_a_cache_is_told_to_be_captured_anew(answer):
     equal, sentences = answer(
         """
@@ -220,7 +220,7 @@ print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
     )
 
 
-@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --infer` and `hpu_magic.wrap`")
+@proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
 def test_a_cache_of_the_callers_is_written_by_the_graphs(answer):
     apart, replayed = answer(
         """
@@ -289,7 +289,7 @@ class Adapted(LlamaForCausalLM):
     def generate(self, inputs, hpu_graphs=False):
         return self(inputs).logits.shape
 model = Adapted(LlamaConfig(**tiny_models._LLAMA)).eval()
-hpu_magic.wrap(model.to("hpu"), infer=True)
+hpu_magic.wrap(model.to("hpu"), train=False)
 print(json.dumps(["generate" in vars(model), "forward" in vars(model),
                   model.config._attn_implementation]))
 """

@@ -285,7 +285,7 @@ def test_the_first_generation_has_no_8_bits(forked_script: Any) -> None:
             print(refusal)
         """,
         simulated=True,
-        HPU_MAGIC_GENERATION="gaudi",
+        HPU_MAGIC_CARD="gaudi",
     )
     assert out.splitlines()[-1] == (
         "precision='fp8' needs a Gaudi2 or a later card, and this machine has GAUDI: write "

@@ -20,7 +20,7 @@ warnings.simplefilter("ignore")
 import torch
 import lightning.pytorch as pl
 from hpu_magic.lightning import HPUPrecisionPlugin
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 os.chdir(os.environ["FOLDER"])
 
@@ -61,7 +61,7 @@ def predicted():
 def refusal(function, *given, **options):
     try:
         function(*given, **options)
-    except RefusedError as refused:
+    except HPUError as refused:
         return str(refused)
 """
 

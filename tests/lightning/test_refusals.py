@@ -17,7 +17,7 @@ def pytorch(request: pytest.FixtureRequest, torch: Any) -> Any:
     return pytest.importorskip(request.param)
 
 
-TO_WORKERS = "an interactive session is one: begin the cell with %%hpu_parallel -n"
+TO_WORKERS = "an interactive session is one: begin the cell with %%hpu_workers -n"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_notebook_takes_one_card_and_says_so(
     assert "Trainer takes one of 8 cards here, as an interactive session is one process: begin" in (
         caplog.text
     )
-    assert "the cell with %%hpu_parallel -n 8 to train on all." in caplog.text
+    assert "the cell with %%hpu_workers --cards 8 to train on all." in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_the_first_generation_lacks_half_precision_and_8_bits(forked_script: Any
         print(L.Trainer(accelerator="hpu", precision="bf16-mixed").precision)
         """,
         simulated=True,
-        HPU_MAGIC_GENERATION="gaudi",
+        HPU_MAGIC_CARD="gaudi",
     )
     lacks = "needs a Gaudi2 or a later card, and this machine has GAUDI: write precision="
     assert [line for line in out.splitlines() if line][-5:] == [

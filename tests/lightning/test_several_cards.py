@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_said(pair):
             "plugins=[HPUFSDPPrecision('bf16-mixed')].",
             "MisconfigurationException: precision='16-mixed' scales losses, which "
             "HPUModelParallelStrategy cannot: write precision='bf16-mixed'.",
-            "RefusedError: process_group_backend='gloo' cannot carry what lies on a card: leave it "
+            "HPUError: process_group_backend='gloo' cannot carry what lies on a card: leave it "
             "out, or write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange tensors of the CPU too.",
             "MisconfigurationException: sync_batchnorm=True is not supported on hpu, which lacks "
             "the operators of torch.nn.SyncBatchNorm: leave it out.",

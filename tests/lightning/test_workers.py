@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from running_notebook import Notebook
 
-MODEL = """%%hpu_parallel -n 2
+MODEL = """%%hpu_workers --cards 2
 import lightning.pytorch as L
 import torch
 import hpu_magic
@@ -50,9 +50,9 @@ def notebook() -> Iterator[Notebook]:
 
 def told(notebook: Notebook, run: str, expression: str) -> str:
     """Return what an expression is on all ranks, after a cell that may say anything."""
-    ran = notebook.run(f"%%hpu_parallel\n{run}")
+    ran = notebook.run(f"%%hpu_workers\n{run}")
     assert not ran.error, ran.error
-    (shown,) = notebook.run(f"%%hpu_parallel\nprint({expression})").texts
+    (shown,) = notebook.run(f"%%hpu_workers\nprint({expression})").texts
     ranks, _, value = shown.partition("\n  ")
     assert ranks == "ranks 0 and 1", shown
     return value
@@ -78,7 +78,7 @@ def test_the_first_rank_shows_a_fit(notebook):
         "trainer = L.Trainer(**quiet)\n"
         "result = hpu_magic.fit(trainer, Net(), torch.utils.data.DataLoader(rows, batch_size=4))\n"
     )
-    below = notebook.run(f"%%hpu_parallel\n{code}")
+    below = notebook.run(f"%%hpu_workers\n{code}")
     assert not below.error, below.error
     shown = "\n".join(below.texts)
     assert shown.count("Fit finished") == 1, shown
@@ -90,5 +90,5 @@ def test_the_first_rank_shows_a_fit(notebook):
 
 
 def test_a_number_of_devices_that_the_workers_are_not(notebook):
-    below = notebook.run("%%hpu_parallel\nL.Trainer(**quiet, devices=3).fit(Net(), rows)")
+    below = notebook.run("%%hpu_workers\nL.Trainer(**quiet, devices=3).fit(Net(), rows)")
     assert "You set `devices=3` and `num_nodes=1` in Lightning, but the product" in below.error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from IPython.core.error import UsageError
 
-CELL_MAGICS = ["hpu_autocast", "hpu_memory", "hpu_time -n 1 -r 1", "hpu_port"]
+CELL_MAGICS = ["hpu_autocast", "hpu_memory", "hpu_time -n 1 -r 1", "hpu_from_cuda"]
 
 
 @pytest.fixture(params=CELL_MAGICS)

@@ -110,7 +110,7 @@ LISTS = [
     ("%hpu_flags PT_HPU_LAZY_MODE --|", ["--no-restart", "--restart"]),
     ("%hpu_ledger |", ["last", "off", "on"]),
     ("%hpu_ledger o|", ["off", "on"]),
-    ("%hpu_release |", ["--no-restart", "--restart"]),
+    ("%hpu_restart |", ["--no-restart", "--restart"]),
     ("%hpu_memory |", ["--output"]),
     ("%%hpu_memory -|", ["--output", "-o"]),
     ("%hpu_memory -o |", []),
@@ -122,24 +122,24 @@ LISTS = [
     ("%hpu_fit trainer net loader te|", []),
     ("%hpu_fit --interval |", []),
     ("%%hpu_fit |", ["--interval", "--output"]),
-    ("%hpu_panel |", ["--history", "--interval", "--panel", "--stop"]),
-    ("%hpu_panel --history 1|", []),
+    ("%hpu_memory_live |", ["--history", "--interval", "--panel", "--stop"]),
+    ("%hpu_memory_live --history 1|", []),
     ("%hpu_time --|", ["--output", "--repeats", "--runs"]),
     ("%hpu_time -n 3 --|", ["--output", "--repeats"]),
     ("%hpu_time -n |", []),
     ("%%hpu_time |", ["--output", "--repeats", "--runs"]),
-    ("%%hpu_graph --inputs x,|", []),
-    ("%%hpu_graph --inputs |", TENSORS),
-    ("%%hpu_graph step --|", ["--inputs", "--no-restart", "--restart", "--warmup"]),
-    ("%%hpu_graph |", ["--inputs", "--no-restart", "--restart", "--warmup"]),
+    ("%%hpu_capture --inputs x,|", []),
+    ("%%hpu_capture --inputs |", TENSORS),
+    ("%%hpu_capture step --|", ["--inputs", "--no-restart", "--restart", "--warmup"]),
+    ("%%hpu_capture |", ["--inputs", "--no-restart", "--restart", "--warmup"]),
     ("%hpu_replay |", ["--number"]),
-    ("%hpu_graphs --drop |", []),
+    ("%hpu_graphs --delete |", []),
     ("%hpu_wrap |", ["net"]),
-    ("%hpu_wrap net --in|", ["--infer", "--inputs"]),
+    ("%hpu_wrap net --in|", ["--no-train", "--inputs"]),
     ("%hpu_wrap net --inputs |", ["batch", "x"]),
     ("%%hpu_profile --|", ["--folder", "--no-trace", "--output", "--trace"]),
-    ("%%hpu_profile --folder not/there/|", []),
-    ("%%hpu_port --|", ["--mark-steps", "--no-mark-steps", "--no-show", "--output", "--show"]),
+    ("%%hpu_profile --dir not/there/|", []),
+    ("%%hpu_from_cuda --|", ["--mark-steps", "--no-mark-steps", "--no-show", "--output", "--show"]),
 ]
 
 
@@ -213,8 +213,8 @@ def test_a_kernel_offers_only_what_fits(client, experimental):
 
 def test_names_of_captured_graphs_are_offered(lazy):
     lazy("x = torch.ones(2, device='hpu')")
-    assert not lazy("%%hpu_graph step --inputs x\ny = x * 2").error
-    for line in ("%hpu_replay ", "%hpu_graphs --drop ", "%%hpu_graph "):
+    assert not lazy("%%hpu_capture step --inputs x\ny = x * 2").error
+    for line in ("%hpu_replay ", "%hpu_graphs --delete ", "%%hpu_capture "):
         source = f"[one.text for one in get_ipython().Completer.completions({line!r}, {len(line)})]"
         quiet = "with __import__('IPython').core.completer.provisionalcompleter(): found = "
         lazy(quiet + source)
@@ -261,7 +261,7 @@ def test_folders_are_offered_for_a_folder(in_process, tmp_path):
     for name in ("traces", "trunk", ".hidden", "with space"):
         (tmp_path / name).mkdir()
     (tmp_path / "train.py").touch()
-    found = names(in_process, f"%%hpu_profile --folder {tmp_path}/tr")
+    found = names(in_process, f"%%hpu_profile --dir {tmp_path}/tr")
     assert found == {f"{tmp_path}/traces/", f"{tmp_path}/trunk/"}
 
 

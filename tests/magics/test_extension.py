@@ -11,7 +11,7 @@ import pytest
 
 import hpu_magic
 from hpu_magic import monitor
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "numpy", "psutil"]
 # What of this package may come in before any command has run, besides the commands.
@@ -207,7 +207,7 @@ def test_refusal_that_names_nobody_gets_a_second_sentence_with_the_holders(torch
 
     monkeypatch.setattr(torch.hpu, "init", refuse)
     monkeypatch.setattr(monitor, "snapshot", lambda: seen)
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(HPUError) as refused:
         hpu_magic.to(torch.nn.Linear(1, 1))
     sentence = (
         f"{refusal} Cards are held (HPU 1 by process 8 (first.ipynb, idle for 2 h), "
@@ -216,11 +216,11 @@ def test_refusal_that_names_nobody_gets_a_second_sentence_with_the_holders(torch
     )
     assert str(refused.value) == sentence
     refusal += f" {sentence[len(refusal) + 1 :]}"
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(HPUError) as refused:
         hpu_magic.to(torch.nn.Linear(1, 1))
     assert str(refused.value) == sentence
     refusal = "synStatus=8 [Device not found] Device acquire failed. No devices found."
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(HPUError) as refused:
         hpu_magic.to(torch.nn.Linear(1, 1))
     assert str(refused.value) == refusal
 

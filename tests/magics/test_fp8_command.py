@@ -65,32 +65,32 @@ x = batches[1][0]
 MEASURE = (
     SHELL
     + """
-run("on the cpu", "%hpu_fp8 measure model x")
+run("on the cpu", "%hpu_fp8_measure model --inputs x")
 run("move", "%hpu_to model --dtype bf16")
-run("nothing", "%hpu_fp8 measure model")
-run("both", "%hpu_fp8 measure model x --data batches")
-run("no batches", "%hpu_fp8 measure model --data [] ")
-run("no model", "%hpu_fp8 measure x x")
-run("no data", "%hpu_fp8 measure model --data model")
-run("no sample", "%hpu_fp8 measure model model")
-run("training", "model.train()\\n%hpu_fp8 measure model x")
-run("unknown", "model.eval()\\n%hpu_fp8 measure model x --block haed,Linear")
-run("everything", "%hpu_fp8 measure model x --block Linear,Conv2d")
+run("nothing", "%hpu_fp8_measure model")
+run("both", "%hpu_fp8_measure model --inputs x --data batches")
+run("no batches", "%hpu_fp8_measure model --data [] ")
+run("no model", "%hpu_fp8_measure x --inputs x")
+run("no data", "%hpu_fp8_measure model --data model")
+run("no sample", "%hpu_fp8_measure model --inputs model")
+run("training", "model.train()\\n%hpu_fp8_measure model --inputs x")
+run("unknown", "model.eval()\\n%hpu_fp8_measure model --inputs x --block haed,Linear")
+run("everything", "%hpu_fp8_measure model --inputs x --block Linear,Conv2d")
 run("names", '''
 many = nn.Sequential(*(nn.Linear(2, 2) for _ in range(12))).eval().to("hpu", torch.bfloat16)
 pairs = torch.ones(1, 2)
-%hpu_fp8 measure many pairs --block 1,0 --stats names/net -o names
+%hpu_fp8_measure many --inputs pairs --block 1,0 --stats names/net -o names
 ''')
 answers["names"]["left"] = [name for name, _ in shell.user_ns["names"].layers]
 run("parts", '''
 many = nn.Sequential(*(nn.Linear(2, 2) for _ in range(12))).eval().to("hpu", torch.bfloat16)
-%hpu_fp8 measure many pairs --block 1$ --stats names/net -o names
+%hpu_fp8_measure many --inputs pairs --block 1$ --stats names/net -o names
 ''')
 answers["parts"]["left"] = [name for name, _ in shell.user_ns["names"].layers]
-run("wrong", "wrong = x[0, :, :2]\\n%hpu_fp8 measure model wrong")
+run("wrong", "wrong = x[0, :, :2]\\n%hpu_fp8_measure model --inputs wrong")
 run("a step", "%hpu_fp8 measrue model x")
 before = run("before", "model(x.to('hpu', torch.bfloat16)).float().cpu().tolist()")
-report = run("measure", "%hpu_fp8 measure model --data batches --batches 2 -o report")
+report = run("measure", "%hpu_fp8_measure model --data batches --batches 2 -o report")
 after = run("after", "model(x.to('hpu', torch.bfloat16)).float().cpu().tolist()")
 answers["same"] = before == after
 answers["report"] = {
@@ -100,9 +100,9 @@ answers["report"] = {
     "kept": shell.user_ns["report"] is report,
     "ranges": {name: [one.inputs, one.weight] for name, one in report.ranges.items()},
 }
-run("again", "%hpu_fp8 measure model x")
-run("other step", "%hpu_fp8 quantize model x")
-run("restart", "%hpu_fp8 quantize model x --restart")
+run("again", "%hpu_fp8_measure model --inputs x")
+run("other step", "%hpu_fp8_quantize model --inputs x")
+run("restart", "%hpu_fp8_quantize model --inputs x --restart")
 print(json.dumps(answers))
 """
 )
@@ -113,29 +113,29 @@ QUANTIZE = (
 from pathlib import Path
 
 run("move", "%hpu_to model --dtype bf16")
-run("float32", "other = Net().eval().to('hpu')\\n%hpu_fp8 quantize other x")
-run("no measurements", "%hpu_fp8 quantize model x --stats elsewhere/net")
-run("observer", "%hpu_fp8 quantize model x --observer save")
-run("unreached", "%hpu_fp8 quantize model x")
-run("method", "%hpu_fp8 quantize model x --scale-method maxabs_hv")
-run("data", "%hpu_fp8 quantize model --data batches")
+run("float32", "other = Net().eval().to('hpu')\\n%hpu_fp8_quantize other --inputs x")
+run("no measurements", "%hpu_fp8_quantize model --inputs x --stats elsewhere/net")
+run("observer", "%hpu_fp8_quantize model --inputs x --observer save")
+run("unreached", "%hpu_fp8_quantize model --inputs x")
+run("method", "%hpu_fp8_quantize model --inputs x --scale-method maxabs_hv")
+run("data", "%hpu_fp8_quantize model --data batches")
 run("weights", '''
 other = Net().eval().to("hpu", torch.bfloat16)
-%hpu_fp8 quantize other x --block unused
+%hpu_fp8_quantize other --inputs x --block unused
 ''')
 run("model of another kind", '''
 other = nn.Sequential(nn.Linear(36, 8)).eval().to("hpu", torch.bfloat16)
-%hpu_fp8 quantize other x
+%hpu_fp8_quantize other --inputs x
 ''')
 origin = Path("hpu_fp8/measure_origin.json")
 kept = origin.read_text()
 origin.write_text(kept.replace("GAUDI2", "GAUDI3"))
-run("generation", "%hpu_fp8 quantize model x --block unused")
+run("generation", "%hpu_fp8_quantize model --inputs x --block unused")
 origin.write_text(kept.replace('"head": "Linear"', '"head": "Conv2d"'))
-run("kind", "%hpu_fp8 quantize model x --block unused")
+run("kind", "%hpu_fp8_quantize model --inputs x --block unused")
 Path("broken_hooks_maxabs.json").write_text("{}")
 Path("broken_hooks_maxabs.npz").write_text("")
-run("broken", "%hpu_fp8 quantize model x --stats broken")
+run("broken", "%hpu_fp8_quantize model --inputs x --stats broken")
 origin.unlink()  # as where another program measured
 
 
@@ -159,7 +159,7 @@ model = shell.user_ns["model"]
 names = ["conv", "blocks.0", "blocks.2", "head"]
 plain = outputs(model, names)
 alone = {}
-report = run("quantize", "%hpu_fp8 quantize model x --block unused -o report")
+report = run("quantize", "%hpu_fp8_quantize model --inputs x --block unused -o report")
 answers["outputs"] = [plain, outputs(model, names)]
 answers["report"] = {
     "text": repr(report),
@@ -173,8 +173,8 @@ answers["report"] = {
     },
     "types": {name: str(model.get_submodule(name).weight.dtype) for name in [*names, "unused"]},
 }
-run("again", "%hpu_fp8 quantize model x")
-run("other step", "%hpu_fp8 measure other x")
+run("again", "%hpu_fp8_quantize model --inputs x")
+run("other step", "%hpu_fp8_measure other --inputs x")
 print(json.dumps(answers))
 """
 )
@@ -265,7 +265,7 @@ def test_measuring_shows_what_each_layer_met_and_what_comes_next(steps):
         *("conv", "Conv2d", f"{largest:.4g}"),
         f"{report['ranges']['conv'][1]:.4g}",
     ]
-    assert "restart the kernel, create the model again and type %hpu_fp8 quantize" in report["text"]
+    assert "restart the kernel, create the model again and type %hpu_fp8_quantize" in report["text"]
     assert "Warning: The data did not reach unused" in report["text"]
     assert report["html"].count("<tr>") == 5
     assert {file.name for file in (folder / "hpu_fp8").iterdir()} >= {
@@ -279,11 +279,11 @@ def test_measuring_shows_what_each_layer_met_and_what_comes_next(steps):
     ("name", "sentence"),
     [
         ("float32", "The weights of 'conv' are float32, and fp8 inference starts from bfloat16"),
-        ("no measurements", "There are no measurements at 'elsewhere/net': type %hpu_fp8 measure"),
+        ("no measurements", "There are no measurements at 'elsewhere/net': type %hpu_fp8_measure"),
         ("observer", "There are no measurements of the observer 'save' at 'hpu_fp8/measure', only"),
         ("unreached", "'unused' has no measurement in hpu_fp8/measure_hooks_maxabs.json: measure"),
         ("method", "There is no scale_method 'maxabs_hv': did you mean 'maxabs_hw'"),
-        ("data", "%hpu_fp8 quantize takes a sample, and no --data: leave it out."),
+        ("data", "%hpu_fp8_quantize takes a sample, and no --data: leave it out."),
         ("weights", "are from other weights: the largest weight of 'conv' is"),
         ("model of another kind", "are from another model: this Sequential has no 'conv', "),
         (
@@ -372,7 +372,7 @@ def test_first_generation_is_refused(forked_script):
                 print(error)
         """,
         simulated=True,
-        HPU_MAGIC_GENERATION="gaudi",
+        HPU_MAGIC_CARD="gaudi",
     )
     sentence = "First-generation Gaudi has no 8-bit floating point: use bf16."
     assert said.splitlines() == [sentence, sentence]
@@ -385,12 +385,12 @@ def test_options_and_their_values_complete(run, shell, torch):
         return shell.complete(line, line, len(line))[1]
 
     assert completed("%hpu_fp8 mea") == ["measure"]
-    assert completed("%hpu_fp8 measure mod") == ["model"]
-    assert completed("%hpu_fp8 measure model x --scale-method maxabs_p") == [
+    assert completed("%hpu_fp8_measure mod") == ["model"]
+    assert completed("%hpu_fp8_measure model --inputs x --scale-method maxabs_p") == [
         *("maxabs_pcs_pow2", "maxabs_pow2", "maxabs_pow2_opt_weight")
     ]
-    assert completed("%hpu_fp8 measure model x --device-for-scales G") == ["GAUDI2", "GAUDI3"]
-    assert "--block" in completed("%hpu_fp8 measure model x --b")
+    assert completed("%hpu_fp8_measure model --inputs x --card G") == ["GAUDI2", "GAUDI3"]
+    assert "--block" in completed("%hpu_fp8_measure model --inputs x --b")
 
 
 @pytest.mark.parametrize(

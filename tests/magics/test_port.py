@@ -1,11 +1,11 @@
-"""``%%hpu_port`` shows a cell of CUDA code as code for the card, and runs that."""
+"""``%%hpu_from_cuda`` shows a cell of CUDA code as code for the card, and runs that."""
 
 from __future__ import annotations
 
 import pytest
 from IPython.core.error import UsageError
 
-TRAINING = """%%hpu_port
+TRAINING = """%%hpu_from_cuda
 import torch
 from torch.cuda.amp import autocast
 
@@ -74,7 +74,7 @@ def test_lazy_mode_marks_the_steps_and_the_card_executes_them(lazy):
 
 def test_traceback_names_the_users_line_below_added_ones(run):
     cell = run(
-        "%%hpu_port --mark-steps\nimport torch\nw = torch.ones(2, requires_grad=True)\n"
+        "%%hpu_from_cuda --mark-steps\nimport torch\nw = torch.ones(2, requires_grad=True)\n"
         "w.sum().backward()\n\n1 / 0  # here"
     )
     assert isinstance(cell.error, ZeroDivisionError)
@@ -83,7 +83,10 @@ def test_traceback_names_the_users_line_below_added_ones(run):
 
 @pytest.mark.parametrize(
     "under",
-    ["%%hpu_port --mark-steps\n%%hpu_autocast", "%%hpu_autocast\n%%hpu_port --mark-steps"],
+    [
+        "%%hpu_from_cuda --mark-steps\n%%hpu_autocast",
+        "%%hpu_autocast\n%%hpu_from_cuda --mark-steps",
+    ],
 )
 def test_other_cell_magics_may_stand_above_and_below(run, under):
     cell = run(
@@ -96,7 +99,7 @@ def test_other_cell_magics_may_stand_above_and_below(run, under):
 
 def test_magics_and_shell_commands_of_the_cell_stay(run, shell):
     cell = run(
-        "%%hpu_port\nfound = !echo cuda\n%time x = 'plum'\ndevice = 'cuda'\n(found[0], device)"
+        "%%hpu_from_cuda\nfound = !echo cuda\n%time x = 'plum'\ndevice = 'cuda'\n(found[0], device)"
     )
     assert cell.result == ("cuda", "hpu")
     assert shell.user_ns["x"] == "plum"
@@ -104,7 +107,7 @@ def test_magics_and_shell_commands_of_the_cell_stay(run, shell):
 
 def test_python_behind_a_magic_in_a_line_is_ported(run, shell):
     cell = run(
-        "%%hpu_port\nimport torch\ny = torch.ones(2)\n%time x = y.cuda()\n"
+        "%%hpu_from_cuda\nimport torch\ny = torch.ones(2)\n%time x = y.cuda()\n"
         "for _ in range(2):\n    %timeit -n 1 -r1 -q x + y.cuda()\n"
         "text = '''\n%time cuda()\n'''\n"
         "if 0:\n    best = %timeit -o y.cuda()\n(x.device.type, text)"
@@ -118,19 +121,19 @@ def test_python_behind_a_magic_in_a_line_is_ported(run, shell):
 
 @pytest.mark.parametrize("magic", ["time", "capture", "hpu_memory"])
 def test_cell_below_another_magic_is_ported(run, shell, magic):
-    cell = run(f"%%hpu_port --mark-steps\n%%{magic}\nimport torch\nx = torch.ones(2).cuda()")
+    cell = run(f"%%hpu_from_cuda --mark-steps\n%%{magic}\nimport torch\nx = torch.ones(2).cuda()")
     assert cell.error is None
     assert shell.user_ns["x"].device.type == "hpu"
     assert '4 - x = torch.ones(2).cuda()\n    + x = torch.ones(2).to("hpu")' in cell.out
 
 
 def test_cell_of_another_language_is_left_alone(run):
-    cell = run("%%hpu_port\n%%html\nx = 'cuda'")
+    cell = run("%%hpu_from_cuda\n%%html\nx = 'cuda'")
     assert "Nothing to port to hpu (simulated GAUDI2)" in cell.out
 
 
 def test_shown_cell_does_not_run_and_its_report_is_kept(run, shell):
-    cell = run("%%hpu_port --show -o report\nx = torch.ones(2).cuda()\nimport triton")
+    cell = run("%%hpu_from_cuda --show -o report\nx = torch.ones(2).cuda()\nimport triton")
     assert cell.error is None
     assert "x" not in shell.user_ns
     report = shell.user_ns["report"]
@@ -139,7 +142,7 @@ def test_shown_cell_does_not_run_and_its_report_is_kept(run, shell):
 
 
 def test_cell_that_needs_a_gpu_is_shown_and_not_run(run, shell):
-    cell = run("%%hpu_port\nx = 1\nfrom flash_attn import flash_attn_func\ny = x.cuda()")
+    cell = run("%%hpu_from_cuda\nx = 1\nfrom flash_attn import flash_attn_func\ny = x.cuda()")
     assert type(cell.error) is UsageError
     assert "Line 3: flash_attn needs a GPU: use habana_frameworks.torch.hpex" in cell.out
     assert '+ y = x.to("hpu")' in cell.out
@@ -153,14 +156,17 @@ def test_cell_that_needs_a_gpu_is_shown_and_not_run(run, shell):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("--sho wn", "%%hpu_port does not take 'wn': type %%hpu_port? for what it takes."),
-        ("--marks", "%%hpu_port has no option '--marks': did you mean '--mark-steps'"),
+        (
+            "--sho wn",
+            "%%hpu_from_cuda does not take 'wn': type %%hpu_from_cuda? for what it takes.",
+        ),
+        ("--marks", "%%hpu_from_cuda has no option '--marks': did you mean '--mark-steps'"),
         ("-o 2x", "'2x' cannot be a variable: give a name such as report."),
-        ("-o 'x", '%%hpu_port: a quotation mark in "-o \'x" is not closed.'),
+        ("-o 'x", '%%hpu_from_cuda: a quotation mark in "-o \'x" is not closed.'),
     ],
 )
 def test_wrong_line_is_one_sentence_and_runs_nothing(run, shell, line, sentence):
-    cell = run(f"%%hpu_port {line}\nx = 1")
+    cell = run(f"%%hpu_from_cuda {line}\nx = 1")
     assert type(cell.error) is UsageError
     assert sentence in cell.err
     assert len(cell.err.splitlines()) == 1
@@ -168,7 +174,7 @@ def test_wrong_line_is_one_sentence_and_runs_nothing(run, shell, line, sentence)
 
 
 def test_command_over_several_lines_is_refused(run, shell):
-    cell = run("%%hpu_port\n!echo a \\\n  b\nx = 1")
+    cell = run("%%hpu_from_cuda\n!echo a \\\n  b\nx = 1")
     assert cell.err == (
         "UsageError: A magic or a shell command of this cell goes over several lines: write it in "
         "one.\n"
@@ -179,8 +185,8 @@ def test_command_over_several_lines_is_refused(run, shell):
 def test_defaults_come_from_the_configuration(run, shell):
     run("%config HPUMagics.port_show = True\n%config HPUMagics.port_mark_steps = True")
     try:
-        shown = run("%%hpu_port -o report\nimport torch\nloss.backward()")
-        ran = run("%%hpu_port --no-show --no-mark-steps\ndevice = 'cuda'")
+        shown = run("%%hpu_from_cuda -o report\nimport torch\nloss.backward()")
+        ran = run("%%hpu_from_cuda --no-show --no-mark-steps\ndevice = 'cuda'")
     finally:
         run("%config HPUMagics.port_show = False\n%config HPUMagics.port_mark_steps = None")
     assert shown.error is None
@@ -193,10 +199,10 @@ def test_defaults_come_from_the_configuration(run, shell):
 
 def test_devices_of_earlier_cells_are_noticed(run):
     run("import torch\ndevice = torch.device('cuda')")
-    cell = run("%%hpu_port --show\nx = torch.ones(2).to(device)")
+    cell = run("%%hpu_from_cuda --show\nx = torch.ones(2).to(device)")
     assert "Line 2: device is device(type='cuda') from another cell: port that cell." in cell.out
 
 
 def test_magic_called_from_code_ports_too(run, shell):
-    shell.run_cell_magic("hpu_port", "", "import torch\nx = torch.ones(2).cuda()\n")
+    shell.run_cell_magic("hpu_from_cuda", "", "import torch\nx = torch.ones(2).cuda()\n")
     assert shell.user_ns["x"].device.type == "hpu"

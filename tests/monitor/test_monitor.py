@@ -25,7 +25,7 @@ def directory(tmp_path, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path / "cards"))
     monkeypatch.setenv("HPU_MAGIC_CARDS", "2")
     monkeypatch.setenv("HPU_MAGIC_MEMORY", "4GiB")
-    monkeypatch.delenv("HPU_MAGIC_GENERATION", raising=False)
+    monkeypatch.delenv("HPU_MAGIC_CARD", raising=False)
     return tmp_path / "cards"
 
 

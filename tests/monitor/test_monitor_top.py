@@ -388,12 +388,12 @@ def test_keys_work_while_the_driver_hangs(terminal):
 
 
 def test_one_card_without_a_terminal(kernel):
-    done = run("top", "--card", "0")
+    done = run("top", "0")
     assert done.stdout.splitlines()[0] == "HPU 0  GAUDI2"
     assert f"pid {kernel.pid}" in done.stdout
-    [card] = json.loads(run("top", "--json", "--card", "1").stdout)["cards"]
+    [card] = json.loads(run("top", "--json", "1").stdout)["cards"]
     assert card["module_id"] == 1
-    missing = run("top", "--card", "7")
+    missing = run("top", "7")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr == "hpu-magic: this machine has no HPU 7; it has HPU 0, HPU 1.\n"
 

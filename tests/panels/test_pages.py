@@ -256,7 +256,7 @@ def test_a_panel_whose_fit_is_stopped_elsewhere_says_so_before_the_batch_has_end
 @pytest.mark.skipif(ipykernel.version_info < (7,), reason="only the training hears there")
 def test_a_panel_that_outlives_a_fit_is_heard_while_another_cell_runs(page, kernel):
     first = page()
-    cell = first.run("t, m = trainer(1), Model()\n%hpu_panel\n%hpu_fit t m data")
+    cell = first.run("t, m = trainer(1), Model()\n%hpu_memory_live\n%hpu_fit t m data")
     panel = first.shows(cell)
     while not first.shows(cell)["metadata"]["hpu_magic"]["over"]:
         pass

@@ -47,11 +47,11 @@ class Broken(Model):
 """
 CELLS = {
     "load": "%load_ext hpu_magic",
-    "panel without a card": "%hpu_panel",
-    "its end": "%hpu_panel --stop",
-    "panel": "%hpu_panel --interval 0.05",
+    "panel without a card": "%hpu_memory_live",
+    "its end": "%hpu_memory_live off",
+    "panel": "%hpu_memory_live --interval 0.05",
     "work": "import torch, time\nkept = torch.zeros(1 << 20, device='hpu')\ntime.sleep(1)",
-    "end of the panel": "%hpu_panel --stop",
+    "end of the panel": "%hpu_memory_live off",
     "model": FIT,
     "fit": "%%hpu_fit\ntrainer.fit(Model(), data)",
     "another trainer": FIT,
@@ -403,18 +403,18 @@ def test_memory_panel_before_the_first_tensor_says_so(notebook: dict[str, Any]) 
 
 def test_panel_outside_a_notebook_is_a_table(run: Callable[[str], Any], torch: Any) -> None:
     torch.zeros(1, device="hpu")
-    assert "InUse" in run("%hpu_panel").out
+    assert "InUse" in run("%hpu_memory_live").out
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%hpu_panel --interval 0", "must be 0.02 to 60 seconds, got 0"),
-        ("%hpu_panel --interval often", "invalid float value"),
-        ("%hpu_panel --history 0.5", "must be 1 to 86400 seconds, got 0.5"),
-        ("%hpu_panel --stop", "No panel is live"),
-        ("%hpu_panel now", "does not take 'now'"),
-        ("%hpu_panel --colour", "no option '--colour'"),
+        ("%hpu_memory_live --interval 0", "must be 0.02 to 60 seconds, got 0"),
+        ("%hpu_memory_live --interval often", "invalid float value"),
+        ("%hpu_memory_live --history 0.5", "must be 1 to 86400 seconds, got 0.5"),
+        ("%hpu_memory_live off", "No panel is live"),
+        ("%hpu_memory_live now", "does not take 'now'"),
+        ("%hpu_memory_live --colour", "no option '--colour'"),
     ],
 )
 def test_wrong_panel_options_get_one_sentence(

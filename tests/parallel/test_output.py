@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.panels.ranks import RanksView, RankTable
 from hpu_magic.parallel import transfer
 from hpu_magic.parallel.cluster import how_ended
@@ -153,5 +153,5 @@ def test_variables_keep_what_they_share():
 
 
 def test_a_value_that_refuses_is_named_among_others():
-    with pytest.raises(RefusedError, match=r"^b \(a generator\) cannot be sent to another process"):
+    with pytest.raises(HPUError, match=r"^b \(a generator\) cannot be sent to another process"):
         transfer.pack({"a": 1, "b": (one for one in ())}, "cpu")

@@ -54,30 +54,30 @@ def notebook(queue, tmp_path, monkeypatch) -> Iterator[Notebook]:
 
 
 def test_a_profile_launches_the_workers_and_its_job_ends_with_them(notebook):
-    started = notebook.run("%hpu_workers start --profile slurm")
+    started = notebook.run("%hpu_workers on --profile slurm")
     assert started.texts[0] == "Starting workers, by the profile slurm.\n"
     assert started.texts[1].startswith("2 workers of the profile slurm\n")
     pids = [int(pid) for pid in re.findall(r"(\d+)  idle", started.texts[1])]
     below = notebook.run(
-        "%%hpu_parallel\nimport os, torch, habana_frameworks.torch.core\n"
+        "%%hpu_workers\nimport os, torch, habana_frameworks.torch.core\n"
         "import torch.distributed as dist\ndist.init_process_group('hccl')\n"
         "x = torch.full((1,), dist.get_rank() + 1.0, device='hpu')\ndist.all_reduce(x)\n"
         "print(os.environ['LOCAL_RANK'], os.environ['NODE_RANK'], x.item())"
     )
     assert below.texts[-1] == "rank 0\n  0 0 3.0\nrank 1\n  1 0 3.0"
-    assert re.fullmatch(r"Stopped \d+ workers?\.", notebook.run("%hpu_workers stop").texts[-1])
+    assert re.fullmatch(r"Stopped \d+ workers?\.", notebook.run("%hpu_workers off").texts[-1])
     wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
 def test_a_profile_that_is_not_there(notebook):
-    below = notebook.run("%hpu_workers start --profile nowhere")
+    below = notebook.run("%hpu_workers on --profile nowhere")
     assert below.texts[-1].startswith("UsageError: The profile 'nowhere' does not exist: ")
     assert "ipython profile create nowhere --parallel" in below.texts[-1]
 
 
 def test_a_queue_that_is_not_there(notebook, queue):
     (queue / "sbatch").unlink()
-    below = notebook.run("%hpu_workers start --profile slurm")
+    below = notebook.run("%hpu_workers on --profile slurm")
     assert below.texts[-1] == (
         "UsageError: The workers could not be launched: [Errno 2] No such file or directory: "
         "'sbatch'\n"

@@ -12,7 +12,7 @@ import psutil
 SESSION = """
 %load_ext hpu_magic
 cell = "import os\\nprint('pid', end='')\\nos.getpid()"
-get_ipython().run_cell_magic("hpu_parallel", "-n 2", cell)
+get_ipython().run_cell_magic("hpu_workers", "--cards 2", cell)
 """
 
 

@@ -47,7 +47,7 @@ def test_on_holds_for_all_later_cells_until_off(run, model, torch):
     assert run("model(x).dtype").result == torch.bfloat16
     run("1 / 0")
     assert run("model(x).dtype").result == torch.bfloat16
-    assert run("%%hpu_autocast --off\nmodel(x).dtype").result == torch.float32
+    assert run("%%hpu_autocast off\nmodel(x).dtype").result == torch.float32
     run("%hpu_autocast off")
     assert run("model(x).dtype").result == torch.float32
 
@@ -106,13 +106,13 @@ def test_off_needs_no_configured_lists(run, model, torch, forgetful, name, value
     run(f"%config HPUMagics.{name} = {value!r}")
     try:
         assert "restart the kernel" in run("%%hpu_autocast\nmodel(x).dtype").err
-        assert run("%%hpu_autocast --off\nmodel(x).dtype").result == torch.float32
+        assert run("%%hpu_autocast off\nmodel(x).dtype").result == torch.float32
     finally:
         run(f"%config HPUMagics.{name} = {default!r}")
 
 
 def test_verbose_tells_what_ran_in_which_type(run, model):
-    cell = run("%%hpu_autocast --verbose\nloss = torch.nn.functional.mse_loss(model(x), x)")
+    cell = run("%%hpu_autocast --all\nloss = torch.nn.functional.mse_loss(model(x), x)")
     assert "in bfloat16" in cell.out
     assert "addmm x1" in cell.out
     assert "in float32" in cell.out

@@ -1,4 +1,4 @@
-"""%hpu_autocast explain and hpu_magic.explain_autocast."""
+"""%hpu_explain_autocast and hpu_magic.explain_autocast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from IPython.core.error import UsageError
 
 import hpu_magic
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 NET = """
 import torch
@@ -68,7 +68,7 @@ def net(run: Any, torch: Any) -> None:
 
 
 def test_each_operation_is_shown_with_its_type_and_the_reason(run: Any, net: None) -> None:
-    explained = run("explained = %hpu_autocast explain model sample\nexplained").result
+    explained = run("explained = %hpu_explain_autocast model --inputs sample\nexplained").result
     assert of_any_card(repr(explained) + "\n") == EXPLAINED
     assert sum(explained.operations.values()) == 1 + 3 * 5 + 6
     assert explained.conversions == 19
@@ -120,7 +120,7 @@ def test_model_and_random_numbers_stay_as_they_were(run: Any, net: None, torch: 
     torch.manual_seed(0)
     expected = torch.rand(3, device="hpu").tolist()
     torch.manual_seed(0)
-    run("%hpu_autocast explain model sample")
+    run("%hpu_explain_autocast model --inputs sample")
     assert torch.rand(3, device="hpu").tolist() == expected
     after = run("model.state_dict()").result
     assert list(after) == list(before)
@@ -148,7 +148,7 @@ def test_modules_share_a_line_only_where_they_do_the_same(run: Any, torch: Any) 
         model, x = Net().to("hpu"), torch.ones(2, 4, device="hpu")
         """
     )
-    explained = run("%hpu_autocast explain model x").result
+    explained = run("%hpu_explain_autocast model --inputs x").result
     assert [line[:2] for line in explained.lines()] == [
         ("pair.0-1 (Linear)", "linear"),
         ("gap.0 (Linear)", "linear"),
@@ -175,7 +175,7 @@ def test_numbers_that_no_range_holds_stay_apart(run: Any, torch: Any) -> None:
         model, x = Net().to("hpu"), torch.ones(2, 4, device="hpu")
         """
     )
-    explained = run("%hpu_autocast explain model x").result
+    explained = run("%hpu_explain_autocast model --inputs x").result
     assert [line[0] for line in explained.lines()] == [
         f"parts.{name} (Linear)" for name in ("0", "00", "20240101", "29991231")
     ]
@@ -262,7 +262,7 @@ def test_a_profile_that_is_being_recorded_goes_on(net: None, shell: Any, torch: 
     model, sample = (shell.user_ns[name] for name in ("model", "sample"))
     with torch.autograd.profiler.profile() as profile:
         model(*sample)
-        with pytest.raises(RefusedError, match="A profile is being recorded"):
+        with pytest.raises(HPUError, match="A profile is being recorded"):
             hpu_magic.explain_autocast(model, *sample)
         model(*sample)
     assert sum(event.name == "aten::exp" for event in profile.function_events) == 2
@@ -283,15 +283,16 @@ def test_types_that_autocast_does_not_cast_are_given_another_reason(torch: Any) 
 def test_named_arguments_come_from_a_dict(run: Any, net: None) -> None:
     run("words, rest = sample[0], {'scale': sample[1]}")
     assert (
-        of_any_card(repr(run("%hpu_autocast explain model words rest").result) + "\n") == EXPLAINED
+        of_any_card(repr(run("%hpu_explain_autocast model --inputs words,rest").result) + "\n")
+        == EXPLAINED
     )
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("explain", "%hpu_autocast explain needs a model and what it takes"),
-        ("explain model", "%hpu_autocast explain needs a model and what it takes"),
+        ("explain", "%hpu_explain_autocast needs a model and what it takes"),
+        ("explain model", "%hpu_explain_autocast needs a model and what it takes"),
         ("explain modle sample", "There is no variable 'modle': did you mean 'model'?"),
         ("explain sample sample", "A tuple cannot be explained: pass a torch.nn.Module."),
         ("explain host sample", "The model is on cpu: move it to the device first, with %hpu_to"),
@@ -310,12 +311,17 @@ def test_wrong_lines_are_refused_in_a_sentence(
 
 
 def test_an_error_of_the_model_leaves_no_hook_and_no_profile_behind(run: Any, net: None) -> None:
-    assert isinstance(run("%hpu_autocast explain model words").error, UsageError)
-    wrong = run("wrong = torch.ones(3, 3, device='hpu')\n%hpu_autocast explain model wrong wrong")
+    assert isinstance(run("%hpu_explain_autocast model --inputs words").error, UsageError)
+    wrong = run(
+        "wrong = torch.ones(3, 3, device='hpu')\n%hpu_explain_autocast model --inputs wrong wrong"
+    )
     assert not isinstance(wrong.error, UsageError | type(None))
-    assert of_any_card(repr(run("%hpu_autocast explain model sample").result) + "\n") == EXPLAINED
+    assert (
+        of_any_card(repr(run("%hpu_explain_autocast model --inputs sample").result) + "\n")
+        == EXPLAINED
+    )
 
 
 def test_a_type_that_is_none_of_autocasts_is_refused(net: None, shell: Any) -> None:
-    with pytest.raises(RefusedError, match="Autocast cannot compute in float32"):
+    with pytest.raises(HPUError, match="Autocast cannot compute in float32"):
         hpu_magic.explain_autocast(shell.user_ns["model"], dtype="fp32")

@@ -1,4 +1,4 @@
-"""%hpu_flags and %hpu_release."""
+"""%hpu_flags and %hpu_restart."""
 
 from __future__ import annotations
 
@@ -208,17 +208,17 @@ def test_script_is_told_to_start_with_the_flag(forked_script):
 
 def test_release_explains_that_it_means_a_restart(run, torch, shell):
     shell.user_ns["x"] = torch.ones(1024, device="hpu")
-    cell = run("%hpu_release")
+    cell = run("%hpu_restart")
     assert cell.result.held
     assert "to release the card, end this session and start it again." in cell.out
     assert "simulated" in cell.out
-    refused = run("%hpu_release --restart")
+    refused = run("%hpu_restart")
     assert refused.err.endswith(
         "No Jupyter server can restart this process: end this session and start it again.\n"
     )
-    assert hpu_magic.release().in_use >= 4096
+    assert hpu_magic.restart().in_use >= 4096
 
 
 def test_nothing_is_released_where_nothing_is_held(notebook):
-    out = notebook("%load_ext hpu_magic", "import torch", "%hpu_release --restart")
+    out = notebook("%load_ext hpu_magic", "import torch", "%hpu_restart")
     assert "nothing to release" in out

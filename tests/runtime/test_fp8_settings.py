@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.precision.fp8.settings import CHOICES, KEYS, STATS, settings
 
 MODULES = {"": "Net", "encoder": "Sequential", "encoder.0": "Linear", "head": "Linear"}
@@ -24,7 +24,7 @@ def write(tmp_path):
 
 
 def refusal(*arguments, **given) -> str:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(HPUError) as refused:
         settings(*arguments, **given)
     return str(refused.value)
 
@@ -173,7 +173,7 @@ def lists(**given):
     ],
 )
 def test_lists_that_mean_nothing_in_the_model_are_refused(which, entries, sentence):
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(HPUError) as refused:
         lists(**{which: entries})
     assert sentence in str(refused.value)
 
@@ -221,7 +221,7 @@ CONVOLUTION = [("stem", "Conv2d"), ("head", "Linear")]
     ],
 )
 def test_a_scale_method_that_does_not_fit_is_refused(given, generation, sentence):
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(HPUError) as refused:
         settings("QUANTIZE", **given).check_method(CONVOLUTION, generation)
     assert sentence in str(refused.value)
 

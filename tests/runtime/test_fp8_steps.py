@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hpu_magic
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("neural_compressor") is None,
@@ -51,7 +51,7 @@ moved = [one.to("hpu", torch.bfloat16) for one in (x, mask)]
 def attempt(function, *given, **options):
     try:
         return repr(function(*given, **options))
-    except hpu_magic.errors.RefusedError as refused:
+    except hpu_magic.errors.HPUError as refused:
         return str(refused)
 """
 
@@ -129,7 +129,7 @@ for name, options in json.loads(os.environ["WAYS"]).items():
     quantized = model()
     try:
         report = hpu_magic.fp8_quantize(quantized, x, {"mask": mask}, **options)
-    except hpu_magic.errors.RefusedError as refused:
+    except hpu_magic.errors.HPUError as refused:
         answers[name] = str(refused)
         continue
     answers[name] = {
@@ -344,7 +344,7 @@ def test_another_generation_measures_anew_or_takes_the_scales_of_the_one_before(
     processes, measured
 ):
     ways = {"as they are": {}, "its scales": {"device_for_scales": "GAUDI2"}}
-    found = processes(QUANTIZE, "QUANTIZE", WAYS=json.dumps(ways), HPU_MAGIC_GENERATION="gaudi3")
+    found = processes(QUANTIZE, "QUANTIZE", WAYS=json.dumps(ways), HPU_MAGIC_CARD="gaudi3")
     assert found["as they are"] == (
         "The measurements stats/net_hooks_maxabs.json are from a GAUDI2, and this card is a "
         "GAUDI3: measure the model on this card."
@@ -356,7 +356,7 @@ def test_one_of_several_processes_is_refused(shell, monkeypatch):
     import torch
 
     monkeypatch.setenv("WORLD_SIZE", "8")
-    with pytest.raises(RefusedError, match="runs on one card, and this is one of 8 processes"):
+    with pytest.raises(HPUError, match="runs on one card, and this is one of 8 processes"):
         hpu_magic.fp8_measure(torch.nn.Linear(1, 1), torch.ones(1))
 
 
@@ -364,5 +364,5 @@ def test_what_is_missing_is_named(shell, monkeypatch):
     import torch
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RefusedError, match=r'pip install "hpu_magic\[fp8\]"'):
+    with pytest.raises(HPUError, match=r'pip install "hpu_magic\[fp8\]"'):
         hpu_magic.fp8_quantize(torch.nn.Linear(1, 1))

@@ -1,4 +1,4 @@
-"""%%hpu_graph, %hpu_replay, %hpu_graphs and %hpu_wrap."""
+"""%%hpu_capture, %hpu_replay, %hpu_graphs and %hpu_wrap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.runtime.start import restart
 
 def test_eager_mode_is_told_that_graphs_need_lazy_mode_and_how_to_get_there(run, shell, torch):
     shell.user_ns["x"] = torch.ones(3, device="hpu")
-    for source in ("%%hpu_graph step --inputs x\ny = x + 1", "%hpu_wrap model"):
+    for source in ("%%hpu_capture step --inputs x\ny = x + 1", "%hpu_wrap model"):
         shell.user_ns["model"] = torch.nn.Linear(2, 2).to("hpu")
         cell = run(source)
         assert isinstance(cell.error, UsageError)
@@ -23,7 +23,7 @@ def test_eager_mode_is_told_that_graphs_need_lazy_mode_and_how_to_get_there(run,
 
 
 def test_restart_option_remembers_lazy_mode(run, torch, forgetful):
-    cell = run("%%hpu_graph step --restart\ny = 1")
+    cell = run("%%hpu_capture step --restart\ny = 1")
     assert "end this session and start it again." in cell.err
     assert restart.recall() == {"PT_HPU_LAZY_MODE": "1"}
 
@@ -31,12 +31,12 @@ def test_restart_option_remembers_lazy_mode(run, torch, forgetful):
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("%%hpu_graph 1st\npass", "'1st' cannot be a variable"),
+        ("%%hpu_capture 1st\npass", "'1st' cannot be a variable"),
         ("%hpu_replay missing", "There is no graph 'missing'"),
-        ("%hpu_graphs --drop missing", "There is no graph 'missing'"),
+        ("%hpu_graphs --delete missing", "There is no graph 'missing'"),
         ("%hpu_wrap number", "A int cannot be wrapped"),
         ("%hpu_wrap model", "move it with %hpu_to first"),
-        ("%hpu_wrap model --train --infer", "not both: use one"),
+        ("%hpu_wrap model --train --no-train", "not both: use one"),
         ("%hpu_wrap model --max-graphs 0", "--max-graphs is 0"),
     ],
 )
@@ -51,14 +51,14 @@ def test_wrong_input_is_refused_in_a_sentence(run, shell, torch, source, sentenc
 
 
 def test_without_captures_the_list_says_how_to_make_one(run):
-    assert "%%hpu_graph NAME captures a cell" in run("%hpu_graphs").out
+    assert "%%hpu_capture NAME captures a cell" in run("%hpu_graphs").out
 
 
 @pytest.fixture
 def step(lazy):
     """A captured cell, y = 2 x + 1."""
     lazy("x = torch.arange(6.0).reshape(2, 3).to('hpu')")
-    answer = lazy("%%hpu_graph step --inputs x\nz = x * 2\ny = z + 1")
+    answer = lazy("%%hpu_capture step --inputs x\nz = x * 2\ny = z + 1")
     assert not answer.error
     return answer
 
@@ -116,7 +116,7 @@ def test_input_that_does_not_fit_is_refused_and_nothing_is_replayed(lazy, step, 
 
 
 def test_host_read_is_refused_with_line_operation_and_mend(lazy, step):
-    answer = lazy("%%hpu_graph bad --inputs x --warmup 0\nz = x * 2\nvalue = z.sum().item()")
+    answer = lazy("%%hpu_capture bad --inputs x --warmup 0\nz = x * 2\nvalue = z.sum().item()")
     assert "RuntimeError" in answer.error
     assert "line 3" in answer.text
     assert "value = z.sum().item()" in answer.text
@@ -127,7 +127,7 @@ def test_host_read_is_refused_with_line_operation_and_mend(lazy, step):
 
 
 def test_shape_that_depends_on_values_is_refused_with_its_line(lazy, step):
-    answer = lazy("%%hpu_graph bad --inputs x --warmup 0\nz = x * 2\n\nkept = z[z > 1]")
+    answer = lazy("%%hpu_capture bad --inputs x --warmup 0\nz = x * 2\n\nkept = z[z > 1]")
     assert "RuntimeError" in answer.error
     assert "kept = z[z > 1]" in answer.text
     assert "line 4" in answer.text
@@ -136,27 +136,27 @@ def test_shape_that_depends_on_values_is_refused_with_its_line(lazy, step):
 
 def test_line_inside_the_users_function_is_named_too(lazy, step):
     lazy("def biggest(value):\n    return value.max().item()")
-    answer = lazy("%%hpu_graph bad --inputs x --warmup 0\ntop = biggest(x)")
+    answer = lazy("%%hpu_capture bad --inputs x --warmup 0\ntop = biggest(x)")
     assert "top = biggest(x)" in answer.text
     assert "return value.max().item()" in answer.text
 
 
 def test_after_a_refusal_the_device_works_and_the_older_graph_is_kept(lazy, step):
-    lazy("%%hpu_graph step --inputs x --warmup 0\nvalue = x.sum().item()")
+    lazy("%%hpu_capture step --inputs x --warmup 0\nvalue = x.sum().item()")
     assert lazy.value("(x * 2).sum().item()") == 30
     lazy("x = x + 1\n%hpu_replay step")
     assert lazy.value("y.cpu().tolist()") == [[3, 5, 7], [9, 11, 13]]
 
 
 def test_error_of_the_user_ends_the_capture(lazy, step):
-    answer = lazy("%%hpu_graph bad --inputs x --warmup 0\nz = x * 2\n1 / 0")
+    answer = lazy("%%hpu_capture bad --inputs x --warmup 0\nz = x * 2\n1 / 0")
     assert "ZeroDivisionError" in answer.error
     assert "was not captured" not in answer.text
     assert lazy.value("torch.hpu.is_current_stream_capturing()") is False
 
 
 def test_cell_without_device_work_is_refused(lazy):
-    answer = lazy("%%hpu_graph nothing\nnumber = 3")
+    answer = lazy("%%hpu_capture nothing\nnumber = 3")
     assert "does nothing on the device" in answer.text
     assert "There is no graph" in lazy("%hpu_replay nothing").text
 
@@ -168,7 +168,7 @@ def test_training_step_trains_at_each_replay(lazy):
         "data = torch.randn(64, 4).to('hpu')\ntarget = data.sum(1, keepdim=True)"
     )
     answer = lazy(
-        "%%hpu_graph train --inputs data,target\noptimizer.zero_grad(set_to_none=False)\n"
+        "%%hpu_capture train --inputs data,target\noptimizer.zero_grad(set_to_none=False)\n"
         "loss = nn.functional.mse_loss(model(data), target)\nloss.backward()\noptimizer.step()"
     )
     assert not answer.error
@@ -179,24 +179,24 @@ def test_training_step_trains_at_each_replay(lazy):
 
 def test_warmup_runs_come_before_the_capture(lazy):
     lazy("calls = []\nx = torch.ones(2, device='hpu')")
-    lazy("%%hpu_graph counted --inputs x --warmup 3\ncalls.append(1)\ny = x + 1")
+    lazy("%%hpu_capture counted --inputs x --warmup 3\ncalls.append(1)\ny = x + 1")
     assert lazy.value("len(calls)") == 4
     lazy("%hpu_replay counted -n 5")
     assert lazy.value("len(calls)") == 4
 
 
 def test_dropped_graph_is_forgotten(lazy, step):
-    assert "step" not in lazy("%hpu_graphs --drop step").text
+    assert "step" not in lazy("%hpu_graphs --delete step").text
     assert "There is no graph 'step'" in lazy("%hpu_replay step").text
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%%hpu_graph g --inputs missing", "There is no variable 'missing'"),
-        ("%%hpu_graph g --inputs number", "'number' is a int"),
-        ("%%hpu_graph g --inputs host", "type %hpu_to host first"),
-        ("%%hpu_graph g --warmup -1", "--warmup is -1"),
+        ("%%hpu_capture g --inputs missing", "There is no variable 'missing'"),
+        ("%%hpu_capture g --inputs number", "'number' is a int"),
+        ("%%hpu_capture g --inputs host", "type %hpu_to host first"),
+        ("%%hpu_capture g --warmup -1", "--warmup is -1"),
     ],
 )
 def test_wrong_capture_is_refused_before_the_cell_runs(lazy, line, sentence):
@@ -213,7 +213,7 @@ def test_replay_count_below_one_is_refused(lazy, step):
 def test_wrapped_model_gives_the_same_results(lazy):
     lazy("torch.manual_seed(0)\nmodel = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).to('hpu').eval()")
     lazy("x = torch.randn(3, 4).to('hpu')\nwith torch.no_grad(): expected = model(x).clone()")
-    answer = lazy("%hpu_wrap model --infer --inputs x")
+    answer = lazy("%hpu_wrap model --no-train --inputs x")
     assert "wrapped in HPU Graphs for inference" in answer.text
     assert "wrap_in_hpu_graph" in answer.text
     lazy("with torch.no_grad(): result = model(x)")
@@ -246,7 +246,7 @@ def test_model_wrapped_for_training_trains(lazy, how):
 def test_plain_functions(lazy):
     lazy(
         "import hpu_magic\nx = torch.ones(3, device='hpu')\n"
-        "graph = hpu_magic.graph(lambda value: value * 3, 'tripled', inputs=[x])\n"
+        "graph = hpu_magic.capture(lambda value: value * 3, 'tripled', inputs=[x])\n"
         "hpu_magic.replay('tripled', number=2, input0=x + 1)"
     )
     assert lazy.value("graph.outputs['result'].cpu().tolist()") == [6, 6, 6]

@@ -419,7 +419,7 @@ def test_class_that_cannot_be_changed_is_left_alone(torch, monkeypatch):
 
 def test_cell_that_only_replays_a_graph_gets_a_line(lazy):
     lazy("%hpu_ledger off\nx = torch.ones(43, device='hpu')\nlayer = nn.Tanh()")
-    lazy("%%hpu_graph again --inputs x\ny = x * 2 + 1")
+    lazy("%%hpu_capture again --inputs x\ny = x * 2 + 1")
     lazy("%hpu_ledger on")
     answer = lazy("%hpu_replay again -n 100")
     assert "100 graph replays; peak" in answer.text

@@ -126,7 +126,7 @@ MEASURES = {
     "cell": "%%hpu_memory\ny = torch.zeros(1 << 18, device='hpu')\ndel y",
     "ledger": "%hpu_ledger on\ny = torch.zeros(1 << 18, device='hpu')\n%hpu_ledger off\ndel y",
     "fit": "for one in hpu_magic.watch(range(3)): y = torch.zeros(1 << 18, device='hpu')\ndel y",
-    "panel": "hpu_magic.panel()",
+    "panel": "hpu_magic.memory_live()",
 }
 
 

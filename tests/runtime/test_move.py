@@ -172,7 +172,7 @@ def test_a_card_takes_four_bytes_for_a_float64(torch):
     [
         ({"PT_HPU_LAZY_MODE": "1"}, 4),
         ({"PT_HPU_LAZY_MODE": "1", "PT_ENABLE_INT64_SUPPORT": "true"}, 8),
-        ({"HPU_MAGIC_GENERATION": "gaudi"}, 4),
+        ({"HPU_MAGIC_CARD": "gaudi"}, 4),
     ],
 )
 def test_mode_generation_and_flag_decide_what_an_int64_takes(

@@ -8,7 +8,7 @@ import json
 import pytest
 
 import hpu_magic
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.porting import tables
 
 TRAINING = '''\
@@ -66,7 +66,7 @@ for x, y in loader:
 
 
 def test_a_training_loop_is_ported_with_its_comments_and_layout():
-    report = hpu_magic.port(TRAINING, mark_steps=True)
+    report = hpu_magic.from_cuda(TRAINING, mark_steps=True)
     assert report.ported == LAZY_TRAINING
     assert [(each.line, each.kind, each.text) for each in report.findings] == [
         (12, "remark", "the GradScaler is kept, but bfloat16, the card's native type, needs none"),
@@ -86,17 +86,17 @@ def test_a_training_loop_is_ported_with_its_comments_and_layout():
 
 def test_eager_mode_marks_no_steps():
     eager = LAZY_TRAINING.replace("    htcore.mark_step()\n", "")
-    assert hpu_magic.port(TRAINING, mark_steps=False).ported == eager
+    assert hpu_magic.from_cuda(TRAINING, mark_steps=False).ported == eager
 
 
 def test_what_was_ported_needs_no_porting():
-    again = hpu_magic.port(LAZY_TRAINING, mark_steps=True)
+    again = hpu_magic.from_cuda(LAZY_TRAINING, mark_steps=True)
     assert (again.ported, again.changed) == (LAZY_TRAINING, False)
     assert repr(again).startswith("Nothing to port to hpu (simulated GAUDI2)")
 
 
 def test_every_statement_is_executed_in_its_line():
-    report = hpu_magic.port(TRAINING, mark_steps=True)
+    report = hpu_magic.from_cuda(TRAINING, mark_steps=True)
     lines = report.executed.splitlines()
     assert len(lines) == len(TRAINING.splitlines())
     assert lines[1] == "import torch; import habana_frameworks.torch.core as htcore"
@@ -182,7 +182,7 @@ def test_every_statement_is_executed_in_its_line():
 def test_a_line_is_ported(cuda, hpu):
     # The import behind it binds torch, and is told to be there already.
     known = {"htcore": None, "torch": __import__("torch")}
-    report = hpu_magic.port(cuda, mark_steps=False, variables=known)
+    report = hpu_magic.from_cuda(cuda, mark_steps=False, variables=known)
     assert report.ported == f"{hpu}\n"
     ast.parse(report.executed)
     assert report.executed.count("\n") == report.original.count("\n")
@@ -205,7 +205,7 @@ def test_a_line_is_ported(cuda, hpu):
     ],
 )  # fmt: skip
 def test_imports_follow(cuda, hpu):
-    report = hpu_magic.port(cuda, mark_steps=False, variables={"htcore": None})
+    report = hpu_magic.from_cuda(cuda, mark_steps=False, variables={"htcore": None})
     assert report.ported == f"{hpu}\n"
     ast.parse(report.executed)
     assert report.executed.count("\n") == report.original.count("\n")
@@ -221,7 +221,7 @@ def test_names_of_earlier_cells_are_known(torch):
         "trainer": torch.optim.SGD([torch.ones(1, requires_grad=True)], 0.1),
         "schedule": object(),
     }
-    report = hpu_magic.port(
+    report = hpu_magic.from_cuda(
         "with autocast():\n    x.to(device)\ncuda.synchronize()\nt.cuda.Event()\n"
         "loss.backward()\ntrainer.step()\nschedule.step()\n",
         mark_steps=True,
@@ -246,7 +246,7 @@ def test_steps_are_marked_once_and_where_they_end():
         "sgd = torch.optim.SGD(p)\nsgd.step()  # now\n"
         "self.optimizer.step()\n"
     )
-    assert hpu_magic.port(code, mark_steps=True).ported == (
+    assert hpu_magic.from_cuda(code, mark_steps=True).ported == (
         "import habana_frameworks.torch.core as htcore\n"
         "for x in y: loss.backward(); htcore.mark_step()\n"
         "loss.backward()\nhtcore.mark_step()\n"
@@ -271,7 +271,7 @@ def test_steps_are_marked_once_and_where_they_end():
     ],
 )
 def test_what_has_no_counterpart_is_named_with_its_line(code, sentence):
-    report = hpu_magic.port(f"x = 1\n{code}\n")
+    report = hpu_magic.from_cuda(f"x = 1\n{code}\n")
     assert [each.line for each in report.missing] == [2]
     assert f"Warning: Line 2: {report.missing[0].text}." in repr(report)
     assert sentence in repr(report)
@@ -298,18 +298,18 @@ def test_what_has_no_counterpart_is_named_with_its_line(code, sentence):
     ],
 )
 def test_what_is_worth_knowing_is_said(code, sentence):
-    report = hpu_magic.port(code)
+    report = hpu_magic.from_cuda(code)
     assert report.missing == ()
     assert sentence in repr(report)
 
 
 def test_code_that_is_no_python_is_refused_with_its_line():
-    with pytest.raises(RefusedError, match=r"^Line 2 is not valid Python \(.*\): correct it"):
-        hpu_magic.port("x = 1\ny = (\n")
+    with pytest.raises(HPUError, match=r"^Line 2 is not valid Python \(.*\): correct it"):
+        hpu_magic.from_cuda("x = 1\ny = (\n")
 
 
 def test_report_shows_the_diff_as_text_and_page():
-    report = hpu_magic.port("a = 1\nx = '<b>'\ny = f(x).cuda()\nb = 2\n")
+    report = hpu_magic.from_cuda("a = 1\nx = '<b>'\ny = f(x).cuda()\nb = 2\n")
     assert repr(report) == (
         "Ported to hpu (simulated GAUDI2): 1 line changed\n"
         "  2   x = '<b>'\n"

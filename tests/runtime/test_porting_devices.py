@@ -19,7 +19,7 @@ SEVERAL = (
 
 def ported(code, **variables):
     known = {"htcore": None, "torch": __import__("torch"), **variables}
-    report = hpu_magic.port(code, mark_steps=False, variables=known)
+    report = hpu_magic.from_cuda(code, mark_steps=False, variables=known)
     assert ast.unparse(ast.parse(report.executed)) == ast.unparse(ast.parse(report.ported))
     return report
 
@@ -387,7 +387,7 @@ def test_ported_checkpoints_of_a_gpu_are_read(torch, tmp_path, run, shell):
     torch.save(storage, tmp_path / "hpu.pt")
     shell.user_ns["path"] = tmp_path / "hpu.pt"
     cell = run(
-        "%%hpu_port\nimport torch\nx = torch.load(path, map_location={'cuda:0': 'cuda:1', "
+        "%%hpu_from_cuda\nimport torch\nx = torch.load(path, map_location={'cuda:0': 'cuda:1', "
         "'hpu:0': 'cpu'})\nx.device.type"
     )
     assert (cell.error, cell.result) == (None, "cpu")
@@ -395,7 +395,7 @@ def test_ported_checkpoints_of_a_gpu_are_read(torch, tmp_path, run, shell):
 
 def test_ported_checks_and_lookups_run_on_the_card(run):
     cell = run(
-        "%%hpu_port\nimport torch\nrates = {'cuda': 0.5, 'cpu': 1}\ndevice = 'cuda'\n"
+        "%%hpu_from_cuda\nimport torch\nrates = {'cuda': 0.5, 'cpu': 1}\ndevice = 'cuda'\n"
         "x = torch.ones(2, device=device)\nassert 'cuda' in str(x.device)\n"
         "assert str(x.device) == 'cuda:0'\nrates['cuda'] *= 2\n(rates[device], 'cuda' in rates)"
     )

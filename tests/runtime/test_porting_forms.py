@@ -66,7 +66,7 @@ import hpu_magic
 )  # fmt: skip
 def test_every_form_is_ported(torch, cuda, hpu):
     known = {"htcore": None, "torch": torch, "model": torch.nn.Linear(1, 1)}
-    report = hpu_magic.port(cuda, mark_steps=False, variables=known)
+    report = hpu_magic.from_cuda(cuda, mark_steps=False, variables=known)
     assert report.ported == f"{hpu}\n"
     executed = ast.unparse(ast.parse(report.executed)).replace("None", "pass")
     assert executed == ast.unparse(ast.parse(report.ported))
@@ -82,7 +82,7 @@ def test_every_form_is_ported(torch, cuda, hpu):
     ],
 )
 def test_the_bridge_is_imported_behind_an_import_over_several_lines(first):
-    report = hpu_magic.port(f"{first}\nEvent()\n", mark_steps=False)
+    report = hpu_magic.from_cuda(f"{first}\nEvent()\n", mark_steps=False)
     lines = report.executed.split("\n")
     assert len(lines) == len(report.original.split("\n"))
     assert lines[first.count("\n")].endswith("; import habana_frameworks.torch.core as htcore")
@@ -117,11 +117,11 @@ def test_the_bridge_is_imported_behind_an_import_over_several_lines(first):
     ],
 )
 def test_what_is_left_is_said(code, sentence):
-    report = hpu_magic.port(code)
+    report = hpu_magic.from_cuda(code)
     assert report.missing == ()
     assert sentence in repr(report)
 
 
 def test_an_import_where_another_failed_is_not_guarded():
-    report = hpu_magic.port("try:\n    import a\nexcept ImportError:\n    import apex\n")
+    report = hpu_magic.from_cuda("try:\n    import a\nexcept ImportError:\n    import apex\n")
     assert [each.line for each in report.missing] == [4]

@@ -19,7 +19,7 @@ def multiplied(run, shell, torch, tmp_path):
     """The report of a cell with three matrix products, and its output."""
     shell.user_ns["x"] = torch.ones(64, 32, device="hpu")
     cell = run(
-        f"%%hpu_profile --folder {tmp_path}/traces -o report\nfor _ in range(3):\n    y = x @ x.T"
+        f"%%hpu_profile --dir {tmp_path}/traces -o report\nfor _ in range(3):\n    y = x @ x.T"
     )
     assert cell.error is None
     return shell.user_ns["report"], cell
@@ -107,7 +107,7 @@ def test_error_in_the_cell_is_the_users_and_what_ran_is_shown(run, torch):
 
 def test_folder_that_cannot_be_made_is_refused(run, tmp_path):
     (tmp_path / "file").write_text("")
-    cell = run(f"%%hpu_profile --folder {tmp_path}/file/traces\nran = True")
+    cell = run(f"%%hpu_profile --dir {tmp_path}/file/traces\nran = True")
     assert isinstance(cell.error, UsageError)
     assert "cannot be created" in cell.err
     assert run("'ran' in dir()").result is False

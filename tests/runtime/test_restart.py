@@ -61,9 +61,11 @@ def test_a_restart_lies_between_the_two_steps_of_fp8_inference(server):
     first = int(run(client, "import os; print(os.getpid())"))
     run(client, "%load_ext hpu_magic")
     run(client, MODEL)
-    assert "Sequential measured for fp8" in run(client, "%hpu_fp8 measure model x")
-    assert "restart the kernel (or add --restart)" in run(client, "%hpu_fp8 quantize model x")
-    assert "restarts now" in run(client, "%hpu_fp8 quantize model x --restart")
+    assert "Sequential measured for fp8" in run(client, "%hpu_fp8_measure model --inputs x")
+    assert "restart the kernel (or add --restart)" in run(
+        client, "%hpu_fp8_quantize model --inputs x"
+    )
+    assert "restarts now" in run(client, "%hpu_fp8_quantize model --inputs x --restart")
     wait_for(lambda: not Path(f"/proc/{first}").exists())
     client.stop_channels()
     wait_for(lambda: server.ask(f"kernels/{kernel_id}")["execution_state"] != "dead")
@@ -71,7 +73,7 @@ def test_a_restart_lies_between_the_two_steps_of_fp8_inference(server):
     client = server.connect(kernel_id)
     run(client, "%load_ext hpu_magic")
     run(client, MODEL)
-    shown = run(client, "%hpu_fp8 quantize model x")
+    shown = run(client, "%hpu_fp8_quantize model --inputs x")
     assert "Sequential quantized to fp8 (E4M3)" in shown
     assert "relative error of the output" in shown
     client.stop_channels()

@@ -28,7 +28,7 @@ def test_many_shapes_are_told_once_with_their_memory_and_buckets(lazy_process):
         + """
 model = torch.nn.Linear(4, 256)
 with torch.no_grad():
-    for sentence in called(model, [3, 17, 30, 3, 41, 60, 61, 90], infer=True):
+    for sentence in called(model, [3, 17, 30, 3, 41, 60, 61, 90], train=False):
         print(sentence)
 print(listed())
 """
@@ -50,7 +50,7 @@ def test_shapes_beyond_the_most_graphs_are_told_to_run_without(lazy_process):
         + """
 model = torch.nn.Linear(4, 2)
 with torch.no_grad():
-    print(*called(model, range(1, 6), infer=True, max_graphs=2))
+    print(*called(model, range(1, 6), train=False, max_graphs=2))
     model(torch.ones(5, 4, device="hpu"))
 print(listed())
 print(hpu_magic.graphs().title())
@@ -87,7 +87,7 @@ class Sum(torch.nn.Module):
     def forward(self, x, by=None):
         return x.sum()
 module = Sum()
-hpu_magic.wrap(module, infer=True)
+hpu_magic.wrap(module, train=False)
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     for rank in range(5):

@@ -83,7 +83,7 @@ def test_too_late_is_one_sentence_and_loses_nothing(script):
         for _ in range(2):
             try:
                 simulator.activate()
-            except simulator.TooLate as late:
+            except simulator.TooLateError as late:
                 print(late)
         (x * x).sum().backward()
         print(x.grad)

@@ -456,7 +456,7 @@ def test_the_mode_is_that_of_the_environment_unless_the_option_says_another(
 
 
 def test_what_is_wrong_with_the_machine_is_one_line(project, monkeypatch):
-    monkeypatch.setenv("HPU_MAGIC_GENERATION", "gaudi7")
+    monkeypatch.setenv("HPU_MAGIC_CARD", "gaudi7")
     result = project.runpytest_subprocess("--hpu")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert re.fullmatch(r"ERROR: --hpu: .*'gaudi7'.*\n+", result.stderr.str())

@@ -48,7 +48,7 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "port": ("runtime.porting.report.PortReport", "runtime.porting.findings.Finding"),
     },
 }
-ERRORS = ("errors.RefusedError", "estimates.errors.EstimateError")
+ERRORS = ("errors.HPUError", "estimates.errors.EstimateError")
 
 _HEAD = """\
 # Functions and classes

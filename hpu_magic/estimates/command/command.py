@@ -26,7 +26,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "estimate",
         help="tell what a model's step or its generation would take on cards that are not here",
         description="Estimate time and memory of a model on Gaudi cards, without a card and "
-        "without computing: of a training step, of a forward pass with --infer, or of generating "
+        "without computing: of a training step, of a forward pass with --no-train, or of generating "
         "text with --prompt and --new-tokens. Each figure has the band of published measurements.",
         epilog="Examples: hpu-magic estimate models:make --inputs 8x3x224x224; "
         "hpu-magic estimate ./config.json --inputs 8x512:int64 --cards 8 --parallel zero3; "

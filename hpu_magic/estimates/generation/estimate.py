@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def estimate_generation(
         sequence does not fit with ``batch="largest"``, or what runs depends on numbers.
     """
     # PyTorch may have settled without a card; it is traced all the same.
-    with suppress(RefusedError):
+    with suppress(HPUError):
         device.torch_with_hpu()
     from hpu_magic.estimates.calls import uncompiled
     from hpu_magic.estimates.generation.estimator import estimate_of

@@ -50,7 +50,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "updated until you press q; in other outputs, it is printed once. Your own processes "
         "appear with their arguments, and kernels with the names of their notebooks. The command "
         "acquires no card.",
-        epilog="Examples: hpu-magic top; hpu-magic top --card 3; hpu-magic top --sort idle; "
+        epilog="Examples: hpu-magic top; hpu-magic top 3; hpu-magic top --sort idle; "
         "hpu-magic top --json | jq '.cards[].memory_used'",
     )
     top.add_argument("--json", action="store_true", help="print one snapshot as JSON and exit")

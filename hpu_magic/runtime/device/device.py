@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from hpu_magic import backend, holders, monitor
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.runtime.start import restart
 
@@ -96,7 +96,7 @@ def torch_with_hpu() -> ModuleType:
 
     Raises
     ------
-    RefusedError
+    HPUError
         Neither the vendor's package nor the simulator can be used.
     """
     # In a notebook, loading the extension has printed it.
@@ -108,7 +108,7 @@ def torch_with_hpu() -> ModuleType:
         import torch
         import torch.hpu  # type: ignore[import-not-found]
     except (ImportError, RuntimeError, ValueError) as error:
-        raise RefusedError(f"There is no hpu device in this process: {error}") from error
+        raise HPUError(f"There is no hpu device in this process: {error}") from error
     return torch
 
 
@@ -122,7 +122,7 @@ def take(device: str = "hpu") -> ModuleType:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The card cannot be taken; the message is the vendor's, with the holders if known.
     """
     torch = torch_with_hpu()
@@ -130,7 +130,7 @@ def take(device: str = "hpu") -> ModuleType:
         torch.empty(0, device=device)
         torch.hpu.init()
     except RuntimeError as error:
-        raise RefusedError(_with_holders(str(error))) from error
+        raise HPUError(_with_holders(str(error))) from error
     return torch
 
 
@@ -209,7 +209,7 @@ def dtype_named(name: Any) -> Any:
 
     Raises
     ------
-    RefusedError
+    HPUError
         No such dtype.
     """
     import torch
@@ -218,5 +218,5 @@ def dtype_named(name: Any) -> Any:
         return name
     if name not in DTYPES:
         fix = suggestion(str(name), DTYPES) or "use bf16, fp16 or fp32."
-        raise RefusedError(f"There is no dtype {name!r}: {fix}")
+        raise HPUError(f"There is no dtype {name!r}: {fix}")
     return getattr(torch, DTYPES[name])

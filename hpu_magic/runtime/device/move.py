@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpu_magic import units
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device as devices
 from hpu_magic.runtime.device.move_plan import Plan, allocated_size
 from hpu_magic.runtime.device.pipelines import is_pipeline, models_of, take_inputs_on
@@ -88,7 +88,7 @@ def _listed(names: Iterable[str]) -> str:
 def moved(objects: Sequence[Any], *, device: str, dtype: Any) -> Any:
     """Move objects and return them, as one object or a tuple; see `hpu_magic.to`."""
     if not objects:
-        raise RefusedError("Nothing to move: pass a module, a tensor, or a container of tensors.")
+        raise HPUError("Nothing to move: pass a module, a tensor, or a container of tensors.")
     named = {f"argument {number}": value for number, value in enumerate(objects, 1)}
     results = tuple(move(named, device=device, dtype=dtype).moved.values())
     return results[0] if len(results) == 1 else results
@@ -116,7 +116,7 @@ def move(
 
     Raises
     ------
-    RefusedError
+    HPUError
         As in `to`.
     """
     target = _checked_device(device)
@@ -148,13 +148,13 @@ def _checked_device(device: str) -> str:
     name = str(device)
     if re.fullmatch(r"cpu|hpu(:\d{1,4})?", name):
         return name
-    raise RefusedError(f"There is no device {name!r} to move to: use hpu or cpu.")
+    raise HPUError(f"There is no device {name!r} to move to: use hpu or cpu.")
 
 
 def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> None:
     """Add the tensors of `value` to the plan, or refuse it."""
     if depth > _DEEPEST:
-        raise RefusedError(f"{path[:60]}... is nested too deeply or contains itself: flatten it.")
+        raise HPUError(f"{path[:60]}... is nested too deeply or contains itself: flatten it.")
     if isinstance(value, torch.optim.Optimizer):
         for _, _, tensor in _optimizer_state(value, torch):
             plan.add(f"{path}.state", tensor)
@@ -174,12 +174,12 @@ def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> N
             _collect(plan, f"{path}.{name}", model, torch, depth + 1)
         return
     if not isinstance(value, Mapping | list | tuple):
-        raise RefusedError(
+        raise HPUError(
             f"{path} is {_article(value)}: hpu_to moves modules, tensors, optimizers, and dicts, "
             f"lists and tuples of them."
         )
     if not any(True for _ in tensors_in(value)):
-        raise RefusedError(f"{path} is {_article(value)} without a tensor in it: nothing to move.")
+        raise HPUError(f"{path} is {_article(value)} without a tensor in it: nothing to move.")
     items = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, item in items:
         if isinstance(item, Mapping | list | tuple) and not any(True for _ in tensors_in(item)):
@@ -192,7 +192,7 @@ def _check_offload(path: str, module: Any) -> None:
     """Refuse a model whose device map keeps a part on the host or a disk."""
     places = set((getattr(module, "hf_device_map", None) or {}).values())
     if len(places) > 1 and places & {"cpu", "disk"}:
-        raise RefusedError(
+        raise HPUError(
             f"{path} is distributed by its device_map, and its parts on the cpu or a disk move to "
             "the card when they are used: use it as it is, or load it with device_map='hpu'."
         )
@@ -209,12 +209,12 @@ def _check_fit(plan: Plan, sizes: Mapping[str, int], torch: Any) -> None:
     if needed > free:
         parts = ", ".join(f"{name} {units.size(size)}" for name, size in sizes.items() if size)
         if needed > limit:
-            raise RefusedError(
+            raise HPUError(
                 f"{parts} cannot fit: {units.size(needed)} are needed, more than the "
                 f"{units.size(limit)} of {devices.label()}; move with dtype bf16, or distribute it "
                 "over several cards."
             )
-        raise RefusedError(
+        raise HPUError(
             f"{parts} cannot fit: {units.size(needed)} are needed and {units.size(free)} of "
             f"{units.size(limit)} are free on {devices.label()}; delete unused objects, or move "
             f"with dtype bf16."
@@ -286,7 +286,7 @@ def _check_optimizers(plan: Plan, objects: Mapping[str, Any], torch: Any) -> Non
         for group in value.param_groups:
             for parameter in group["params"]:
                 if parameter not in plan and parameter.device.type != plan.device.type:
-                    raise RefusedError(
+                    raise HPUError(
                         f"{name} updates parameters on {parameter.device}, and its state must be "
                         f"on the same device: move the model of these parameters as well."
                     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device.widths import width
 
 # The device's allocator returns multiples of this many bytes.
@@ -46,20 +46,20 @@ class Plan:
 
         Raises
         ------
-        RefusedError
+        HPUError
             The tensor has no data to move.
         """
         if tensor.device.type == "meta":
-            raise RefusedError(
+            raise HPUError(
                 f"{path} is on the meta device and has no data: load the model by from_pretrained, "
                 f"or fill it with to_empty(device='cpu') and load_state_dict()."
             )
         if self._torch.nn.parameter.is_lazy(tensor):
-            raise RefusedError(
+            raise HPUError(
                 f"{path} has no shape yet: run the module once on the cpu, then move it."
             )
         if tensor.device.type not in ("cpu", "hpu"):
-            raise RefusedError(f"{path} is on {tensor.device}: bring it to the cpu first.")
+            raise HPUError(f"{path} is on {tensor.device}: bring it to the cpu first.")
         if self._dtype_of(tensor) != tensor.dtype or tensor.device.type != self.device.type:
             self._tensors[id(tensor)] = tensor
 
@@ -84,7 +84,7 @@ class Plan:
 
         Raises
         ------
-        RefusedError
+        HPUError
             The device ran out of memory; the copies made so far are deleted.
         """
         torch = self._torch
@@ -99,7 +99,7 @@ class Plan:
                 torch.hpu.synchronize()
         except RuntimeError as error:
             self._copies.clear()
-            raise RefusedError(f"Nothing was moved: {error}") from error
+            raise HPUError(f"Nothing was moved: {error}") from error
 
     def moved(self, tensor: Any) -> Any:
         """Return the copy of `tensor`, or `tensor` itself if it was on the target already."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 _OVER_ONE_MODEL = (("transformers.pipelines.base", "Pipeline"),)
 _OVER_COMPONENTS = (
@@ -24,14 +24,14 @@ def models_of(pipeline: Any) -> dict[str, Any]:
 
     Raises
     ------
-    RefusedError
+    HPUError
         A device map has placed them, and the library's hooks move the inputs to each.
     """
     if _is_one_of(pipeline, _OVER_ONE_MODEL):
         return {"model": pipeline.model}
     places = getattr(pipeline, "hf_device_map", None)
     if places is not None:
-        raise RefusedError(
+        raise HPUError(
             f"The modules of this {type(pipeline).__name__} were placed by the device map "
             f"{places}: call its reset_device_map() first."
         )

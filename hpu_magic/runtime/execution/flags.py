@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpu_magic import backend
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.table import Table
 from hpu_magic.runtime.start import first_import
@@ -93,7 +93,7 @@ class Flag:
 
         Raises
         ------
-        RefusedError
+        HPUError
             The value is invalid; the message lists valid values.
         """
         kind, _, choices = self.kind.partition(":")
@@ -106,7 +106,7 @@ class Flag:
         else:
             fits = value.isprintable()
         if not fits:
-            raise RefusedError(f"{self.name}={value!r} is invalid: use {self.accepts()}.")
+            raise HPUError(f"{self.name}={value!r} is invalid: use {self.accepts()}.")
 
 
 @functools.cache
@@ -255,7 +255,7 @@ def _named(name: str, value: str | None) -> list[Flag]:
     if value is None and (matches := beginning or _mentioning(name)):
         return matches
     fix = suggestion(name.upper(), known) or "type %hpu_flags for the list."
-    raise RefusedError(f"There is no documented flag {name!r}: {fix}")
+    raise HPUError(f"There is no documented flag {name!r}: {fix}")
 
 
 def _mentioning(word: str) -> list[Flag]:
@@ -270,7 +270,7 @@ def _mentioning(word: str) -> list[Flag]:
 
 def _set(flag: Flag, value: str) -> list[str]:
     if flag.read == "container":
-        raise RefusedError(
+        raise HPUError(
             f"{flag.name} is read when the container starts: pass it to the container "
             f"(docker run -e {flag.name}={value or 'VALUE'})."
         )
@@ -278,9 +278,7 @@ def _set(flag: Flag, value: str) -> list[str]:
         flag.check(value)
     in_time = _in_time(flag)
     if not in_time and not kernel.interactive():
-        raise RefusedError(
-            f"{flag.name} has been read already: start python with {flag.name}={value}."
-        )
+        raise HPUError(f"{flag.name} has been read already: start python with {flag.name}={value}.")
     if not value:
         os.environ.pop(flag.name, None)
     elif in_time:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.runtime.start import first_import
@@ -106,7 +106,7 @@ def _set_by_user() -> str | None:
     return value
 
 
-class LazyNeededError(RefusedError):
+class LazyNeededError(HPUError):
     """A feature of lazy mode was requested in a process in another mode."""
 
 
@@ -153,7 +153,7 @@ def request(
 
     Raises
     ------
-    RefusedError
+    HPUError
         The mode does not exist, or a script requests a mode other than the loaded one.
     """
     if requested is not None:
@@ -184,7 +184,7 @@ def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process is not in lazy mode; with ``restart``, the message announces the restart.
     """
     try:
@@ -193,7 +193,7 @@ def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
         if not restart:
             raise
     request("lazy", restart=True)
-    raise RefusedError("The kernel restarts now in lazy mode: run your cells again.")
+    raise HPUError("The kernel restarts now in lazy mode: run your cells again.")
 
 
 def restore(stored: str) -> None:
@@ -208,7 +208,7 @@ def restore(stored: str) -> None:
 
     Raises
     ------
-    RefusedError
+    HPUError
         Unknown mode.
     """
     value = VALUES[_known(stored)]
@@ -221,7 +221,7 @@ def restore(stored: str) -> None:
 def _known(name: str) -> str:
     if name not in VALUES:
         fix = suggestion(name, VALUES) or "use eager or lazy."
-        raise RefusedError(f"There is no execution mode {name!r}: {fix}")
+        raise HPUError(f"There is no execution mode {name!r}: {fix}")
     return name
 
 
@@ -230,7 +230,7 @@ def _request(requested: str, loaded: str | None, by: first_import.Origin | None)
         # Even if it is loaded already, because functions of the vendor read the variable again.
         os.environ[VARIABLE] = VALUES[requested]
     elif not kernel.interactive():
-        raise RefusedError(
+        raise HPUError(
             f"{loaded.capitalize()} mode was already loaded{f' by {by}' if by else ''}: start "
             f"{os.path.basename(sys.argv[0]) or 'python'} with {VARIABLE}={VALUES[requested]}."
         )

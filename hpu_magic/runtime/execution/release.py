@@ -45,7 +45,7 @@ class ReleaseReport(Report):
             return ()
         if self.restarting:
             return ("The kernel restarts now and releases the card; variables are lost.",)
-        how = kernel.how("%hpu_release") if kernel.interactive() else "end the process."
+        how = kernel.how("%hpu_restart") if kernel.interactive() else "end the process."
         return (f"A process holds its card until it ends: to release the card, {how}",)
 
 

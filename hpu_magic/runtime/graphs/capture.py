@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.tensors import tensors_in
 from hpu_magic.runtime.execution.mode import require_lazy
@@ -31,7 +31,7 @@ class Capture:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process is not in lazy mode, an input is not a tensor on the device, or `warmup`
         is negative.
     """
@@ -45,10 +45,10 @@ class Capture:
     ) -> None:
         require_lazy("HPU Graphs")
         if warmup < 0:
-            raise RefusedError(f"--warmup is {warmup}: use 0 or more.")
+            raise HPUError(f"--warmup is {warmup}: use 0 or more.")
         self._torch = device.take()
         if self._torch.hpu.is_current_stream_capturing():
-            raise RefusedError("A capture is in progress: end it before the next one starts.")
+            raise HPUError("A capture is in progress: end it before the next one starts.")
         self._namespace = namespace
         self._warmup = warmup
         self._captured = CapturedGraph(
@@ -95,11 +95,11 @@ class Capture:
         captured = self._captured
         captured.operations = self._recorder.operations
         if not captured.operations:
-            empty = RefusedError(
+            empty = HPUError(
                 f"The code of graph {captured.name} does nothing on the device, so there is "
                 f"nothing to replay: use tensors on hpu in it."
             )
-            self._stop_recording(RefusedError, empty, None)
+            self._stop_recording(HPUError, empty, None)
             captured.graph.reset()
             raise empty
         self._stop_recording(None, None, None)
@@ -148,14 +148,14 @@ def _device_tensor(name: str, namespace: Mapping[str, Any]) -> Any:
 
     if name not in namespace:
         fix = suggestion(name, namespace) or "define it first."
-        raise RefusedError(f"There is no variable {name!r} for an input: {fix}")
+        raise HPUError(f"There is no variable {name!r} for an input: {fix}")
     value = namespace[name]
     if not isinstance(value, torch.Tensor):
-        raise RefusedError(
+        raise HPUError(
             f"Input {name!r} is a {type(value).__name__}: use a tensor as input of a graph."
         )
     if value.device.type != "hpu":
-        raise RefusedError(f"Input {name!r} is on {value.device}: type %hpu_to {name} first.")
+        raise HPUError(f"Input {name!r} is on {value.device}: type %hpu_to {name} first.")
     return value
 
 

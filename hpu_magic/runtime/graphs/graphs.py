@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpu_magic import units
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.graphs.shapes import Use, described
 from hpu_magic.runtime.graphs.wrapping import Wrapped, wrapped_modules
@@ -85,12 +85,12 @@ class CapturedGraph(Report):
 
         Raises
         ------
-        RefusedError
+        HPUError
             `n` is below 1, or an input does not have the captured shape, dtype and device. No
             data was copied.
         """
         if n < 1:
-            raise RefusedError(f"-n is {n}: use 1 or more.")
+            raise HPUError(f"-n is {n}: use 1 or more.")
         torch = device.torch_with_hpu()
         changed = {
             name: value for name, value in (inputs or {}).items() if self._is_new(name, value)
@@ -115,12 +115,12 @@ class CapturedGraph(Report):
 
         if name not in self.inputs:
             known = ", ".join(self.inputs) or "none"
-            raise RefusedError(f"Graph {self.name} has no input {name!r}: its inputs are {known}.")
+            raise HPUError(f"Graph {self.name} has no input {name!r}: its inputs are {known}.")
         own = self.inputs[name]
         if value is own:
             return False
         if not isinstance(value, torch.Tensor):
-            raise RefusedError(
+            raise HPUError(
                 f"Input {name!r} of graph {self.name} is now a {type(value).__name__}: assign a "
                 f"tensor of shape {tuple(own.shape)} on {own.device}."
             )
@@ -130,7 +130,7 @@ class CapturedGraph(Report):
             ("device", value.device, own.device),
         ):
             if current != captured:
-                raise RefusedError(
+                raise HPUError(
                     f"Input {name!r} of graph {self.name} has {what} {current}, but was captured "
                     f"with {what} {captured}: change its {what}, or capture the graph again."
                 )
@@ -199,7 +199,9 @@ class GraphList(Table):
         of_modules = [use for module in self.wrapped for use in module.watch.uses.values()]
         count = len(self.graphs) + sum(use.graphed for use in of_modules)
         if not count:
-            return f"No graphs are captured on {device.label()}: %%hpu_graph NAME captures a cell."
+            return (
+                f"No graphs are captured on {device.label()}: %%hpu_capture NAME captures a cell."
+            )
         memory = sum(graph.memory for graph in self.graphs)
         memory += sum(use.memory for use in of_modules)
         graphs = f"{count} graph{'s' if count > 1 else ''}"
@@ -242,12 +244,12 @@ def find(name: str) -> CapturedGraph:
 
     Raises
     ------
-    RefusedError
+    HPUError
         There is none.
     """
     if name not in _graphs:
-        fix = suggestion(name, _graphs) or f"capture a cell with %%hpu_graph {name} first."
-        raise RefusedError(f"There is no graph {name!r}: {fix}")
+        fix = suggestion(name, _graphs) or f"capture a cell with %%hpu_capture {name} first."
+        raise HPUError(f"There is no graph {name!r}: {fix}")
     return _graphs[name]
 
 
@@ -261,7 +263,7 @@ def drop(name: str) -> None:
 
     Raises
     ------
-    RefusedError
+    HPUError
         There is no graph of this name.
     """
     find(name).graph.reset()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpu_magic import units
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution.mode import require_lazy
 from hpu_magic.runtime.graphs.shapes import ShapeWatch
@@ -110,7 +110,7 @@ def wrapped(
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process is not in lazy mode; `model` is not a module, not on the device or wrapped
         already; or `max_graphs` or `sample` is invalid.
     """
@@ -140,7 +140,7 @@ def _wrap_for_training(
         _watch(model, "training", limit)
         return WrapReport(model, "training", "ModuleCacher", limit, remarks=remarks)
     if max_graphs is not None:
-        raise RefusedError(
+        raise HPUError(
             "--max-graphs and --inputs exclude each other in training, because --inputs captures "
             "one graph: remove one of them."
         )
@@ -198,25 +198,25 @@ def _check(model: Any, max_graphs: int | None) -> None:
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise RefusedError(f"A {type(model).__name__} cannot be wrapped: pass a torch.nn.Module.")
+        raise HPUError(f"A {type(model).__name__} cannot be wrapped: pass a torch.nn.Module.")
     devices = {str(parameter.device) for parameter in model.parameters()}
     elsewhere = sorted(name for name in devices if not name.startswith("hpu"))
     if "meta" in elsewhere:
-        raise RefusedError(
+        raise HPUError(
             "The module has parameters on meta, which have no values: load it by from_pretrained, "
             "or fill it with to_empty(device='hpu') and load_state_dict()."
         )
     if elsewhere:
-        raise RefusedError(
+        raise HPUError(
             f"The module has parameters on {', '.join(elsewhere)}: move it with %hpu_to first."
         )
     if model in _wrapped:
-        raise RefusedError(
+        raise HPUError(
             f"The module is wrapped already, for {_wrapped[model].purpose}: create a new module to "
             f"wrap it differently."
         )
     if max_graphs is not None and max_graphs < 1:
-        raise RefusedError(f"--max-graphs is {max_graphs}: use 1 or more.")
+        raise HPUError(f"--max-graphs is {max_graphs}: use 1 or more.")
 
 
 def _samples(torch: Any, sample: Any) -> tuple[Any, ...] | None:
@@ -225,9 +225,9 @@ def _samples(torch: Any, sample: Any) -> tuple[Any, ...] | None:
     samples = tuple(sample) if isinstance(sample, list | tuple) else (sample,)
     for value in samples:
         if not isinstance(value, torch.Tensor):
-            raise RefusedError(
+            raise HPUError(
                 f"A {type(value).__name__} is not a sample: pass a tensor or a tuple of tensors."
             )
         if value.device.type != "hpu":
-            raise RefusedError(f"The sample is on {value.device}: move it with %hpu_to first.")
+            raise HPUError(f"The sample is on {value.device}: move it with %hpu_to first.")
     return samples

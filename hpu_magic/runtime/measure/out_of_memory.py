@@ -84,7 +84,7 @@ def _advice(largest: list[str]) -> str:
         advice.append("run another cell that fails, which replaces this traceback")
     advice.append("use a smaller batch or a type with fewer bits")
     if restart.available():
-        advice.append("restart with %hpu_release --restart")
+        advice.append("restart with %hpu_restart")
     *others, last = advice
     text = f"{', '.join(others)}, or {last}" if others else last
     return f"{text[0].upper()}{text[1:]}."

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpu_magic import units
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.table import Table
 
@@ -112,7 +112,7 @@ class profile:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The folder cannot be created, or there is no device.
     """
 
@@ -129,7 +129,7 @@ class profile:
             try:
                 self._directory.mkdir(parents=True, exist_ok=True)
             except (OSError, ValueError) as error:
-                raise RefusedError(
+                raise HPUError(
                     f"The folder {str(directory)!r} cannot be created ({error}): use another one."
                 ) from None
         self._keep = keep

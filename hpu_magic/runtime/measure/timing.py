@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpu_magic import units
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.report import Report, Row
 
@@ -86,7 +86,7 @@ class Stopwatch:
 
     Raises
     ------
-    RefusedError
+    HPUError
         A number is out of range.
     """
 
@@ -97,9 +97,9 @@ class Stopwatch:
         keep: Callable[[TimeReport], object] = lambda report: None,
     ) -> None:
         if runs < 0:
-            raise RefusedError(f"-n is {runs}: give 1 or more runs, or 0 to have them chosen.")
+            raise HPUError(f"-n is {runs}: give 1 or more runs, or 0 to have them chosen.")
         if repeats < 1:
-            raise RefusedError(f"-r is {repeats}: give 1 or more repeats.")
+            raise HPUError(f"-r is {repeats}: give 1 or more repeats.")
         self.report = TimeReport()
         self._keep = keep
         self._schedule = self._timed(runs, repeats)
@@ -159,7 +159,7 @@ def timed(
 ) -> TimeReport:
     """Time ``function(*arguments, **keywords)``; see `hpu_magic.time`."""
     if not callable(function):
-        raise RefusedError(f"{function!r} is not callable: pass a function to time.")
+        raise HPUError(f"{function!r} is not callable: pass a function to time.")
     watch = Stopwatch(runs, repeats)
     while watch.again():
         function(*arguments, **keywords)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.execution.mode import loaded_mode, requested_mode
 from hpu_magic.runtime.porting.report import PortReport
 from hpu_magic.runtime.porting.rewrite import Rewriter
@@ -47,7 +47,7 @@ def port(
 
     Raises
     ------
-    RefusedError
+    HPUError
         The code is not valid Python.
     """
     code = code if code.endswith("\n") or not code else f"{code}\n"
@@ -57,7 +57,7 @@ def port(
             tree = ast.parse(code if parsed is None else parsed)
     except SyntaxError as error:
         line = (error.lineno or 1) + first_line - 1
-        raise RefusedError(
+        raise HPUError(
             f"Line {line} is not valid Python ({error.msg}): correct it, then port the code again."
         ) from error
     source = Source(code)

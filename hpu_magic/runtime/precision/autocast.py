@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.precision import operators
 from hpu_magic.runtime.present.report import Report, Row
@@ -68,7 +68,7 @@ class autocast:
 
     Raises
     ------
-    RefusedError
+    HPUError
         Unknown dtype or operator, float16 on first-generation Gaudi, or lists that are not
         the loaded ones (`RestartNeededError`).
     """
@@ -115,9 +115,9 @@ class autocast:
     def _check_dtype(self) -> None:
         name = str(self.dtype).removeprefix("torch.")
         if name not in _LOWER_DTYPES:
-            raise RefusedError(f"Autocast cannot compute in {name}: use bf16 or fp16.")
+            raise HPUError(f"Autocast cannot compute in {name}: use bf16 or fp16.")
         if self.enabled and name == "float16" and device.generation() == "GAUDI":
-            raise RefusedError("First-generation Gaudi does not support float16: use bf16.")
+            raise HPUError("First-generation Gaudi does not support float16: use bf16.")
 
 
 def _recorder(torch: Any, report: AutocastReport) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.precision import operators
 from hpu_magic.runtime.precision.autocast import autocast, flat
@@ -148,23 +148,23 @@ def explain_autocast(
 
     Raises
     ------
-    RefusedError
+    HPUError
         `model` is not a module or not on the device, autocast does not support the type, a profile
         is being recorded, or no operation ran on the device.
     """
     context = autocast(dtype)
     torch = device.torch_with_hpu()
     if not isinstance(model, torch.nn.Module):
-        raise RefusedError(f"A {type(model).__name__} cannot be explained: pass a torch.nn.Module.")
+        raise HPUError(f"A {type(model).__name__} cannot be explained: pass a torch.nn.Module.")
     devices = {parameter.device for parameter in model.parameters()}
     elsewhere = {str(other) for other in devices if other.type != "hpu"}
     if elsewhere:
-        raise RefusedError(
+        raise HPUError(
             f"The model is on {', '.join(sorted(elsewhere))}: move it to the device first, "
             "with %hpu_to or hpu_magic.to."
         )
     if torch.autograd._profiler_enabled():
-        raise RefusedError(
+        raise HPUError(
             "A profile is being recorded, and an explanation needs another one: explain the model "
             "before or after."
         )
@@ -175,7 +175,7 @@ def explain_autocast(
     explanation.unseen.update(labels[place] for place in unseen)
     _Reader(torch, explanation, labels).read(tree, "")
     if not explanation.operations and not explanation.unseen:
-        raise RefusedError(
+        raise HPUError(
             "No operation of the model ran on floating-point tensors of the device: move the "
             "sample there too, with %hpu_to or hpu_magic.to."
         )

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.start import first_import, restart
 
@@ -43,7 +43,7 @@ PROMOTE = _DEFAULTS["promote"]
 KNOWN = LOWER | FP32 | PROMOTE
 
 
-class RestartNeededError(RefusedError):
+class RestartNeededError(HPUError):
     """Other operator lists than the loaded ones were requested; they are stored."""
 
 
@@ -135,14 +135,14 @@ def requested(
 
     Raises
     ------
-    RefusedError
+    HPUError
         Unknown operator or level, an unreadable file, or O2 together with lists.
     """
     if level not in (None, "O1", "O2"):
-        raise RefusedError(f"There is no level {level!r}: use O1 (the lists) or O2.")
+        raise HPUError(f"There is no level {level!r}: use O1 (the lists) or O2.")
     if level == "O2":
         if lower is not None or fp32 is not None:
-            raise RefusedError("Level O2 has its own lists: remove lower and fp32, or use O1.")
+            raise HPUError("Level O2 has its own lists: remove lower and fp32, or use O1.")
         return OperatorLists(MATRIX, KNOWN - MATRIX)
     # O1 without lists means the defaults, not the loaded lists.
     base = OperatorLists() if level == "O1" else in_force()
@@ -150,7 +150,7 @@ def requested(
     chosen_fp32 = base.fp32 if fp32 is None else _names(fp32, FP32)
     both = sorted(chosen_lower & chosen_fp32) if lower is not None and fp32 is not None else []
     if both:
-        raise RefusedError(f"{', '.join(both)} cannot be in both lists: remove it from one.")
+        raise HPUError(f"{', '.join(both)} cannot be in both lists: remove it from one.")
     return OperatorLists(chosen_lower, chosen_fp32)
 
 
@@ -164,18 +164,16 @@ def _names(request: str | Iterable[str], default: frozenset[str]) -> frozenset[s
             try:
                 request = _text(path).split("\n")
             except (OSError, UnicodeDecodeError) as error:
-                raise RefusedError(
-                    f"The operator list {request!r} cannot be read: {error}."
-                ) from None
+                raise HPUError(f"The operator list {request!r} cannot be read: {error}.") from None
         else:
             request = request.split(",")
     names = frozenset(name.strip() for name in request if name.strip())
     for name in sorted(names):
         if not _is_operator(name):
             fix = suggestion(name, KNOWN) or "use names such as linear, softmax or exp."
-            raise RefusedError(f"There is no operator {name!r}: {fix}")
+            raise HPUError(f"There is no operator {name!r}: {fix}")
     if not names:
-        raise RefusedError("The operator list is empty: use names such as linear,softmax.")
+        raise HPUError("The operator list is empty: use names such as linear,softmax.")
     return names
 
 

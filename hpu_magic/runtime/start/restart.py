@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 _BY_HAND = "restart the kernel by hand (in JupyterLab: Kernel, Restart)."
 _IN_TERMINAL = "end this session and start it again."
@@ -41,7 +41,7 @@ _overruled: dict[str, str] = {}
 _writing = threading.Lock()
 
 
-class RestartUnavailableError(RefusedError):
+class RestartUnavailableError(HPUError):
     """The kernel cannot be restarted from within."""
 
 

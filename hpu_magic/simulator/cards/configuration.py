@@ -51,14 +51,14 @@ class Configuration:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Configuration:
-        """Read ``HPU_MAGIC_GENERATION``, ``HPU_MAGIC_CARDS`` and ``HPU_MAGIC_MEMORY``.
+        """Read ``HPU_MAGIC_CARD``, ``HPU_MAGIC_CARDS`` and ``HPU_MAGIC_MEMORY``.
 
         Raises
         ------
         ValueError
             A variable has an invalid value.
         """
-        generation = _generation(environ.get("HPU_MAGIC_GENERATION", "gaudi2"))
+        generation = _generation(environ.get("HPU_MAGIC_CARD", "gaudi2"))
         count = _count(environ.get("HPU_MAGIC_CARDS", str(MOST_CARDS)))
         memory = environ.get("HPU_MAGIC_MEMORY")
         capacity = _NOMINAL_MEMORY[generation] if memory is None else _bytes(memory)
@@ -70,8 +70,7 @@ def _generation(text: str) -> DeviceType:
         return DeviceType[text.strip().upper()]
     except KeyError:
         raise ValueError(
-            f"HPU_MAGIC_GENERATION={text!r} is not a card generation; "
-            "write gaudi, gaudi2 or gaudi3."
+            f"HPU_MAGIC_CARD={text!r} is not a card generation; write gaudi, gaudi2 or gaudi3."
         ) from None
 
 

@@ -1,6 +1,6 @@
 """The native engine: from a wheel or a cache, or compiled at its first use.
 
-The search order is the system cache (filled by ``hpu-magic build --into``), the user's cache, and
+The search order is the system cache (filled by ``hpu-magic build --dir``), the user's cache, and
 wheels that pip installed. A compiled engine is stored in the user's cache, or in a private
 temporary folder if that cache cannot be used.
 """

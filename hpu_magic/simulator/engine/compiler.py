@@ -97,7 +97,7 @@ def check_tools() -> None:
             f"{compiled} and no C++ compiler was found: "
             "install one (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install), "
             "set CXX to its name, or use an engine that a similar machine has compiled "
-            "(there: hpu-magic build --into DIR; here: HPU_MAGIC_SYSTEM_CACHE=DIR). "
+            "(there: hpu-magic build --dir DIR; here: HPU_MAGIC_SYSTEM_CACHE=DIR). "
             f"{wheels.offer(key.here())}"
         )
     headers = Path(sysconfig.get_paths()["include"]) / "Python.h"

@@ -71,7 +71,7 @@ describe('usesExtension', () => {
     'import hpu_magic.lightning',
     'x = 1\n%hpu',
     '  %hpu_mode lazy',
-    '%%hpu_graph step\nx + 1'
+    '%%hpu_capture step\nx + 1'
   ])('sees %j', source => {
     expect(usesExtension(source)).toBe(true);
   });

@@ -28,7 +28,7 @@ HOLD = """
 @pytest.fixture(autouse=True)
 def directory(tmp_path, monkeypatch):
     """One simulated card in a directory that no other process uses."""
-    for name in ("HPU_MAGIC_GENERATION", "HPU_MAGIC_MEMORY"):
+    for name in ("HPU_MAGIC_CARD", "HPU_MAGIC_MEMORY"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"):
         monkeypatch.delenv(name, raising=False)
@@ -91,7 +91,7 @@ def test_default_is_eight_gaudi2_cards_of_96_gib():
     [("gaudi", "GAUDI", 32), ("GAUDI2", "GAUDI2", 96), ("Gaudi3", "GAUDI3", 128)],
 )
 def test_generation_sets_name_and_nominal_memory(generation, name, capacity):
-    read = Configuration.from_environment({"HPU_MAGIC_GENERATION": generation})
+    read = Configuration.from_environment({"HPU_MAGIC_CARD": generation})
     assert (read.generation, read.capacity) == (name, capacity * GIB)
 
 
@@ -112,8 +112,8 @@ def test_memory_is_read_with_its_unit(text, size):
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("HPU_MAGIC_GENERATION", "gaudi4"),
-        ("HPU_MAGIC_GENERATION", ""),
+        ("HPU_MAGIC_CARD", "gaudi4"),
+        ("HPU_MAGIC_CARD", ""),
         ("HPU_MAGIC_CARDS", "0"),
         ("HPU_MAGIC_CARDS", "9"),
         ("HPU_MAGIC_CARDS", "two"),
@@ -439,7 +439,7 @@ def test_other_processes_read_the_owners_counters(start):
         struct.pack_into("<7q", cards.acquire().page, 64, 11, 22, 33, 44, 55, 66, 77)
         print(flush=True), input()
         """,
-        HPU_MAGIC_GENERATION="gaudi3",
+        HPU_MAGIC_CARD="gaudi3",
         HPU_MAGIC_MEMORY="2GiB",
     )
     owner.stdout.readline()

@@ -272,7 +272,7 @@ print(json.dumps(told))
 """
 REFUSED = "Error when trying to cast Long to Int"
 LAZY = {"PT_HPU_LAZY_MODE": "1"}
-FIRST = {"HPU_MAGIC_GENERATION": "gaudi"}
+FIRST = {"HPU_MAGIC_CARD": "gaudi"}
 INT64 = {"PT_ENABLE_INT64_SUPPORT": "1"}
 RULES = [
     ({}, [4, False, 8, True]),

@@ -112,7 +112,7 @@ def test_device_of_a_tensor_is_device_0(torch, hpu):
 
 def test_properties_are_those_of_the_generation(lines):
     code = "print(hpu.get_device_properties())\nprint(hpu.get_device_capability(0))"
-    properties, capability = lines(code, HPU_MAGIC_GENERATION="gaudi3", HPU_MAGIC_MEMORY="1GiB")
+    properties, capability = lines(code, HPU_MAGIC_CARD="gaudi3", HPU_MAGIC_MEMORY="1GiB")
     pairs = dict(pair.split("=") for pair in properties.strip("()").split(", "))
     assert list(pairs) == [
         "sramBaseAddress",
@@ -445,7 +445,7 @@ kind = experimental._get_device_type()
 print(int(kind), experimental._is_fp16_supported(), kind.name)
 print(kind == getattr(experimental.synDeviceType, kind.name))
 """
-    assert lines(code, HPU_MAGIC_GENERATION=generation) == [expected, "True"]
+    assert lines(code, HPU_MAGIC_CARD=generation) == [expected, "True"]
 
 
 FIRST_GENERATION = """
@@ -493,7 +493,7 @@ print(weight.detach().cpu().unique().tolist())
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
 def test_the_first_generation_refuses_operators_that_it_lacks(lines, lazy):
-    found = lines(FIRST_GENERATION, HPU_MAGIC_GENERATION="gaudi", PT_HPU_LAZY_MODE=lazy)
+    found = lines(FIRST_GENERATION, HPU_MAGIC_CARD="gaudi", PT_HPU_LAZY_MODE=lazy)
     operators = (
         *("cast_to_fp8_v2", "fp8_gemm_v2", "fp8_gemm_v2", "sdpa_recomp_fwd", "convert_from_int4"),
         "mixture_of_experts",
@@ -537,7 +537,7 @@ print(host.to(device, torch.bfloat16).tolist(), x.bfloat16().sum().item())
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
 def test_the_first_generation_has_no_tensors_of_later_types(lines, lazy):
-    found = lines(TYPES_OF_LATER_GENERATIONS, HPU_MAGIC_GENERATION="gaudi", PT_HPU_LAZY_MODE=lazy)
+    found = lines(TYPES_OF_LATER_GENERATIONS, HPU_MAGIC_CARD="gaudi", PT_HPU_LAZY_MODE=lazy)
     later = "needs a card of the second generation or a later one, but this card is GAUDI"
     assert found == [
         *[f"float16 {later}; use bfloat16."] * 7,

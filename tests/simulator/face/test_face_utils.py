@@ -120,9 +120,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def plain():
-    done = run_plain(
-        PLAIN, HPU_MAGIC_GENERATION="gaudi", PT_HPU_POOL_MEM_ACQUIRE_PERC="50", RANK=""
-    )
+    done = run_plain(PLAIN, HPU_MAGIC_CARD="gaudi", PT_HPU_POOL_MEM_ACQUIRE_PERC="50", RANK="")
     return json.loads(done.stdout), done.stderr
 
 

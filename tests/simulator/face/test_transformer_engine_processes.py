@@ -29,7 +29,7 @@ print(te.fp8.FP8GlobalStateManager.is_fp8_enabled())
 
 
 def test_the_first_generation_has_no_8_bits(forked_script):
-    out = forked_script(ON_THE_FIRST, simulated=True, HPU_MAGIC_GENERATION="gaudi")
+    out = forked_script(ON_THE_FIRST, simulated=True, HPU_MAGIC_CARD="gaudi")
     assert out.splitlines()[-3:] == [
         "torch.float32",
         "8-bit floating point needs a card of the second generation or a later one, but this "
@@ -60,7 +60,7 @@ torch.save(module.state_dict(), os.environ["STATE"])
 
 def test_the_third_generation_reaches_further_and_mixes_types(forked_script, tmp_path):
     file = tmp_path / "state"
-    environment = {"HPU_MAGIC_GENERATION": "gaudi3", "STATE": str(file)}
+    environment = {"HPU_MAGIC_CARD": "gaudi3", "STATE": str(file)}
     out = forked_script(ON_THE_THIRD, simulated=True, **environment)
     assert out.splitlines()[-3:] == ["{torch.float8_e4m3fn}", "64.0", "True"]
     # On the second generation it goes on with the range that there is.
@@ -98,7 +98,7 @@ for limit, one, other in zip((0.05, 0.15, 0.15, 0.15), found, exact):
 
 
 def test_attention_of_the_third_generation_mixes_types(forked_script):
-    out = forked_script(ATTENTION_ON_THE_THIRD, simulated=True, HPU_MAGIC_GENERATION="gaudi3")
+    out = forked_script(ATTENTION_ON_THE_THIRD, simulated=True, HPU_MAGIC_CARD="gaudi3")
     assert out.splitlines()[-4:] == ["True"] * 4
 
 

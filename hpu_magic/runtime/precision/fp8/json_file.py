@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 
 class SettingsFile:
@@ -20,7 +20,7 @@ class SettingsFile:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The file cannot be read, or is not a JSON object.
     """
 
@@ -30,17 +30,17 @@ class SettingsFile:
             # Some editors write a byte order mark.
             self._text = Path(path).expanduser().read_text(encoding="utf-8-sig")
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no home folder
-            raise RefusedError(_unreadable(path, error)) from None
+            raise HPUError(_unreadable(path, error)) from None
         try:
             values = json.loads(self._text)
         except json.JSONDecodeError as error:
-            raise RefusedError(_explained(path, self._text, error)) from None
+            raise HPUError(_explained(path, self._text, error)) from None
         except RecursionError:
-            raise RefusedError(f"The settings {path!r} are nested too deeply.") from None
+            raise HPUError(f"The settings {path!r} are nested too deeply.") from None
         except ValueError as error:  # a number of thousands of digits
-            raise RefusedError(_unreadable(path, error)) from None
+            raise HPUError(_unreadable(path, error)) from None
         if not isinstance(values, dict):
-            raise RefusedError(
+            raise HPUError(
                 f"{path}, line 1: settings must be an object, not a {type(values).__name__}: "
                 'begin with { and write "key": value pairs.'
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpu_magic import units
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.precision.fp8 import runs, step
 from hpu_magic.runtime.precision.fp8.measurements import Measurements, Range
@@ -65,7 +65,7 @@ class MeasureReport(Table):
     def notes(self) -> Sequence[str]:
         """Return the place of the measurements, and the next step."""
         how = (
-            "restart the kernel, create the model again and type %hpu_fp8 quantize MODEL SAMPLE."
+            "restart the kernel, create the model again and type %hpu_fp8_quantize MODEL --inputs SAMPLE."
             if restart.interactive()
             else "call hpu_magic.fp8_quantize(model, sample) there."
         )
@@ -108,7 +108,7 @@ class Measurement:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process, model or settings are unsuitable.
     """
 
@@ -118,7 +118,7 @@ class Measurement:
         self.model, self.settings = model, settings
         self.layers = step.layers(model, settings)
         if settings.values.get("dynamic_quantization"):
-            raise RefusedError("Dynamic quantization needs no measurements: quantize the model.")
+            raise HPUError("Dynamic quantization needs no measurements: quantize the model.")
         Measurements(settings).check_folder()
 
     def begin(self) -> None:
@@ -172,11 +172,11 @@ def fp8_measure(
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process, model, data or settings are unsuitable; nothing has changed.
     """
     if bool(sample) == (data is not None):
-        raise RefusedError("Pass either a sample of the model's inputs, or data, a loader.")
+        raise HPUError("Pass either a sample of the model's inputs, or data, a loader.")
     measurement = Measurement(model, settings(_STEP, config, **overrides))
     if data is None:
         pending = iter([runs.of_sample(model, sample)])
@@ -184,7 +184,7 @@ def fp8_measure(
         pending = runs.of_batches(model, data, batches)
     first = next(pending, None)
     if first is None:
-        raise RefusedError("The data has no batches.")
+        raise HPUError("The data has no batches.")
     import torch
 
     with torch.no_grad():

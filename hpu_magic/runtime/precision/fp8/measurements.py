@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.precision.fp8.settings import CHOICES, Settings
 from hpu_magic.runtime.precision.fp8.step import Layer
@@ -65,20 +65,20 @@ class Measurements:
 
         Raises
         ------
-        RefusedError
+        HPUError
             The files do not exist or contain no measurements.
         """
         if not (self.file.is_file() and self.arrays.is_file()):
-            raise RefusedError(self._nothing_there())
+            raise HPUError(self._nothing_there())
         try:
             nodes = json.loads(self.file.read_text(encoding="utf-8"))["Nodes"]
             ranges = {name: _range(node) for name, node in nodes.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise RefusedError(
+            raise HPUError(
                 f"{self.file} contains no measurements ({error}): measure the model again."
             ) from None
         if not zipfile.is_zipfile(self.arrays):  # for example after an interrupted write
-            raise RefusedError(f"{self.arrays} contains no measurements: measure the model again.")
+            raise HPUError(f"{self.arrays} contains no measurements: measure the model again.")
         return ranges
 
     def check_folder(self) -> None:
@@ -86,7 +86,7 @@ class Measurements:
 
         Raises
         ------
-        RefusedError
+        HPUError
             The folder cannot be created, or is read-only.
         """
         folder = self.file.parent
@@ -94,7 +94,7 @@ class Measurements:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
         except (OSError, ValueError) as error:
-            raise RefusedError(
+            raise HPUError(
                 f"Measurements cannot be written to {self.settings.stats!r} ({error}): set another "
                 "path (dump_stats_path)."
             ) from None
@@ -113,7 +113,7 @@ class Measurements:
 
         Raises
         ------
-        RefusedError
+        HPUError
             There are no measurements, or they are from another generation, model or other weights.
         """
         ranges, (generation, kinds), layers = self.read(), self._read_origin(), list(layers)
@@ -124,13 +124,13 @@ class Measurements:
         if lacking or other:
             named = _named(lacking or other)
             what = f"has no {named}" if lacking else f"has another class of layer at {named}"
-            raise RefusedError(
+            raise HPUError(
                 f"The measurements {self.file} are from another model: this {type(model).__name__} "
                 f"{what}. Measure it, or set the path of its measurements (dump_stats_path)."
             )
         missing = [name for name, _ in layers if name not in ranges]
         if missing and not self.settings.skips_unmeasured:
-            raise RefusedError(
+            raise HPUError(
                 f"{_named(missing)} has no measurement in {self.file}: measure again with data "
                 "that reaches it, put it in the blocklist, or set ignore_modules_wo_measures."
             )
@@ -140,7 +140,7 @@ class Measurements:
         here = device.generation()
         wanted = {here, self.settings.values.get("device_for_scales")}
         if measured is not None and here is not None and measured not in wanted:
-            raise RefusedError(
+            raise HPUError(
                 f"The measurements {self.file} are from a {measured}, and this card is a {here}: "
                 "measure the model on this card."
             )
@@ -152,7 +152,7 @@ class Measurements:
                 continue
             largest = float(weight.detach().abs().max())
             if abs(largest - measured.weight) > _TOLERANCE * max(largest, measured.weight):
-                raise RefusedError(
+                raise HPUError(
                     f"The measurements {self.file} are from other weights: the largest weight of "
                     f"{name!r} is {largest:.4g}, and was {measured.weight:.4g}. Measure this model."
                 )
@@ -181,7 +181,7 @@ class Measurements:
                 "measure again."
             )
         return (
-            f"There are no measurements at {self.settings.stats!r}: type %hpu_fp8 measure MODEL "
+            f"There are no measurements at {self.settings.stats!r}: type %hpu_fp8_measure MODEL "
             "SAMPLE in another process first, or set the path of other measurements "
             "(dump_stats_path)."
         )

@@ -142,7 +142,7 @@ class Quantization:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process, model, settings or measurements are unsuitable.
     """
 
@@ -194,7 +194,7 @@ def fp8_quantize(
 
     Raises
     ------
-    RefusedError
+    HPUError
         The process, model, settings or measurements are unsuitable; nothing has changed.
     """
     quantization = Quantization(model, settings(_STEP, config, **overrides))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 
 Run = Callable[[Any], Any]
 """Calls the model and returns its output."""
@@ -26,7 +26,7 @@ def of_sample(model: Any, sample: Sequence[Any]) -> Run:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The sample consists of neither tensors nor a function.
     """
     import torch
@@ -43,7 +43,7 @@ def of_sample(model: Any, sample: Sequence[Any]) -> Run:
             positional.extend(value if isinstance(value, tuple | list) else [value])
     for value in (*positional, *named.values()):
         if isinstance(value, str | torch.nn.Module):
-            raise RefusedError(
+            raise HPUError(
                 f"A {type(value).__name__} is not a sample: pass tensors, or a function that calls "
                 "the model."
             )
@@ -74,13 +74,13 @@ def of_batches(model: Any, data: Any, batches: int | None) -> Iterator[Run]:
 
     Raises
     ------
-    RefusedError
+    HPUError
         `data` is not iterable, or `batches` is below 1.
     """
     if batches is not None and batches < 1:
-        raise RefusedError(f"The number of batches is {batches}: use 1 or more.")
+        raise HPUError(f"The number of batches is {batches}: use 1 or more.")
     if not isinstance(data, Iterable):
-        raise RefusedError(f"A {type(data).__name__} is not data: pass a DataLoader or a list.")
+        raise HPUError(f"A {type(data).__name__} is not data: pass a DataLoader or a list.")
     required = _required(model)
     for batch in islice(data, batches):
         if isinstance(batch, Mapping):

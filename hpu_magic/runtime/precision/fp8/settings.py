@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpu_magic.errors import RefusedError, suggestion
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.precision.fp8.json_file import SettingsFile
 
 VARIABLE = "QUANT_CONFIG"
@@ -135,18 +135,18 @@ class Settings:
 
         Raises
         ------
-        RefusedError
+        HPUError
             The message contains a supported method, or the setting to remove.
         """
         method = self.scale_method
         if self.values.get("dynamic_quantization"):
             if method in (*_WITH_SCALES_OF_HARDWARE, *_FIXED):
-                raise RefusedError(
+                raise HPUError(
                     f"The scale method {method} uses fixed scales or those of the hardware, but "
                     "dynamic quantization calculates scales: use maxabs_pow2 or maxabs_arbitrary."
                 )
         elif method in _ONLY_DYNAMIC:
-            raise RefusedError(
+            raise HPUError(
                 f"The scale method {method} is for dynamic quantization: set "
                 "dynamic_quantization, or use another method."
             )
@@ -154,7 +154,7 @@ class Settings:
         if wanted not in (None, generation) and not (
             (wanted, generation) == ("GAUDI2", "GAUDI3") and method == "maxabs_hw"
         ):
-            raise RefusedError(
+            raise HPUError(
                 f"A {generation} does not support scales of {wanted} with the method {method}, "
                 "only a GAUDI3 supports those of a GAUDI2 with maxabs_hw: remove "
                 "device_for_scales."
@@ -162,7 +162,7 @@ class Settings:
         if "weights_pcs" in method or method == "maxabs_pcs_pow2":
             without = [name for name, kind in layers if kind in _WITHOUT_CHANNELS]
             if without:
-                raise RefusedError(
+                raise HPUError(
                     f"The scale method {method} uses one scale per channel of the weights, which "
                     f"the convolution {without[0]!r} does not support: block Conv2d, or use "
                     "another method."
@@ -180,7 +180,7 @@ class Settings:
 
         Raises
         ------
-        RefusedError
+        HPUError
             A name matches no module, or no module has a class; the message suggests similar ones.
         """
         for which in ("allowlist", "blocklist"):
@@ -188,20 +188,20 @@ class Settings:
                 if not any(re.search(name, module) for module in modules if module):
                     known = [*modules, *modules.values()]
                     fix = suggestion(name, known) or _some("its modules are", modules)
-                    raise RefusedError(
+                    raise HPUError(
                         f"The {which} contains the name {name!r}, but no module has it: {fix}"
                     )
             kinds = {*modules.values(), *quantizable}
             for kind in self.values[which]["types"]:
                 if kind not in kinds:
                     fix = suggestion(kind, kinds) or _some("the classes of the model are", kinds)
-                    raise RefusedError(
+                    raise HPUError(
                         f"The {which} contains the class {kind!r}, but no module has it: {fix}"
                     )
         for kind in self.values["allowlist"]["types"]:
             if kind not in quantizable:
                 here = sorted(set(quantizable) & set(modules.values()))
-                raise RefusedError(
+                raise HPUError(
                     f"The allowlist contains the class {kind!r}, which cannot be quantized: in "
                     f"this model, {', '.join(here) or 'no class'} can."
                 )
@@ -221,17 +221,17 @@ def settings(step: str, config: str | None = None, **overrides: Any) -> Settings
 
     Raises
     ------
-    RefusedError
+    HPUError
         The file cannot be read or parsed or is for another step, or a setting or value is unknown.
     """
     path = config or os.environ.get(VARIABLE) or ""
     file = SettingsFile(path) if path else None
     values = dict(file.values) if file else {}
 
-    def refused(sentence: str, *keys: str) -> RefusedError:
+    def refused(sentence: str, *keys: str) -> HPUError:
         if file and keys[0] in file.values:
-            return RefusedError(f"{file.place(*keys)}: {sentence}")
-        return RefusedError(sentence[0].upper() + sentence[1:])
+            return HPUError(f"{file.place(*keys)}: {sentence}")
+        return HPUError(sentence[0].upper() + sentence[1:])
 
     for key, value in overrides.items():
         if value is not None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
 from hpu_magic.extras import installing
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.precision.fp8.settings import Settings
@@ -26,7 +26,7 @@ _WORDS = {"MEASURE": "measured", "QUANTIZE": "quantized"}
 _done: str | None = None
 
 
-class OtherStepError(RefusedError):
+class OtherStepError(HPUError):
     """The process has already done the other step."""
 
 
@@ -37,11 +37,11 @@ def check_process(step: str) -> None:
     ------
     OtherStepError
         The process has done the other step.
-    RefusedError
+    HPUError
         First-generation Gaudi, several processes, or no Neural Compressor.
     """
     if device.generation() == "GAUDI":
-        raise RefusedError("First-generation Gaudi has no 8-bit floating point: use bf16.")
+        raise HPUError("First-generation Gaudi has no 8-bit floating point: use bf16.")
     if _done not in (None, step):
         how = (
             "restart the kernel (or add --restart), create the model again and repeat the command."
@@ -53,7 +53,7 @@ def check_process(step: str) -> None:
             f"{how}"
         )
     if _processes() > 1:
-        raise RefusedError(
+        raise HPUError(
             f"fp8 inference runs on one card, and this is one of {_processes()} processes: start "
             "a single process."
         )
@@ -62,7 +62,7 @@ def check_process(step: str) -> None:
     except ModuleNotFoundError:
         spec = None
     if spec is None:
-        raise RefusedError(
+        raise HPUError(
             "fp8 inference needs Intel Neural Compressor (Python 3.11 or newer): "
             f"{installing('fp8')}."
         )
@@ -73,28 +73,28 @@ def check_model(model: Any) -> None:
 
     Raises
     ------
-    RefusedError
+    HPUError
         `model` is not a module, is compiled, in training mode, on another device, or already
         measured or quantized.
     """
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise RefusedError(f"A {type(model).__name__} is not a model: pass a torch.nn.Module.")
+        raise HPUError(f"A {type(model).__name__} is not a model: pass a torch.nn.Module.")
     if hasattr(model, "_orig_mod"):
-        raise RefusedError(
+        raise HPUError(
             f"The {type(model._orig_mod).__name__} is compiled, which changes the names of its "
             "layers: pass the original model, and compile it after quantization."
         )
     if getattr(model, "is_quantized", False) or getattr(model, "is_prepared", False):
         state = "quantized" if getattr(model, "is_quantized", False) else "measured"
-        raise RefusedError(f"The model is already {state}: create it again.")
+        raise HPUError(f"The model is already {state}: create it again.")
     if model.training:
-        raise RefusedError("The model is in training mode: call model.eval() first.")
+        raise HPUError("The model is in training mode: call model.eval() first.")
     devices = {parameter.device for parameter in model.parameters()}
     elsewhere = {str(other) for other in devices if other.type != "hpu"}
     if elsewhere:
-        raise RefusedError(
+        raise HPUError(
             f"The model has parameters on {', '.join(sorted(elsewhere))}: type %hpu_to MODEL "
             "--dtype bf16 first."
         )
@@ -105,7 +105,7 @@ def layers(model: Any, settings: Settings) -> list[Layer]:
 
     Raises
     ------
-    RefusedError
+    HPUError
         As in `selected`; or the type of the weights is not the settings' high precision.
     """
     chosen = selected(model, settings)
@@ -114,7 +114,7 @@ def layers(model: Any, settings: Settings) -> list[Layer]:
         weight = getattr(model.get_submodule(name), "weight", None)
         dtype = str(getattr(weight, "dtype", required)).removeprefix("torch.")
         if dtype != required:
-            raise RefusedError(
+            raise HPUError(
                 f"The weights of {name!r} are {dtype}, and fp8 inference starts from {required}: "
                 f"type %hpu_to MODEL --dtype {required} first."
             )
@@ -126,7 +126,7 @@ def selected(model: Any, settings: Settings) -> list[Layer]:
 
     Raises
     ------
-    RefusedError
+    HPUError
         The lists contain names that are not in the model, select no layer, or select a layer that
         cannot be quantized.
     """
@@ -143,7 +143,7 @@ def selected(model: Any, settings: Settings) -> list[Layer]:
             if quantizable
             else "pass a model that contains Linear or Conv2d layers."
         )
-        raise RefusedError(f"No layer of this {type(model).__name__} is selected: {fix}")
+        raise HPUError(f"No layer of this {type(model).__name__} is selected: {fix}")
     _check_kinds(model, chosen)
     return chosen
 
@@ -158,13 +158,13 @@ def _check_kinds(model: Any, layers: list[Layer]) -> None:
     for name, _ in layers:
         layer = model.get_submodule(name)
         if isinstance(layer, torch.nn.Softmax):
-            raise RefusedError(
+            raise HPUError(
                 f"{name!r} is a torch.nn.Softmax, which Neural Compressor calls with wrong "
                 "arguments: put Softmax in the blocklist."
             )
         others = [repr(place) for place in places[layer] if place != name]
         if others:
-            raise RefusedError(
+            raise HPUError(
                 f"{name!r} is the same layer as {', '.join(others)}, and Neural Compressor "
                 f"replaces only one of them: put {name!r} in the blocklist."
             )
@@ -199,13 +199,13 @@ def explained() -> Iterator[None]:
 
     Raises
     ------
-    RefusedError
+    HPUError
         Neural Compressor failed.
     """
     try:
         yield
     except Exception as error:
-        raise RefusedError(
+        raise HPUError(
             f"Neural Compressor failed with {type(error).__name__} ({error}): change the settings "
             "and create the model again."
         ) from error

@@ -21,7 +21,7 @@ from habana_frameworks.torch._flags import export_mode, is_lazy
 
 import torch
 from hpu_magic.simulator import cards, engine
-from hpu_magic.simulator.activation import GpuPresent, TooLate
+from hpu_magic.simulator.activation import GpuPresent, TooLateError
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
@@ -48,7 +48,7 @@ def load() -> None:
     ------
     GpuPresent
         PyTorch uses a GPU of this machine.
-    TooLate
+    TooLateError
         PyTorch has already decided that this process has no such device.
     OperatorListError
         A list for autocast contains a line that is not an operator name.
@@ -60,7 +60,7 @@ def load() -> None:
     if not native.remove_cuda_accelerator():
         raise GpuPresent
     if not _is_accelerator():
-        raise TooLate
+        raise TooLateError
     native.set_driver(_acquire)
     native.set_chooser(cards.choose)
     native.set_narrow_types(*narrow_types())
