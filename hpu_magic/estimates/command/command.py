@@ -1,76 +1,105 @@
-"""What ``hpu-magic estimate`` takes, and what it prints."""
+"""Options and output of ``hpu-magic estimate``."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hpu_magic.errors import choice
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.step_arguments import shared_arguments
+from hpu_magic.estimates.step_arguments import GENERATIONS, MODES, PRECISIONS
 
 if TYPE_CHECKING:
     from hpu_magic.estimates.generation.result import GenerationEstimate
     from hpu_magic.estimates.result import Estimate
 
 
-_OF_A_STEP = ("infer", "optimizer", "checkpointing", "accumulate", "loss", "inputs")
-_OF_GENERATION = ("new_tokens", "kv_dtype", "cache", "bucket", "capture_prompt")
+_OF_A_STEP = ("train", "optimizer", "checkpointing", "accumulate", "loss", "inputs")
+_OF_GENERATION = ("new_tokens", "cache_dtype", "cache", "bucket", "capture_prompt")
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser; what it yields has `run`."""
+    """Add the parser of the command."""
     command = commands.add_parser(
         "estimate",
-        help="tell what a model's step or its generation would take on cards that are not here",
+        help="estimate time and memory of a model on cards that you do not have",
         description="Estimate time and memory of a model on Gaudi cards, without a card and "
-        "without computing: of a training step, of a forward pass with --no-train, or of generating "
-        "text with --prompt and --new-tokens. Each figure has the band of published measurements.",
+        "without computing: of a training step, of a forward pass with --no-train, or of text "
+        "generation with --prompt and --new-tokens. Each value has the band of published "
+        "measurements.",
         epilog="Examples: hpu-magic estimate models:make --inputs 8x3x224x224; "
         "hpu-magic estimate ./config.json --inputs 8x512:int64 --cards 8 --parallel zero3; "
         "hpu-magic estimate ./config.json --prompt 1024 --new-tokens 256 --batch largest --json",
     )
-    command.add_argument(
+    add = command.add_argument
+    add(
         "model",
         metavar="MODEL",
-        help="module:callable that makes it, or the folder or JSON file of a configuration of "
-        "transformers; weights are not read",
+        help="module:callable that returns the model, or the folder or JSON file of a "
+        "configuration of transformers; weights are not read",
     )
-    command.add_argument(
+    add(
         "--inputs",
         metavar="A,B",
-        help="shapes and types of what it is called with, as 8x512:int64 (float32 by default), "
-        "with names as mask=8x512:bool",
+        help="shapes and types of the model's arguments, such as 8x512:int64 (float32 by "
+        "default), or with names mask=8x512:bool",
     )
-    for name, declared in shared_arguments(
-        generation="gaudi2", mode=None, precision=None, mode_said="lazy, of generation graphs"
-    ):
-        command.add_argument(name, **declared)
-    command.add_argument(
-        "--optimizer", metavar="NAME", help="a name of torch.optim or the vendor's, or none (adamw)"
+    add(
+        "--train",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="a training step, or with --no-train a forward pass",
     )
-    command.add_argument(
-        "--loss", metavar="F", help="module:callable of the output: what is minimized"
+    add("--card", type=_choice_of(GENERATIONS), choices=GENERATIONS, help="the card (gaudi2)")
+    add("--cards", type=int, default=1, metavar="N", help="number of cards that work together")
+    add(
+        "--parallel",
+        metavar="HOW",
+        help="how they share the work: ddp, zero1, zero2, zero3, fsdp, tp=N, pp=N, or a product "
+        "such as tp=2,pp=2,zero1",
     )
-    generation = command.add_argument_group("generation of text")
-    generation.add_argument("--prompt", type=int, metavar="N", help="tokens of each prompt")
-    generation.add_argument("--new-tokens", type=int, metavar="N", help="tokens made behind it")
-    generation.add_argument(
-        "--kv-dtype", choices=["fp32", "bf16", "fp8"], help="type of keys and values in the cache"
+    add(
+        "--mode",
+        type=_choice_of(MODES),
+        choices=MODES,
+        help="the execution mode (lazy; graphs for generation)",
     )
-    generation.add_argument(
-        "--cache", choices=["static", "dynamic"], help="how the cache has its memory (static)"
+    add(
+        "--dtype",
+        type=_choice_of(PRECISIONS),
+        choices=PRECISIONS,
+        help="the number type (that of the parameters; bf16 for generation)",
     )
-    generation.add_argument(
-        "--bucket", type=int, metavar="N", help="tokens to which what a step reads is rounded (128)"
+    add(
+        "--checkpointing",
+        default="none",
+        choices=["none", "full", "selective"],
+        help="layers that the backward pass computes again (none)",
     )
-    generation.add_argument(
-        "--capture-prompt", action="store_true", help="the prompt's pass is an HPU graph too"
+    add("--accumulate", type=int, default=1, metavar="N", help="batches in an optimizer step")
+    add("--batch", metavar="N", help="batch size on one card, or largest")
+    add("--optimizer", metavar="NAME", help="a name such as adamw or fusedadamw, or none (adamw)")
+    add("--loss", metavar="F", help="module:callable that computes the loss from the output")
+    add = command.add_argument_group("text generation").add_argument
+    add("--prompt", type=int, metavar="N", help="tokens of each prompt")
+    add("--new-tokens", type=int, metavar="N", help="tokens to generate after each prompt")
+    add("--cache", choices=["static", "dynamic"], help="the kind of the cache (static)")
+    add(
+        "--cache-dtype",
+        choices=["fp32", "bf16", "fp8"],
+        help="the number type of keys and values in the cache (that of the model)",
     )
-    command.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add("--bucket", type=int, metavar="N", help="round the tokens that a step reads up to (128)")
+    add("--capture-prompt", action="store_true", help="capture the prompt's pass in a graph too")
+    command.add_argument("--json", action="store_true", help="print the values as JSON")
     command.set_defaults(run=run)
+
+
+def _choice_of(choices: Sequence[str]) -> Callable[[str], str]:
+    return lambda text: choice(text, choices) or text
 
 
 def run(options: argparse.Namespace) -> int:
@@ -82,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    print(json.dumps(_record(found), indent=2) if options.json else found)
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
     return 0
 
 
@@ -98,22 +127,25 @@ def _generates(options: argparse.Namespace) -> bool:
         _refuse(options, _OF_GENERATION, "belongs to --prompt N --new-tokens N")
         if not options.inputs:
             raise EstimateError(
-                "Give what the model is called with, as --inputs 8x512:int64, or what it "
-                "generates, as --prompt 1024 --new-tokens 256."
+                "An estimate needs the arguments of the model, such as --inputs 8x512:int64, or "
+                "for text generation --prompt 1024 --new-tokens 256."
             )
         return False
     if None in (options.prompt, options.new_tokens):
-        raise EstimateError("--prompt and --new-tokens are given together.")
+        raise EstimateError("Text generation needs both --prompt N and --new-tokens N.")
     _refuse(options, _OF_A_STEP, "belongs to a step, and --prompt estimates generation")
     return True
 
 
+_DEFAULTS = {"train": True, "checkpointing": "none", "accumulate": 1, "capture_prompt": False}
+
+
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
     for name in names:
-        given = getattr(options, name)
-        # Their defaults; True equals 1.
-        if given is True or given not in (None, False, "none", 1):
-            raise EstimateError(f"--{name.replace('_', '-')} {why}.")
+        value, default = getattr(options, name), _DEFAULTS.get(name)
+        if value != default:
+            prefix = "--no-" if value is False else "--"
+            raise EstimateError(f"{prefix}{name.replace('_', '-')} {why}.")
 
 
 def _step(options: argparse.Namespace) -> Estimate:
@@ -127,7 +159,7 @@ def _step(options: argparse.Namespace) -> Estimate:
     return estimate(
         model_named(options.model),
         *inputs,
-        train=not options.infer,
+        train=options.train,
         cards=options.cards,
         parallel=options.parallel,
         optimizer=None if optimizer == "none" else optimizer,
@@ -135,7 +167,7 @@ def _step(options: argparse.Namespace) -> Estimate:
         accumulate=options.accumulate,
         loss=function_named(options.loss) if options.loss else None,
         mode=options.mode or "lazy",
-        **_given(options, "generation", "precision"),
+        **_given(options, "card", "dtype"),
         batch=_batch(options.batch),
     )
 
@@ -152,7 +184,7 @@ def _generation(options: argparse.Namespace) -> GenerationEstimate:
         cards=options.cards,
         parallel=options.parallel,
         capture_prompt=options.capture_prompt,
-        **_given(options, "generation", "mode", "precision", "kv_dtype", "cache", "bucket"),
+        **_given(options, "card", "mode", "dtype", "cache_dtype", "cache", "bucket"),
     )
 
 
@@ -167,19 +199,4 @@ def _batch(text: str | None) -> Any:
     try:
         return int(text)
     except ValueError:
-        raise EstimateError(f"--batch {text!r} is no size: give a number, or largest.") from None
-
-
-def _record(found: Estimate | GenerationEstimate) -> Mapping[str, Any]:
-    """Return an estimate's figures by the names of its attributes: seconds, and bytes."""
-    names = ["seconds", "tokens_per_second", "batch", "peak_memory", "fits", "band"]
-    of_kind = ("first_token_seconds", "token_seconds", "samples_per_second")
-    names += [name for name in of_kind if hasattr(found, name)]
-    card = found.settings.card if hasattr(found, "settings") else found.card
-    return {
-        "estimate": found.title().removeprefix("Estimate: "),
-        "model": found.model,
-        **{name: getattr(found, name) for name in names},
-        "memory_of_a_card": card.memory,
-        "memory": found.memory if isinstance(found.memory, dict) else found.memory.parts(),
-    }
+        raise EstimateError(f"--batch is {text!r}: write a number, or largest.") from None

@@ -1,9 +1,11 @@
-"""Results that read the same in a terminal, in a notebook and on a page without a kernel."""
+"""Results with a text, an HTML form and fields, for a terminal, a notebook and programs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from hpu_magic.plain_text import printable
 
@@ -20,8 +22,38 @@ def plain(text: str) -> str:
     return escape(printable(text, keep=LINES))
 
 
+def plain_value(value: Any) -> Any:
+    """Return a value as numbers, texts, lists and dicts; an unknown object as its class name."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {_key(key): plain_value(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        ordered = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+        return [plain_value(one) for one in ordered]
+    if isinstance(value, Report):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _fields(value)
+    return type(value).__name__
+
+
+def _key(key: Any) -> str:
+    if dataclasses.is_dataclass(key) and not isinstance(key, type):
+        key = dataclasses.astuple(key)
+    return ", ".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if dataclasses.is_dataclass(value):
+        names = [one.name for one in dataclasses.fields(value)]
+    else:
+        names = list(vars(value))
+    return {name: plain_value(getattr(value, name)) for name in names if name[0] != "_"}
+
+
 class Report:
-    """A titled two-column table with notes; subclasses say what is in it.
+    """A titled two-column table with notes, and its values as attributes.
 
     `rows` holds (label, value) pairs, `notes` whole sentences. Warnings are notes that are set
     off from the rest.
@@ -42,6 +74,10 @@ class Report:
     def warnings(self) -> Sequence[str]:
         """Return sentences about something the user should change."""
         return ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as numbers, texts, lists and dicts, which JSON can represent."""
+        return _fields(self)
 
     def __repr__(self) -> str:
         rows = list(self.rows())

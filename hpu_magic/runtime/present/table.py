@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from hpu_magic.errors import HPUError
 from hpu_magic.plain_text import printable
 from hpu_magic.runtime.present.report import LINES, Report, plain
 
@@ -21,6 +23,26 @@ class Table(Report):
     def lines(self) -> Sequence[Sequence[str]]:
         """Return the rows of the table, one text per column."""
         raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, and the lines of the table as dicts by column."""
+        columns = list(self.columns())
+        lines = [dict(zip(columns, line, strict=True)) for line in self.lines()]
+        return {**super().to_dict(), "table": lines}
+
+    def to_frame(self) -> Any:
+        """Return the table as a `pandas.DataFrame` of texts.
+
+        Raises
+        ------
+        HPUError
+            pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise HPUError("to_frame needs pandas: run pip install pandas.") from None
+        return pandas.DataFrame([list(line) for line in self.lines()], columns=list(self.columns()))
 
     def __repr__(self) -> str:
         lines = [list(line) for line in self.lines()]
